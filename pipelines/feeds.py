@@ -1,0 +1,32 @@
+"""The grocer's feeds: what lands in the bucket. Add yours here."""
+
+from pipelines.schemas.core import CUSTOMERS_LANDING, ORDERS_LANDING, PRICES_LANDING
+from pipelines.sources.feed import Feed, Grain
+
+ORDERS = Feed(
+    name="orders",
+    prefix="orders/",
+    grain=Grain.HOUR,
+    columns=ORDERS_LANDING,
+    required=tuple(ORDERS_LANDING),
+)
+
+CUSTOMERS = Feed(
+    name="customers",
+    prefix="customers/latest.csv",
+    grain=Grain.NONE,
+    columns=CUSTOMERS_LANDING,
+    suffixes=(".csv",),
+    required=("customer_id",),
+)
+
+PRICES = Feed(
+    name="prices",
+    prefix="prices/",
+    grain=Grain.DAY,
+    columns=PRICES_LANDING,
+    suffixes=(".csv",),
+    required=("product_id", "cost_usd"),
+)
+
+FEEDS = (ORDERS, CUSTOMERS, PRICES)

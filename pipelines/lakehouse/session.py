@@ -1,0 +1,91 @@
+"""Spark sessions on the lake: what a server must be started with, and how a run gets its session.
+
+A run sees only a `SparkSession`. With `SPARK_REMOTE` it is a new session on a Spark Connect server (a
+laptop's or a cluster's); without it an in-process `local[*]` session: slower, same result.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pipelines.lakehouse.tables import CATALOG
+from pipelines.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkUnreachable(Exception):
+    """No Spark Connect server answers. A retry helps once it runs again."""
+
+    def __init__(self, remote: str, reason: object) -> None:
+        super().__init__(f"no Spark Connect server answers at {remote} ({reason}); is it running? See SPARK_REMOTE")
+
+
+def server_conf(settings: Settings) -> dict[str, str]:
+    """The Spark configuration a server (or a local session) has to be started with, as conf name to value."""
+    catalog = f"spark.sql.catalog.{CATALOG}"
+    remote_warehouse = "://" in settings.warehouse
+    conf = {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "jdbc",
+        f"{catalog}.uri": settings.catalog_uri,
+        f"{catalog}.jdbc.schema-version": "V1",
+        f"{catalog}.warehouse": settings.warehouse,
+        # A long-lived server must see the commits of other processes at once.
+        f"{catalog}.cache-enabled": "false",
+        "spark.driver.extraClassPath": f"{settings.jars_dir}/jars/*",
+        "spark.executor.extraClassPath": f"{settings.jars_dir}/jars/*",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.legacy.parquet.nanosAsLong": "true",
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.hadoop.fs.s3a.endpoint.region": settings.aws_region,
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+    }
+    if remote_warehouse:
+        conf[f"{catalog}.io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
+        conf[f"{catalog}.client.region"] = settings.aws_region
+    if settings.aws_endpoint_url:
+        conf["spark.hadoop.fs.s3a.endpoint"] = settings.aws_endpoint_url
+        conf["spark.hadoop.fs.s3a.connection.ssl.enabled"] = str(settings.aws_endpoint_url.startswith("https")).lower()
+        if remote_warehouse:
+            conf[f"{catalog}.s3.endpoint"] = settings.aws_endpoint_url
+            conf[f"{catalog}.s3.path-style-access"] = "true"
+    if settings.aws_access_key_id and settings.aws_secret_access_key:
+        conf["spark.hadoop.fs.s3a.access.key"] = settings.aws_access_key_id
+        conf["spark.hadoop.fs.s3a.secret.key"] = settings.aws_secret_access_key
+        if remote_warehouse:
+            conf[f"{catalog}.s3.access-key-id"] = settings.aws_access_key_id
+            conf[f"{catalog}.s3.secret-access-key"] = settings.aws_secret_access_key
+    return conf
+
+
+def new_session(settings: Settings) -> SparkSession:
+    """A session of the caller's own, which has to stop it.
+
+    Raises:
+        SparkUnreachable: `SPARK_REMOTE` names a server that does not answer.
+    """
+    from pyspark.sql import SparkSession
+
+    if settings.spark_remote:
+        _require_server(settings.spark_remote)
+        return SparkSession.builder.remote(settings.spark_remote).create()
+    builder = SparkSession.builder.master("local[*]").appName("tidemark")
+    return builder.config(map=server_conf(settings)).getOrCreate()
+
+
+def _require_server(remote: str) -> None:
+    # The client retries a dead server for minutes without a word, so the port is tried first.
+    address = urlsplit(remote)
+    try:
+        socket.create_connection((address.hostname or "127.0.0.1", address.port or 15002), timeout=5).close()
+    except OSError as error:
+        raise SparkUnreachable(remote, error) from error

@@ -1,0 +1,18 @@
+"""The three time partitions of the lake, one definition per grain.
+
+Two definitions that differ in anything cannot share a run, so nothing else in the project builds one.
+`end_offset=1` makes the window that is being filled exist: its table does not start an hour (a day, a
+week) late.
+"""
+
+import dagster as dg
+
+from pipelines.settings import load_settings
+
+# Read at import, against the rule that nothing is: a partitions definition is an argument of the asset
+# decorators, and an import is when those run.
+START = load_settings().start_date
+
+HOURS = dg.HourlyPartitionsDefinition(start_date=START.strftime("%Y-%m-%d-00:00"), end_offset=1)
+DAYS = dg.DailyPartitionsDefinition(start_date=START.isoformat(), end_offset=1)
+WEEKS = dg.WeeklyPartitionsDefinition(start_date=START.isoformat(), day_offset=1, end_offset=1)

@@ -1,0 +1,1 @@
+"""What a row is: the grocer's tables. One module per layer."""

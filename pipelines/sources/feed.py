@@ -1,0 +1,90 @@
+"""What a feed is: a prefix of the landing bucket, cut into time partitions.
+
+Belongs here: the layout of keys, and the way from a key to its partition and back. Does not belong here:
+the feeds themselves (`pipelines.feeds` declares the grocer's) and anything that talks to a server.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from enum import StrEnum
+
+Partition = str | None
+"""A partition key as Dagster writes it (`2026-09-28-07:00`, `2026-09-28`), or None for an unpartitioned feed."""
+
+
+class Grain(StrEnum):
+    """How a feed is cut. The value is the name of the partition column."""
+
+    HOUR = "hour"
+    DAY = "day"
+    NONE = "none"
+
+
+_LAYOUT = {
+    Grain.HOUR: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/hour=(\d{2})/[^/]+"),
+    Grain.DAY: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/[^/]+"),
+}
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A declared part of the landing bucket.
+
+    Args:
+        name: The feed's name; its source asset is `raw/<name>`.
+        prefix: Where its objects lie, ending in "/"; for an unpartitioned feed the key of its one object.
+        grain: How its keys are cut into partitions.
+        columns: Column name to SQL type, as the feed promises them.
+        suffixes: Endings of the keys that are data.
+        required: Columns without which a row means nothing; a row with a null in one is rejected.
+    """
+
+    name: str
+    prefix: str
+    grain: Grain
+    columns: dict[str, str]
+    suffixes: tuple[str, ...] = (".csv", ".csv.gz", ".jsonl", ".json", ".parquet")
+    required: tuple[str, ...] = ()
+
+    def partition_of(self, key: str) -> Partition:
+        """The partition of a (decoded) object key.
+
+        Raises:
+            OutsideLayout: the key is not where this feed's objects lie.
+        """
+        if self.grain is Grain.NONE:
+            if key == self.prefix:
+                return None
+            raise OutsideLayout(key, self)
+        match = _LAYOUT[self.grain].fullmatch(key.removeprefix(self.prefix)) if key.startswith(self.prefix) else None
+        if match is None:
+            raise OutsideLayout(key, self)
+        try:
+            start = datetime.strptime("-".join(match.groups()), "%Y-%m-%d-%H" if self.grain is Grain.HOUR else "%Y-%m-%d")
+        except ValueError:
+            raise OutsideLayout(key, self) from None
+        return start.strftime("%Y-%m-%d-%H:00" if self.grain is Grain.HOUR else "%Y-%m-%d")
+
+    def prefix_of(self, partition: Partition) -> str:
+        """The prefix below which the objects of a partition lie."""
+        if partition is None:
+            return self.prefix
+        if self.grain is Grain.HOUR:
+            return f"{self.prefix}dt={partition[:10]}/hour={partition[11:13]}/"
+        return f"{self.prefix}dt={partition}/"
+
+
+class OutsideLayout(Exception):
+    """A key that is not where the feed's objects lie. A retry does not help."""
+
+    def __init__(self, key: str, feed: Feed) -> None:
+        super().__init__(f"{key!r} is not in the layout of feed {feed.name} ({feed.prefix}, by {feed.grain})")
+        self.key = key
+
+
+def start_of(partition: str) -> datetime:
+    """The UTC start of a partition's window."""
+    day = date.fromisoformat(partition[:10])
+    hour = int(partition[11:13]) if len(partition) > 10 else 0
+    return datetime(day.year, day.month, day.day, hour, tzinfo=UTC)

@@ -1,0 +1,122 @@
+"""From the objects that lie below a prefix to the version and the arrival of a partition.
+
+Belongs here: what a listing is and what follows from it. Does not belong here: who asked for it
+(`automation.landing`) and how a server is asked (`sources.s3`).
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from pipelines.sources.feed import Feed, OutsideLayout, Partition
+
+
+@dataclass(frozen=True, order=True)
+class LandedObject:
+    """One object of the landing bucket, as a listing tells of it. Times are UTC, sizes bytes."""
+
+    key: str
+    etag: str
+    size: int
+    last_modified: datetime
+    version_id: str | None = None
+
+    @property
+    def source_version(self) -> str:
+        """What tells this content of the key from any other that was or will be there."""
+        if self.version_id:
+            return self.version_id
+        return f"{self.etag}-{self.size}-{round(self.last_modified.timestamp() * 1000)}"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The objects below a prefix at one moment (the Date header of the answer, whole seconds)."""
+
+    objects: tuple[LandedObject, ...]
+    listed_at: datetime
+
+
+class Bucket(Protocol):
+    """What a listing is asked of."""
+
+    def list(self, prefix: str) -> Listing: ...
+
+
+@dataclass
+class FakeBucket:
+    """A bucket in memory, for tests. `now` is its clock."""
+
+    now: datetime = datetime(2026, 10, 1, tzinfo=UTC)
+    objects: dict[str, LandedObject] = field(default_factory=dict)
+
+    def put(self, key: str, body: bytes) -> None:
+        etag = hashlib.md5(body, usedforsecurity=False).hexdigest()
+        self.objects[key] = LandedObject(key, etag, len(body), self.now)
+
+    def delete(self, key: str) -> None:
+        del self.objects[key]
+
+    def list(self, prefix: str) -> Listing:
+        found = (self.objects[key] for key in sorted(self.objects) if key.startswith(prefix))
+        return Listing(tuple(found), self.now.replace(microsecond=0))
+
+
+def look(bucket: Bucket, feed: Feed, partition: Partition) -> Listing:
+    """The data objects of one partition: one LIST below its prefix."""
+    listing = bucket.list(feed.prefix_of(partition))
+    return Listing(tuple(o for o in listing.objects if _is_data(o, feed)), listing.listed_at)
+
+
+def look_at_all(bucket: Bucket, feed: Feed) -> tuple[dict[Partition, Listing], datetime]:
+    """The data objects of every partition that has any, and when they were listed: one LIST of the feed."""
+    listing = bucket.list(feed.prefix)
+    by_partition: dict[Partition, list[LandedObject]] = {}
+    for landed in listing.objects:
+        if _is_data(landed, feed):
+            by_partition.setdefault(feed.partition_of(landed.key), []).append(landed)
+    looked = {partition: Listing(tuple(found), listing.listed_at) for partition, found in by_partition.items()}
+    return looked, listing.listed_at
+
+
+def data_version(objects: Iterable[LandedObject]) -> str:
+    """The data version of a partition: the same for the same objects, however often and in whatever order seen."""
+    lines = sorted(f"{o.key}\t{o.source_version}" for o in objects)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
+
+
+def arrival(
+    listing: Listing,
+    *,
+    previously_listed_at: datetime | None,
+    notified_at: datetime | None,
+) -> datetime:
+    """When the change that this listing shows arrived.
+
+    The smallest LastModified that is not older than the previous listing, else the notification's own time,
+    else the time of this listing; never outside the two listings (a multipart upload's LastModified is when
+    it began).
+    """
+    since = previously_listed_at or datetime.min.replace(tzinfo=UTC)
+    new = [o.last_modified for o in listing.objects if o.last_modified >= since]
+    when = min(new, default=None) or notified_at or listing.listed_at
+    return min(max(when, since), max(listing.listed_at, since))
+
+
+def by_key(objects: Iterable[LandedObject]) -> Mapping[str, LandedObject]:
+    """Objects by their key."""
+    return {o.key: o for o in objects}
+
+
+def _is_data(landed: LandedObject, feed: Feed) -> bool:
+    name = landed.key.rpartition("/")[2]
+    # Writers leave markers (`_SUCCESS`, `.tmp`) and consoles leave folder objects; none of them is data.
+    if not name or name[0] in "._" or not name.endswith(feed.suffixes):
+        return False
+    try:
+        feed.partition_of(landed.key)
+    except OutsideLayout:
+        return False
+    return True

@@ -7,11 +7,13 @@ a connection or starts a process.
 from datetime import date
 from pathlib import Path
 from typing import Literal
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+LOCAL_KEY = "tidemark"  # the local cloud looks at no key, but every AWS client wants one
 
 
 class SettingsError(Exception):
@@ -65,18 +67,62 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _resolve(self) -> "Settings":
-        resolved: dict[str, object] = {"state_dir": self.state_dir.expanduser().absolute()}
-        state = resolved["state_dir"]
-        assert isinstance(state, Path)
-        resolved["jars_dir"] = state / self.jars_dir.expanduser()
+        state = self.state_dir.expanduser().absolute()
         # WAL and a busy timeout let several processes commit to one SQLite catalog without losing a commit.
-        resolved["catalog_uri"] = self.catalog_uri or (
-            f"jdbc:sqlite:{state}/catalog.db?journal_mode=WAL&busy_timeout=30000"
-        )
-        resolved["warehouse"] = self.warehouse.removeprefix("file:") or str(state / "warehouse")
+        catalog_uri = self.catalog_uri or f"jdbc:sqlite:{state}/catalog.db?journal_mode=WAL&busy_timeout=30000"
+        resolved: dict[str, object] = {
+            "state_dir": state,
+            "jars_dir": state / self.jars_dir.expanduser(),
+            "catalog_uri": _absolute_catalog(catalog_uri),
+            "warehouse": _absolute_warehouse(self.warehouse or str(state / "warehouse")),
+        }
+        if self.environment == "local":
+            own = f"http://127.0.0.1:{self.port_cloud}"
+            resolved["aws_endpoint_url"] = self.aws_endpoint_url or own
+            if resolved["aws_endpoint_url"] == own:
+                # A developer's real keys have no business in the files and command lines of a laptop platform.
+                resolved["aws_access_key_id"] = resolved["aws_secret_access_key"] = LOCAL_KEY
         for name, value in resolved.items():
             object.__setattr__(self, name, value)
         return self
+
+    @property
+    def own_cloud(self) -> bool:
+        """Whether the endpoint is the local cloud of this platform."""
+        return self.aws_endpoint_url == f"http://127.0.0.1:{self.port_cloud}"
+
+    @property
+    def own_spark(self) -> bool:
+        """Whether the Spark server is the one this platform starts."""
+        return self.spark_remote in (f"sc://127.0.0.1:{self.port_spark}", f"sc://localhost:{self.port_spark}")
+
+    def for_platform(self) -> "Settings":
+        """These settings as `pipelines up` runs with them: its own Dagster home, and its own Spark server
+        unless `SPARK_REMOTE` names another."""
+        remote = self.spark_remote or f"sc://127.0.0.1:{self.port_spark}"
+        return self.model_copy(update={"spark_remote": remote, "dagster_home": self.state_dir / "dagster"})
+
+    def exports(self) -> dict[str, str]:
+        """The environment from which any process reads exactly these settings, unset ones left out."""
+        tidemark = {name: value for name, value in self.model_dump().items() if name not in _FOREIGN}
+        values: dict[str, object] = {f"TIDEMARK_{name.upper()}": value for name, value in tidemark.items()}
+        values |= {variable: getattr(self, name) for name, variable in _FOREIGN.items()}
+        values["AWS_DEFAULT_REGION"] = self.aws_region
+        values["PYICEBERG_CATALOG__LAKE__TYPE"] = "sql"
+        values["PYICEBERG_CATALOG__LAKE__URI"] = sqlalchemy_uri(self.catalog_uri)
+        values["PYICEBERG_CATALOG__LAKE__WAREHOUSE"] = self.warehouse
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+
+_FOREIGN = {
+    "spark_remote": "SPARK_REMOTE",
+    "dagster_home": "DAGSTER_HOME",
+    "aws_endpoint_url": "AWS_ENDPOINT_URL",
+    "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+    "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "aws_region": "AWS_REGION",
+}
+"""Fields whose variable belongs to somebody else."""
 
 
 def load_settings() -> Settings:
@@ -90,7 +136,38 @@ def load_settings() -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0]) if first["loc"] else "environment"
-        raise SettingsError(f"{_variable(field)}={first.get('input')}: {first['msg']}") from error
+        message = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{_variable(field)}={first.get('input')}: {message}") from error
+
+
+def sqlalchemy_uri(catalog_uri: str) -> str:
+    """The catalog's JDBC URI as SQLAlchemy (so pyiceberg) writes it."""
+    bare = catalog_uri.removeprefix("jdbc:")
+    if bare.startswith("sqlite:"):
+        path, _, query = bare.removeprefix("sqlite:").partition("?")
+        timeout_ms = parse_qs(query).get("busy_timeout", ["30000"])[0]
+        return f"sqlite:///{path}?timeout={int(timeout_ms) // 1000}"
+    parts = urlsplit(bare)
+    query_values = parse_qs(parts.query)
+    user = urlencode({"": query_values.pop("user", [""])[0]})[1:]
+    password = urlencode({"": query_values.pop("password", [""])[0]})[1:]
+    login = f"{user}:{password}@" if password else f"{user}@" if user else ""
+    rest = urlencode(query_values, doseq=True)
+    return f"postgresql+psycopg2://{login}{parts.netloc}{parts.path}" + (f"?{rest}" if rest else "")
+
+
+def _absolute_catalog(uri: str) -> str:
+    if not uri.startswith("jdbc:sqlite:"):
+        return uri
+    path, mark, query = uri.removeprefix("jdbc:sqlite:").partition("?")
+    return f"jdbc:sqlite:{Path(path).expanduser().absolute()}{mark}{query}"
+
+
+def _absolute_warehouse(warehouse: str) -> str:
+    if "://" in warehouse and not warehouse.startswith("file:"):
+        return warehouse
+    path = warehouse.removeprefix("file:")
+    return str(Path("/" + path.lstrip("/") if path.startswith("/") else path).expanduser().absolute())
 
 
 def _variable(field: str) -> str:

@@ -1,0 +1,117 @@
+"""The Spark Connect server: the command that starts it, in the foreground.
+
+Belongs here: what makes a server on a laptop small, quiet and tidy. Does not belong here: the lake's
+configuration (`pipelines.lakehouse.session.server_conf`) and watching the process.
+"""
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from pipelines.lakehouse.session import server_conf
+from pipelines.settings import Settings, load_settings
+
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+# Says at every start that a laptop has no native Hadoop library, and that it has no metrics file.
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+logger.metrics.name = org.apache.hadoop.metrics2
+logger.metrics.level = error
+"""
+
+_CLEARED = ("SPARK_REMOTE", "SPARK_DAEMON_MEMORY", "SPARK_LOCAL_DIRS", "PYSPARK_SUBMIT_ARGS", "SPARK_DAEMON_JAVA_OPTS")
+"""Variables of the caller that change what `spark-submit` starts."""
+
+
+def spark_home() -> Path:
+    """The Spark inside the pyspark wheel."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("pyspark is not installed")
+    return Path(spec.origin).parent
+
+
+def work_dir(settings: Settings) -> Path:
+    """Where the server runs, spills and finds its configuration; emptied at every start."""
+    return settings.state_dir / "run" / "spark"
+
+
+def command() -> list[str]:
+    """The command of the server, to be run with `environment` after `prepare`."""
+    submit = str(spark_home() / "bin" / "spark-submit")
+    return [submit, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+
+
+def environment(settings: Settings, base: dict[str, str]) -> dict[str, str]:
+    """The environment of the server, from that of its starter."""
+    kept = {name: value for name, value in base.items() if name not in _CLEARED}
+    return kept | {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_CONF_DIR": str(work_dir(settings) / "conf"),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def prepare(settings: Settings, *, memory: str = "2g") -> None:
+    """Write the server's configuration into an otherwise empty folder. It must not be running."""
+    work = work_dir(settings)
+    shutil.rmtree(work, ignore_errors=True)
+    for folder in ("conf", "tmp"):
+        (work / folder).mkdir(parents=True)
+    for folder in (settings.warehouse, *_catalog_folder(settings)):
+        if "://" not in folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+    conf = server_conf(settings)
+    java = f"{conf.pop('spark.driver.extraJavaOptions', '')} -Djava.io.tmpdir={_quoted(work / 'tmp')}"
+    conf |= {
+        "spark.master": "local[*]",
+        "spark.app.name": "tidemark",
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": java.strip(),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(settings.port_spark),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(work / "tmp"),
+        "spark.sql.warehouse.dir": str(work / "tmp" / "warehouse"),
+        "spark.hadoop.hadoop.tmp.dir": str(work / "tmp"),
+    }
+    # A folder of configuration, not arguments: keys of a store do not belong in the process list.
+    defaults = work / "conf" / "spark-defaults.conf"
+    defaults.touch(mode=0o600)
+    defaults.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in conf.items()))
+    (work / "conf" / "log4j2.properties").write_text(_LOGGING)
+
+
+def _catalog_folder(settings: Settings) -> list[str]:
+    path = settings.catalog_uri.removeprefix("jdbc:sqlite:").partition("?")[0]
+    return [str(Path(path).parent)] if path.startswith("/") else []
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\")
+
+
+def _quoted(path: Path) -> str:
+    return f'"{path}"' if " " in str(path) else str(path)
+
+
+def main() -> None:
+    """Become the server: the process id stays, so that a supervisor watches the server itself."""
+    settings = load_settings()
+    prepare(settings)
+    os.chdir(work_dir(settings) / "tmp")
+    arguments = command()
+    os.execve(arguments[0], arguments, environment(settings, dict(os.environ)))
+
+
+if __name__ == "__main__":
+    main()

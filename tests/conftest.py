@@ -1,0 +1,117 @@
+"""Fixtures every folder of tests may use: a local cloud and a Spark Connect server, each started once.
+
+Both are real processes on free ports of 127.0.0.1 with a temporary state folder; tests share them, so
+each takes its own prefix, table or partition.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipelines.settings import CHECKOUT, Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def make_settings(state_dir: Path) -> Settings:
+    """Settings of a platform of its own: free ports, this state folder, the checkout's jars."""
+    jars = Path(os.environ.get("TIDEMARK_JARS_DIR") or CHECKOUT / ".tidemark" / "jars")
+    ports = {name: free_port() for name in ("port_ui", "port_cloud", "port_spark")}
+    # Model fields are passed by name, so that nothing of the developer's environment gets in.
+    return Settings(
+        environment="local",
+        state_dir=state_dir,
+        jars_dir=jars,
+        catalog_uri=f"jdbc:sqlite:{state_dir}/catalog.db?journal_mode=WAL&busy_timeout=30000",
+        warehouse=str(state_dir / "warehouse"),
+        landing_bucket="landing",
+        events_queue="landing-events",
+        start_date="2026-09-28",
+        aws_region="us-east-1",
+        aws_endpoint_url=f"http://127.0.0.1:{ports['port_cloud']}",
+        spark_remote=f"sc://127.0.0.1:{ports['port_spark']}",
+        dagster_home=state_dir / "dagster",
+        **ports,
+    )
+
+
+def start_service(module: str, settings: Settings, port: int, log: Path, *, seconds: float = 60) -> subprocess.Popen[bytes]:
+    """Run a module of `pipelines.local` as a process and wait until its port answers."""
+    environment = os.environ | settings.exports()
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module], env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"{module} ended with {process.returncode}:\n{log.read_text()[-4000:]}")
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return process
+        time.sleep(0.05)
+    end_service(process)
+    raise RuntimeError(f"{module} did not listen on {port} within {seconds} s:\n{log.read_text()[-4000:]}")
+
+
+def end_service(process: subprocess.Popen[bytes]) -> None:
+    """End a process that `start_service` started, and wait for it."""
+    process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(15)
+
+
+@pytest.fixture(scope="session")
+def platform_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """The settings `cloud` and `spark_server` share."""
+    return make_settings(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="session")
+def cloud(platform_settings: Settings) -> Iterator[Settings]:
+    """A running local cloud: S3 and SQS, the landing bucket, its queue and the notification between them."""
+    log = platform_settings.state_dir / "cloud.log"
+    process = start_service("pipelines.local.cloud", platform_settings, platform_settings.port_cloud, log)
+    yield platform_settings
+    end_service(process)
+
+
+@pytest.fixture(scope="session")
+def spark_server(platform_settings: Settings) -> Iterator[Settings]:
+    """A running Spark Connect server on a catalog and warehouse of its own; fetches the jars if they are missing."""
+    from pipelines.local.jars import fetch_jars
+
+    fetch_jars(platform_settings)
+    log = platform_settings.state_dir / "spark.log"
+    process = start_service("pipelines.local.spark_server", platform_settings, platform_settings.port_spark, log)
+    yield platform_settings
+    end_service(process)
+
+
+@pytest.fixture(scope="session")
+def spark(spark_server: Settings) -> "Iterator[SparkSession]":
+    """One session for all tests that only transform frames."""
+    from pipelines.lakehouse.session import new_session
+
+    session = new_session(spark_server)
+    yield session
+    session.stop()

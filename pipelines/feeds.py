@@ -9,6 +9,11 @@ ORDERS = Feed(
     grain=Grain.HOUR,
     columns=ORDERS_LANDING,
     required=tuple(ORDERS_LANDING),
+    rules={
+        "wrong_hour": "date_trunc('HOUR', ordered_at) = hour",
+        "discount_out_of_range": "discount BETWEEN 0 AND 1",
+        "quantity_out_of_range": "abs(quantity) < 1000000000",
+    },
 )
 
 CUSTOMERS = Feed(

@@ -4,6 +4,7 @@ Belongs here: the declaration and what follows from it alone. Plain strings and 
 location can load its declarations without paying for Spark's import.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 CATALOG = "lake"
@@ -23,6 +24,7 @@ class Table:
             date), or None.
         row_key: The columns that identify a row.
         comment: One line: what one row is.
+        stored_by: The columns its files are kept apart by, where these are not `partitioned_by`.
     """
 
     name: str
@@ -30,8 +32,42 @@ class Table:
     row_key: tuple[str, ...]
     partitioned_by: str | None = None
     comment: str = ""
+    stored_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.partitioned_by and not self.stored_by:
+            object.__setattr__(self, "stored_by", (self.partitioned_by,))
 
     @property
     def identifier(self) -> str:
         """The table's name in Spark SQL."""
         return f"{CATALOG}.{self.name}"
+
+    def partition_literal(self, partition: str) -> str:
+        """The SQL literal of a partition key in the partition column."""
+        if self.partitioned_by == "hour":
+            return f"TIMESTAMP '{partition[:10]} {partition[11:13]}:00:00'"
+        return f"DATE '{partition}'"
+
+    @property
+    def partition_key_sql(self) -> str:
+        """A SQL expression for the partition key of a row (null for an unpartitioned table)."""
+        if self.partitioned_by is None:
+            return "CAST(NULL AS STRING)"
+        pattern = "yyyy-MM-dd-HH:00" if self.partitioned_by == "hour" else "yyyy-MM-dd"
+        return f"date_format({self.partitioned_by}, '{pattern}')"
+
+    def predicate(self, partitions: Collection[str] | None) -> str:
+        """A SQL condition that is true for the rows of these partitions; None means the whole table.
+
+        Raises:
+            ValueError: partitions of an unpartitioned table were asked for, or none at all.
+        """
+        if partitions is None:
+            return "true"
+        if not self.partitioned_by or not partitions:
+            raise ValueError(f"{self.name} has no partitions {sorted(partitions)}")
+        literals = [self.partition_literal(p) for p in sorted(partitions)]
+        wanted = f"{self.partitioned_by} IN ({', '.join(literals)})"
+        # Iceberg prunes by a range in one comparison a file, by a long IN in one a literal.
+        return f"{self.partitioned_by} BETWEEN {literals[0]} AND {literals[-1]} AND {wanted}"

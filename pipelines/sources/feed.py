@@ -5,7 +5,8 @@ the feeds themselves (`pipelines.feeds` declares the grocer's) and anything that
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from enum import StrEnum
 
@@ -38,6 +39,7 @@ class Feed:
         columns: Column name to SQL type, as the feed promises them.
         suffixes: Endings of the keys that are data.
         required: Columns without which a row means nothing; a row with a null in one is rejected.
+        rules: Reason code to a SQL condition that every good row meets.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Feed:
     columns: dict[str, str]
     suffixes: tuple[str, ...] = (".csv", ".csv.gz", ".jsonl", ".json", ".parquet")
     required: tuple[str, ...] = ()
+    rules: Mapping[str, str] = field(default_factory=dict)
 
     def partition_of(self, key: str) -> Partition:
         """The partition of a (decoded) object key.

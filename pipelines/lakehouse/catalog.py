@@ -1,0 +1,51 @@
+"""Tables in the Iceberg catalog: made when first needed, widened when their declaration grew."""
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from pipelines.lakehouse.tables import CATALOG, Table
+
+# Writers of disjoint partitions never conflict but have to take turns at the catalog.
+_PROPERTIES = {"format-version": "2", "commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "50"}
+
+
+class SchemaDiffers(Exception):
+    """A table in the catalog is not what its declaration says, and cannot be made so without deciding about data."""
+
+
+def ensure(spark: SparkSession, table: Table) -> None:
+    """Create the table unless it exists; add columns that its declaration gained.
+
+    Raises:
+        SchemaDiffers: a column changed its type, or the table has one that is no longer declared.
+    """
+    try:
+        fields = spark.table(table.identifier).schema.fields
+    except AnalysisException as error:
+        if "TABLE_OR_VIEW_NOT_FOUND" not in str(error):
+            raise
+        _create(spark, table)
+        return
+    found = {f.name: f.dataType.simpleString() for f in fields}
+    wrong = {c: t for c, t in found.items() if table.columns.get(c) != t}
+    if wrong:
+        raise SchemaDiffers(
+            f"{table.identifier} has {wrong}, its declaration says { {c: table.columns.get(c) for c in wrong} }; "
+            "alter or drop the table, or put the declaration back"
+        )
+    missing = {c: t for c, t in table.columns.items() if c not in found}
+    if missing:
+        columns = ", ".join(f"{name} {kind}" for name, kind in missing.items())
+        spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS ({columns})")
+
+
+def _create(spark: SparkSession, table: Table) -> None:
+    namespace = table.name.rpartition(".")[0]
+    columns = ", ".join(f"{name} {kind}" for name, kind in table.columns.items())
+    partitioning = f"PARTITIONED BY ({', '.join(table.stored_by)})" if table.stored_by else ""
+    properties = ", ".join(f"'{name}'='{value}'" for name, value in _PROPERTIES.items())
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{namespace}")
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {table.identifier} ({columns}) USING iceberg {partitioning} "
+        f"COMMENT '{table.comment.replace(chr(39), chr(39) * 2)}' TBLPROPERTIES ({properties})"
+    )

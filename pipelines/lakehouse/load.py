@@ -1,0 +1,247 @@
+"""From the files of a feed to a table: read, validate, quarantine, commit.
+
+A table commit is the truth about which files were incorporated: a partition's known files are the distinct
+(source_file, source_version, loaded_by) in the table and in ops/quarantine. Compared with a listing, that
+says what to do, as plain data, before anything is read; a partition whose files are all known is left alone.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from pipelines.lakehouse import catalog, files, write
+from pipelines.lakehouse.content import Content, content_of
+from pipelines.lakehouse.files import FileFault, ObjectStore, SourceFile
+from pipelines.lakehouse.quarantine import QUARANTINE, entries_of
+from pipelines.lakehouse.tables import Table
+from pipelines.sources.feed import Feed, Partition
+from pipelines.sources.listing import Bucket, Listing, look
+
+NO_ROWS = "no rows"
+_TOLD = 20  # files whose faults are spelled out in the metadata of a run
+
+
+class Landing(Bucket, ObjectStore, Protocol):
+    """A landing bucket that can be listed and read."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """How a feed becomes a table.
+
+    Args:
+        transform: From typed landing rows (the feed's columns, the partition column, lineage) to table rows.
+        code_version: The asset's; rows remember it as `loaded_by`.
+    """
+
+    feed: Feed
+    table: Table
+    transform: Callable[[DataFrame], DataFrame]
+    code_version: str
+
+    @property
+    def asset(self) -> str:
+        return self.table.name.replace(".", "/")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a load did: which partitions it read again, what they hold now, how much was turned away."""
+
+    snapshot_id: int | None
+    content: Mapping[Partition, Content]
+    read_again: Sequence[Partition]
+    files_read: int
+    rows_rejected: int
+    files_rejected: Sequence[FileFault] = field(default=())
+
+
+def partitions_to_read(
+    listed: Mapping[Partition, Collection[SourceFile]],
+    known: Mapping[Partition, Collection[tuple[str, str, str]]],
+    code_version: str,
+) -> list[Partition]:
+    """The partitions whose files are not exactly the known ones, or were loaded by other code."""
+    return [
+        partition
+        for partition, found in listed.items()
+        if {(f.key, f.version, code_version) for f in found} != set(known.get(partition, ()))
+    ]
+
+
+def run_load(spark: SparkSession, landing: Landing, load: Load, partitions: Sequence[Partition], *, run_id: str) -> Loaded:
+    """Bring these partitions of the table up to what lies in the landing bucket now, in one commit."""
+    catalog.ensure(spark, load.table)
+    catalog.ensure(spark, QUARANTINE)
+    listed = {p: source_files(look(landing, load.feed, p), p) for p in partitions}
+    stale = partitions_to_read(listed, known_files(spark, load, partitions), load.code_version)
+    keys = None if None in partitions else [p for p in partitions if p is not None]
+    if not stale:
+        snapshot = write.current_snapshot(spark, load.table)
+        return Loaded(snapshot, content_of(spark, load.table, keys, snapshot), (), 0, 0)
+
+    wanted = [file for p in stale for file in listed[p]]
+    shapes, faults = files.inspect(landing, load.feed, wanted)
+    judged = judge(spark, load, files.read_files(spark, landing, load.feed, shapes), wanted)
+    judged = judged.persist()
+    try:
+        tally = _tally(judged)
+        # Known by an entry, or the next load would take them for new.
+        silent = [f for f in shapes if f.key not in tally or not (tally[f.key].kept or tally[f.key].rejected)]
+        _quarantine(load, stale, judged, faults, tally, silent, run_id=run_id)
+        rows = load.transform(judged.where("reason IS NULL AND wins"))
+        stale_keys = None if keys is None else [p for p in stale if p is not None]
+        commit = write.overwrite(rows, load.table, stale_keys, run_id=run_id)
+    finally:
+        judged.unpersist()
+    content = content_of(spark, load.table, keys, commit.snapshot_id)
+    rejected = sum(t.rejected for t in tally.values())
+    return Loaded(commit.snapshot_id, content, stale, len(shapes), rejected, faults[:_TOLD])
+
+
+def source_files(listing: Listing, partition: Partition) -> list[SourceFile]:
+    """The files of a partition's listing."""
+    return [SourceFile(o.key, o.source_version, o.last_modified, partition) for o in listing.objects]
+
+
+def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition]) -> dict[Partition, set[tuple[str, str, str]]]:
+    """Partition to the (source_file, source_version, loaded_by) that table and quarantine know of."""
+    keys = None if None in partitions else [p for p in partitions if p is not None]
+    rows = spark.sql(
+        f"SELECT DISTINCT {load.table.partition_key_sql} AS partition, source_file, source_version, loaded_by "
+        f"FROM {load.table.identifier} WHERE {load.table.predicate(keys)} "
+        f"UNION SELECT partition, source_file, source_version, loaded_by "
+        f"FROM {QUARANTINE.identifier} WHERE {entries_of(load.asset, partitions)}"
+    ).collect()
+    known: dict[Partition, set[tuple[str, str, str]]] = {}
+    for row in rows:
+        known.setdefault(row.partition, set()).add((row.source_file, row.source_version, row.loaded_by))
+    return known
+
+
+def judge(spark: SparkSession, load: Load, read: DataFrame | None, wanted: Sequence[SourceFile]) -> DataFrame:
+    """Landing rows with a verdict.
+
+    One row per row read: the feed's columns, the partition column, lineage, `row_in_file`, `reason` and
+    `message` (null for a good row) and `wins`: of good rows with the same key the one of the highest
+    (arrived_at, source_file, position in the file).
+    """
+    lineage = spark.createDataFrame(
+        [(f.key, f.version, f.arrived_at, load.code_version, f.partition) for f in wanted],
+        "source_file string, source_version string, arrived_at timestamp, loaded_by string, partition string",
+    )
+    if read is None:
+        columns = ", ".join(f"{c} {kind}" for c, kind in load.feed.columns.items())
+        read = spark.createDataFrame(
+            [], f"{columns}, source_file string, block bigint, row bigint, faults array<string>, content string"
+        )
+    rows = read.join(F.broadcast(lineage), on="source_file", how="inner")
+    if load.table.partitioned_by == "hour":
+        rows = rows.withColumn("hour", F.to_timestamp("partition", "yyyy-MM-dd-HH:mm"))
+    elif load.table.partitioned_by:
+        rows = rows.withColumn(load.table.partitioned_by, F.to_date("partition"))
+    verdicts = [F.when(F.size("faults") > 0, F.concat_ws(": ", F.lit("bad_type"), F.concat_ws(", ", "faults")))]
+    verdicts += [F.when(F.col(c).isNull(), F.lit(f"null_value: {c} is missing")) for c in load.feed.required]
+    verdicts += [
+        F.when(~F.coalesce(F.expr(rule), F.lit(False)), F.lit(f"{reason}: a good row has {rule}"))
+        for reason, rule in load.feed.rules.items()
+    ]
+    verdict = F.coalesce(*verdicts)
+    rows = rows.withColumn("verdict", verdict)
+    newest_first = [F.desc(c) for c in ("arrived_at", "source_file", "block", "row")]
+    same_key = Window.partitionBy(F.col("verdict").isNull(), *load.table.row_key).orderBy(*newest_first)
+    return rows.select(
+        "*",
+        F.when(F.col("verdict").isNotNull(), F.regexp_extract("verdict", "^([a-z_]+): ", 1)).alias("reason"),
+        F.regexp_replace("verdict", "^[a-z_]+: ", "").alias("message"),
+        (F.row_number().over(same_key) == 1).alias("wins"),
+    ).drop("verdict", "faults")
+
+
+@dataclass(frozen=True)
+class FileTally:
+    """What became of a file's rows. `first_rows`: block to (its smallest row id, rows in the blocks before it)."""
+
+    kept: int
+    rejected: int
+    first_rows: Mapping[int, tuple[int, int]]
+
+
+def _tally(judged: DataFrame) -> dict[str, FileTally]:
+    kept = F.col("reason").isNull() & F.col("wins")
+    blocks = (
+        judged.groupBy("source_file", "block")
+        .agg(
+            F.count_if(kept).alias("kept"),
+            F.count_if(F.col("reason").isNotNull()).alias("rejected"),
+            F.count(F.lit(1)).alias("rows"),
+            F.min("row").alias("first"),
+        )
+        .orderBy("source_file", "block")
+        .collect()
+    )
+    tally: dict[str, FileTally] = {}
+    rows_before: dict[str, int] = defaultdict(int)
+    for b in blocks:
+        so_far = tally.get(b.source_file, FileTally(0, 0, {}))
+        first_rows = {**so_far.first_rows, b.block: (b.first, rows_before[b.source_file])}
+        tally[b.source_file] = FileTally(so_far.kept + b.kept, so_far.rejected + b.rejected, first_rows)
+        rows_before[b.source_file] += b.rows
+    return tally
+
+
+def _quarantine(
+    load: Load,
+    partitions: Sequence[Partition],
+    judged: DataFrame,
+    faults: Sequence[FileFault],
+    tally: Mapping[str, FileTally],
+    silent: Sequence[SourceFile],
+    *,
+    run_id: str,
+) -> None:
+    """Replace what the quarantine holds of these partitions.
+
+    Written before the table: a crash between the two repeats harmlessly, the other order would forget why a
+    row is missing.
+    """
+    spark = judged.sparkSession
+    where = entries_of(load.asset, partitions)
+    whole_files = [(fault.file, fault.reason, fault.message) for fault in faults]
+    whole_files += [(file, NO_ROWS, "the file was read and left no row") for file in silent]
+    rejected = any(t.rejected for t in tally.values())
+    if not whole_files and not rejected and spark.sql(_any(where)).isEmpty():
+        return
+    entries = spark.createDataFrame(
+        [
+            (load.asset, f.partition, f.key, f.version, f.arrived_at, load.code_version, None, None, reason, message)
+            for f, reason, message in whole_files
+        ],
+        ", ".join(f"{c} {kind}" for c, kind in QUARANTINE.columns.items() if c != "quarantined_at"),
+    )
+    if rejected:
+        entries = entries.unionByName(_rejected_rows(load, judged, tally))
+    write.replace_where(entries.withColumn("quarantined_at", F.now()), QUARANTINE, where, run_id=run_id)
+
+
+def _any(where: str) -> str:
+    return f"SELECT 1 FROM {QUARANTINE.identifier} WHERE {where} LIMIT 1"
+
+
+def _rejected_rows(load: Load, judged: DataFrame, tally: Mapping[str, FileTally]) -> DataFrame:
+    # Row ids of text files are only increasing; with the first id of each block they become row numbers.
+    first_rows = judged.sparkSession.createDataFrame(
+        [(key, block, *first) for key, t in tally.items() if t.rejected for block, first in t.first_rows.items()],
+        "source_file string, block bigint, first bigint, before bigint",
+    )
+    return (
+        judged.where("reason IS NOT NULL")
+        .join(F.broadcast(first_rows), on=["source_file", "block"], how="inner")
+        .withColumn("asset", F.lit(load.asset))
+        .withColumn("row_number", F.expr("row - first + before + 1"))
+        .select(*(c for c in QUARANTINE.columns if c != "quarantined_at"))
+    )

@@ -28,7 +28,7 @@ logger.metrics.name = org.apache.hadoop.metrics2
 logger.metrics.level = error
 """
 
-_CLEARED = ("SPARK_REMOTE", "SPARK_DAEMON_MEMORY", "SPARK_LOCAL_DIRS", "PYSPARK_SUBMIT_ARGS", "SPARK_DAEMON_JAVA_OPTS")
+_CLEARED = ("SPARK_REMOTE", "SPARK_DAEMON_MEMORY", "PYSPARK_SUBMIT_ARGS", "SPARK_DAEMON_JAVA_OPTS", "MASTER")
 """Variables of the caller that change what `spark-submit` starts."""
 
 
@@ -57,6 +57,8 @@ def environment(settings: Settings, base: dict[str, str]) -> dict[str, str]:
     return kept | {
         "SPARK_HOME": str(spark_home()),
         "SPARK_CONF_DIR": str(work_dir(settings) / "conf"),
+        "SPARK_LOCAL_DIRS": str(work_dir(settings) / "tmp"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
     }
 
@@ -80,7 +82,6 @@ def prepare(settings: Settings, *, memory: str = "2g") -> None:
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(settings.port_spark),
         "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(work / "tmp"),
         "spark.sql.warehouse.dir": str(work / "tmp" / "warehouse"),
         "spark.hadoop.hadoop.tmp.dir": str(work / "tmp"),
     }

@@ -1,0 +1,114 @@
+"""The console script `pipelines`.
+
+Belongs here: commands, their options, and how an error becomes one line and an exit code (1: it did not
+work, 2: a wrong setting or option, 3: nothing runs). Does not belong here: what the commands do.
+"""
+
+import json
+import shlex
+from datetime import datetime
+from typing import Annotated, NoReturn
+
+import typer
+
+from pipelines.settings import Settings, SettingsError, load_settings
+
+app = typer.Typer(
+    help="Tidemark's commands. `make dev` calls `pipelines up`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def up(
+    feed: Annotated[
+        str, typer.Option(envvar="FEED", help="`sample` writes the grocer's files; `none` leaves the bucket to you.")
+    ] = "sample",
+) -> None:
+    """Start local cloud, Spark, sample feed and Dagster; Ctrl-C stops them all."""
+    from rich.console import Console
+
+    from pipelines.local.jars import JarsMissing
+    from pipelines.local.running import AlreadyRunning
+    from pipelines.local.supervision import ServiceFailed
+    from pipelines.local.up import CannotStart, run_platform
+
+    settings = _settings()
+    if feed not in ("sample", "none"):
+        _fail(f"FEED={feed}: give sample or none", code=2)
+    if settings.environment != "local":
+        _fail(f"TIDEMARK_ENVIRONMENT={settings.environment}: `pipelines up` is the platform of a laptop", code=2)
+    try:
+        run_platform(settings, with_feed=feed == "sample", console=Console())
+    except (AlreadyRunning, CannotStart, JarsMissing, ServiceFailed) as error:
+        _fail(str(error), code=1)
+
+
+@app.command()
+def feed(
+    rate: Annotated[float, typer.Option(help="Files a minute, once the hours are written.")] = 6.0,
+    once: Annotated[bool, typer.Option(help="Write the hours, those of the future included, and end.")] = False,
+    start: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H", "%Y-%m-%d"],
+            help="First hour, UTC; by default the current hour is the last one.",
+            show_default=False,
+        ),
+    ] = None,
+    hours: Annotated[int, typer.Option(help="How many hours to write.")] = 72,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 0,
+) -> None:
+    """Write the sample grocer's files to the landing bucket, and go on."""
+    from pipelines.demo.feed import LandingUnreachable, run_feed
+
+    try:
+        run_feed(_settings(), start=start, hours=hours, rate=rate, once=once, seed=seed)
+    except ValueError as error:
+        _fail(str(error), code=2)
+    except LandingUnreachable as error:
+        _fail(str(error), code=1)
+
+
+@app.command()
+def env(as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of shell lines.")] = False) -> None:
+    """Print the environment of the platform that runs, for `eval "$(pipelines env)"`."""
+    from pipelines.local.running import NothingRuns, running_environment
+
+    try:
+        environment = running_environment(_settings())
+    except NothingRuns as error:
+        _fail(str(error), code=3)
+    if as_json:
+        typer.echo(json.dumps(environment, indent=2))
+        return
+    for name, value in environment.items():
+        typer.echo(f"export {name}={_quoted(value)}")
+
+
+def _settings() -> Settings:
+    try:
+        return load_settings()
+    except SettingsError as error:
+        _fail(str(error), code=2)
+
+
+def _quoted(value: str) -> str:
+    quoted = shlex.quote(value)
+    return quoted if quoted.startswith("'") else f"'{quoted}'"
+
+
+def _fail(message: str, *, code: int) -> NoReturn:
+    typer.echo(f"pipelines: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """The console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""The supervisor: supervisord in a session of its own, and what this project asks of it.
+
+Belongs here: its life, from ending what a killed predecessor left to the last process gone. Does not belong
+here: which services there are (`pipelines.local.services`).
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+import xmlrpc.client
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from supervisor.xmlrpc import SupervisorTransport
+
+from pipelines.local import tree
+from pipelines.local.services import Service, all_services, log_file, supervisor_config
+from pipelines.settings import Settings
+
+_SECONDS_TO_ANSWER = 15
+_SECONDS_TO_STOP = 40
+_FAILED = {"BACKOFF", "FATAL", "EXITED", "UNKNOWN"}
+
+
+class ServiceFailed(Exception):
+    """A service ended before it was ready. Its log says why."""
+
+    def __init__(self, service: Service, log: Path) -> None:
+        super().__init__(f"{service.title} did not start; the end of {log}:\n{last_lines(log)}")
+        self.service = service
+
+
+@dataclass(frozen=True)
+class State:
+    """What supervisord says of a service. `pid` is 0 while it has no process."""
+
+    name: str
+    state: str
+    pid: int
+
+
+class Supervisor:
+    """supervisord for one state folder. There is at most one; whoever holds the folder's lock may start it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._run = settings.state_dir / "run"
+        self._record = self._run / "supervisor.json"
+        self._socket = _socket_path(self._run)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._mark = ""
+        self.services = all_services(settings)
+
+    def end_leftovers(self) -> int:
+        """End what an `up` that was killed left running. Returns the number of processes."""
+        if not self._record.exists():
+            return 0
+        mark = json.loads(self._record.read_text())["mark"]
+        count = tree.end(lambda: tree.marked(mark), seconds=10)
+        self._record.unlink()
+        return count
+
+    def start(self, environment: Mapping[str, str]) -> None:
+        """Start supervisord, with no service yet."""
+        self._run.mkdir(parents=True, exist_ok=True)
+        log = log_file(self._settings, "supervisor")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        config = self._run / "supervisor.conf"
+        config.write_text(supervisor_config(self._settings, self.services, self._socket))
+        self._socket.unlink(missing_ok=True)
+        self._mark = uuid.uuid4().hex
+        # Recorded before there is a process: however this ends, the next start knows what to look for.
+        self._record.write_text(json.dumps({"mark": self._mark}))
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(config)],
+                env={**environment, tree.MARK: self._mark},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C reaches only `up`, which then stops everything in order
+            )
+        deadline = time.monotonic() + _SECONDS_TO_ANSWER
+        while not self._answers():
+            if not self.is_alive() or time.monotonic() > deadline:
+                raise RuntimeError(f"supervisord did not start; the end of {log}:\n{last_lines(log)}")
+            time.sleep(0.05)
+
+    def is_alive(self) -> bool:
+        """Whether supervisord itself runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def start_service(self, name: str) -> None:
+        """Have a service started; `wait_ready` waits for it."""
+        self._call("startProcess", name, False)
+
+    def wait_ready(self, name: str, seconds: float) -> None:
+        """Wait until a service does its work.
+
+        Raises:
+            ServiceFailed: it died, or did not get ready in time.
+        """
+        service = self.services[name]
+        deadline = time.monotonic() + seconds
+        while not service.is_ready():
+            state = next(state for state in self.states() if state.name == name)
+            if state.state in _FAILED or time.monotonic() > deadline:
+                raise ServiceFailed(service, log_file(self._settings, name))
+            time.sleep(0.1)
+
+    def states(self) -> list[State]:
+        """How every service is."""
+        answer: Any = self._call("getAllProcessInfo")
+        return [State(name=info["name"], state=info["statename"], pid=info["pid"]) for info in answer]
+
+    def stop(self) -> int:
+        """Stop every service and supervisord, and wait until no process of theirs is left.
+
+        Returns how many had to be ended one by one.
+        """
+        if self._process is None:
+            return 0
+        if self.is_alive():
+            self._process.terminate()
+            try:
+                self._process.wait(_SECONDS_TO_STOP)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        count = tree.end(lambda: tree.marked(self._mark))
+        self._socket.unlink(missing_ok=True)
+        if not tree.marked(self._mark):
+            self._record.unlink(missing_ok=True)
+        return count
+
+    def _answers(self) -> bool:
+        try:
+            self._call("getState")
+        except (OSError, xmlrpc.client.Error):
+            return False
+        return True
+
+    def _call(self, method: str, *arguments: object) -> object:
+        transport = SupervisorTransport(None, None, serverurl=f"unix://{self._socket}")
+        with xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport) as server:
+            return getattr(server.supervisor, method)(*arguments)
+
+
+def last_lines(log: Path, count: int = 15) -> str:
+    """The end of a log."""
+    try:
+        with log.open(errors="replace") as lines:
+            return "".join(deque(lines, maxlen=count)).rstrip()
+    except FileNotFoundError:
+        return "(it wrote nothing)"
+
+
+def _socket_path(run: Path) -> Path:
+    path = run / "supervisor.sock"
+    if len(os.fsencode(path)) < 90:  # a socket's name has 104 bytes on macOS, and supervisord appends to it
+        return path
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"tidemark-{digest}.sock"

@@ -1,0 +1,220 @@
+"""`pipelines up`: the whole platform from nothing to the UI, and back to no process.
+
+Belongs here: the order, the waits and what a person sees of them. Does not belong here: how a part is
+started (its own module).
+"""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from rich.console import Console
+
+from pipelines.feeds import FEEDS
+from pipelines.local import machine
+from pipelines.local.home import end_unfinished_runs, opened_home
+from pipelines.local.jars import fetch_jars, missing_jars
+from pipelines.local.running import publish_environment, running
+from pipelines.local.supervision import Supervisor
+from pipelines.settings import Settings
+
+_FOREIGN_ACCOUNT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN")
+"""Variables that would lead an AWS client elsewhere than to the local cloud."""
+
+
+class CannotStart(Exception):
+    """Something on this machine is in the way. The message says what to do."""
+
+
+class _Stopped(BaseException):
+    """A signal asked the platform to stop."""
+
+
+def run_platform(settings: Settings, *, with_feed: bool, console: Console) -> None:
+    """Start everything, tell where the UI is, and stop everything on SIGINT, SIGTERM or SIGHUP.
+
+    Raises:
+        CannotStart, AlreadyRunning, JarsMissing, ServiceFailed: it could not be started; nothing is left.
+    """
+    settings = settings.for_platform()
+    if complaint := machine.complaint():
+        raise CannotStart(complaint)
+    with _stopping_by_signal(), running(settings):
+        supervisor = Supervisor(settings)
+        try:
+            _start(settings, supervisor, with_feed=with_feed, console=console)
+            _watch(supervisor, console)
+        except _Stopped:
+            console.print("stopping ...")
+        finally:
+            _ignore_signals()  # a second Ctrl-C must not leave half of it running
+            supervisor.stop()
+    console.print("stopped, no process is left")
+
+
+def platform_environment(settings: Settings) -> dict[str, str]:
+    """The environment of everything the platform starts."""
+    inherited = dict(os.environ)
+    if settings.own_cloud:
+        inherited = {name: value for name, value in inherited.items() if name not in _FOREIGN_ACCOUNT}
+    # Started as .venv/bin/pipelines, without an activated environment.
+    path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
+    return inherited | settings.exports() | {"PATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, console: Console) -> None:
+    started = time.monotonic()
+    if supervisor.end_leftovers():
+        console.print("ended what an earlier start had left running")
+    _require_ports(settings)
+    _fetch_jars(settings, console)
+    environment = platform_environment(settings)
+    # This process uses the same clients as the services; they read the same environment.
+    os.environ.clear()
+    os.environ.update(environment)
+    supervisor.start(environment)
+    if settings.own_cloud:
+        supervisor.start_service("cloud")
+    if settings.own_spark:
+        supervisor.start_service("spark")  # the slowest; it gets ready while the others do their part
+    with _step(console, "Dagster home"), opened_home(settings) as instance:
+        end_unfinished_runs(instance)
+    if settings.own_cloud:
+        with _step(console, "local cloud (S3, SQS)"):
+            supervisor.wait_ready("cloud", 120)
+    publish_environment(settings, settings.exports())
+    if with_feed:
+        with _step(console, "sample feed: the last days"):
+            _fill(settings)
+        supervisor.start_service("feed")
+    with _step(console, "first look at every prefix"):
+        _look(settings)
+    if settings.own_spark:
+        with _step(console, "Spark Connect server"):
+            supervisor.wait_ready("spark", 120)
+    with _step(console, "dagster dev"):
+        supervisor.start_service("dagster")
+        supervisor.wait_ready("dagster", 180)
+    console.print(f"\nready after {time.monotonic() - started:.0f} s: [bold]http://127.0.0.1:{settings.port_ui}[/bold]")
+    console.print(
+        f"  files dropped on s3://{settings.landing_bucket} become tables by themselves; logs: {settings.state_dir}/logs\n"
+        '  in another shell, eval "$(pipelines env)" connects any AWS client, pyiceberg or dagster command\n'
+        "  Ctrl-C stops everything",
+        highlight=False,
+    )
+
+
+def _fetch_jars(settings: Settings, console: Console) -> None:
+    if not missing_jars(settings):
+        return
+    with console.status("Spark's jars (about 80 MB, once)") as status:
+        shown = -1
+
+        def report(count: int, total: int) -> None:
+            nonlocal shown
+            status.update(f"Spark's jars: {count} of {total}")
+            if not console.is_terminal and count // 10 > shown // 10:
+                console.print(f"Spark's jars: {count} of {total}")
+            shown = max(shown, count)
+
+        started = time.monotonic()
+        fetch_jars(settings, report)
+    console.print(f"Spark's jars ({time.monotonic() - started:.1f} s)", highlight=False)
+
+
+def _fill(settings: Settings) -> None:
+    from pipelines.demo.feed import run_feed
+
+    stop = threading.Event()
+    lines: list[str] = []
+
+    def after_first_round(line: str) -> None:
+        lines.append(line)
+        stop.set()
+
+    # In a thread of its own, because in the main thread the feed takes the signals for itself.
+    feed = threading.Thread(target=run_feed, args=(settings,), kwargs={"report": after_first_round, "stop": stop})
+    feed.start()
+    try:
+        feed.join()
+    finally:
+        stop.set()
+        feed.join()
+
+
+def _look(settings: Settings) -> None:
+    try:
+        from pipelines.automation.landing import look_everywhere
+    except ModuleNotFoundError:
+        return
+    with opened_home(settings) as instance:
+        look_everywhere(settings, FEEDS, instance)
+
+
+def _watch(supervisor: Supervisor, console: Console) -> None:
+    """Until a signal comes: tell when a service died and when it is back."""
+    pids = {state.name: state.pid for state in supervisor.states()}
+    while True:
+        time.sleep(1)
+        if not supervisor.is_alive():
+            raise CannotStart("the supervisor itself was killed; everything else is stopped too")
+        for state in supervisor.states():
+            title = supervisor.services[state.name].title
+            if state.pid != pids[state.name]:
+                console.print(f"{time.strftime('%H:%M:%S')} {title} {'was started again' if state.pid else 'died'}")
+                pids[state.name] = state.pid
+
+
+def _require_ports(settings: Settings) -> None:
+    ports = {"UI": settings.port_ui}
+    if settings.own_cloud:
+        ports["CLOUD"] = settings.port_cloud
+    if settings.own_spark:
+        ports["SPARK"] = settings.port_spark
+    for name, port in ports.items():
+        with socket.socket() as probe:
+            # As servers do it: connections of a predecessor that are still closing are not in the way.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise CannotStart(f"TIDEMARK_PORT_{name}={port}: port taken by another program ({error.strerror})") from error
+
+
+@contextmanager
+def _step(console: Console, title: str) -> Iterator[None]:
+    started = time.monotonic()
+    with console.status(f"{title} ..."):
+        yield
+    console.print(f"{title} ({time.monotonic() - started:.1f} s)", highlight=False)
+
+
+@contextmanager
+def _stopping_by_signal() -> Iterator[None]:
+    previous = {number: signal.signal(number, _raise_stopped) for number in _STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _raise_stopped(number: int, frame: FrameType | None) -> NoReturn:
+    _ignore_signals()
+    raise _Stopped
+
+
+def _ignore_signals() -> None:
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

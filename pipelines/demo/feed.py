@@ -1,0 +1,224 @@
+"""The sample feed at work: `pipelines feed`.
+
+Belongs here: putting planned files into the landing bucket, once or for as long as it runs. Does not belong
+here: what the files are (`pipelines.demo.plan`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from pipelines.demo.plan import FileToWrite, live_file, plan_between, plan_hours
+from pipelines.settings import Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+DEFAULT_HOURS = 72
+DEFAULT_RATE = 6.0
+MAX_RATE = 600.0
+_THREADS = 8
+_LONGEST_WAIT_SECONDS = 30.0
+
+Report = Callable[[str], None]
+Clock = Callable[[], datetime]
+
+
+class LandingUnreachable(Exception):
+    """The landing bucket cannot be listed or written. A retry helps once it is there."""
+
+    def __init__(self, bucket: str, endpoint: str | None, reason: object) -> None:
+        super().__init__(
+            f"cannot write to bucket {bucket!r} at {endpoint or 'AWS'} ({reason}); "
+            "does it run? See AWS_ENDPOINT_URL and TIDEMARK_LANDING_BUCKET"
+        )
+
+
+@dataclass(frozen=True)
+class Written:
+    """How many of the planned files were put, and how many were there already with the same content."""
+
+    put: int
+    present: int
+
+
+def run_feed(
+    settings: Settings,
+    *,
+    start: datetime | None = None,
+    hours: int = DEFAULT_HOURS,
+    rate: float = DEFAULT_RATE,
+    once: bool = False,
+    seed: int = 0,
+    report: Report | None = None,
+    clock: Clock | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Write the grocer's files for some hours and, unless `once`, go on adding files until SIGTERM or SIGINT.
+
+    Args:
+        settings: Names the bucket and its endpoint.
+        start: The first hour, UTC if it has no offset; by default so that the current hour is the last one.
+        hours: How many hours to write.
+        rate: Files per minute afterwards, into the current hour.
+        once: Write all files of the hours, also those of the future, and return.
+        seed: The world's seed; the same seed gives the same objects.
+        report: Takes one line of progress; by default it is printed.
+        clock: Tells the time, in UTC.
+        stop: Ends the feed when it is set; by default the two signals do it.
+
+    Raises:
+        ValueError: `rate` or `hours` is out of range.
+        LandingUnreachable: with `once` only; otherwise it is reported and tried again.
+    """
+    if not 0 < rate <= MAX_RATE:
+        raise ValueError(f"rate is {rate}: give more than 0 and at most {MAX_RATE:g} files per minute")
+    if hours < 1:
+        raise ValueError(f"hours is {hours}: give at least 1")
+    report, clock = report or partial(print, flush=True), clock or partial(datetime.now, UTC)
+    landing, now = Landing.connect(settings), clock()
+    first = _as_utc(start) if start else _default_start(settings, now, hours)
+    if once:
+        report(_summary(landing.write(plan_hours(first, hours, seed))))
+        return
+
+    def due(since: datetime | None, until: datetime) -> list[FileToWrite]:
+        if since is None:
+            return [file for file in plan_hours(first, hours, seed) if file.due <= until]
+        return plan_between(since, until, seed)
+
+    with _stopped_by_signals(stop or threading.Event()) as stopped:
+        _keep_writing(landing, due, rate=rate, seed=seed, report=report, clock=clock, stop=stopped)
+    report("feed: stopped")
+
+
+class Landing:
+    """The landing bucket, as the feed needs it."""
+
+    def __init__(self, client: S3Client, bucket: str, endpoint: str | None = None) -> None:
+        self._client = client
+        self._bucket = bucket
+        self._endpoint = endpoint
+
+    @classmethod
+    def connect(cls, settings: Settings) -> Landing:
+        """A client of the settings' bucket; nothing is sent yet."""
+        client = boto3.client(
+            "s3",
+            endpoint_url=settings.aws_endpoint_url,
+            region_name=settings.aws_region,
+            aws_access_key_id=settings.aws_access_key_id,
+            aws_secret_access_key=settings.aws_secret_access_key,
+            config=Config(max_pool_connections=_THREADS, connect_timeout=5, retries={"max_attempts": 3}),
+        )
+        return cls(client, settings.landing_bucket, settings.aws_endpoint_url)
+
+    def write(self, files: Sequence[FileToWrite]) -> Written:
+        """Put the files that are not there yet with the same content, corrections after all others.
+
+        Raises:
+            LandingUnreachable: the bucket cannot be listed or written.
+        """
+        try:
+            present = self._etags({_listed_prefix(file.key) for file in files})
+            put = 0
+            with ThreadPoolExecutor(_THREADS) as pool:
+                for wave in (False, True):
+                    chosen = [file for file in files if file.is_correction is wave]
+                    put += sum(pool.map(lambda file: self._put(file, present.get(file.key)), chosen))
+        except (BotoCoreError, ClientError) as error:
+            raise LandingUnreachable(self._bucket, self._endpoint, error) from error
+        return Written(put=put, present=len(files) - put)
+
+    def _etags(self, prefixes: Iterable[str]) -> dict[str, str]:
+        pages = self._client.get_paginator("list_objects_v2")
+        return {
+            entry["Key"]: entry["ETag"].strip('"')
+            for prefix in sorted(prefixes)
+            for page in pages.paginate(Bucket=self._bucket, Prefix=prefix)
+            for entry in page.get("Contents", [])
+        }
+
+    def _put(self, file: FileToWrite, present: str | None) -> bool:
+        body = file.content()
+        # The ETag of an object put in one piece is the MD5 of its content.
+        if present == hashlib.md5(body, usedforsecurity=False).hexdigest():
+            return False
+        self._client.put_object(Bucket=self._bucket, Key=file.key, Body=body)
+        return True
+
+
+def _keep_writing(
+    landing: Landing,
+    due: Callable[[datetime | None, datetime], list[FileToWrite]],
+    *,
+    rate: float,
+    seed: int,
+    report: Report,
+    clock: Clock,
+    stop: threading.Event,
+) -> None:
+    written_until: datetime | None = None
+    wait = 0.0
+    while not stop.wait(wait):
+        now = clock()
+        files = due(written_until, now)
+        moment = [] if written_until is None else [live_file(now, seed)]
+        try:
+            written = landing.write([*files, *moment])
+        except LandingUnreachable as error:
+            wait = min(max(1.0, wait * 2), _LONGEST_WAIT_SECONDS)
+            report(f"feed: {error}; next try in {wait:g} s")
+            continue
+        if files:
+            report(_summary(written))
+        if not moment:
+            report(f"feed: adding {rate:g} files a minute to the current hour")
+        # What was due stays due until it is written: only success moves the line.
+        wait, written_until = (60.0 / rate if moment else 0.0), now
+
+
+def _summary(written: Written) -> str:
+    return f"feed: {written.put} files written, {written.present} were there already"
+
+
+def _default_start(settings: Settings, now: datetime, hours: int) -> datetime:
+    opened = datetime(settings.start_date.year, settings.start_date.month, settings.start_date.day, tzinfo=UTC)
+    return max(now - timedelta(hours=hours - 1), opened)
+
+
+def _as_utc(at: datetime) -> datetime:
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+
+
+def _listed_prefix(key: str) -> str:
+    """Up to the day: one listing for a day's hours."""
+    feed, _, rest = key.partition("/")
+    return f"{feed}/{rest.partition('/')[0]}"
+
+
+@contextmanager
+def _stopped_by_signals(stop: threading.Event) -> Iterator[threading.Event]:
+    """Set `stop` on SIGTERM or SIGINT; the previous handlers come back afterwards."""
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread may handle signals: the caller sets the event
+        return
+    previous = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

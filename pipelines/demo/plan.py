@@ -1,0 +1,125 @@
+"""What the sample feed has to write, as plain data: keys, when they are due, and how to make their bytes.
+
+Belongs here: which files an hour or a day has, and their names. Does not belong here: S3 and the clock.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from random import Random
+
+from pipelines.demo import formats, grocer
+from pipelines.feeds import CUSTOMERS, ORDERS, PRICES
+
+HOUR = timedelta(hours=1)
+FILES_AN_HOUR = 3
+
+# Numbers of files within an hour. A correction sorts after what it corrects: of two files that arrived in the
+# same second the later name wins.
+_FIRST_LIVE = 1_000
+_LIVE_SLOT = timedelta(milliseconds=100)
+_CORRECTION = 90_000
+
+# Names as they come from cash desks and spreadsheets: a space, a plus, an umlaut now and then.
+_NAMES = ("orders", "orders", "orders", "orders", "web orders", "store+web", "café", "Filiale Köln + Süd")
+
+
+@dataclass(frozen=True)
+class FileToWrite:
+    """An object of the landing bucket that has to exist once `due` has passed."""
+
+    key: str
+    due: datetime
+    content: Callable[[], bytes]
+    is_correction: bool = False
+
+
+def plan_hours(start: datetime, hours: int, seed: int) -> list[FileToWrite]:
+    """All files of some whole hours: orders, the prices of every day touched, the customers as of the last day.
+
+    Args:
+        start: The first hour (UTC); minutes are cut off.
+        hours: How many hours.
+        seed: The world's seed; the same seed gives the same keys and bytes.
+    """
+    first = start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    starts = [first + number * HOUR for number in range(hours)]
+    days = sorted({hour.date() for hour in starts})
+    files = [_prices(seed, day) for day in days]
+    if days:
+        files.append(_customers(seed, days[-1]))
+    return files + [file for hour in starts for file in _orders(seed, hour)]
+
+
+def plan_between(since: datetime, until: datetime, seed: int) -> list[FileToWrite]:
+    """The files that have become due after `since` and by `until`."""
+    first = since - HOUR  # the last files of an hour are due when it is over
+    hours = -(-(until - first) // HOUR) + 1
+    return [file for file in plan_hours(first, hours, seed) if since < file.due <= until]
+
+
+def live_file(at: datetime, seed: int) -> FileToWrite:
+    """The small order file of this moment, with orders of the last minutes of its hour."""
+    hour = at.replace(minute=0, second=0, microsecond=0)
+    slot = (at - hour) // _LIVE_SLOT
+    end = hour + (slot + 1) * _LIVE_SLOT
+    window = (max(hour, end - timedelta(minutes=2)), end)
+    return _order_file(seed, hour, _FIRST_LIVE + slot, window, share=15)
+
+
+def _orders(seed: int, hour: datetime) -> list[FileToWrite]:
+    """The files of a whole hour, each due when its part of the hour is over, and its correction if there is one."""
+    part = HOUR / FILES_AN_HOUR
+    windows = [(hour + number * part, hour + (number + 1) * part) for number in range(FILES_AN_HOUR)]
+    files = [_order_file(seed, hour, index, window, share=100) for index, window in enumerate(windows)]
+    if grocer.has_correction(seed, hour):
+        files.append(
+            FileToWrite(
+                key=f"{_folder(hour)}{_CORRECTION:05d}-correction.csv",
+                due=hour + HOUR,
+                content=partial(_correction_bytes, seed, hour, windows[0]),
+                is_correction=True,
+            )
+        )
+    return files
+
+
+def _order_file(seed: int, hour: datetime, index: int, window: grocer.Window, *, share: int) -> FileToWrite:
+    random = Random(f"{seed}/{hour.isoformat()}/{index}/file")
+    # A random rotation per hour, so that the files of an hour differ in format.
+    turn = Random(f"{seed}/{hour.isoformat()}/formats").randrange(len(formats.ORDER_FORMATS))
+    suffix, encode = formats.ORDER_FORMATS[(turn + index) % len(formats.ORDER_FORMATS)]
+
+    def content() -> bytes:
+        lines = grocer.order_lines(seed, hour, index, window, share)
+        return encode(lines, Random(f"{seed}/{hour.isoformat()}/{index}/format"))
+
+    return FileToWrite(
+        key=f"{_folder(hour)}{index:05d}-{random.choice(_NAMES)}{suffix}", due=window[1], content=content
+    )
+
+
+def _correction_bytes(seed: int, hour: datetime, window: grocer.Window) -> bytes:
+    lines = grocer.order_lines(seed, hour, 0, window, 100)
+    return formats.orders_csv(grocer.corrected(seed, lines, hour), Random(f"{seed}/{hour.isoformat()}/correction"))
+
+
+def _prices(seed: int, day: date) -> FileToWrite:
+    return FileToWrite(
+        key=f"{PRICES.prefix_of(day.isoformat())}prices.csv",
+        due=datetime(day.year, day.month, day.day, tzinfo=UTC),
+        content=lambda: formats.prices_csv(grocer.unit_costs(seed, day)),
+    )
+
+
+def _customers(seed: int, day: date) -> FileToWrite:
+    return FileToWrite(
+        key=CUSTOMERS.prefix,
+        due=datetime(day.year, day.month, day.day, tzinfo=UTC),
+        content=lambda: formats.customers_csv(grocer.customers(seed, day)),
+    )
+
+
+def _folder(hour: datetime) -> str:
+    return ORDERS.prefix_of(hour.strftime("%Y-%m-%d-%H:00"))

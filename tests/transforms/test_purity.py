@@ -1,0 +1,13 @@
+"""The pure layer stays pure."""
+
+import subprocess
+import sys
+
+MODULES = ("orders", "sales", "order_stats", "margin")
+
+
+def test_transforms_do_not_load_dagster() -> None:
+    imports = "; ".join(f"import pipelines.transforms.{name}" for name in MODULES)
+    program = f"import sys; {imports}; assert 'pyspark' in sys.modules; assert 'dagster' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -73,7 +73,9 @@ def feed(
 
 
 @app.command()
-def env(as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of shell lines.")] = False) -> None:
+def env(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of shell lines.")] = False,
+) -> None:
     """Print the environment of the platform that runs, for `eval "$(pipelines env)"`."""
     from pipelines.local.running import NothingRuns, running_environment
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ def free_port() -> int:
 def make_settings(state_dir: Path) -> Settings:
     """Settings of a platform of its own: free ports, this state folder, the checkout's jars."""
     jars = Path(os.environ.get("TIDEMARK_JARS_DIR") or CHECKOUT / ".tidemark" / "jars")
-    ports = {name: free_port() for name in ("port_ui", "port_cloud", "port_spark")}
+    port_cloud, port_spark = free_port(), free_port()
     # Model fields are passed by name, so that nothing of the developer's environment gets in.
     return Settings(
         environment="local",
@@ -42,16 +43,20 @@ def make_settings(state_dir: Path) -> Settings:
         warehouse=str(state_dir / "warehouse"),
         landing_bucket="landing",
         events_queue="landing-events",
-        start_date="2026-09-28",
+        start_date=date(2026, 9, 28),
         aws_region="us-east-1",
-        aws_endpoint_url=f"http://127.0.0.1:{ports['port_cloud']}",
-        spark_remote=f"sc://127.0.0.1:{ports['port_spark']}",
+        aws_endpoint_url=f"http://127.0.0.1:{port_cloud}",
+        spark_remote=f"sc://127.0.0.1:{port_spark}",
         dagster_home=state_dir / "dagster",
-        **ports,
+        port_ui=free_port(),
+        port_cloud=port_cloud,
+        port_spark=port_spark,
     )
 
 
-def start_service(module: str, settings: Settings, port: int, log: Path, *, seconds: float = 60) -> subprocess.Popen[bytes]:
+def start_service(
+    module: str, settings: Settings, port: int, log: Path, *, seconds: float = 60
+) -> subprocess.Popen[bytes]:
     """Run a module of `pipelines.local` as a process and wait until its port answers."""
     environment = os.environ | settings.exports()
     with log.open("ab") as output:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from moto.s3 import notifications
 from moto.s3.models import FakeBucket, FakeKey, S3Backend, s3_backends
-from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from moto.sqs.models import sqs_backends
 from werkzeug.serving import BaseWSGIServer, make_server
 
@@ -152,7 +152,7 @@ def _stored(key: FakeKey) -> StoredObject:
         etag=key.etag.strip('"'),
         last_modified=key.last_modified.replace(tzinfo=None).isoformat(),
         metadata=dict(key.metadata),
-        storage_class=key.storage_class,
+        storage_class=key.storage_class or "STANDARD",
         checksum={
             "checksum_algorithm": key.checksum_algorithm,
             "checksum_value": key.checksum_value,

@@ -24,11 +24,13 @@ def opened_home(settings: Settings) -> Iterator[dg.DagsterInstance]:
     """
     home = settings.state_dir / "dagster"
     home.mkdir(parents=True, exist_ok=True)
+    is_fresh = not (home / "storage").exists()
     _link(home / "dagster.yaml", CHECKOUT / "dagster.yaml")
     with dg.DagsterInstance.from_config(str(home)) as instance:
         stamp = home / ".version"
         if not stamp.exists() or stamp.read_text() != dg.__version__:
-            instance.upgrade()
+            if not is_fresh:
+                instance.upgrade()  # of an older Dagster
             stamp.write_text(dg.__version__)
         yield instance
 

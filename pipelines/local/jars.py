@@ -65,11 +65,37 @@ _PULLED_IN = (
     *(
         f"software.amazon.awssdk:{part}:{_AWS_SDK}"
         for part in (
-            "annotations apache5-client arns auth aws-core aws-json-protocol aws-query-protocol aws-xml-protocol "
-            "checksums checksums-spi crt-core endpoints-spi http-auth http-auth-aws http-auth-aws-eventstream "
-            "http-auth-spi http-client-spi identity-spi json-utils metrics-spi netty-nio-client profiles "
-            "protocol-core regions retries retries-spi sdk-core third-party-jackson-core utils utils-lite"
-        ).split()
+            "annotations",
+            "apache5-client",
+            "arns",
+            "auth",
+            "aws-core",
+            "aws-json-protocol",
+            "aws-query-protocol",
+            "aws-xml-protocol",
+            "checksums",
+            "checksums-spi",
+            "crt-core",
+            "endpoints-spi",
+            "http-auth",
+            "http-auth-aws",
+            "http-auth-aws-eventstream",
+            "http-auth-spi",
+            "http-client-spi",
+            "identity-spi",
+            "json-utils",
+            "metrics-spi",
+            "netty-nio-client",
+            "profiles",
+            "protocol-core",
+            "regions",
+            "retries",
+            "retries-spi",
+            "sdk-core",
+            "third-party-jackson-core",
+            "utils",
+            "utils-lite",
+        )
     ),
 )
 
@@ -78,7 +104,9 @@ class JarsMissing(Exception):
     """The jars could not be fetched. A retry helps once the network or the mirror does."""
 
     def __init__(self, missing: list[str], output: str) -> None:
-        super().__init__(f"{len(missing)} jars could not be fetched, among them {missing[0]}. Ivy's last words:\n{output}")
+        super().__init__(
+            f"{len(missing)} jars could not be fetched, among them {missing[0]}. Ivy's last words:\n{output}"
+        )
         self.missing = missing
 
 

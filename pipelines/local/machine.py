@@ -13,29 +13,31 @@ PYTHONS = ((3, 11), (3, 12), (3, 13))
 JAVAS = (17, 21)
 
 
-def complaint(python=sys.version_info[:2]):  # type: ignore[no-untyped-def]  # an old Python has to get this far
-    """One line on what is wrong, or None."""
-    if tuple(python) not in PYTHONS:
-        return "Python {}.{} does not do: 3.11, 3.12 or 3.13 is needed (make PYTHON=python3.12 names one)".format(*python)
+# Written for any Python 3: it is the one that has to say that it is too old.
+def complaint() -> str:
+    """One line on what is wrong, empty if nothing is."""
+    major, minor = sys.version_info[:2]
+    if (major, minor) not in PYTHONS:
+        return f"Python {major}.{minor} does not do: 3.11, 3.12 or 3.13 is needed; make PYTHON=... names one"
     version = java_version()
-    if version is None:
+    if not version:
         return "no Java found: Java 17 or 21 is needed, on PATH or as JAVA_HOME"
     if version not in JAVAS:
-        return "Java {} does not do: 17 or 21 is needed (Spark and Iceberg); JAVA_HOME names one".format(version)
-    return None
+        return f"Java {version} does not do: 17 or 21 is needed; JAVA_HOME names one"
+    return ""
 
 
-def java_version():  # type: ignore[no-untyped-def]
-    """The major version of the Java that Spark will use, or None."""
+def java_version() -> int:
+    """The major version of the Java that Spark will use, 0 if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else "java"
     try:
         answer = subprocess.run([java, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
-        return None
+        return 0
     found = re.search(r'version "(?:1\.)?(\d+)', answer.stdout.decode(errors="replace"))
-    return int(found.group(1)) if found and answer.returncode == 0 else None
+    return int(found.group(1)) if found and answer.returncode == 0 else 0
 
 
 if __name__ == "__main__":
-    sys.exit(complaint())
+    sys.exit(complaint() or None)

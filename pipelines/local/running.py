@@ -20,7 +20,9 @@ class AlreadyRunning(Exception):
     """Another `pipelines up` runs on this state folder."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(f"it runs already on {settings.state_dir}; stop that one, or set TIDEMARK_STATE_DIR and the ports")
+        super().__init__(
+            f"it runs already on {settings.state_dir}; stop that one, or set TIDEMARK_STATE_DIR and the ports"
+        )
 
 
 class NothingRuns(Exception):

@@ -42,7 +42,7 @@ def orphans(mark: str) -> list[psutil.Process]:
 
 
 def end(find: Callable[[], list[psutil.Process]], *, seconds: float = 5) -> int:
-    """End what `find` finds until it finds nothing: asked first, killed after `seconds`. Returns how many there were."""
+    """End what `find` finds until it finds nothing: asked first, killed after `seconds`. Returns how many."""
     ended: set[psutil.Process] = set()
     start = time.monotonic()
     while time.monotonic() - start < 2 * seconds:

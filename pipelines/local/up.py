@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,7 @@ from pipelines.local import machine
 from pipelines.local.home import end_unfinished_runs, opened_home
 from pipelines.local.jars import fetch_jars, missing_jars
 from pipelines.local.running import publish_environment, running
+from pipelines.local.services import log_file
 from pipelines.local.supervision import Supervisor
 from pipelines.settings import Settings
 
@@ -51,7 +53,7 @@ def run_platform(settings: Settings, *, with_feed: bool, console: Console) -> No
         supervisor = Supervisor(settings)
         try:
             _start(settings, supervisor, with_feed=with_feed, console=console)
-            _watch(supervisor, console)
+            _watch(supervisor, settings, console)
         except _Stopped:
             console.print("stopping ...")
         finally:
@@ -92,8 +94,9 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, conso
             supervisor.wait_ready("cloud", 120)
     publish_environment(settings, settings.exports())
     if with_feed:
-        with _step(console, "sample feed: the last days"):
-            _fill(settings)
+        with _step(console, "sample feed"):
+            summary = _fill(settings)
+        console.print(f"  {summary}", highlight=False)
         supervisor.start_service("feed")
     with _step(console, "first look at every prefix"):
         _look(settings)
@@ -103,12 +106,16 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, conso
     with _step(console, "dagster dev"):
         supervisor.start_service("dagster")
         supervisor.wait_ready("dagster", 180)
-    console.print(f"\nready after {time.monotonic() - started:.0f} s: [bold]http://127.0.0.1:{settings.port_ui}[/bold]")
-    console.print(
-        f"  files dropped on s3://{settings.landing_bucket} become tables by themselves; logs: {settings.state_dir}/logs\n"
+    console.print(_greeting(settings, time.monotonic() - started), highlight=False, soft_wrap=True)
+
+
+def _greeting(settings: Settings, seconds: float) -> str:
+    return (
+        f"\nready after {seconds:.0f} s: [bold]http://127.0.0.1:{settings.port_ui}[/bold]\n"
+        f"  files dropped on s3://{settings.landing_bucket} become tables by themselves\n"
+        f"  logs are in {settings.state_dir}/logs\n"
         '  in another shell, eval "$(pipelines env)" connects any AWS client, pyiceberg or dagster command\n'
-        "  Ctrl-C stops everything",
-        highlight=False,
+        "  Ctrl-C stops everything"
     )
 
 
@@ -130,7 +137,8 @@ def _fetch_jars(settings: Settings, console: Console) -> None:
     console.print(f"Spark's jars ({time.monotonic() - started:.1f} s)", highlight=False)
 
 
-def _fill(settings: Settings) -> None:
+def _fill(settings: Settings) -> str:
+    """One round of the feed: what is due by now. Returns its summary."""
     from pipelines.demo.feed import run_feed
 
     stop = threading.Event()
@@ -140,14 +148,14 @@ def _fill(settings: Settings) -> None:
         lines.append(line)
         stop.set()
 
-    # In a thread of its own, because in the main thread the feed takes the signals for itself.
-    feed = threading.Thread(target=run_feed, args=(settings,), kwargs={"report": after_first_round, "stop": stop})
-    feed.start()
-    try:
-        feed.join()
-    finally:
-        stop.set()
-        feed.join()
+    # In a thread, because in the main thread the feed would take the signals for itself.
+    with ThreadPoolExecutor(1) as pool:
+        filled = pool.submit(run_feed, settings, report=after_first_round, stop=stop)
+        try:
+            filled.result()
+        finally:
+            stop.set()
+    return lines[0]
 
 
 def _look(settings: Settings) -> None:
@@ -159,7 +167,7 @@ def _look(settings: Settings) -> None:
         look_everywhere(settings, FEEDS, instance)
 
 
-def _watch(supervisor: Supervisor, console: Console) -> None:
+def _watch(supervisor: Supervisor, settings: Settings, console: Console) -> None:
     """Until a signal comes: tell when a service died and when it is back."""
     pids = {state.name: state.pid for state in supervisor.states()}
     while True:
@@ -167,10 +175,12 @@ def _watch(supervisor: Supervisor, console: Console) -> None:
         if not supervisor.is_alive():
             raise CannotStart("the supervisor itself was killed; everything else is stopped too")
         for state in supervisor.states():
-            title = supervisor.services[state.name].title
-            if state.pid != pids[state.name]:
-                console.print(f"{time.strftime('%H:%M:%S')} {title} {'was started again' if state.pid else 'died'}")
-                pids[state.name] = state.pid
+            if state.pid == pids[state.name]:
+                continue
+            pids[state.name] = state.pid
+            title, log = supervisor.services[state.name].title, log_file(settings, state.name)
+            news = "was started again" if state.pid else f"died and will be started again; see {log}"
+            console.print(f"{time.strftime('%H:%M:%S')} {title} {news}", highlight=False, soft_wrap=True)
 
 
 def _require_ports(settings: Settings) -> None:
@@ -186,7 +196,9 @@ def _require_ports(settings: Settings) -> None:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError as error:
-                raise CannotStart(f"TIDEMARK_PORT_{name}={port}: port taken by another program ({error.strerror})") from error
+                raise CannotStart(
+                    f"TIDEMARK_PORT_{name}={port}: port taken by another program ({error.strerror})"
+                ) from error
 
 
 @contextmanager

@@ -1,0 +1,31 @@
+# dev: the whole platform on this machine; test: the tests; check: lint, types, import rules.
+# `make dev FEED=none` starts without the sample feed; `make dev PYTHON=python3.12` chooses the Python.
+
+IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+ifndef PYTHON
+PYTHON := $(firstword $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c '$(IN_RANGE)' 2>/dev/null && echo $$p; done) python3)
+endif
+
+INSTALLED := .venv/.installed
+
+.PHONY: dev test check
+
+# exec, so that a signal to make reaches the platform itself.
+dev: $(INSTALLED)
+	@exec .venv/bin/pipelines up
+
+test: $(INSTALLED)
+	@exec .venv/bin/python -m pytest
+
+check: $(INSTALLED)
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy pipelines
+	.venv/bin/lint-imports
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) pipelines/local/machine.py
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[local,dev]'
+	@touch $@

@@ -16,3 +16,7 @@ START = load_settings().start_date
 HOURS = dg.HourlyPartitionsDefinition(start_date=START.strftime("%Y-%m-%d-00:00"), end_offset=1)
 DAYS = dg.DailyPartitionsDefinition(start_date=START.isoformat(), end_offset=1)
 WEEKS = dg.WeeklyPartitionsDefinition(start_date=START.isoformat(), day_offset=1, end_offset=1)
+
+# Every partition of another grain that a window overlaps. The current day's hours do not all exist yet, which
+# Dagster takes for an error unless told.
+WITHIN = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)

@@ -126,7 +126,7 @@ def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition]
 def judge(spark: SparkSession, load: Load, read: DataFrame | None, wanted: Sequence[SourceFile]) -> DataFrame:
     """Landing rows with a verdict.
 
-    One row per row read: the feed's columns, the partition column, lineage, `row_in_file`, `reason` and
+    One row per row read: the feed's columns, the partition column, lineage, `reason` and
     `message` (null for a good row) and `wins`: of good rows with the same key the one of the highest
     (arrived_at, source_file, position in the file).
     """

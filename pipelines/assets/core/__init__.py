@@ -1,0 +1,1 @@
+"""The core tables: what landed, typed, validated and without doubles."""

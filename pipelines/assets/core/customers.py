@@ -1,0 +1,24 @@
+"""core/customers: who buys."""
+
+import dagster as dg
+
+from pipelines import feeds
+from pipelines.automation.condition import derived
+from pipelines.lakehouse.io_manager import table_metadata
+from pipelines.resources.lakehouse import LakehouseResource
+from pipelines.schemas import core
+
+
+@dg.asset(
+    key=["core", "customers"],
+    deps=[["raw", "customers"]],
+    group_name="core",
+    kinds={"iceberg", "pyspark"},
+    owners=["team:customers"],
+    automation_condition=derived(),
+    code_version="1",
+    metadata=table_metadata(core.CUSTOMERS),
+)
+def customers(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:
+    """A customer."""
+    return lakehouse.load(context, feeds.CUSTOMERS, core.CUSTOMERS)

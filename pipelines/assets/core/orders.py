@@ -1,0 +1,32 @@
+"""core/orders: the order lines."""
+
+from datetime import timedelta
+
+import dagster as dg
+
+from pipelines import feeds
+from pipelines.automation.condition import derived
+from pipelines.lakehouse.io_manager import table_metadata
+from pipelines.partitions import HOURS
+from pipelines.resources.lakehouse import LakehouseResource
+from pipelines.schemas import core
+from pipelines.transforms.orders import order_lines
+
+
+@dg.asset(
+    key=["core", "orders"],
+    deps=[["raw", "orders"]],
+    group_name="core",
+    kinds={"iceberg", "pyspark"},
+    owners=["team:orders"],
+    partitions_def=HOURS,
+    freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=5)),
+    automation_condition=derived(),
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    code_version="1",
+    tags={"tidemark/pace": "asap"},
+    metadata=table_metadata(core.ORDERS),
+)
+def orders(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:
+    """An order line."""
+    return lakehouse.load(context, feeds.ORDERS, core.ORDERS, order_lines)

@@ -1,0 +1,27 @@
+"""core/prices: what the grocer pays."""
+
+import dagster as dg
+
+from pipelines import feeds
+from pipelines.automation.condition import derived
+from pipelines.lakehouse.io_manager import table_metadata
+from pipelines.partitions import DAYS
+from pipelines.resources.lakehouse import LakehouseResource
+from pipelines.schemas import core
+
+
+@dg.asset(
+    key=["core", "prices"],
+    deps=[["raw", "prices"]],
+    group_name="core",
+    kinds={"iceberg", "pyspark"},
+    owners=["team:purchasing"],
+    partitions_def=DAYS,
+    automation_condition=derived(),
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    code_version="1",
+    metadata=table_metadata(core.PRICES),
+)
+def prices(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:
+    """A product's purchase cost on a day."""
+    return lakehouse.load(context, feeds.PRICES, core.PRICES)

@@ -1,0 +1,1 @@
+"""The marts: what people look at."""

@@ -1,0 +1,34 @@
+"""marts/order_stats: who buys how much."""
+
+from datetime import timedelta
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from pipelines.automation.condition import derived
+from pipelines.lakehouse.io_manager import table_metadata
+from pipelines.partitions import DAYS, WITHIN
+from pipelines.schemas import marts
+from pipelines.transforms.order_stats import order_stats as transform
+
+
+@dg.asset(
+    key=["marts", "order_stats"],
+    ins={
+        "orders": dg.AssetIn(key=["core", "orders"], partition_mapping=WITHIN),
+        # A new customers file changes what the last days say, not what the years before said.
+        "customers": dg.AssetIn(key=["core", "customers"], metadata={"ripple_days": 7}),
+    },
+    group_name="marts",
+    kinds={"iceberg", "pyspark"},
+    owners=["team:sales"],
+    partitions_def=DAYS,
+    freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=24)),
+    automation_condition=derived(),
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    code_version="1",
+    metadata=table_metadata(marts.ORDER_STATS),
+)
+def order_stats(orders: DataFrame, customers: DataFrame) -> DataFrame:
+    """A customer segment's day."""
+    return transform(orders, customers)

@@ -1,0 +1,48 @@
+"""marts/sales_hourly and marts/sales_daily: what was sold where, and what was sold."""
+
+from datetime import timedelta
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from pipelines.automation.condition import derived
+from pipelines.lakehouse.io_manager import table_metadata
+from pipelines.partitions import DAYS, HOURS, WITHIN
+from pipelines.schemas import marts
+from pipelines.transforms import sales
+
+
+@dg.asset(
+    key=["marts", "sales_hourly"],
+    ins={"orders": dg.AssetIn(key=["core", "orders"])},
+    group_name="marts",
+    kinds={"iceberg", "pyspark"},
+    owners=["team:sales"],
+    partitions_def=HOURS,
+    freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=60)),
+    automation_condition=derived(),
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    code_version="1",
+    metadata=table_metadata(marts.SALES_HOURLY),
+)
+def sales_hourly(orders: DataFrame) -> DataFrame:
+    """A store's hour."""
+    return sales.sales_hourly(orders)
+
+
+@dg.asset(
+    key=["marts", "sales_daily"],
+    ins={"orders": dg.AssetIn(key=["core", "orders"], partition_mapping=WITHIN)},
+    group_name="marts",
+    kinds={"iceberg", "pyspark"},
+    owners=["team:sales"],
+    partitions_def=DAYS,
+    freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=24)),
+    automation_condition=derived(),
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    code_version="1",
+    metadata=table_metadata(marts.SALES_DAILY),
+)
+def sales_daily(orders: DataFrame) -> DataFrame:
+    """A product's day."""
+    return sales.sales_daily(orders)

@@ -1,0 +1,1 @@
+"""The source assets: one per feed."""

@@ -1,0 +1,14 @@
+"""raw/prices: the files below prices/."""
+
+import dagster as dg
+
+from pipelines import feeds
+from pipelines.automation.landing import log_changes
+from pipelines.partitions import DAYS
+from pipelines.resources.aws import LandingResource
+
+
+@dg.observable_source_asset(key=["raw", "prices"], group_name="raw", partitions_def=DAYS, tags={"dagster/kind/s3": ""})
+def prices(context: dg.OpExecutionContext, landing: LandingResource) -> dg.DataVersionsByPartition:
+    """The purchase price files of a day, as they lie in the landing bucket."""
+    return log_changes(context, landing.open(), feeds.PRICES)

@@ -1,0 +1,52 @@
+"""The sensors that ask for runs: one for single partitions, one for ranges."""
+
+import time
+
+import dagster as dg
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+
+from pipelines.automation.engine import engine_for
+from pipelines.automation.planner import Request
+
+
+def automation_sensor() -> dg.SensorDefinition:
+    """Runs for what the planner finds due, one a partition."""
+    return dg.AutomationConditionSensorDefinition(
+        name="automation",
+        target=dg.AssetSelection.all(),
+        use_user_code_server=True,  # custom conditions are evaluated where they are defined
+        minimum_interval_seconds=1,
+        emit_backfills=False,  # a backfill would start up to 30 s later
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+
+
+def catch_up_sensor() -> dg.SensorDefinition:
+    """Runs over ranges, where many partitions are due: a first load, or the end of an outage."""
+
+    @dg.sensor(
+        name="catch_up",
+        target=dg.AssetSelection.all(),
+        minimum_interval_seconds=1,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def catch_up(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        """One run for each range of due partitions, all its assets together."""
+        repository = context.repository_def
+        if repository is None:
+            raise dg.DagsterInvariantViolationError("catch_up needs the code location it belongs to")
+        engine = engine_for(context.instance, repository.asset_graph)
+        requests, _ = engine.request(context.instance, time.time(), ranges=True)
+        if not requests:
+            return dg.SkipReason("nothing is due over more than a few partitions")
+        return dg.SensorResult(run_requests=[_run_request(request) for request in requests])
+
+    return catch_up
+
+
+def _run_request(request: Request) -> dg.RunRequest:
+    first, last = str(request.partitions[0]), str(request.partitions[-1])
+    return dg.RunRequest(
+        asset_selection=[dg.AssetKey.from_user_string(asset) for asset in request.assets],
+        tags={ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last},
+    )

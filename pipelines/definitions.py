@@ -1,0 +1,45 @@
+"""Assembles the code location, and does nothing else."""
+
+from typing import Any
+
+import dagster as dg
+from dagster_aws.s3 import S3Resource
+
+from pipelines import feeds
+from pipelines.assets import core, marts, raw
+from pipelines.automation.catch_up import automation_sensor, catch_up_sensor
+from pipelines.automation.landing import landing_sensor
+from pipelines.lakehouse.io_manager import iceberg_io_manager
+from pipelines.resources.aws import LandingResource, QueueResource
+from pipelines.resources.lakehouse import LakehouseResource
+from pipelines.resources.spark import SparkResource
+from pipelines.schemas import TABLES
+from pipelines.settings import Settings, load_settings
+
+
+def build_definitions(settings: Settings, **overrides: Any) -> dg.Definitions:
+    """The code location of a deployment.
+
+    Args:
+        overrides: Resources to put in the place of those named here.
+    """
+    aws: dict[str, Any] = {"endpoint_url": settings.aws_endpoint_url, "region_name": settings.aws_region}
+    landing = LandingResource(s3=S3Resource(**aws), bucket=settings.landing_bucket)
+    spark = SparkResource()
+    resources = {
+        "landing": landing,
+        "events_queue": QueueResource(queue=settings.events_queue, **aws),
+        "spark": spark,
+        "lakehouse": LakehouseResource(spark=spark, landing=landing),
+        "io_manager": iceberg_io_manager(TABLES),
+    }
+    return dg.Definitions(
+        assets=[*dg.load_assets_from_package_module(raw), *dg.load_assets_from_package_module(core), *dg.load_assets_from_package_module(marts)],
+        sensors=[landing_sensor(feeds.FEEDS), automation_sensor(), catch_up_sensor()],
+        resources=resources | overrides,
+        # A step is a Spark job somewhere else: a process of its own for it would only cost its start.
+        executor=dg.in_process_executor,
+    )
+
+
+defs = build_definitions(load_settings())

@@ -1,0 +1,1 @@
+"""With what: thin Dagster resources over `sources` and `lakehouse`."""

@@ -6,6 +6,7 @@ here: putting them on a class path (`pipelines.lakehouse.session`).
 
 import fcntl
 import os
+import shutil
 import subprocess
 import time
 from collections import deque
@@ -135,6 +136,7 @@ def fetch_jars(settings: Settings, report: Report = lambda count, total: None) -
         output = _run_ivy(settings, report) if missing_jars(settings) else ""
         if missing := missing_jars(settings):
             raise JarsMissing(missing, output)
+        shutil.rmtree(folder / "cache", ignore_errors=True)  # Ivy's own copy of everything
         for name in set(os.listdir(folder / "jars")) - expected_jars():
             (folder / "jars" / name).unlink()  # of an older version: two on one class path do not work
 

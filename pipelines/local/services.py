@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.settings import CHECKOUT, Settings
+from pipelines.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -71,20 +71,21 @@ def log_file(settings: Settings, name: str) -> Path:
     return settings.state_dir / "logs" / f"{name}.log"
 
 
-def supervisor_config(settings: Settings, services: dict[str, Service], socket_path: Path) -> str:
-    """The configuration of supervisord: nothing starts by itself, and what was started and dies is started again."""
-    run = settings.state_dir / "run"
+def supervisor_config(services: dict[str, Service], socket_path: Path) -> str:
+    """The configuration of supervisord: nothing starts by itself, and what was started and dies is started again.
+
+    It has to run in the state folder: a path in here could hold a character that means something to it.
+    """
     sections: dict[str, dict[str, object]] = {
         "unix_http_server": {"file": socket_path, "chmod": "0700"},
         "supervisord": {
             "nodaemon": "true",
             "silent": "true",
-            "logfile": log_file(settings, "supervisor"),
+            "logfile": "logs/supervisor.log",
             "logfile_maxbytes": "1MB",
             "logfile_backups": "1",
-            "pidfile": run / "supervisor.pid",
-            "childlogdir": run,
-            "directory": CHECKOUT,
+            "pidfile": "run/supervisor.pid",
+            "childlogdir": "run",
         },
         "rpcinterface:supervisor": {
             "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface",
@@ -103,7 +104,7 @@ def supervisor_config(settings: Settings, services: dict[str, Service], socket_p
             "stopasgroup": "true",
             "killasgroup": "true",
             "redirect_stderr": "true",
-            "stdout_logfile": log_file(settings, service.name),
+            "stdout_logfile": f"logs/{service.name}.log",
             "stdout_logfile_maxbytes": "10MB",
             "stdout_logfile_backups": "1",
         }

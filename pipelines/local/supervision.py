@@ -7,6 +7,7 @@ here: which services there are (`pipelines.local.services`).
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from typing import Any
 from supervisor.xmlrpc import SupervisorTransport
 
 from pipelines.local import tree
-from pipelines.local.services import Service, all_services, log_file, supervisor_config
+from pipelines.local.services import Service, log_file, supervisor_config
 from pipelines.settings import Settings
 
 _SECONDS_TO_ANSWER = 15
@@ -50,14 +51,14 @@ class State:
 class Supervisor:
     """supervisord for one state folder. There is at most one; whoever holds the folder's lock may start it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, services: dict[str, Service]) -> None:
         self._settings = settings
         self._run = settings.state_dir / "run"
         self._record = self._run / "supervisor.json"
         self._socket = _socket_path(self._run)
         self._process: subprocess.Popen[bytes] | None = None
         self._mark = ""
-        self.services = all_services(settings)
+        self.services = services
 
     def end_leftovers(self) -> int:
         """End what an `up` that was killed left running. Returns the number of processes."""
@@ -74,14 +75,15 @@ class Supervisor:
         log = log_file(self._settings, "supervisor")
         log.parent.mkdir(parents=True, exist_ok=True)
         config = self._run / "supervisor.conf"
-        config.write_text(supervisor_config(self._settings, self.services, self._socket))
+        config.write_text(supervisor_config(self.services, self._socket))
         self._socket.unlink(missing_ok=True)
         self._mark = uuid.uuid4().hex
         # Recorded before there is a process: however this ends, the next start knows what to look for.
         self._record.write_text(json.dumps({"mark": self._mark}))
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(config)],
+                [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", "run/supervisor.conf"],
+                cwd=self._settings.state_dir,
                 env={**environment, tree.MARK: self._mark},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -165,7 +167,8 @@ def last_lines(log: Path, count: int = 15) -> str:
 
 def _socket_path(run: Path) -> Path:
     path = run / "supervisor.sock"
-    if len(os.fsencode(path)) < 90:  # a socket's name has 104 bytes on macOS, and supervisord appends to it
+    # A socket's name has 104 bytes on macOS, and supervisord appends to it; its configuration has special characters.
+    if len(os.fsencode(path)) < 90 and re.fullmatch(r"[\w./-]+", str(path)):
         return path
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"tidemark-{digest}.sock"

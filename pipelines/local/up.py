@@ -24,7 +24,7 @@ from pipelines.local import machine
 from pipelines.local.home import end_unfinished_runs, opened_home
 from pipelines.local.jars import fetch_jars, missing_jars
 from pipelines.local.running import publish_environment, running
-from pipelines.local.services import log_file
+from pipelines.local.services import all_services, log_file
 from pipelines.local.supervision import Supervisor
 from pipelines.settings import Settings
 
@@ -50,7 +50,7 @@ def run_platform(settings: Settings, *, with_feed: bool, console: Console) -> No
     if complaint := machine.complaint():
         raise CannotStart(complaint)
     with _stopping_by_signal(), running(settings):
-        supervisor = Supervisor(settings)
+        supervisor = Supervisor(settings, all_services(settings))
         try:
             _start(settings, supervisor, with_feed=with_feed, console=console)
             _watch(supervisor, settings, console)

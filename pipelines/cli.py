@@ -32,7 +32,7 @@ def up(
 
     from pipelines.local.jars import JarsMissing
     from pipelines.local.running import AlreadyRunning
-    from pipelines.local.supervision import ServiceFailed
+    from pipelines.local.supervision import ServiceFailed, SupervisorDied
     from pipelines.local.up import CannotStart, run_platform
 
     settings = _settings()
@@ -42,7 +42,7 @@ def up(
         _fail(f"TIDEMARK_ENVIRONMENT={settings.environment}: `pipelines up` is the platform of a laptop", code=2)
     try:
         run_platform(settings, with_feed=feed == "sample", console=Console())
-    except (AlreadyRunning, CannotStart, JarsMissing, ServiceFailed) as error:
+    except (AlreadyRunning, CannotStart, JarsMissing, ServiceFailed, SupervisorDied) as error:
         _fail(str(error), code=1)
 
 

@@ -39,6 +39,13 @@ class ServiceFailed(Exception):
         self.service = service
 
 
+class SupervisorDied(Exception):
+    """supervisord itself is gone, so nothing would start a service again."""
+
+    def __init__(self) -> None:
+        super().__init__("the supervisor itself was killed; everything else is stopped too")
+
+
 @dataclass(frozen=True)
 class State:
     """What supervisord says of a service. `pid` is 0 while it has no process."""
@@ -120,7 +127,12 @@ class Supervisor:
 
     def states(self) -> list[State]:
         """How every service is."""
-        answer: Any = self._call("getAllProcessInfo")
+        try:
+            answer: Any = self._call("getAllProcessInfo")
+        except OSError:
+            if self.is_alive():
+                raise
+            raise SupervisorDied from None
         return [State(name=info["name"], state=info["statename"], pid=info["pid"]) for info in answer]
 
     def stop(self) -> int:

@@ -99,7 +99,8 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, conso
         console.print(f"  {summary}", highlight=False)
         supervisor.start_service("feed")
     with _step(console, "first look at every prefix"):
-        _look(settings)
+        seen = _look(settings)
+    console.print(f"  {seen}", highlight=False)
     if settings.own_spark:
         with _step(console, "Spark Connect server"):
             supervisor.wait_ready("spark", 120)
@@ -158,13 +159,15 @@ def _fill(settings: Settings) -> str:
     return lines[0]
 
 
-def _look(settings: Settings) -> None:
-    try:
-        from pipelines.automation.landing import look_everywhere
-    except ModuleNotFoundError:
-        return
+def _look(settings: Settings) -> str:
+    """Report what changed while nobody looked. Returns what a person should know of it."""
+    from pipelines.automation.landing import FeedVanished, look_everywhere
+
     with opened_home(settings) as instance:
-        look_everywhere(settings, FEEDS, instance)
+        try:
+            return f"{look_everywhere(settings, FEEDS, instance)} partitions changed since the last look"
+        except FeedVanished as error:
+            return str(error)  # the sensor goes on saying so; the UI has to be there to read it
 
 
 def _watch(supervisor: Supervisor, settings: Settings, console: Console) -> None:
@@ -172,8 +175,6 @@ def _watch(supervisor: Supervisor, settings: Settings, console: Console) -> None
     pids = {state.name: state.pid for state in supervisor.states()}
     while True:
         time.sleep(1)
-        if not supervisor.is_alive():
-            raise CannotStart("the supervisor itself was killed; everything else is stopped too")
         for state in supervisor.states():
             if state.pid == pids[state.name]:
                 continue

@@ -58,9 +58,10 @@ class Events:
             wait = 0
         return found
 
-    def attributes(self) -> dict[str, str]:
-        answer = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["All"])
-        return dict(answer["Attributes"])
+    def redrive_policy(self) -> dict[str, Any]:
+        answer = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["RedrivePolicy"])
+        policy: dict[str, Any] = json.loads(answer["Attributes"]["RedrivePolicy"])
+        return policy
 
     def _receive(self, wait: int) -> list[Any]:
         answer = self._client.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10, WaitTimeSeconds=wait)
@@ -80,7 +81,7 @@ def test_each_change_of_an_object_is_notified(s3: "S3Client", events: Events) ->
 
 
 def test_a_message_nobody_can_use_ends_among_the_dead_letters(events: Events) -> None:
-    policy = json.loads(events.attributes()["RedrivePolicy"])
+    policy = events.redrive_policy()
     assert policy["maxReceiveCount"] == 5
     assert policy["deadLetterTargetArn"].endswith(":landing-events-dlq")
 

@@ -16,7 +16,8 @@ def test_a_home_has_the_checkouts_configuration(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     with opened_home(settings) as instance:
         assert instance.root_directory == str(settings.dagster_home)
-        assert instance.get_concurrency_config().run_queue_config.max_concurrent_runs == 3
+        queue = instance.get_concurrency_config().run_queue_config
+        assert queue is not None and queue.max_concurrent_runs == 3
         assert instance.run_monitoring_enabled
         assert not instance.telemetry_enabled
         assert not instance.nux_enabled

@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _local_session() -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("tests/transforms")
-    conf = {
+    conf: dict[str, bool | float | int | str | None] = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
         "spark.ui.enabled": "false",

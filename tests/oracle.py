@@ -135,7 +135,7 @@ class Expected:
 def download(s3: Any, bucket: str, folder: Path) -> list[Landed]:
     """Copy all objects of a bucket into a folder. The copies get numbers as names: a key may hold anything."""
     folder.mkdir(parents=True, exist_ok=True)
-    landed = []
+    landed: list[Landed] = []
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
         for entry in page.get("Contents", []):
             suffix = next((suffix for suffix in _SUFFIXES if entry["Key"].endswith(suffix)), "")

@@ -31,4 +31,4 @@ def margin_hourly(orders: DataFrame, prices: DataFrame) -> DataFrame:
     # 19 and 18 digits and one more are 38, all that a decimal has: the product is exact with its 4 places.
     cost = (F.col("quantity").cast("decimal(19,0)") * F.col("unit_cost_usd")).cast("decimal(18,4)")
     margins = costed.withColumn("cost_usd", cost).withColumn("margin_usd", F.col("revenue_usd") - F.col("cost_usd"))
-    return shaped_as(margins, MARGIN_HOURLY)
+    return shaped_as(margins, MARGIN_HOURLY.columns)

@@ -31,4 +31,4 @@ def order_stats(orders: DataFrame, customers: DataFrame) -> DataFrame:
         F.count_distinct("customer_id").alias("buyers"),
         F.sum("revenue_usd").alias("revenue_usd"),
     )
-    return shaped_as(stats, ORDER_STATS)
+    return shaped_as(stats, ORDER_STATS.columns)

@@ -22,7 +22,7 @@ def sales_hourly(orders: DataFrame) -> DataFrame:
         F.sum("quantity").alias("quantity"),
         F.sum("revenue_usd").alias("revenue_usd"),
     )
-    return shaped_as(sold, SALES_HOURLY)
+    return shaped_as(sold, SALES_HOURLY.columns)
 
 
 def sales_daily(orders: DataFrame) -> DataFrame:
@@ -35,4 +35,4 @@ def sales_daily(orders: DataFrame) -> DataFrame:
         F.sum("quantity").alias("quantity"),
         F.sum("revenue_usd").alias("revenue_usd"),
     )
-    return shaped_as(sold, SALES_DAILY)
+    return shaped_as(sold, SALES_DAILY.columns)

@@ -68,18 +68,16 @@ def _input(graph: BaseAssetGraph, key: dg.AssetKey, parent: dg.AssetKey) -> Inpu
 
     @lru_cache(maxsize=100_000)
     def _upstream(partition: Partition) -> Sequence[Partition]:
-        subset = ours.subset_with_partition_keys([partition or ""])
-        when = _once_all_exist(partition)
-        found = mapping.get_upstream_mapped_partitions_result_for_partitions(subset, ours, theirs, current_time=when)
-        return list(found.partitions_subset.get_partition_keys())
+        with dg.partition_loading_context(_once_all_exist(partition)):
+            subset = ours.subset_with_partition_keys([partition or ""])
+            found = mapping.get_upstream_mapped_partitions_result_for_partitions(subset, ours, theirs)
+            return list(found.partitions_subset.get_partition_keys())
 
     @lru_cache(maxsize=100_000)
     def _downstream(partition: Partition) -> Sequence[Partition]:
-        subset = theirs.subset_with_partition_keys([partition or ""])
-        when = _once_all_exist(partition)
-        return list(
-            mapping.get_downstream_partitions_for_partitions(subset, theirs, ours, current_time=when).get_partition_keys()
-        )
+        with dg.partition_loading_context(_once_all_exist(partition)):
+            subset = theirs.subset_with_partition_keys([partition or ""])
+            return list(mapping.get_downstream_partitions_for_partitions(subset, theirs, ours).get_partition_keys())
 
     identity = joinable and isinstance(mapping, (dg.IdentityPartitionMapping, dg.TimeWindowPartitionMapping))
     return Input(name, _upstream, _downstream, ripple_days, identity and not getattr(mapping, "start_offset", 0))

@@ -26,7 +26,8 @@ def catch_up_sensor() -> dg.SensorDefinition:
 
     @dg.sensor(
         name="catch_up",
-        target=dg.AssetSelection.all(),
+        # Not `target`: that would need one partitions definition for all.
+        asset_selection=dg.AssetSelection.all(),
         minimum_interval_seconds=1,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from dagster import DagsterInstance, EventLogRecord
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
@@ -88,8 +87,8 @@ class Engine:
             (key, record.partition_key),
             id=record.storage_id,
             version=tags[adapter.DATA_VERSION],
-            arrived_at=_seconds(tags.get(adapter.ARRIVED_AT), record.timestamp),
-            listed_at=_seconds(tags.get(adapter.LISTED_AT), record.timestamp),
+            arrived_at=float(tags.get(adapter.ARRIVED_AT, record.timestamp)),
+            listed_at=float(tags.get(adapter.LISTED_AT, record.timestamp)),
         )
 
     def _materialize(self, instance: DagsterInstance, key: str, record: EventLogRecord) -> None:
@@ -104,10 +103,6 @@ class Engine:
         self.history.materialized(
             target, id=record.storage_id, run_id=run_id, as_of=as_of, version=version, at=record.timestamp
         )
-
-
-def _seconds(stamp: str | None, otherwise: float) -> float:
-    return datetime.fromisoformat(stamp).timestamp() if stamp else otherwise
 
 
 _engines: dict[str, Engine] = {}

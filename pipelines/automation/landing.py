@@ -7,18 +7,21 @@ lists, computes the same version, and reports the partitions whose version is an
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
+import boto3
 import dagster as dg
 from dagster import DagsterInstance
 
 from pipelines.automation import adapter
 from pipelines.automation.engine import reporting
 from pipelines.resources.aws import LandingResource, QueueResource
+from pipelines.settings import Settings
 from pipelines.sources.feed import Feed, Partition
 from pipelines.sources.hints import NotOurs, hints_of
 from pipelines.sources.listing import Bucket, Listing, arrival, data_version, look, look_at_all
 from pipelines.sources.messages import Message, MessageSource
+from pipelines.sources.s3 import S3Bucket
 
 _WAIT_SECONDS = 20
 _DRAIN_SECONDS = 10.0
@@ -105,12 +108,20 @@ def observe(instance: DagsterInstance, bucket: Bucket, notified: Mapping[tuple[F
     return len(changed)
 
 
-def look_everywhere(feeds: Iterable[Feed], bucket: Bucket, instance: DagsterInstance) -> int:
+def look_everywhere(settings: Settings, feeds: Iterable[Feed], instance: DagsterInstance) -> int:
     """Look at every prefix of every feed and report what no notification told; how many partitions those are.
 
     Raises:
         FeedVanished: a feed that had objects has none.
     """
+    client = boto3.client(
+        "s3",
+        endpoint_url=settings.aws_endpoint_url,
+        region_name=settings.aws_region,
+        aws_access_key_id=settings.aws_access_key_id,
+        aws_secret_access_key=settings.aws_secret_access_key,
+    )
+    bucket = S3Bucket(client, settings.landing_bucket)
     changed = [change for feed in feeds for change in feed_changes(feed, bucket, instance)]
     report(instance, changed)
     return len(changed)
@@ -158,7 +169,7 @@ def changes(
         if version == before.get(adapter.DATA_VERSION) or (not before and not listing.objects):
             continue
         listed_before = before.get(adapter.LISTED_AT)
-        previously = datetime.fromisoformat(listed_before) if listed_before else None
+        previously = datetime.fromtimestamp(float(listed_before), UTC) if listed_before else None
         if previously and listing.listed_at < previously:
             continue  # somebody looked later and was faster to say so
         arrived_at = arrival(
@@ -189,8 +200,8 @@ def _observation(
         partition=partition,
         tags={
             adapter.DATA_VERSION: version,
-            adapter.LISTED_AT: listing.listed_at.isoformat(),
-            adapter.ARRIVED_AT: arrived_at.isoformat(),
+            adapter.LISTED_AT: _stamp(listing.listed_at),
+            adapter.ARRIVED_AT: _stamp(arrived_at),
         },
         metadata={
             "files": len(listing.objects),
@@ -199,3 +210,8 @@ def _observation(
             "arrived at": dg.MetadataValue.timestamp(arrived_at),
         },
     )
+
+
+def _stamp(moment: datetime) -> str:
+    # Unix seconds: a tag may hold neither the colons nor the plus of ISO 8601.
+    return f"{moment.timestamp():.3f}"

@@ -1,18 +1,27 @@
 """Tables in the Iceberg catalog: made when first needed, widened when their declaration grew."""
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
 from pipelines.lakehouse.tables import CATALOG, Table
 
 # Writers of disjoint partitions never conflict but have to take turns at the catalog.
 _PROPERTIES = {"format-version": "2", "commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "50"}
+_RACES = ("UncheckedSQLException", "AlreadyExistsException")
 
 
 class SchemaDiffers(Exception):
     """A table in the catalog is not what its declaration says, and cannot be made so without deciding about data."""
 
 
+def _is_racing(error: BaseException) -> bool:
+    return isinstance(error, PySparkException) and any(name in str(error) for name in _RACES)
+
+
+# On a fresh database, runs that set up the catalog's own tables, a namespace or a table at once get into each
+# other's way; the loser finds it done when it looks again.
+@retry(retry=retry_if_exception(_is_racing), wait=wait_random(0.1, 0.5), stop=stop_after_attempt(5), reraise=True)
 def ensure(spark: SparkSession, table: Table) -> None:
     """Create the table unless it exists; add columns that its declaration gained.
 

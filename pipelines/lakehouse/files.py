@@ -20,13 +20,14 @@ from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.sources.feed import Feed, Partition
 
 _HEADER_BYTES = 64 * 1024
 _CORRUPT = "_corrupt_record"
+_PLACE = ("source_file", "block", "row")
 
 
 class ObjectStore(Protocol):
@@ -73,18 +74,27 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> tupl
     return shapes, [result for _, result in results if isinstance(result, FileFault)]
 
 
-def read_files(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]) -> DataFrame | None:
-    """The rows of these files; None where there is no file.
+def read_files(
+    spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]
+) -> DataFrame:
+    """The rows of these files, each value as the text it was written as.
 
-    One row per row found: the feed's columns in their declared types (null where the value does not fit),
-    `source_file`, `block` and `row` (where in the file), `faults` (columns whose value did not fit) and
-    `content` (the row as JSON, where it has faults or is malformed).
+    One row per row found: the feed's columns (null where the file has none of that name), `source_file`,
+    `block` and `row` (where in the file; only increasing in text), and `malformed` (the line, where it is no row).
     """
     groups: dict[Shape, list[SourceFile]] = defaultdict(list)
     for file, shape in shapes.items():
-        groups[shape].append(file)
-    frames = [_read_group(spark, store, feed, shape, files) for shape, files in groups.items()]
-    return reduce(DataFrame.unionByName, frames) if frames else None
+        # CSV files of one width are one scan, whatever their columns are called and in whatever order they stand.
+        groups[Shape("csv", (("", ""),) * len(shape.columns)) if shape.format == "csv" else shape].append(file)
+    frames = []
+    for group, files in groups.items():
+        if group.format == "csv":
+            frames.append(_read_csv(spark, store, feed, {file: shapes[file] for file in files}))
+        elif group.format == "json":
+            frames.append(_read_json(spark, store, feed, files))
+        else:
+            frames.append(_read_parquet(spark, store, feed, group, files))
+    return reduce(DataFrame.unionByName, frames) if frames else _no_rows(spark, feed)
 
 
 def _shape(store: ObjectStore, feed: Feed, file: SourceFile) -> Shape | FileFault:
@@ -125,72 +135,74 @@ def _parquet_shape(store: ObjectStore, file: SourceFile) -> Shape:
     return Shape("parquet", tuple((field.name, str(field.type)) for field in schema))
 
 
-def _read_group(
-    spark: SparkSession, store: ObjectStore, feed: Feed, shape: Shape, files: Iterable[SourceFile]
+def _read_csv(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]) -> DataFrame:
+    names = {file: [name for name, _ in shape.columns] for file, shape in shapes.items()}
+    width = len(next(iter(names.values())))
+    schema = ", ".join([*(f"c{i} STRING" for i in range(width)), f"{_CORRUPT} STRING"])
+    raw = _text_reader(spark, schema).option("header", True).option("escape", '"').csv(_paths(store, shapes))
+    # Where in each file each column stands.
+    positions = spark.createDataFrame(
+        [(f.key, *(names[f].index(c) if c in names[f] else None for c in feed.columns)) for f in shapes],
+        ", ".join(["source_file string", *(f"at_{c} int" for c in feed.columns)]),
+    )
+    found = raw.select(
+        *_place(store, *_text_position()),
+        F.array(*(f"c{i}" for i in range(width))).alias("values"),
+        F.col(_CORRUPT).alias("malformed"),
+    ).join(F.broadcast(positions), on="source_file", how="inner")
+    return found.select(*_PLACE, *(F.get("values", f"at_{c}").alias(c) for c in feed.columns), "malformed")
+
+
+def _read_json(spark: SparkSession, store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> DataFrame:
+    schema = ", ".join(f"{c} STRING" for c in [*feed.columns, _CORRUPT])
+    raw = _text_reader(spark, schema).json(_paths(store, files))
+    return raw.select(*_place(store, *_text_position()), *feed.columns, F.col(_CORRUPT).alias("malformed"))
+
+
+def _read_parquet(
+    spark: SparkSession, store: ObjectStore, feed: Feed, shape: Shape, files: Sequence[SourceFile]
 ) -> DataFrame:
-    paths = [_path(store.name, file.key) for file in files]
-    if shape.format == "parquet":
-        raw = spark.read.parquet(*paths)
-        position = [F.lit(0).cast("bigint").alias("block"), F.col("_metadata.row_index").alias("row")]
-    else:
-        names = [n for n, _ in shape.columns] or list(feed.columns)
-        schema = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in [*names, _CORRUPT])
-        reader = spark.read.schema(schema).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _CORRUPT)
-        if shape.format == "csv":
-            raw = reader.option("header", True).option("escape", '"').csv(paths)
-        else:
-            raw = reader.json(paths)
-        # Both taken directly on the scan: only there do they say where in the file a row stands.
-        position = [
-            F.col("_metadata.file_block_start").alias("block"),
-            F.monotonically_increasing_id().alias("row"),
-        ]
-    path = F.col("_metadata.file_path")
-    found = raw.select(*position, path.alias("path"), F.struct(*map(_quoted, raw.columns)).alias("raw"))
     kinds = dict(shape.columns)
-    typed = {c: _typed(c, kinds.get(c, "string"), kind) if c in raw.columns else _null(kind) for c, kind in feed.columns.items()}
-    faults = [F.when(_raw(c).isNotNull() & typed[c].isNull() & (F.trim(_raw(c).cast("string")) != ""), F.lit(c)) for c in feed.columns if c in raw.columns]
-    if shape.format != "parquet":
-        faults.append(F.when(_raw(_CORRUPT).isNotNull(), F.lit("malformed")))
-    return found.select(
-        *(column.alias(c) for c, column in typed.items()),
-        _key(store.name, F.col("path")).alias("source_file"),
-        "block",
-        "row",
-        F.array_compact(F.array(*faults)).alias("faults"),
-        F.to_json("raw").alias("content"),
+    values = {c: _as_text(c, kinds[c]) if c in kinds else F.lit(None).cast("string") for c in feed.columns}
+    return spark.read.parquet(*_paths(store, files)).select(
+        *_place(store, F.lit(0).cast("bigint"), F.col("_metadata.row_index")),
+        *(value.alias(c) for c, value in values.items()),
+        F.lit(None).cast("string").alias("malformed"),
     )
 
 
-def _quoted(name: str) -> Column:
-    return F.col(f"`{name.replace('`', '``')}`")
+def _no_rows(spark: SparkSession, feed: Feed) -> DataFrame:
+    columns = [f"{c} string" for c in [*feed.columns, "malformed"]]
+    return spark.createDataFrame([], ", ".join(["source_file string", "block bigint", "row bigint", *columns]))
 
 
-def _raw(name: str) -> Column:
-    return F.col("raw").getField(name)
+def _text_reader(spark: SparkSession, schema: str) -> DataFrameReader:
+    return spark.read.schema(schema).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _CORRUPT)
 
 
-def _null(kind: str) -> Column:
-    return F.lit(None).cast(kind)
+def _text_position() -> tuple[Column, Column]:
+    # Taken directly on the scan: only there do the two say where in the file a row stands.
+    return F.col("_metadata.file_block_start"), F.monotonically_increasing_id()
 
 
-def _typed(name: str, found: str, kind: str) -> Column:
-    raw = _raw(name)
-    if found.startswith("timestamp[ns"):
-        return F.timestamp_micros(F.floor(raw / 1000)).cast(kind)
-    if found in ("double", "float") and kind == "bigint":
-        # A cast alone would cut 2.7 to 2.
-        return F.when(raw == F.floor(raw), raw.try_cast(kind))
-    return F.trim(raw).try_cast(kind) if found == "string" else raw.try_cast(kind)
-
-
-def _path(bucket: str, key: str) -> str:
-    for special in "\\{}[]*?":
-        key = key.replace(special, f"\\{special}")
-    return f"s3a://{bucket}/{key}"
-
-
-def _key(bucket: str, path: Column) -> Column:
+def _place(store: ObjectStore, block: Column, row: Column) -> list[Column]:
+    path = F.col("_metadata.file_path")
     # Spark percent-encodes the path; a "+" in it is a plus, which url_decode alone would turn into a space.
-    encoded = F.substring(path, len(f"s3a://{bucket}/") + 1, 1 << 30)
-    return F.url_decode(F.replace(encoded, F.lit("+"), F.lit("%2B")))
+    encoded = F.substring(path, len(f"s3a://{store.name}/") + 1, 1 << 30)
+    key = F.url_decode(F.replace(encoded, F.lit("+"), F.lit("%2B")))
+    return [column.alias(name) for name, column in zip(_PLACE, (key, block, row), strict=True)]
+
+
+def _as_text(name: str, kind: str) -> Column:
+    column = F.col(f"`{name.replace('`', '``')}`")
+    if kind.startswith("timestamp[ns"):
+        # Spark has no nanoseconds and reads them as a long.
+        column = F.timestamp_micros(F.floor(column / 1000))
+    return column.cast("string")
+
+
+def _paths(store: ObjectStore, files: Iterable[SourceFile]) -> list[str]:
+    def escaped(key: str) -> str:
+        return "".join(f"\\{c}" if c in "\\{}[]*?" else c for c in key)
+
+    return [f"s3a://{store.name}/{escaped(file.key)}" for file in files]

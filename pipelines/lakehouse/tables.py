@@ -57,6 +57,12 @@ class Table:
         pattern = "yyyy-MM-dd-HH:00" if self.partitioned_by == "hour" else "yyyy-MM-dd"
         return f"date_format({self.partitioned_by}, '{pattern}')"
 
+    def partition_start_sql(self, key: str) -> str:
+        """A SQL expression for the partition column, from a column that holds a partition key."""
+        if self.partitioned_by == "hour":
+            return f"to_timestamp({key}, 'yyyy-MM-dd-HH:mm')"
+        return f"to_date({key})"
+
     def predicate(self, partitions: Collection[str] | None) -> str:
         """A SQL condition that is true for the rows of these partitions; None means the whole table.
 

@@ -28,7 +28,7 @@ _LAYOUT = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each declaration is itself: feeds are keys of dictionaries
 class Feed:
     """A declared part of the landing bucket.
 

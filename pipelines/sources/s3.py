@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
+from botocore.exceptions import ClientError
+
 from pipelines.sources.listing import LandedObject, Listing
 
 if TYPE_CHECKING:
@@ -35,8 +37,14 @@ class S3Bucket:
 
     def read(self, key: str, first: int | None = None) -> bytes:
         """The content of an object, or its first bytes."""
-        requested = {"Range": f"bytes=0-{first - 1}"} if first else {}
-        return self._client.get_object(Bucket=self.name, Key=key, **requested)["Body"].read()
+        try:
+            if first is None:
+                return self._client.get_object(Bucket=self.name, Key=key)["Body"].read()
+            return self._client.get_object(Bucket=self.name, Key=key, Range=f"bytes=0-{first - 1}")["Body"].read()
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "InvalidRange":  # no range of an empty object is satisfiable
+                return b""
+            raise
 
 
 def _answered_at(headers: dict[str, str]) -> datetime | None:

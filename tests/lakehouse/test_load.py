@@ -1,0 +1,191 @@
+"""Files of every format become the same rows; what cannot be taken is named; nothing is read twice."""
+
+import dataclasses
+import io
+from collections.abc import Callable
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines import feeds
+from pipelines.lakehouse.load import Load, Loaded
+from pipelines.lakehouse.quarantine import QUARANTINE
+from pipelines.schemas import core
+from pipelines.transforms.orders import order_lines
+from tests.lakehouse.conftest import renamed
+
+HOUR = "2026-10-01-07:00"
+HEADER = "order_id,line_number,customer_id,product_id,store_id,quantity,unit_price_usd,discount,ordered_at"
+Put = Callable[[str, str | bytes], None]
+Loading = Callable[..., Loaded]
+
+
+@pytest.fixture
+def orders() -> Load:
+    return renamed(Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1"))
+
+
+def rows(spark: SparkSession, load: Load) -> list[tuple[object, ...]]:
+    columns = [c for c in load.table.columns if c not in ("source_file", "source_version", "arrived_at", "loaded_by")]
+    return sorted(tuple(r) for r in spark.table(load.table.identifier).select(*columns).collect())
+
+
+def quarantined(spark: SparkSession, load: Load) -> list[tuple[str, int | None, str]]:
+    found = spark.table(QUARANTINE.identifier).where(f"asset = '{load.asset}'").collect()
+    return sorted((r.source_file.rpartition("/")[2], r.row_number or 0, r.reason) for r in found)
+
+
+def key(load: Load, name: str, hour: str = HOUR) -> str:
+    return load.feed.prefix_of(hour) + name
+
+
+def test_one_csv_becomes_order_lines(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
+    put(key(orders, "a b+ü.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
+
+    loaded = loading(orders, HOUR)
+
+    assert loaded.content[HOUR].rows == 1
+    row = spark.table(orders.table.identifier).collect()[0]
+    assert row.revenue_usd == Decimal("3.3750")
+    assert row.source_file == key(orders, "a b+ü.csv")
+    assert row.loaded_by == "1"
+    assert quarantined(spark, orders) == []
+
+
+def test_the_same_rows_in_every_format_are_identical(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
+    from datetime import datetime
+
+    lines = [(1, 1, 3, 4, 5, 3, "1.25", "0.1", "2026-10-01T07:15:00Z"), (1, 2, 3, 9, 5, 1, "0.0001", "0", "2026-10-01 09:15:00.5+02:00")]
+    names = HEADER.split(",")
+    shuffled = names[::-1]
+    records = [dict(zip(names, line, strict=True)) for line in lines]
+    csv_text = ",".join(shuffled) + "\n" + "".join(",".join(str(r[c]) for c in shuffled) + "\n" for r in records)
+    json_text = "".join("{" + ",".join(f'"{c}":{v if isinstance(v, int) or c == "discount" else chr(34) + str(v) + chr(34)}' for c, v in r.items()) + "}\n" for r in records)
+    times = [datetime.fromisoformat(str(r["ordered_at"])) for r in records]
+    table = pa.table(
+        {
+            **{c: pa.array([r[c] for r in records], pa.int16()) for c in names[:6]},
+            "unit_price_usd": pa.array([Decimal(str(r["unit_price_usd"])) for r in records], pa.decimal128(20, 6)),
+            "discount": pa.array([float(str(r["discount"])) for r in records], pa.float64()),
+            "ordered_at": pa.array(times, pa.timestamp("ns", tz="UTC")),
+        }
+    )
+    parquet = io.BytesIO()
+    pq.write_table(table, parquet)
+    results = []
+    for name, body in (("a.csv", csv_text), ("a.jsonl", json_text), ("a.parquet", parquet.getvalue())):
+        load = renamed(Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1"))
+        put(key(load, name), body)
+        loaded = loading(load, HOUR)
+        assert quarantined(spark, load) == [], name
+        results.append((rows(spark, load), loaded.content[HOUR]))
+    assert results[0] == results[1] == results[2]
+    assert len(results[0][0]) == 2
+
+
+def test_bad_rows_are_quarantined_and_the_rest_is_committed(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    good = "7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z"
+    bad = [
+        "7,2,3,4,5,many,1.25,0.1,2026-10-01T07:15:00Z",
+        "7,3,,4,5,3,1.25,0.1,2026-10-01T07:15:00Z",
+        "7,4,3,4,5,3,1.25,0.1,2026-10-01T08:15:00Z",
+        "7,5,3,4,5,3,1.25,1.1,2026-10-01T07:15:00Z",
+    ]
+    put(key(orders, "a.csv"), "\n".join([HEADER, good, *bad]) + "\n")
+
+    loaded = loading(orders, HOUR)
+
+    assert (loaded.content[HOUR].rows, loaded.rows_rejected) == (1, 4)
+    assert quarantined(spark, orders) == [
+        ("a.csv", 2, "bad_type"),
+        ("a.csv", 3, "null_value"),
+        ("a.csv", 4, "wrong_hour"),
+        ("a.csv", 5, "discount_out_of_range"),
+    ]
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_its_neighbours(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    put(key(orders, "good.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
+    put(key(orders, "empty.csv"), "")
+    put(key(orders, "header.csv"), f"{HEADER}\n")
+    put(key(orders, "other.csv"), "a,b\n1,2\n")
+    put(key(orders, "junk.parquet"), b"\x00\x01junk")
+
+    loaded = loading(orders, HOUR)
+
+    assert loaded.content[HOUR].rows == 1
+    assert quarantined(spark, orders) == [
+        ("empty.csv", 0, "unreadable"),
+        ("header.csv", 0, "no rows"),
+        ("junk.parquet", 0, "unreadable"),
+        ("other.csv", 0, "missing_column"),
+    ]
+    assert loading(orders, HOUR).read_again == (), "all five files are known now"
+
+
+def test_nothing_new_reads_nothing_and_commits_nothing(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    put(key(orders, "a.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
+    first = loading(orders, HOUR)
+    again = loading(orders, HOUR)
+    assert (again.read_again, again.snapshot_id, again.content) == ((), first.snapshot_id, first.content)
+
+
+def test_an_overwritten_and_a_deleted_file_leave_no_old_row(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, landing: object
+) -> None:
+    put(key(orders, "a.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
+    put(key(orders, "b.csv"), f"{HEADER}\n8,1,3,4,5,3,1.25,bad,2026-10-01T07:15:00Z\n")
+    loading(orders, HOUR)
+    put(key(orders, "a.csv"), f"{HEADER}\n9,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
+    landing._client.delete_object(Bucket=landing.name, Key=key(orders, "b.csv"))  # type: ignore[attr-defined]
+    loading(orders, HOUR)
+    assert [r[0] for r in rows(spark, orders)] == [9]
+    assert quarantined(spark, orders) == []
+
+
+def test_new_code_reads_the_partition_again(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
+    put(key(orders, "a.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
+    first = loading(orders, HOUR)
+    second = loading(dataclasses.replace(orders, code_version="2"), HOUR)
+    assert second.read_again == [HOUR]
+    assert second.content == first.content, "the same rows by other code are the same content"
+
+
+def test_of_the_same_line_in_two_files_the_later_wins_and_within_a_file_the_later_row(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    line = "7,1,3,4,5,{},1.25,0,2026-10-01T07:15:00Z\n"
+    put(key(orders, "b.csv"), f"{HEADER}\n" + line.format(1) + line.format(2))
+    put(key(orders, "a.csv"), f"{HEADER}\n" + line.format(3) + line.format(4))
+    loading(orders, HOUR)
+    # Both may have landed within one second, the resolution of LastModified: then the name decides.
+    winner = rows(spark, orders)
+    assert len(winner) == 1
+    assert winner[0][5] in (2, 4)
+
+
+def test_a_range_is_one_commit(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
+    hours = [f"2026-10-01-{h:02}:00" for h in range(5)]
+    for h, hour in enumerate(hours):
+        put(key(orders, "a.csv", hour), f"{HEADER}\n7,1,3,4,5,{h},1.25,0.1,2026-10-01T0{h}:15:00Z\n")
+    loaded = loading(orders, *hours)
+    assert [loaded.content[h].rows for h in hours] == [1] * 5
+    assert spark.sql(f"SELECT * FROM {orders.table.identifier}.snapshots").count() == 1
+
+
+def test_customers_are_the_whole_truth(spark: SparkSession, put: Put, loading: Loading) -> None:
+    load = renamed(Load(feeds.CUSTOMERS, core.CUSTOMERS, lambda rows: rows, code_version="1"))
+    header = "customer_id,name,email,segment,nation,signed_up_at\n"
+    put(load.feed.prefix, header + "1,Ada,a@x,home,UK,2026-01-01\n2,Bob,,home,UK,\n")
+    assert loading(load, None).content[None].rows == 2
+    put(load.feed.prefix, header + "2,Bob,,corporate,UK,\n")
+    assert loading(load, None).content[None].rows == 1

@@ -1,0 +1,77 @@
+"""The clients against a real S3 and SQS server."""
+
+import uuid
+from collections.abc import Iterator
+
+import boto3
+import pytest
+
+from pipelines.feeds import ORDERS
+from pipelines.settings import Settings
+from pipelines.sources.hints import hints_of
+from pipelines.sources.listing import look
+from pipelines.sources.messages import Message
+from pipelines.sources.s3 import S3Bucket
+from pipelines.sources.sqs import DeleteRefused, SqsQueue
+
+
+@pytest.fixture
+def aws(cloud: Settings) -> dict[str, str]:
+    return {
+        "endpoint_url": cloud.aws_endpoint_url or "",
+        "region_name": cloud.aws_region,
+        "aws_access_key_id": cloud.aws_access_key_id or "",
+        "aws_secret_access_key": cloud.aws_secret_access_key or "",
+    }
+
+
+@pytest.fixture
+def queue(aws: dict[str, str]) -> Iterator[SqsQueue]:
+    client = boto3.client("sqs", **aws)  # type: ignore[call-overload]
+    name = f"test-{uuid.uuid4().hex}"
+    client.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "1"})
+    yield SqsQueue(client, name)
+    client.delete_queue(QueueUrl=client.get_queue_url(QueueName=name)["QueueUrl"])
+
+
+def test_a_listing_tells_of_more_than_one_page_and_of_strange_names(aws: dict[str, str], cloud: Settings) -> None:
+    client = boto3.client("s3", **aws)  # type: ignore[call-overload]
+    bucket = S3Bucket(client, cloud.landing_bucket)
+    prefix = ORDERS.prefix_of("2026-10-02-00:00")
+    names = ["a b.csv", "a+b.csv", "ü%20.csv", *[f"{i:04}.csv" for i in range(1001)]]
+    for name in names:
+        client.put_object(Bucket=cloud.landing_bucket, Key=prefix + name, Body=b"x")
+    listing = look(bucket, ORDERS, "2026-10-02-00:00")
+    assert {o.key.removeprefix(prefix) for o in listing.objects} == set(names)
+    assert bucket.read(prefix + "ü%20.csv") == b"x"
+    client.put_object(Bucket=cloud.landing_bucket, Key=prefix + "empty.csv", Body=b"")
+    assert bucket.read(prefix + "empty.csv", first=10) == b""
+    for name in [*names, "empty.csv"]:
+        client.delete_object(Bucket=cloud.landing_bucket, Key=prefix + name)
+
+
+def test_a_put_becomes_a_hint_on_the_queue(aws: dict[str, str], cloud: Settings) -> None:
+    queue = SqsQueue(boto3.client("sqs", **aws), cloud.events_queue)  # type: ignore[call-overload]
+    key = ORDERS.prefix_of("2026-10-02-01:00") + "a b+ü.csv"
+    boto3.client("s3", **aws).put_object(Bucket=cloud.landing_bucket, Key=key, Body=b"x")  # type: ignore[call-overload]
+    for _ in range(200):
+        messages = queue.receive(wait_seconds=5)
+        hints = [h for m in messages for h in hints_of(m.body, bucket=cloud.landing_bucket, feeds=[ORDERS])]
+        queue.delete(messages)
+        if any(h.partition == "2026-10-02-01:00" for h in hints):
+            return
+    pytest.fail("no notification of the object arrived")
+
+
+def test_what_is_not_deleted_comes_back(queue: SqsQueue) -> None:
+    queue._client.send_message(QueueUrl=queue._url, MessageBody="hello")
+    first = queue.receive(wait_seconds=5)
+    second = queue.receive(wait_seconds=5)
+    assert [m.body for m in first] == [m.body for m in second] == ["hello"]
+    queue.delete(second)
+    assert queue.receive(wait_seconds=2) == []
+
+
+def test_a_refused_delete_is_an_error(queue: SqsQueue) -> None:
+    with pytest.raises(DeleteRefused, match="1 of 1"):
+        queue.delete([Message("x", receipt="no such receipt")])

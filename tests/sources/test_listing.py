@@ -1,0 +1,71 @@
+"""Versions and arrivals follow from what is listed, not from who told of it."""
+
+from datetime import UTC, datetime, timedelta
+
+from pipelines.feeds import ORDERS
+from pipelines.sources.listing import FakeBucket, Listing, arrival, data_version, look, look_at_all
+
+HOUR = "2026-10-01-07:00"
+PREFIX = ORDERS.prefix_of(HOUR)
+NOON = datetime(2026, 10, 1, 12, tzinfo=UTC)
+
+
+def test_the_same_objects_have_the_same_version_in_any_order() -> None:
+    bucket = FakeBucket()
+    bucket.put(f"{PREFIX}a.csv", b"1")
+    bucket.put(f"{PREFIX}b.csv", b"2")
+    objects = look(bucket, ORDERS, HOUR).objects
+    assert data_version(objects) == data_version(reversed(objects))
+
+
+def test_an_overwrite_with_the_same_bytes_is_another_version_and_a_removal_too() -> None:
+    bucket = FakeBucket(now=NOON)
+    bucket.put(f"{PREFIX}a.csv", b"1")
+    first = data_version(look(bucket, ORDERS, HOUR).objects)
+    bucket.now += timedelta(seconds=5)
+    bucket.put(f"{PREFIX}a.csv", b"1")
+    second = data_version(look(bucket, ORDERS, HOUR).objects)
+    bucket.delete(f"{PREFIX}a.csv")
+    third = data_version(look(bucket, ORDERS, HOUR).objects)
+    assert len({first, second, third}) == 3
+
+
+def test_markers_folders_and_other_endings_are_no_data() -> None:
+    bucket = FakeBucket()
+    for name in ("_SUCCESS", ".a.csv", "", "a.xml", "deeper/a.csv"):
+        bucket.put(f"{PREFIX}{name}", b"1")
+    assert look(bucket, ORDERS, HOUR).objects == ()
+
+
+def test_one_look_at_all_equals_a_look_at_each() -> None:
+    bucket = FakeBucket()
+    hours = [f"2026-10-01-{h:02}:00" for h in range(3)]
+    for hour in hours:
+        bucket.put(f"{ORDERS.prefix_of(hour)}a.csv", hour.encode())
+    looked, _ = look_at_all(bucket, ORDERS)
+    assert looked == {hour: look(bucket, ORDERS, hour) for hour in hours}
+
+
+def test_a_change_arrived_with_its_oldest_new_object() -> None:
+    bucket = FakeBucket(now=NOON)
+    bucket.put(f"{PREFIX}old.csv", b"1")
+    bucket.now = NOON + timedelta(minutes=10)
+    bucket.put(f"{PREFIX}new.csv", b"2")
+    bucket.now = NOON + timedelta(minutes=12)
+    listing = look(bucket, ORDERS, HOUR)
+    arrived = arrival(listing, previously_listed_at=NOON + timedelta(minutes=5), notified_at=None)
+    assert arrived == NOON + timedelta(minutes=10)
+
+
+def test_a_removal_arrived_when_somebody_told_of_it_else_now() -> None:
+    empty = Listing((), NOON + timedelta(minutes=12))
+    told = arrival(empty, previously_listed_at=NOON, notified_at=NOON + timedelta(minutes=3))
+    assert told == NOON + timedelta(minutes=3)
+    assert arrival(empty, previously_listed_at=NOON, notified_at=None) == NOON + timedelta(minutes=12)
+
+
+def test_an_arrival_lies_between_the_two_listings() -> None:
+    listing = Listing((), NOON)
+    assert arrival(listing, previously_listed_at=None, notified_at=NOON + timedelta(hours=1)) == NOON
+    before = NOON - timedelta(minutes=1)
+    assert arrival(listing, previously_listed_at=before, notified_at=NOON - timedelta(hours=1)) == before

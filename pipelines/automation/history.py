@@ -43,11 +43,29 @@ class Failure:
     ended_at: float
 
 
+@dataclass(frozen=True)
+class Materialization:
+    """A partition was written, by a run that was created at storage id `as_of`; `at` in Unix seconds."""
+
+    target: Target
+    id: int
+    run_id: str
+    as_of: int
+    version: str
+    at: float
+
+
 @dataclass
 class OpenRun:
-    """A run that has not ended, and what it still has to build: target to the id of its planned event."""
+    """A run that has not ended.
+
+    Args:
+        planned: What it still has to build, to the id of its planned event.
+        written: What it has built of an asset whose other partitions it has not written down yet.
+    """
 
     planned: dict[Target, int] = field(default_factory=dict)
+    written: dict[str, list[Materialization]] = field(default_factory=dict)
 
 
 @dataclass
@@ -85,24 +103,29 @@ class History:
     def materialized(
         self, target: Target, *, id: int, run_id: str | None, as_of: int | None, version: str | None, at: float
     ) -> None:
-        """A partition was written. `as_of` is None for an event reported without a run: it clears nothing."""
+        """A partition was written. `as_of` is None for an event reported without a run: it clears nothing.
+
+        What a run writes of one asset counts once all of it is written down: events come one a partition, and
+        consumers would otherwise be asked to run on some of it and then on the rest.
+        """
         version = version or str(id)
         if run_id is None or as_of is None:
             self._changed(target, version, Change(id, at))
             return
-        before = self.built.get(target)
-        if before is None or id > before.id:
-            self.built[target] = Built(id, as_of, run_id)
-        arrived_at = min((c.arrived_at for c in self._consumed(target, before, as_of, run_id)), default=at)
-        self._close(target, run_id)
-        self.failures.pop(target, None)
-        self.unsettled.add(target)
-        self._changed(target, version, Change(id, arrived_at, run_id))
+        run = self.open_runs[run_id]
+        run.planned.pop(target, None)
+        written = run.written.setdefault(target[0], [])
+        written.append(Materialization(target, id, run_id, as_of, version, at))
+        if not any(key == target[0] for key, _ in run.planned):
+            self._apply(run.written.pop(target[0]))
 
     def ended(self, run_id: str, *, at: float) -> None:
         """A run ended. What it had not built by then, it failed to build."""
         self.ended_runs.add(run_id)
-        for target, as_of in self.open_runs.pop(run_id, OpenRun()).planned.items():
+        run = self.open_runs.pop(run_id, OpenRun())
+        for written in run.written.values():
+            self._apply(written)
+        for target, as_of in run.planned.items():
             attempts = self.failures[target].attempts if target in self.failures else 0
             self.failures[target] = Failure(attempts + 1, as_of, at)
             self._stop(target, run_id)
@@ -154,10 +177,16 @@ class History:
                 readers = self.known.get(node.key, ()) if node.partitioned else (None,)
             self.unsettled.update((node.key, partition) for partition in readers)
 
-    def _close(self, target: Target, run_id: str) -> None:
-        if run_id in self.open_runs:
-            self.open_runs[run_id].planned.pop(target, None)
-        self._stop(target, run_id)
+    def _apply(self, written: Iterable[Materialization]) -> None:
+        for m in written:
+            before = self.built.get(m.target)
+            if before is None or m.id > before.id:
+                self.built[m.target] = Built(m.id, m.as_of, m.run_id)
+            consumed = (c.arrived_at for c in self._consumed(m.target, before, m.as_of, m.run_id))
+            self.failures.pop(m.target, None)
+            self.unsettled.add(m.target)
+            self._stop(m.target, m.run_id)
+            self._changed(m.target, m.version, Change(m.id, min(consumed, default=m.at), m.run_id))
 
     def _stop(self, target: Target, run_id: str) -> None:
         runs = self.running.get(target, set())

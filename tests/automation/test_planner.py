@@ -280,3 +280,23 @@ def test_a_materialization_without_a_run_is_news_for_consumers_only(world: World
     world.history.materialized(("core/orders", H7), id=world.next(), run_id=None, as_of=None, version=None, at=NOW)
     assert ("core/orders", H7) in world.due()
     assert ("marts/daily", "2026-09-20") in world.due()
+
+
+def test_a_range_counts_once_it_is_written_down_whole(world: World) -> None:
+    for hour in (H7, H8):
+        world.arrive(hour, "v1")
+    world.start("r", ("core/orders", H7), ("core/orders", H8))
+    world.build("r", ("core/orders", H7))
+    assert world.due() == set(), "the daily table would have to run twice"
+    world.build("r", ("core/orders", H8))
+    assert ("marts/daily", "2026-09-20") in world.due()
+
+
+def test_what_a_broken_range_did_write_counts_when_it_ends(world: World) -> None:
+    for hour in (H7, H8):
+        world.arrive(hour, "v1")
+    world.start("r", ("core/orders", H7), ("core/orders", H8))
+    world.build("r", ("core/orders", H7))
+    world.end("r")
+    assert ("marts/daily", "2026-09-20") in world.due()
+    assert ("core/orders", H7) in world.history.built

@@ -1,8 +1,14 @@
 """Assembles the code location, and does nothing else."""
 
+import warnings
 from typing import Any
 
 import dagster as dg
+
+# Observable sources and backfill policies are in beta and used knowingly; said once for each asset by every run,
+# it would drown what matters. It has to stand before the assets are imported.
+warnings.filterwarnings("ignore", category=dg.BetaWarning)
+
 from dagster_aws.s3 import S3Resource
 
 from pipelines import feeds
@@ -34,7 +40,11 @@ def build_definitions(settings: Settings, **overrides: Any) -> dg.Definitions:
         "io_manager": iceberg_io_manager(TABLES),
     }
     return dg.Definitions(
-        assets=[*dg.load_assets_from_package_module(raw), *dg.load_assets_from_package_module(core), *dg.load_assets_from_package_module(marts)],
+        assets=[
+            *dg.load_assets_from_package_module(raw),
+            *dg.load_assets_from_package_module(core),
+            *dg.load_assets_from_package_module(marts),
+        ],
         sensors=[landing_sensor(feeds.FEEDS), automation_sensor(), catch_up_sensor()],
         resources=resources | overrides,
         # A step is a Spark job somewhere else: a process of its own for it would only cost its start.

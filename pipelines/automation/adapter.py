@@ -7,7 +7,7 @@ attribute. Does not belong here: any decision.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import dagster as dg
 from dagster import (
@@ -20,6 +20,7 @@ from dagster import (
     RunsFilter,
 )
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+from dagster._core.storage.runs import SqlRunStorage
 
 from pipelines.automation.graph import Graph, Input, Node
 from pipelines.lakehouse.io_manager import CONTENT
@@ -30,11 +31,13 @@ LISTED_AT = "tidemark/listed_at"
 ARRIVED_AT = "tidemark/arrived_at"
 RIPPLE_DAYS = "ripple_days"
 
+AnyGraph = BaseAssetGraph[Any]
+
 _PAGE = 1000
 ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
 
-def graph_of(asset_graph: BaseAssetGraph) -> Graph:
+def graph_of(asset_graph: AnyGraph) -> Graph:
     """The plain graph of a code location's assets."""
     nodes = {}
     for key in asset_graph.toposorted_asset_keys:
@@ -52,7 +55,7 @@ def graph_of(asset_graph: BaseAssetGraph) -> Graph:
     return Graph(nodes)
 
 
-def _input(graph: BaseAssetGraph, key: dg.AssetKey, parent: dg.AssetKey) -> Input:
+def _input(graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey) -> Input:
     ours, theirs = graph.get(key).partitions_def, graph.get(parent).partitions_def
     name = parent.to_user_string()
     ripple_days = _input_metadata(graph, key, parent).get(RIPPLE_DAYS)
@@ -91,7 +94,7 @@ def _once_all_exist(partition: Partition) -> datetime:
         return datetime.now(UTC)
 
 
-def _input_metadata(graph: BaseAssetGraph, key: dg.AssetKey, parent: dg.AssetKey) -> dict[str, int]:
+def _input_metadata(graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey) -> dict[str, int]:
     node = graph.get(key)
     assets_def = getattr(node, "assets_def", None)
     if assets_def is None or not assets_def.is_executable:
@@ -166,7 +169,9 @@ def observation_tags(record: EventLogRecord) -> Mapping[str, str]:
 
 def identity_of(instance: DagsterInstance) -> str:
     """What tells one instance's storage from another's, for as long as it lives."""
-    return instance.run_storage.get_run_storage_id()
+    storage = instance.run_storage
+    assert isinstance(storage, SqlRunStorage)
+    return storage.get_run_storage_id()
 
 
 def content_version(record: EventLogRecord) -> str | None:

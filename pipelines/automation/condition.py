@@ -44,8 +44,11 @@ class Derived(dg.AutomationCondition[dg.AssetKey]):
             _requested[view] = {target for request in requests for target in request.targets}
         name = context.key.to_user_string()
         mine = {partition for key, partition in _requested[view] if key == name}
+        keys = {partition for partition in mine if partition is not None}
         if None in mine:
             due = view.get_full_subset(key=context.key)
+        elif keys and context.partitions_def:
+            due = view.get_subset_from_partition_keys(context.key, context.partitions_def, keys)
         else:
-            due = view.get_subset_from_partition_keys(context.key, context.partitions_def, mine) if mine else view.get_empty_subset(key=context.key)
+            due = view.get_empty_subset(key=context.key)
         return AutomationResult(context, true_subset=due)

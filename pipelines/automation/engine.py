@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dagster import DagsterInstance, EventLogRecord
-from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
 from pipelines.automation import adapter, planner
 from pipelines.automation.graph import Graph, Target
@@ -108,7 +107,7 @@ class Engine:
 _engines: dict[str, Engine] = {}
 
 
-def engine_for(instance: DagsterInstance, asset_graph: BaseAssetGraph) -> Engine:
+def engine_for(instance: DagsterInstance, asset_graph: adapter.AnyGraph) -> Engine:
     """The engine of this process for an instance; made when first asked for."""
     with _lock:
         identity = adapter.identity_of(instance)

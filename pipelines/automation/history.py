@@ -10,7 +10,7 @@ that run was created (the storage id of its planned event), and those made earli
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from pipelines.automation.graph import Graph, Input, Node, Target
+from pipelines.automation.graph import Graph, Input, Target
 from pipelines.sources.feed import Partition, start_of
 
 _DAY = 86_400.0

@@ -155,6 +155,19 @@ def log_changes(context: dg.OpExecutionContext, bucket: Bucket, feed: Feed) -> d
     return dg.DataVersionsByPartition({})
 
 
+def observe_file(bucket: Bucket, feed: Feed, instance: DagsterInstance) -> dg.ObserveResult:
+    """Observe an unpartitioned feed on demand: the body of an observable source asset.
+
+    Always an event, because Dagster allows no other answer; with the same version it is no news to anybody.
+    """
+    listing = look(bucket, feed, None)
+    before = adapter.latest_observations(instance, source_key(feed)).get(None, {})
+    found = changes(feed, {None: listing}, {None: before} if before else {})
+    if not found:
+        return dg.ObserveResult(tags=dict(before))
+    return dg.ObserveResult(tags=found[0].tags, metadata=found[0].metadata)
+
+
 def changes(
     feed: Feed,
     listings: Mapping[Partition, Listing],
@@ -172,9 +185,7 @@ def changes(
         previously = datetime.fromtimestamp(float(listed_before), UTC) if listed_before else None
         if previously and listing.listed_at < previously:
             continue  # somebody looked later and was faster to say so
-        arrived_at = arrival(
-            listing, previously_listed_at=previously, notified_at=(notified or {}).get(partition)
-        )
+        arrived_at = arrival(listing, previously_listed_at=previously, notified_at=(notified or {}).get(partition))
         found.append(_observation(feed, partition, listing, version, arrived_at))
     return found
 

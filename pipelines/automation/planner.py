@@ -115,7 +115,11 @@ class _Planner:
         if target in self.history.running or target in self.reserved:
             return "running"
         failure = self.history.failures.get(target)
-        if failure and self.now < failure.ended_at + backoff(failure.attempts) and not self._newer(target, failure.as_of):
+        if (
+            failure
+            and self.now < failure.ended_at + backoff(failure.attempts)
+            and not self._newer(target, failure.as_of)
+        ):
             return f"backing off after {failure.attempts} failed attempts"
         return None
 
@@ -144,7 +148,9 @@ class _Planner:
                 assets.append(key)
         return Request(tuple(assets), request.partitions, request.as_range)
 
-    def _can_join(self, node: Node, reads: Sequence[Input], assets: Sequence[str], partitions: Sequence[Partition]) -> bool:
+    def _can_join(
+        self, node: Node, reads: Sequence[Input], assets: Sequence[str], partitions: Sequence[Partition]
+    ) -> bool:
         return (
             node.automated
             and all(read.joinable for read in reads)

@@ -65,7 +65,9 @@ class FileFault:
     message: str
 
 
-def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> tuple[dict[SourceFile, Shape], list[FileFault]]:
+def inspect(
+    store: ObjectStore, feed: Feed, files: Sequence[SourceFile]
+) -> tuple[dict[SourceFile, Shape], list[FileFault]]:
     """Look into each file's header or footer: its shape, or why it cannot be taken."""
     with ThreadPoolExecutor(max_workers=8) as pool:
         looked = pool.map(lambda file: _shape(store, feed, file), files)
@@ -74,9 +76,7 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> tupl
     return shapes, [result for _, result in results if isinstance(result, FileFault)]
 
 
-def read_files(
-    spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]
-) -> DataFrame:
+def read_files(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]) -> DataFrame:
     """The rows of these files, each value as the text it was written as.
 
     One row per row found: the feed's columns (null where the file has none of that name), `source_file`,
@@ -126,7 +126,9 @@ def _text_shape(store: ObjectStore, file: SourceFile) -> Shape:
         raise ValueError("the file is empty")
     if file.key.endswith((".json", ".jsonl")):
         return Shape("json")
-    header = next(csv.reader(io.StringIO(head.decode("utf-8-sig", errors="strict" if len(head) < _HEADER_BYTES else "ignore"))))
+    header = next(
+        csv.reader(io.StringIO(head.decode("utf-8-sig", errors="strict" if len(head) < _HEADER_BYTES else "ignore")))
+    )
     return Shape("csv", tuple((name.strip(), "string") for name in header))
 
 

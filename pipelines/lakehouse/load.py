@@ -73,7 +73,9 @@ def partitions_to_read(
     ]
 
 
-def run_load(spark: SparkSession, landing: Landing, load: Load, partitions: Sequence[Partition], *, run_id: str) -> Loaded:
+def run_load(
+    spark: SparkSession, landing: Landing, load: Load, partitions: Sequence[Partition], *, run_id: str
+) -> Loaded:
     """Bring these partitions of the table up to what lies in the landing bucket now, in one commit."""
     catalog.ensure(spark, load.table)
     catalog.ensure(spark, QUARANTINE)
@@ -107,7 +109,9 @@ def source_files(listing: Listing, partition: Partition) -> list[SourceFile]:
     return [SourceFile(o.key, o.source_version, o.last_modified, partition) for o in listing.objects]
 
 
-def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition]) -> dict[Partition, set[tuple[str, str, str]]]:
+def known_files(
+    spark: SparkSession, load: Load, partitions: Sequence[Partition]
+) -> dict[Partition, set[tuple[str, str, str]]]:
     """Partition to the (source_file, source_version, loaded_by) that table and quarantine know of."""
     keys = None if None in partitions else [p for p in partitions if p is not None]
     rows = spark.sql(

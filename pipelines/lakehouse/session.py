@@ -65,7 +65,7 @@ def server_conf(settings: Settings) -> dict[str, str]:
     return conf
 
 
-SESSION_CONF = {
+SESSION_CONF: dict[str, bool | float | int | str | None] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.legacy.parquet.nanosAsLong": "true",
     # Files of many shapes are a union of many scans. With this rule every scan would carry a copy of all that is
@@ -85,9 +85,10 @@ def new_session(settings: Settings) -> SparkSession:
 
     if settings.spark_remote:
         _require_server(settings.spark_remote)
-        return SparkSession.builder.remote(settings.spark_remote).config(map=SESSION_CONF).create()
+        remote: SparkSession = SparkSession.builder.remote(settings.spark_remote).config(map=SESSION_CONF).create()
+        return remote
     builder = SparkSession.builder.master("local[*]").appName("tidemark")
-    return builder.config(map=server_conf(settings) | SESSION_CONF).getOrCreate()
+    return builder.config(map={**server_conf(settings), **SESSION_CONF}).getOrCreate()
 
 
 def _require_server(remote: str) -> None:

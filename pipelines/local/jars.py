@@ -120,7 +120,7 @@ def expected_jars() -> set[str]:
 def missing_jars(settings: Settings) -> list[str]:
     """The jars that are not there yet."""
     folder = settings.jars_dir / "jars"
-    return sorted(expected_jars() - set(os.listdir(folder) if folder.is_dir() else ()))
+    return sorted(expected_jars() - {jar.name for jar in folder.glob("*")})
 
 
 def fetch_jars(settings: Settings, report: Report = lambda count, total: None) -> None:
@@ -137,8 +137,9 @@ def fetch_jars(settings: Settings, report: Report = lambda count, total: None) -
         if missing := missing_jars(settings):
             raise JarsMissing(missing, output)
         shutil.rmtree(folder / "cache", ignore_errors=True)  # Ivy's own copy of everything
-        for name in set(os.listdir(folder / "jars")) - expected_jars():
-            (folder / "jars" / name).unlink()  # of an older version: two on one class path do not work
+        for jar in (folder / "jars").iterdir():
+            if jar.name not in expected_jars():
+                jar.unlink()  # of an older version: two on one class path do not work
 
 
 def _run_ivy(settings: Settings, report: Report) -> str:

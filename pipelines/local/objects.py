@@ -6,7 +6,6 @@ Belongs here: one file per object, written whole or not at all. Does not belong 
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -59,7 +58,7 @@ class ObjectFolder:
         body = attributes.pop("body")
         temporary = path.with_suffix(_TEMPORARY)
         temporary.write_bytes(json.dumps(attributes).encode() + b"\n" + body)
-        os.replace(temporary, path)
+        temporary.replace(path)
 
     def remove(self, bucket: str, key: str) -> None:
         """Forget an object; one that is not there is no error."""

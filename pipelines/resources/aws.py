@@ -9,7 +9,7 @@ from pipelines.sources.s3 import S3Bucket
 from pipelines.sources.sqs import SqsQueue
 
 
-class LandingResource(dg.ConfigurableResource):
+class LandingResource(dg.ConfigurableResource[None]):
     """The landing bucket: where feeds put their files."""
 
     s3: dg.ResourceDependency[S3Resource]

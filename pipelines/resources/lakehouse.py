@@ -13,7 +13,7 @@ from pipelines.resources.spark import SparkResource
 from pipelines.sources.feed import Feed
 
 
-class LakehouseResource(dg.ConfigurableResource):
+class LakehouseResource(dg.ConfigurableResource[None]):
     """The lake: where core assets load their files into."""
 
     spark: dg.ResourceDependency[SparkResource]
@@ -25,13 +25,15 @@ class LakehouseResource(dg.ConfigurableResource):
         feed: Feed,
         table: Table,
         transform: Callable[[DataFrame], DataFrame] = lambda rows: rows,
-    ) -> dg.MaterializeResult:
+    ) -> dg.MaterializeResult[None]:
         """Bring the run's partitions of a table up to what the feed's files hold now.
 
         Returns:
             The materialization, with what was read and turned away, and each partition's content version.
         """
-        partitions = list(context.partition_keys) if context.has_partition_key_range or context.has_partition_key else [None]
+        partitions = (
+            list(context.partition_keys) if context.has_partition_key_range or context.has_partition_key else [None]
+        )
         code_version = context.assets_def.code_versions_by_key[context.asset_key] or ""
         load = Load(feed, table, transform, code_version)
         loaded = run_load(self.spark.session, self.landing.open(), load, partitions, run_id=context.run_id)

@@ -4,6 +4,7 @@ from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
 from pyspark.sql import SparkSession
 
 from pipelines.lakehouse.session import new_session
@@ -17,7 +18,7 @@ class SparkResource(LazyPySparkResource):
     the interpreter at its exit.
     """
 
-    spark_config: dict[str, Any] = {}
+    spark_config: dict[str, Any] = Field(default_factory=dict)
 
     def _init_session(self) -> None:
         if self._spark_session is None:

@@ -63,11 +63,12 @@ class Feed:
         match = _LAYOUT[self.grain].fullmatch(key.removeprefix(self.prefix)) if key.startswith(self.prefix) else None
         if match is None:
             raise OutsideLayout(key, self)
+        partition = f"{match[1]}-{match[2]}:00" if self.grain is Grain.HOUR else match[1]
         try:
-            start = datetime.strptime("-".join(match.groups()), "%Y-%m-%d-%H" if self.grain is Grain.HOUR else "%Y-%m-%d")
+            start_of(partition)
         except ValueError:
             raise OutsideLayout(key, self) from None
-        return start.strftime("%Y-%m-%d-%H:00" if self.grain is Grain.HOUR else "%Y-%m-%d")
+        return partition
 
     def prefix_of(self, partition: Partition) -> str:
         """The prefix below which the objects of a partition lie."""

@@ -36,10 +36,18 @@ GRAPH = Graph(
             Node("core/orders", [Input("raw/orders", same, same)], ordinal, partitioned=True),
             Node("core/customers", [Input("raw/customers", same, same)]),
             Node("marts/hourly", [Input("core/orders", same, same, joinable=True)], ordinal, partitioned=True),
-            Node("marts/daily", [Input("core/orders", hours_of, day_of)], lambda d: ordinal(f"{d}-00") // 24, partitioned=True),
+            Node(
+                "marts/daily",
+                [Input("core/orders", hours_of, day_of)],
+                lambda d: ordinal(f"{d}-00") // 24,
+                partitioned=True,
+            ),
             Node(
                 "marts/stats",
-                [Input("core/orders", hours_of, day_of), Input("core/customers", lambda _: [None], None, ripple_days=2)],
+                [
+                    Input("core/orders", hours_of, day_of),
+                    Input("core/customers", lambda _: [None], None, ripple_days=2),
+                ],
                 lambda d: ordinal(f"{d}-00") // 24,
                 partitioned=True,
             ),
@@ -62,7 +70,9 @@ class World:
         self.id += 1
         return self.id
 
-    def arrive(self, partition: str | None, version: str, key: str = "raw/orders", listed_at: float | None = None) -> None:
+    def arrive(
+        self, partition: str | None, version: str, key: str = "raw/orders", listed_at: float | None = None
+    ) -> None:
         listed = self.now if listed_at is None else listed_at
         self.history.observed((key, partition), id=self.next(), version=version, arrived_at=self.now, listed_at=listed)
 
@@ -267,7 +277,9 @@ def test_new_customers_make_the_last_days_stale_and_not_history(world: World) ->
 
 
 def test_a_partition_of_the_future_waits_until_its_window_begins(world: World) -> None:
-    future = Node("core/orders", [Input("raw/orders", same, same)], ordinal, lambda _p, now: now >= NOW + 60, partitioned=True)
+    future = Node(
+        "core/orders", [Input("raw/orders", same, same)], ordinal, lambda _p, now: now >= NOW + 60, partitioned=True
+    )
     graph = Graph({"raw/orders": GRAPH.nodes["raw/orders"], "core/orders": future})
     history = History(graph)
     history.observed(("raw/orders", H7), id=1, version="v1", arrived_at=NOW, listed_at=NOW)

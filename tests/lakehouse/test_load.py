@@ -3,6 +3,7 @@
 import dataclasses
 import io
 from collections.abc import Callable
+from datetime import datetime
 from decimal import Decimal
 
 import pyarrow as pa
@@ -55,15 +56,25 @@ def test_one_csv_becomes_order_lines(spark: SparkSession, put: Put, loading: Loa
     assert quarantined(spark, orders) == []
 
 
-def test_the_same_rows_in_every_format_are_identical(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
-    from datetime import datetime
-
-    lines = [(1, 1, 3, 4, 5, 3, "1.25", "0.1", "2026-10-01T07:15:00Z"), (1, 2, 3, 9, 5, 1, "0.0001", "0", "2026-10-01 09:15:00.5+02:00")]
+def test_the_same_rows_in_every_format_are_identical(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    lines = [
+        (1, 1, 3, 4, 5, 3, "1.25", "0.1", "2026-10-01T07:15:00Z"),
+        (1, 2, 3, 9, 5, 1, "0.0001", "0", "2026-10-01 09:15:00.5+02:00"),
+    ]
     names = HEADER.split(",")
     shuffled = names[::-1]
     records = [dict(zip(names, line, strict=True)) for line in lines]
     csv_text = ",".join(shuffled) + "\n" + "".join(",".join(str(r[c]) for c in shuffled) + "\n" for r in records)
-    json_text = "".join("{" + ",".join(f'"{c}":{v if isinstance(v, int) or c == "discount" else chr(34) + str(v) + chr(34)}' for c, v in r.items()) + "}\n" for r in records)
+    json_text = "".join(
+        "{"
+        + ",".join(
+            f'"{c}":{v if isinstance(v, int) or c == "discount" else chr(34) + str(v) + chr(34)}' for c, v in r.items()
+        )
+        + "}\n"
+        for r in records
+    )
     times = [datetime.fromisoformat(str(r["ordered_at"])) for r in records]
     table = pa.table(
         {

@@ -19,6 +19,6 @@ from pipelines.schemas import core
     code_version="1",
     metadata=table_metadata(core.CUSTOMERS),
 )
-def customers(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:
+def customers(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult[None]:
     """A customer."""
     return lakehouse.load(context, feeds.CUSTOMERS, core.CUSTOMERS)

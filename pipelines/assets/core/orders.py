@@ -27,6 +27,6 @@ from pipelines.transforms.orders import order_lines
     tags={"tidemark/pace": "asap"},
     metadata=table_metadata(core.ORDERS),
 )
-def orders(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:
+def orders(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult[None]:
     """An order line."""
     return lakehouse.load(context, feeds.ORDERS, core.ORDERS, order_lines)

@@ -22,6 +22,6 @@ from pipelines.schemas import core
     code_version="1",
     metadata=table_metadata(core.PRICES),
 )
-def prices(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:
+def prices(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult[None]:
     """A product's purchase cost on a day."""
     return lakehouse.load(context, feeds.PRICES, core.PRICES)

@@ -3,11 +3,11 @@
 import dagster as dg
 
 from pipelines import feeds
-from pipelines.automation.landing import log_changes
+from pipelines.automation.landing import observe_file
 from pipelines.resources.aws import LandingResource
 
 
 @dg.observable_source_asset(key=["raw", "customers"], group_name="raw", tags={"dagster/kind/s3": ""})
 def customers(context: dg.OpExecutionContext, landing: LandingResource) -> dg.ObserveResult:
     """The customers file, as it lies in the landing bucket."""
-    return log_changes(context, landing.open(), feeds.CUSTOMERS)
+    return observe_file(landing.open(), feeds.CUSTOMERS, context.instance)

@@ -21,6 +21,7 @@ from dagster import (
 )
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.storage.runs import SqlRunStorage
+from dagster._utils.warnings import disable_dagster_warnings
 
 from pipelines.automation.graph import Graph, Input, Node
 from pipelines.lakehouse.io_manager import CONTENT
@@ -151,6 +152,18 @@ def events_after(fetch: Fetch, key: str, after: int) -> Iterator[EventLogRecord]
         if not page.has_more:
             return
         cursor = page.cursor
+
+
+def fetch_planned(instance: DagsterInstance) -> Fetch:
+    """The instance's planned materializations, which Dagster says go away in 2.0: said here, once."""
+
+    def _fetch(
+        records_filter: AssetRecordsFilter, limit: int, cursor: str | None = None, ascending: bool = False
+    ) -> EventRecordsResult:
+        with disable_dagster_warnings():
+            return instance.fetch_planned_materializations(records_filter, limit, cursor, ascending)
+
+    return _fetch
 
 
 def planned_partitions(record: EventLogRecord) -> list[Partition]:

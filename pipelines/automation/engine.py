@@ -72,7 +72,7 @@ class Engine:
             yield record
 
     def _read_planned(self, instance: DagsterInstance, key: str) -> None:
-        for record in self._new(instance.fetch_planned_materializations, "planned", key):
+        for record in self._new(adapter.fetch_planned(instance), "planned", key):
             targets = [(key, partition) for partition in adapter.planned_partitions(record)]
             self.history.planned(targets, id=record.storage_id, run_id=record.run_id)
             for target in targets:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from pipelines.lakehouse.tables import LINEAGE, Table
 
@@ -35,17 +36,21 @@ def content_of(
     kinds = hashlib.sha256(repr([(c, table.columns[c]) for c in columns]).encode()).hexdigest()[:8]
     found: dict[str | None, Content] = {}
     if snapshot_id is not None:
+        snapshot = spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}")
+        # A snapshot has the schema of its time; a column that came later holds nulls.
+        values = [c if c in snapshot.columns else f"CAST(NULL AS {table.columns[c]})" for c in columns]
         # xxhash64 skips nulls: without isnull beside each column ('a', null) would equal (null, 'a').
-        row_hash = f"xxhash64({', '.join(f'isnull({c}), {c}' for c in columns)})"
-        found = {
-            row.partition: Content(f"{kinds}-{row.rows}-{row.xored}-{row.summed}", row.rows)
-            for row in spark.sql(
-                f"SELECT partition, count(*) AS rows, bit_xor(h) AS xored, "
+        row_hash = f"xxhash64({', '.join(f'isnull({v}), {v}' for v in values)})"
+        held = (
+            snapshot.where(table.predicate(partitions))
+            .selectExpr(f"{table.partition_key_sql} AS partition", f"{row_hash} AS h")
+            .groupBy("partition")
+            .agg(
+                F.count(F.lit(1)).alias("rows"),
+                F.bit_xor("h").alias("xored"),
                 # A plain sum of 64-bit hashes overflows, which ANSI mode makes an error.
-                f"CAST(sum(CAST(h AS DECIMAL(38, 0))) AS STRING) AS summed FROM ("
-                f"SELECT {table.partition_key_sql} AS partition, {row_hash} AS h "
-                f"FROM {table.identifier} VERSION AS OF {snapshot_id} WHERE {table.predicate(partitions)}) "
-                f"GROUP BY partition"
-            ).collect()
-        }
+                F.sum(F.col("h").cast("decimal(38,0)")).cast("string").alias("summed"),
+            )
+        )
+        found = {r.partition: Content(f"{kinds}-{r.rows}-{r.xored}-{r.summed}", r.rows) for r in held.collect()}
     return {partition: found.get(partition, Content(f"{kinds}-0", 0)) for partition in asked}

@@ -1,0 +1,126 @@
+"""Each part of Dagster that is not annotated as public, as the adapter relies on it."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import dagster as dg
+import pytest
+
+from pipelines.automation import adapter
+from pipelines.definitions import defs
+from pipelines.lakehouse.io_manager import CONTENT
+
+HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
+FIRST, SECOND = "2026-10-01-00:00", "2026-10-01-01:00"
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+@dg.asset(partitions_def=HOURS, backfill_policy=dg.BackfillPolicy.single_run())
+def table(context: dg.AssetExecutionContext) -> None:
+    for key in context.partition_keys:
+        context.add_asset_metadata({CONTENT: f"content of {key}"}, partition_key=key)
+
+
+def run_range(instance: dg.DagsterInstance) -> str:
+    tags = {"dagster/asset_partition_range_start": FIRST, "dagster/asset_partition_range_end": SECOND}
+    return dg.materialize([table], instance=instance, tags=tags).run_id
+
+
+def test_the_graph_has_inputs_mappings_and_who_can_share_a_run() -> None:
+    graph = adapter.graph_of(defs.resolve_asset_graph())
+    margin = graph.nodes["marts/margin_hourly"]
+    orders, prices = margin.inputs
+    assert (orders.key, orders.joinable, prices.key, prices.joinable) == ("core/orders", True, "core/prices", False)
+    assert orders.upstream and prices.upstream and prices.downstream
+    assert orders.upstream("2026-10-01-07:00") == ["2026-10-01-07:00"]
+    assert prices.upstream("2026-10-01-07:00") == ["2026-10-01"]
+    assert len(prices.downstream("2026-10-01")) == 24
+    assert margin.ordinal("2026-10-01-07:00") - margin.ordinal("2026-10-01-06:00") == 1
+    assert not graph.nodes["raw/orders"].automated
+    assert graph.nodes["core/orders"].automated
+
+
+def test_mappings_are_complete_for_windows_that_do_not_exist_yet() -> None:
+    graph = adapter.graph_of(defs.resolve_asset_graph())
+    (orders,) = graph.nodes["marts/sales_daily"].inputs
+    assert orders.upstream and orders.downstream
+    assert len(orders.upstream("2036-10-01")) == 24
+    assert orders.downstream("2036-10-01-07:00") == ["2036-10-01"]
+
+
+def test_ripple_days_come_from_the_inputs_metadata() -> None:
+    graph = adapter.graph_of(defs.resolve_asset_graph())
+    days = {read.key: read.ripple_days for read in graph.nodes["marts/order_stats"].inputs}
+    assert days == {"core/customers": 7, "core/orders": None}
+
+
+def test_a_partition_exists_once_its_window_has_begun() -> None:
+    node = adapter.graph_of(defs.resolve_asset_graph()).nodes["core/orders"]
+    begins = datetime(2026, 10, 1, 7, tzinfo=UTC).timestamp()
+    assert not node.exists("2026-10-01-07:00", begins - 1)
+    assert node.exists("2026-10-01-07:00", begins)
+    assert not node.exists("2026-09-01-07:00", begins), "before the start date"
+    assert not node.exists(None, begins)
+
+
+def test_a_range_run_plans_once_and_writes_content_per_partition(instance: dg.DagsterInstance) -> None:
+    run_id = run_range(instance)
+    planned = list(adapter.events_after(adapter.fetch_planned(instance), "table", 0))
+    written = list(adapter.events_after(instance.fetch_materializations, "table", 0))
+    assert [p for record in planned for p in adapter.planned_partitions(record)] == [FIRST, SECOND]
+    assert {record.run_id for record in [*planned, *written]} == {run_id}
+    assert {r.partition_key: adapter.content_version(r) for r in written} == {
+        FIRST: f"content of {FIRST}",
+        SECOND: f"content of {SECOND}",
+    }
+    assert max(r.storage_id for r in planned) < min(r.storage_id for r in written)
+
+
+def test_events_are_read_from_after_an_id_on_and_over_pages(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "_PAGE", 2)
+    for n in range(5):
+        instance.report_runless_asset_event(dg.AssetObservation("source", tags={adapter.DATA_VERSION: str(n)}))
+    read = list(adapter.events_after(instance.fetch_observations, "source", 0))
+    assert [adapter.observation_tags(r)[adapter.DATA_VERSION] for r in read] == ["0", "1", "2", "3", "4"]
+    rest = list(adapter.events_after(instance.fetch_observations, "source", read[2].storage_id))
+    assert [r.storage_id for r in rest] == [r.storage_id for r in read[3:]]
+
+
+def test_the_latest_observation_of_each_partition_is_found(instance: dg.DagsterInstance) -> None:
+    key = dg.AssetKey("source")
+    for partition, version in ((FIRST, "1"), (SECOND, "2"), (FIRST, "3")):
+        tags = {adapter.DATA_VERSION: version}
+        instance.report_runless_asset_event(dg.AssetObservation(key, partition=partition, tags=tags))
+    versions = {p: t[adapter.DATA_VERSION] for p, t in adapter.latest_observations(instance, key).items()}
+    assert versions == {FIRST: "3", SECOND: "2"}
+    assert set(adapter.latest_observations(instance, key, {SECOND})) == {SECOND}
+    assert adapter.latest_observations(instance, key, {"2026-10-01-02:00"}) == {}
+
+
+def test_the_latest_observation_of_an_unpartitioned_source_is_found(instance: dg.DagsterInstance) -> None:
+    key = dg.AssetKey("source")
+    for version in ("1", "2"):
+        instance.report_runless_asset_event(dg.AssetObservation(key, tags={adapter.DATA_VERSION: version}))
+    assert adapter.latest_observations(instance, key)[None][adapter.DATA_VERSION] == "2"
+
+
+def test_ended_and_deleted_runs_are_told_from_open_ones(instance: dg.DagsterInstance) -> None:
+    done = run_range(instance)
+    open_run = instance.create_run_for_job(
+        dg.define_asset_job("j", [table]).resolve(asset_graph=dg.Definitions([table]).resolve_asset_graph())
+    )
+    ended = adapter.ended_runs(instance, [done, open_run.run_id, "deleted"])
+    assert set(ended) == {done, "deleted"}
+
+
+def test_an_instance_keeps_its_identity_and_another_has_its_own(instance: dg.DagsterInstance) -> None:
+    assert adapter.identity_of(instance) == adapter.identity_of(instance)
+    with dg.DagsterInstance.ephemeral() as other:
+        assert adapter.identity_of(other) != adapter.identity_of(instance)

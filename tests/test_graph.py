@@ -1,0 +1,83 @@
+"""The code location: what is in it, and that each part says what the house wants of it."""
+
+import os
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+
+from pipelines.definitions import defs
+from pipelines.feeds import FEEDS
+from pipelines.lakehouse.tables import LINEAGE
+from pipelines.partitions import DAYS, HOURS
+from pipelines.schemas import TABLES
+
+ASSETS = [
+    "core/customers",
+    "core/orders",
+    "core/prices",
+    "marts/margin_hourly",
+    "marts/order_stats",
+    "marts/sales_daily",
+    "marts/sales_hourly",
+]
+GRAPH = defs.resolve_asset_graph()
+
+
+def specs(prefix: str = "") -> list[dg.AssetSpec]:
+    return [s for s in defs.resolve_all_asset_specs() if s.key.to_user_string().startswith(prefix)]
+
+
+def test_the_assets_are_these() -> None:
+    built = [key.to_user_string() for key in GRAPH.materializable_asset_keys]
+    assert sorted(built) == ASSETS
+
+
+def test_every_asset_that_is_not_built_here_is_a_declared_source() -> None:
+    # A misspelt upstream key becomes an external asset, and Dagster's own validation is content.
+    sources = {key.to_user_string() for key in GRAPH.get_all_asset_keys()} - set(ASSETS)
+    assert sources == {f"raw/{feed.name}" for feed in FEEDS}
+    assert sources == {key.to_user_string() for key in GRAPH.observable_asset_keys}
+
+
+@pytest.mark.parametrize("name", ASSETS)
+def test_an_asset_says_all_it_has_to(name: str) -> None:
+    node = GRAPH.get(dg.AssetKey.from_user_string(name))
+    table = TABLES[name.replace("/", ".")]
+    assert node.description == f"{table.comment}."
+    assert node.group_name == name.split("/")[0]
+    assert {"pyspark", "iceberg"} <= set(node.kinds)
+    assert node.owners
+    assert node.code_version
+    assert node.automation_condition is not None
+    columns = node.metadata["dagster/column_schema"].columns
+    assert {c.name: c.type for c in columns} == table.columns
+    if node.partitions_def is not None:
+        assert node.partitions_def in (HOURS, DAYS)
+        assert node.backfill_policy == dg.BackfillPolicy.single_run()
+        assert {HOURS: "hour", DAYS: "day"}[node.partitions_def] == table.partitioned_by
+
+
+def test_every_table_belongs_to_an_asset_and_core_tables_remember_their_files() -> None:
+    assert sorted(TABLES) == sorted(name.replace("/", ".") for name in ASSETS)
+    assert all(set(LINEAGE) <= set(t.columns) for name, t in TABLES.items() if name.startswith("core."))
+
+
+def test_every_sensor_runs_from_the_start() -> None:
+    sensors = defs.get_repository_def().sensor_defs
+    assert {s.name: s.default_status for s in sensors} == dict.fromkeys(
+        ("landing", "automation", "catch_up"), dg.DefaultSensorStatus.RUNNING
+    )
+
+
+def test_it_loads_without_network_and_credentials() -> None:
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TIDEMARK_", "SPARK_"))}
+    code = (
+        "import socket\n"
+        "def refuse(*_): raise OSError('no network')\n"
+        "socket.socket.connect = refuse\n"
+        "from pipelines.definitions import defs\n"
+        "defs.resolve_asset_graph()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], env=bare, check=True, timeout=60)

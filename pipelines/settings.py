@@ -6,7 +6,7 @@ a connection or starts a process.
 
 from datetime import date
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
@@ -95,6 +95,12 @@ class Settings(BaseSettings):
     def own_spark(self) -> bool:
         """Whether the Spark server is the one this platform starts."""
         return self.spark_remote in (f"sc://127.0.0.1:{self.port_spark}", f"sc://localhost:{self.port_spark}")
+
+    def aws_options(self) -> dict[str, Any]:
+        """What an AWS client is made with: `boto3.client("s3", **settings.aws_options())`."""
+        names = ("aws_access_key_id", "aws_secret_access_key")
+        endpoint = {"endpoint_url": self.aws_endpoint_url, "region_name": self.aws_region}
+        return endpoint | {name: getattr(self, name) for name in names}
 
     def for_platform(self) -> "Settings":
         """These settings as `pipelines up` runs with them: its own Dagster home, and its own Spark server

@@ -114,14 +114,7 @@ def look_everywhere(settings: Settings, feeds: Iterable[Feed], instance: Dagster
     Raises:
         FeedVanished: a feed that had objects has none.
     """
-    client = boto3.client(
-        "s3",
-        endpoint_url=settings.aws_endpoint_url,
-        region_name=settings.aws_region,
-        aws_access_key_id=settings.aws_access_key_id,
-        aws_secret_access_key=settings.aws_secret_access_key,
-    )
-    bucket = S3Bucket(client, settings.landing_bucket)
+    bucket = S3Bucket(boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
     changed = [change for feed in feeds for change in feed_changes(feed, bucket, instance)]
     report(instance, changed)
     return len(changed)

@@ -118,10 +118,7 @@ class Landing:
         """A client of the settings' bucket; nothing is sent yet."""
         client = boto3.client(
             "s3",
-            endpoint_url=settings.aws_endpoint_url,
-            region_name=settings.aws_region,
-            aws_access_key_id=settings.aws_access_key_id,
-            aws_secret_access_key=settings.aws_secret_access_key,
+            **settings.aws_options(),
             config=Config(max_pool_connections=_THREADS, connect_timeout=5, retries={"max_attempts": 3}),
         )
         return cls(client, settings.landing_bucket, settings.aws_endpoint_url)

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.lakehouse import catalog, read, write
 from pipelines.lakehouse.content import Content, content_of
+from pipelines.lakehouse.session import naming_the_server
 from pipelines.lakehouse.tables import Table
 
 CONTENT = "tidemark/content"
@@ -37,9 +38,10 @@ class IcebergIOManager(dg.IOManager):
         table = self._table(context.asset_key)
         partitions = list(context.asset_partition_keys) if context.has_asset_partitions else None
         spark = self._spark.session
-        catalog.ensure(spark, table)
-        commit = write.overwrite(obj, table, partitions, run_id=context.run_id)
-        content = content_of(spark, table, partitions, commit.snapshot_id)
+        with naming_the_server(spark):
+            catalog.ensure(spark, table)
+            commit = write.overwrite(obj, table, partitions, run_id=context.run_id)
+            content = content_of(spark, table, partitions, commit.snapshot_id)
         context.add_output_metadata(summary(content, commit.snapshot_id))
         for partition, held in content.items():
             context.step_context.add_asset_metadata(partition_metadata(held), context.asset_key, partition)
@@ -47,7 +49,9 @@ class IcebergIOManager(dg.IOManager):
     def load_input(self, context: dg.InputContext) -> DataFrame:
         table = self._table(context.asset_key)
         partitions = list(context.asset_partition_keys) if context.has_asset_partitions else None
-        return read.read(self._spark.session, table, partitions)
+        spark = self._spark.session
+        with naming_the_server(spark):
+            return read.read(spark, table, partitions)
 
     def _table(self, key: dg.AssetKey) -> Table:
         name = ".".join(key.path)

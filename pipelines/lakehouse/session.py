@@ -7,11 +7,13 @@ laptop's or a cluster's); without it an in-process `local[*]` session: slower, s
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pipelines.lakehouse.tables import CATALOG
-from pipelines.settings import Settings
+from pipelines.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +24,16 @@ class SparkUnreachable(Exception):
 
     def __init__(self, remote: str, reason: object) -> None:
         super().__init__(f"no Spark Connect server answers at {remote} ({reason}); is it running? See SPARK_REMOTE")
+
+
+class SparkLost(Exception):
+    """The Spark Connect server ended or was started anew under a run. A retry helps: it gets a new session."""
+
+    def __init__(self, remote: str) -> None:
+        super().__init__(
+            f"the Spark Connect server at {remote} went away while this run was using it, and the run's session "
+            "with it; run it again once the server is back"
+        )
 
 
 def server_conf(settings: Settings) -> dict[str, str]:
@@ -89,6 +101,33 @@ def new_session(settings: Settings) -> SparkSession:
         return remote
     builder = SparkSession.builder.master("local[*]").appName("tidemark")
     return builder.config(map={**server_conf(settings), **SESSION_CONF}).getOrCreate()
+
+
+@contextmanager
+def naming_the_server(session: SparkSession) -> Iterator[None]:
+    """Make errors that come from the server's death say so; the client's own speak of sessions and handles.
+
+    Raises:
+        SparkLost: the server ended under the session, or is another one by now.
+    """
+    try:
+        yield
+    except Exception as error:
+        remote = load_settings().spark_remote
+        if remote and _is_lost(session, remote):
+            raise SparkLost(remote) from error
+        raise
+
+
+def _is_lost(session: SparkSession, remote: str) -> bool:
+    # The client closes a session when it is told that the server does not know it.
+    if getattr(session, "is_stopped", False):
+        return True
+    try:
+        _require_server(remote)
+    except SparkUnreachable:
+        return True
+    return False
 
 
 def _require_server(remote: str) -> None:

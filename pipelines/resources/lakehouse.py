@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.lakehouse.io_manager import partition_metadata, summary
 from pipelines.lakehouse.load import Load, run_load
+from pipelines.lakehouse.session import naming_the_server
 from pipelines.lakehouse.tables import Table
 from pipelines.resources.aws import LandingResource
 from pipelines.resources.spark import SparkResource
@@ -36,7 +37,9 @@ class LakehouseResource(dg.ConfigurableResource[None]):
         )
         code_version = context.assets_def.code_versions_by_key[context.asset_key] or ""
         load = Load(feed, table, transform, code_version)
-        loaded = run_load(self.spark.session, self.landing.open(), load, partitions, run_id=context.run_id)
+        spark = self.spark.session
+        with naming_the_server(spark):
+            loaded = run_load(spark, self.landing.open(), load, partitions, run_id=context.run_id)
         for partition, content in loaded.content.items():
             context.add_asset_metadata(partition_metadata(content), partition_key=partition)
         return dg.MaterializeResult(

@@ -16,14 +16,7 @@ from pipelines.sources.s3 import S3Bucket
 
 @pytest.fixture(scope="session")
 def landing(cloud: Settings) -> S3Bucket:
-    client = boto3.client(
-        "s3",
-        endpoint_url=cloud.aws_endpoint_url,
-        region_name=cloud.aws_region,
-        aws_access_key_id=cloud.aws_access_key_id or "tidemark",
-        aws_secret_access_key=cloud.aws_secret_access_key or "tidemark",
-    )
-    return S3Bucket(client, cloud.landing_bucket)
+    return S3Bucket(boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
 
 
 @pytest.fixture

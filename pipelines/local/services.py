@@ -60,7 +60,8 @@ def all_services(settings: Settings) -> dict[str, Service]:
             title="dagster dev",
             arguments=("-m", "pipelines.local.dagster_dev"),
             is_ready=lambda: url_answers(f"http://127.0.0.1:{settings.port_ui}/server_info"),
-            seconds_to_stop=6,  # a sensor in its long poll does not hear the signal: it is killed, and its tick repeated
+            # A sensor in its long poll does not hear the signal: it is killed, and its tick repeated at the next start.
+            seconds_to_stop=6,
         ),
     )
     return {service.name: service for service in services}

@@ -198,8 +198,8 @@ def _place(store: ObjectStore, block: Column, row: Column) -> list[Column]:
 def _as_text(name: str, kind: str) -> Column:
     column = F.col(f"`{name.replace('`', '``')}`")
     if kind.startswith("timestamp[ns"):
-        # Spark has no nanoseconds and reads them as a long.
-        column = F.timestamp_micros(F.floor(column / 1000))
+        # Spark has no nanoseconds and reads them as a long, of more digits than a double holds.
+        column = F.timestamp_micros(F.floor(column.cast("decimal(20,0)") / 1000).cast("bigint"))
     return column.cast("string")
 
 

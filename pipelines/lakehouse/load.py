@@ -20,7 +20,7 @@ from pipelines.lakehouse.judge import judge
 from pipelines.lakehouse.quarantine import QUARANTINE, entries_of
 from pipelines.lakehouse.tables import Table
 from pipelines.sources.feed import Feed, Partition
-from pipelines.sources.listing import Bucket, Listing, look
+from pipelines.sources.listing import Bucket, Listing, look_at_each
 
 NO_ROWS = "no rows"
 _TOLD = 20  # files whose faults are spelled out in the metadata of a run
@@ -80,7 +80,7 @@ def run_load(
     """Bring these partitions of the table up to what lies in the landing bucket now, in one commit."""
     catalog.ensure(spark, load.table)
     catalog.ensure(spark, QUARANTINE)
-    listed = {p: source_files(look(landing, load.feed, p), p) for p in partitions}
+    listed = {p: source_files(found, p) for p, found in look_at_each(landing, load.feed, partitions).items()}
     stale = partitions_to_read(listed, known_files(spark, load, partitions), load.code_version)
     keys = None if None in partitions else [p for p in partitions if p is not None]
     if not stale:

@@ -5,12 +5,14 @@ Belongs here: what a listing is and what follows from it. Does not belong here: 
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
 from pipelines.sources.feed import Feed, OutsideLayout, Partition
+
+_MANY = 50
 
 
 @dataclass(frozen=True, order=True)
@@ -81,6 +83,14 @@ def look_at_all(bucket: Bucket, feed: Feed) -> tuple[dict[Partition, Listing], d
     return looked, listing.listed_at
 
 
+def look_at_each(bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> dict[Partition, Listing]:
+    """The data objects of each of these partitions: a LIST each, or one of the feed where they are many."""
+    if len(partitions) <= _MANY:
+        return {partition: look(bucket, feed, partition) for partition in partitions}
+    looked, listed_at = look_at_all(bucket, feed)
+    return {partition: looked.get(partition, Listing((), listed_at)) for partition in partitions}
+
+
 def data_version(objects: Iterable[LandedObject]) -> str:
     """The data version of a partition: the same for the same objects, however often and in whatever order seen."""
     lines = sorted(f"{o.key}\t{o.source_version}" for o in objects)
@@ -103,11 +113,6 @@ def arrival(
     new = [o.last_modified for o in listing.objects if o.last_modified >= since]
     when = min(new, default=None) or notified_at or listing.listed_at
     return min(max(when, since), max(listing.listed_at, since))
-
-
-def by_key(objects: Iterable[LandedObject]) -> Mapping[str, LandedObject]:
-    """Objects by their key."""
-    return {o.key: o for o in objects}
 
 
 def _is_data(landed: LandedObject, feed: Feed) -> bool:

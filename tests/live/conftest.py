@@ -1,0 +1,116 @@
+"""One platform for the whole folder, filled once; tests leave it with every table as the oracle says.
+
+The figures that tests note are printed at the end: they are to be looked at, not judged.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pipelines.settings import CHECKOUT
+from tests.live.platform import Platform
+from tests.live.ui import Run
+from tests.live.waiting import eventually
+from tests.oracle import assert_same, download, expected_tables
+
+TABLES = (
+    "core.customers",
+    "core.orders",
+    "core.prices",
+    "marts.margin_hourly",
+    "marts.order_stats",
+    "marts.sales_daily",
+    "marts.sales_hourly",
+)
+_figures: list[str] = []
+
+Judge = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A platform after its first load of three days of 24 hours, the last of them five days ago; and the runs of it."""
+
+    platform: Platform
+    days: tuple[date, date, date]
+    runs: list[Run]
+
+    @property
+    def hours(self) -> list[str]:
+        """The partition keys of the hours loaded."""
+        return [f"{day}-{hour:02}:00" for day in self.days for hour in range(24)]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests of this folder are live ones, and may take as long as a first load does."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("live")
+            item.add_marker(pytest.mark.timeout(420))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures."""
+    if _figures:
+        terminalreporter.section("figures of the live tests")
+        for line in _figures:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def note() -> Callable[[str], None]:
+    """Note a figure."""
+    return _figures.append
+
+
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    """Where Spark's jars are, or will be."""
+    return Path(os.environ.get("TIDEMARK_JARS_DIR") or CHECKOUT / ".tidemark" / "jars")
+
+
+@pytest.fixture(scope="session")
+def platform(tmp_path_factory: pytest.TempPathFactory, jars: Path, note: Callable[[str], None]) -> Iterator[Platform]:
+    """A running platform without a sample feed."""
+    folder = tmp_path_factory.mktemp("live")
+    made = Platform(folder / "state", jars, folder / "up.log")
+    try:
+        note(f"start on an empty folder: {made.start():.0f} s")
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture(scope="session")
+def judge(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    """Wait until tables are, to the last decimal, what the oracle computes from what lies in the bucket now."""
+
+    def become_as_expected(*tables: str, seconds: float = 60) -> None:
+        expected = expected_tables(download(platform.s3, "landing", tmp_path_factory.mktemp("landed")))
+        assert not expected.rejected_files
+        for name in tables or TABLES:
+            assert expected.tables[name].num_rows, f"nothing is expected of {name}"
+
+        def check() -> None:
+            for name in tables or TABLES:
+                assert_same(name, expected.tables[name], platform.table(name))
+
+        eventually(check, seconds=seconds, every=1)
+
+    return become_as_expected
+
+
+@pytest.fixture(scope="session")
+def loaded(platform: Platform, judge: Judge) -> Loaded:
+    """The platform with three whole days of the sample feed in every table."""
+    # Not the days of today: a new customers file reaches only some of these.
+    first = datetime.now(UTC).date() - timedelta(days=7)
+    platform.pipelines("feed", "--once", "--start", f"{first}T00", "--hours", "72")
+    judge(seconds=300)
+    platform.quiet()
+    days = (first, first + timedelta(days=1), first + timedelta(days=2))
+    return Loaded(platform, days, list(reversed(platform.ui.runs())))

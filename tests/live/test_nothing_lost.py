@@ -1,0 +1,172 @@
+"""On the real daemon: what lands during a run, or before and during one that fails, is in the tables in the end.
+
+The code location is `tests.live.toy`; Spark and S3 have no part in this. Each test has a day of its own.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from pipelines.automation import adapter
+from pipelines.local import tree
+from pipelines.settings import CHECKOUT
+from tests.live.waiting import eventually, holds_for
+
+CORE, DAYS = "core.numbers", "marts.days"
+
+
+class Toy:
+    """The toy location under a daemon: what lands, what its runs are to do, and what they made."""
+
+    def __init__(self, room: Path, instance: dg.DagsterInstance) -> None:
+        self._room = room
+        self._instance = instance
+        for folder in ("landed", "inside", "closed", "broken", "made"):
+            (room / folder).mkdir()
+
+    def land(self, hour: str, value: str) -> None:
+        """A number lands, and is observed as the landing sensor does it."""
+        (self._room / "landed" / hour).write_text(value)
+        now = f"{time.time():.3f}"
+        tags = {adapter.DATA_VERSION: value, adapter.LISTED_AT: now, adapter.ARRIVED_AT: now}
+        observation = dg.AssetObservation(asset_key=["raw", "numbers"], partition=hour, tags=tags)
+        self._instance.report_runless_asset_event(observation)
+
+    def close(self, asset: str, partition: str) -> None:
+        """The next run of this waits once it has read its input."""
+        (self._room / "closed" / f"{asset}@{partition}").touch()
+
+    def open(self, asset: str, partition: str) -> None:
+        """It goes on."""
+        (self._room / "closed" / f"{asset}@{partition}").unlink()
+
+    def break_(self, asset: str, partition: str) -> None:
+        """Runs of this fail from now on."""
+        (self._room / "broken" / f"{asset}@{partition}").touch()
+
+    def mend(self, asset: str, partition: str) -> None:
+        """Runs of this succeed again."""
+        (self._room / "broken" / f"{asset}@{partition}").unlink()
+
+    def wait_inside(self, asset: str, partition: str, value: str) -> None:
+        """Wait until a run has read its input, and found this."""
+        self._wait("inside", f"{asset}@{partition}", value, seconds=30)
+
+    def wait_made(self, asset: str, partition: str, value: str) -> None:
+        """Wait until the table holds this."""
+        self._wait("made", f"{asset}@{partition}", value, seconds=45)
+
+    def made(self, asset: str, partition: str) -> bool:
+        """Whether this was ever made."""
+        return (self._room / "made" / f"{asset}@{partition}").exists()
+
+    def failed_runs(self, partition: str) -> int:
+        """How many runs of a partition failed."""
+        of_partition = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], tags={"dagster/partition": partition})
+        return len(self._instance.get_runs(filters=of_partition))
+
+    def wait_failed(self, partition: str, count: int = 1) -> None:
+        """Wait until so many runs of a partition have failed."""
+
+        def check() -> None:
+            assert self.failed_runs(partition) >= count, f"{partition}: {self.failed_runs(partition)} failed runs"
+
+        eventually(check, seconds=30, every=0.2)
+
+    def _wait(self, folder: str, name: str, value: str, *, seconds: float) -> None:
+        def check() -> None:
+            path = self._room / folder / name
+            found = path.read_text() if path.exists() else None
+            assert found == value, f"{folder} {name}: {found}, expected {value}"
+
+        eventually(check, seconds=seconds, every=0.1)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
+    """A daemon on a home of its own, with the project's instance configuration."""
+    folder = tmp_path_factory.mktemp("toy")
+    home, room = folder / "home", folder / "room"
+    home.mkdir(), room.mkdir()
+    (home / "dagster.yaml").symlink_to(CHECKOUT / "dagster.yaml")
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        made = Toy(room, instance)
+        environment = os.environ | {"DAGSTER_HOME": str(home), "TOY_ROOM": str(room)}
+        command = [sys.executable, "-m", "dagster._daemon", "run", "-f", str(Path(__file__).with_name("toy.py"))]
+        with (folder / "daemon.log").open("wb") as log:
+            daemon = subprocess.Popen(
+                command, cwd=home, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            yield made
+        finally:
+            tree.end_group(daemon, seconds=8)
+
+
+def test_what_lands_during_the_run_of_its_partition_is_taken_over_afterwards(toy: Toy) -> None:
+    day, hour = "2026-11-16", "2026-11-16-07:00"
+    toy.close(CORE, hour)
+    toy.land(hour, "1")
+    toy.wait_inside(CORE, hour, "1")
+    toy.land(hour, "2")
+    # Nothing starts a second run beside the first.
+    holds_for(lambda: toy.wait_inside(CORE, hour, "1"), seconds=7)
+    toy.open(CORE, hour)
+    toy.wait_made(CORE, hour, "2")
+    toy.wait_made(DAYS, day, "2")
+
+
+def test_what_is_built_while_its_reader_runs_reaches_the_reader(toy: Toy) -> None:
+    day, early, late = "2026-11-17", "2026-11-17-07:00", "2026-11-17-08:00"
+    toy.close(DAYS, day)
+    toy.land(early, "1")
+    toy.wait_inside(DAYS, day, "1")
+    toy.land(late, "2")
+    toy.wait_made(CORE, late, "2")
+    toy.open(DAYS, day)
+    toy.wait_made(DAYS, day, "1 2")
+
+
+def test_a_failed_run_is_made_up_for_though_nothing_new_lands(toy: Toy) -> None:
+    day, hour, other = "2026-11-18", "2026-11-18-07:00", "2026-11-18-08:00"
+    toy.break_(CORE, hour)
+    toy.land(hour, "1")
+    toy.wait_failed(hour)
+    # A good run of the next hour does not make the failed one forgotten.
+    toy.land(other, "2")
+    toy.wait_made(DAYS, day, "2")
+    assert not toy.made(CORE, hour)
+    toy.mend(CORE, hour)
+    toy.wait_made(CORE, hour, "1")
+    toy.wait_made(DAYS, day, "1 2")
+
+
+def test_what_lands_during_a_run_that_fails_is_in_the_good_run_that_follows(toy: Toy) -> None:
+    day, hour = "2026-11-19", "2026-11-19-07:00"
+    toy.close(CORE, hour)
+    toy.break_(CORE, hour)
+    toy.land(hour, "1")
+    toy.wait_inside(CORE, hour, "1")
+    toy.land(hour, "2")
+    toy.open(CORE, hour)
+    toy.wait_failed(hour)
+    toy.mend(CORE, hour)
+    toy.wait_made(CORE, hour, "2")
+    toy.wait_made(DAYS, day, "2")
+
+
+def test_a_reader_that_failed_is_made_up_for(toy: Toy) -> None:
+    day, hour = "2026-11-20", "2026-11-20-07:00"
+    toy.break_(DAYS, day)
+    toy.land(hour, "1")
+    toy.wait_failed(day)
+    toy.land(hour, "2")
+    toy.wait_failed(day, 2)
+    toy.mend(DAYS, day)
+    toy.wait_made(DAYS, day, "2")

@@ -1,0 +1,100 @@
+"""A person at the UI: materialize one partition, a range, all; a backfill of a week; observe a source."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.live.conftest import Judge, Loaded
+
+HOURS_OF_A_WEEK = 168
+
+
+@pytest.fixture(scope="module")
+def backfills(loaded: Loaded) -> dict[str, str]:
+    """Three backfills, of different tables, launched at once: Dagster looks for new ones every 30 s only."""
+    ui, first = loaded.platform.ui, loaded.days[0]
+    days = [str(day) for day in loaded.days]
+    week = [f"{first + timedelta(days=n // 24)}-{n % 24:02}:00" for n in range(HOURS_OF_A_WEEK)]
+    return {
+        "range": ui.backfill("marts/order_stats", days),
+        "all": ui.backfill("marts/sales_daily"),
+        "week": ui.backfill("marts/sales_hourly", week),
+    }
+
+
+def test_one_partition_with_the_same_content_sets_nothing_else_going(
+    loaded: Loaded, judge: Judge, note: Callable[[str], None]
+) -> None:
+    platform, hour = loaded.platform, loaded.hours[30]
+    before = len(platform.ui.runs())
+    run = platform.ui.succeeded(platform.ui.materialize("core/orders", hour))
+    note(f"core/orders of one hour on demand: {run.seconds:.1f} s")
+    newest = platform.ui.materializations("core/orders")[0]
+    assert (newest["runId"], newest["partition"]) == (run.id, hour)
+    assert values(newest)["rows written"] == len([row for row in hours(loaded, "core.orders") if row == hour])
+    platform.quiet()
+    assert len(platform.ui.runs()) == before + 1
+    judge()
+
+
+def test_an_unpartitioned_table(loaded: Loaded, judge: Judge) -> None:
+    ui = loaded.platform.ui
+    run = ui.succeeded(ui.materialize("core/customers"))
+    assert ui.materializations("core/customers")[0]["runId"] == run.id
+    judge("core.customers")
+
+
+def test_a_range_is_one_run(loaded: Loaded, judge: Judge, backfills: dict[str, str]) -> None:
+    assert len(built_by_one_run(loaded, backfills["range"], "marts/order_stats")) == 3
+    judge("marts.order_stats")
+
+
+def test_all_partitions_are_one_run(loaded: Loaded, judge: Judge, backfills: dict[str, str]) -> None:
+    built = built_by_one_run(loaded, backfills["all"], "marts/sales_daily")
+    assert sorted(built) == loaded.platform.ui.partition_keys("marts/sales_daily")
+    judge("marts.sales_daily")
+
+
+def test_a_week_of_hours_is_one_run_and_one_commit(
+    loaded: Loaded, judge: Judge, backfills: dict[str, str], note: Callable[[str], None]
+) -> None:
+    built = built_by_one_run(loaded, backfills["week"], "marts/sales_hourly", note)
+    assert len(built) == HOURS_OF_A_WEEK
+    assert len({values(event)["snapshot id"] for event in built.values()}) == 1
+    assert {hour for hour, event in built.items() if values(event)["dagster/partition_row_count"]} == set(loaded.hours)
+    judge("marts.sales_hourly")
+
+
+@pytest.mark.parametrize("source", ["raw/orders", "raw/prices", "raw/customers"])
+def test_observing_a_source_finds_what_the_sensor_saw(loaded: Loaded, source: str) -> None:
+    ui = loaded.platform.ui
+    before = ui.observations(source)
+    assert before
+    ui.succeeded(ui.observe(source))
+    assert ui.observations(source) == before
+
+
+def built_by_one_run(
+    loaded: Loaded, backfill: str, asset: str, note: Callable[[str], None] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Wait for a backfill; its materializations by partition, all of one run."""
+    ui = loaded.platform.ui
+    count, run_ids = ui.backfilled(backfill)
+    assert len(run_ids) == 1
+    if note:
+        note(f"{asset}: a backfill of {count} partitions took one run of {ui.succeeded(run_ids[0]).seconds:.1f} s")
+    built = {event["partition"]: event for event in ui.materializations(asset) if event["runId"] == run_ids[0]}
+    assert len(built) == count
+    return built
+
+
+def values(event: dict[str, Any]) -> dict[str, Any]:
+    """The metadata of a materialization, by label."""
+    return {entry["label"]: entry.get("intValue", entry.get("text")) for entry in event["metadataEntries"]}
+
+
+def hours(loaded: Loaded, table: str) -> list[str]:
+    """The partition key of every row."""
+    return [f"{hour:%Y-%m-%d-%H:00}" for hour in loaded.platform.table(table)["hour"].to_pylist()]

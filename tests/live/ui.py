@@ -1,0 +1,173 @@
+"""What a person does in the UI, through the GraphQL the UI itself speaks.
+
+The mutations and their variables are those of the UI's own bundle: one partition is a run with a tag, several are a
+backfill.
+"""
+
+import json
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.live.waiting import eventually
+
+UNFINISHED = {"QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING", "MANAGED"}
+
+_RUNS = """query Runs($limit: Int) { runsOrError(limit: $limit) { ... on Runs { results {
+    runId status creationTime startTime endTime assetSelection { path } tags { key value } } } } }"""
+_LAUNCH = """mutation LaunchPipelineExecution($executionParams: ExecutionParams!) {
+    launchPipelineExecution(executionParams: $executionParams) {
+        __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+_BACKFILL = """mutation LaunchPartitionBackfill($backfillParams: LaunchBackfillParams!) {
+    launchPartitionBackfill(backfillParams: $backfillParams) {
+        __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
+_BACKFILL_STATE = """query Backfill($id: String!) { partitionBackfillOrError(backfillId: $id) {
+    ... on PartitionBackfill { status numPartitions error { message } runs(limit: 100) { runId } } } }"""
+_FAILURES = """query Failures($id: ID!) { runOrError(runId: $id) { ... on Run { eventConnection { events {
+    __typename
+    ... on ExecutionStepFailureEvent { error { message causes { message } } } } } } } }"""
+_NODE = """query Node($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+    jobNames opNames partitionKeys repository { name location { name } } } } }"""
+_MATERIALIZATIONS = """query Materializations($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
+    assetMaterializations(limit: 5000) { runId partition timestamp metadataEntries {
+        label ... on TextMetadataEntry { text } ... on IntMetadataEntry { intValue } } } } } }"""
+_OBSERVATIONS = """query Observations($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
+    assetObservations(limit: 5000) { runId partition tags { key value } } } } }"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, as the page of runs shows it. Times are Unix seconds."""
+
+    id: str
+    status: str
+    assets: frozenset[str]
+    tags: dict[str, str]
+    created: float
+    seconds: float | None
+
+
+class Ui:
+    """The UI of one platform."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+
+    def query(self, query: str, **variables: Any) -> Any:
+        """The data of a GraphQL answer; an error in it fails the test."""
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            answer = json.load(reply)
+        assert not answer.get("errors"), answer["errors"]
+        return answer["data"]
+
+    def runs(self) -> list[Run]:
+        """All runs, the newest first."""
+        return [_run(found) for found in self.query(_RUNS, limit=1000)["runsOrError"]["results"]]
+
+    def runs_of(self, asset: str) -> list[Run]:
+        """The runs that built, or were to build, an asset."""
+        return [run for run in self.runs() if asset in run.assets]
+
+    def ended(self, run_id: str, *, seconds: float = 90) -> Run:
+        """Wait for a run to end."""
+
+        def check() -> Run:
+            run = next(run for run in self.runs() if run.id == run_id)
+            assert run.status not in UNFINISHED, f"run {run_id} of {sorted(run.assets)} is {run.status}"
+            return run
+
+        return eventually(check, seconds=seconds)
+
+    def succeeded(self, run_id: str, *, seconds: float = 90) -> Run:
+        """Wait for a run to succeed."""
+        run = self.ended(run_id, seconds=seconds)
+        assert run.status == "SUCCESS", f"{run}: {self.failures(run_id)}"
+        return run
+
+    def failures(self, run_id: str) -> list[str]:
+        """The errors of a run's steps, each with its causes, as the run's page shows them."""
+        events = self.query(_FAILURES, id=run_id)["runOrError"]["eventConnection"]["events"]
+        errors = [event["error"] for event in events if event.get("error")]
+        return [" <- ".join([e["message"], *(cause["message"] for cause in e["causes"])]) for e in errors]
+
+    def materialize(self, asset: str, partition: str | None = None) -> str:
+        """Press "Materialize" for an asset or one of its partitions; the id of the run."""
+        return self._launch(asset, {} if partition is None else {"dagster/partition": partition})
+
+    def observe(self, source: str) -> str:
+        """Press "Observe"; the id of the run."""
+        return self._launch(source, {})
+
+    def backfill(self, asset: str, partitions: Sequence[str] | None = None) -> str:
+        """Press "Materialize" for several partitions, or for all; the id of the backfill."""
+        chosen = {"allPartitions": True} if partitions is None else {"partitionNames": partitions, "fromFailure": False}
+        params = {"assetSelection": [_key(asset)], "tags": [], **chosen}
+        answer = self.query(_BACKFILL, backfillParams=params)["launchPartitionBackfill"]
+        assert answer["__typename"] == "LaunchBackfillSuccess", answer
+        return str(answer["backfillId"])
+
+    def backfilled(self, backfill_id: str, *, seconds: float = 120) -> tuple[int, list[str]]:
+        """Wait for a backfill to succeed; its number of partitions and the ids of its runs."""
+
+        def check() -> dict[str, Any]:
+            state: dict[str, Any] = self.query(_BACKFILL_STATE, id=backfill_id)["partitionBackfillOrError"]
+            assert state["status"] not in ("REQUESTED", "COMPLETED"), f"backfill {backfill_id} is {state['status']}"
+            return state
+
+        state = eventually(check, seconds=seconds)
+        assert state["status"] == "COMPLETED_SUCCESS", state
+        return state["numPartitions"], [run["runId"] for run in state["runs"]]
+
+    def partition_keys(self, asset: str) -> list[str]:
+        """All partitions of an asset."""
+        keys: list[str] = self.query(_NODE, key=_key(asset))["assetNodeOrError"]["partitionKeys"]
+        return keys
+
+    def materializations(self, asset: str) -> list[dict[str, Any]]:
+        """The materializations of an asset, the newest first."""
+        found: list[dict[str, Any]] = self.query(_MATERIALIZATIONS, key=_key(asset))["assetOrError"][
+            "assetMaterializations"
+        ]
+        return found
+
+    def observations(self, source: str) -> list[dict[str, Any]]:
+        """The observations of a source, the newest first."""
+        found: list[dict[str, Any]] = self.query(_OBSERVATIONS, key=_key(source))["assetOrError"]["assetObservations"]
+        return found
+
+    def _launch(self, asset: str, tags: dict[str, str]) -> str:
+        node = self.query(_NODE, key=_key(asset))["assetNodeOrError"]
+        params = {
+            "mode": "default",
+            "runConfigData": "{}",
+            "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in tags.items()]},
+            "selector": {
+                "repositoryName": node["repository"]["name"],
+                "repositoryLocationName": node["repository"]["location"]["name"],
+                "pipelineName": node["jobNames"][0],
+                "assetSelection": [_key(asset)],
+                "assetCheckSelection": [],
+            },
+        }
+        answer = self.query(_LAUNCH, executionParams=params)["launchPipelineExecution"]
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        return str(answer["run"]["runId"])
+
+
+def _key(asset: str) -> dict[str, list[str]]:
+    return {"path": asset.split("/")}
+
+
+def _run(found: dict[str, Any]) -> Run:
+    started, ended = found["startTime"], found["endTime"]
+    return Run(
+        id=found["runId"],
+        status=found["status"],
+        assets=frozenset("/".join(key["path"]) for key in found["assetSelection"] or ()),
+        tags={tag["key"]: tag["value"] for tag in found["tags"]},
+        created=found["creationTime"],
+        seconds=ended - started if started and ended else None,
+    )

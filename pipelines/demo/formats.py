@@ -23,6 +23,8 @@ from pipelines.schemas.core import CUSTOMERS_LANDING, ORDERS_LANDING, PRICES_LAN
 
 Encoder = Callable[[Sequence[OrderLine], Random], bytes]
 
+_PARQUET_SYSTEMS = 8
+
 
 def orders_csv(lines: Sequence[OrderLine], random: Random) -> bytes:
     """CSV with a header, the columns in some order, the times in one of the ISO 8601 spellings."""
@@ -48,8 +50,8 @@ def orders_jsonl(lines: Sequence[OrderLine], random: Random) -> bytes:
 
 
 def orders_parquet(lines: Sequence[OrderLine], random: Random) -> bytes:
-    """Parquet whose integer widths, money types and timestamp precision differ from file to file."""
-    types = _parquet_types(random)
+    """Parquet from one of a few systems, each with integer widths, money types and a precision of its own."""
+    types = _parquet_types(Random(random.randrange(_PARQUET_SYSTEMS)))
     nanoseconds = random.randrange(1_000)
     arrays = {}
     for name in _shuffled(ORDERS_LANDING, random):

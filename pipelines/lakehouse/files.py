@@ -134,7 +134,8 @@ def _text_shape(store: ObjectStore, file: SourceFile) -> Shape:
 
 def _parquet_shape(store: ObjectStore, file: SourceFile) -> Shape:
     schema = pq.read_schema(io.BytesIO(store.read(file.key)))
-    return Shape("parquet", tuple((field.name, str(field.type)) for field in schema))
+    # Sorted: columns are found by name, so files that differ in their order alone are read together.
+    return Shape("parquet", tuple(sorted((field.name, str(field.type)) for field in schema)))
 
 
 def _read_csv(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]) -> DataFrame:

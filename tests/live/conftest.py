@@ -4,6 +4,7 @@ The figures that tests note are printed at the end: they are to be looked at, no
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -28,7 +29,8 @@ TABLES = (
 )
 _figures: list[str] = []
 
-Judge = Callable[..., None]
+Judge = Callable[..., dict[str, float]]
+"""Names of tables (all, if none) to the seconds after which each was right."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +91,20 @@ def platform(tmp_path_factory: pytest.TempPathFactory, jars: Path, note: Callabl
 def judge(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Judge:
     """Wait until tables are, to the last decimal, what the oracle computes from what lies in the bucket now."""
 
-    def become_as_expected(*tables: str, seconds: float = 60) -> None:
+    def become_as_expected(*tables: str, seconds: float = 60) -> dict[str, float]:
+        begun = time.monotonic()
         expected = expected_tables(download(platform.s3, "landing", tmp_path_factory.mktemp("landed")))
         assert not expected.rejected_files
-        for name in tables or TABLES:
-            assert expected.tables[name].num_rows, f"nothing is expected of {name}"
+        right_after: dict[str, float] = {}
 
         def check() -> None:
-            for name in tables or TABLES:
+            for name in set(tables or TABLES) - set(right_after):
+                assert expected.tables[name].num_rows, f"nothing is expected of {name}"
                 assert_same(name, expected.tables[name], platform.table(name))
+                right_after[name] = time.monotonic() - begun
 
         eventually(check, seconds=seconds, every=1)
+        return right_after
 
     return become_as_expected
 

@@ -8,7 +8,7 @@ says what to do, as plain data, before anything is read; a partition whose files
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -61,16 +61,25 @@ class Loaded:
     files_rejected: Sequence[FileFault] = field(default=())
 
 
+class KnownFile(NamedTuple):
+    """A file version that was incorporated: it left rows in the table, or an entry in the quarantine."""
+
+    key: str
+    version: str
+    loaded_by: str
+    is_quarantined: bool
+
+
 def partitions_to_read(
     listed: Mapping[Partition, Collection[SourceFile]],
-    known: Mapping[Partition, Collection[tuple[str, str, str]]],
+    known: Mapping[Partition, Collection[KnownFile]],
     code_version: str,
 ) -> list[Partition]:
     """The partitions whose files are not exactly the known ones, or were loaded by other code."""
     return [
         partition
         for partition, found in listed.items()
-        if {(f.key, f.version, code_version) for f in found} != set(known.get(partition, ()))
+        if {(f.key, f.version, code_version) for f in found} != {k[:3] for k in known.get(partition, ())}
     ]
 
 
@@ -81,7 +90,8 @@ def run_load(
     catalog.ensure(spark, load.table)
     catalog.ensure(spark, QUARANTINE)
     listed = {p: source_files(found, p) for p, found in look_at_each(landing, load.feed, partitions).items()}
-    stale = partitions_to_read(listed, known_files(spark, load, partitions), load.code_version)
+    known = known_files(spark, load, partitions)
+    stale = partitions_to_read(listed, known, load.code_version)
     keys = None if None in partitions else [p for p in partitions if p is not None]
     if not stale:
         snapshot = write.current_snapshot(spark, load.table)
@@ -93,16 +103,19 @@ def run_load(
     judged = judge(read, load.feed, load.table, wanted, loaded_by=load.code_version).persist()
     try:
         tally = _tally(judged)
-        # Known by an entry, or the next load would take them for new.
-        silent = [f for f in shapes if f.key not in tally or not (tally[f.key].kept or tally[f.key].rejected)]
-        _quarantine(load, stale, judged, faults, tally, silent, run_id=run_id)
+        whole_files = [*faults, *_without_rows(shapes, tally)]
+        rejected = sum(t.rejected for t in tally.values())
+        if whole_files or rejected or any(k.is_quarantined for p in stale for k in known.get(p, ())):
+            # Before the table: a crash between the two repeats harmlessly; the other order would forget why a
+            # row is missing.
+            entries = _entries(load, judged, tally, whole_files)
+            write.replace_where(entries, QUARANTINE, entries_of(load.asset, stale), run_id=run_id)
         rows = load.transform(judged.where("reason IS NULL AND wins"))
         stale_keys = None if keys is None else [p for p in stale if p is not None]
         commit = write.overwrite(rows, load.table, stale_keys, run_id=run_id)
     finally:
         judged.unpersist()
     content = content_of(spark, load.table, keys, commit.snapshot_id)
-    rejected = sum(t.rejected for t in tally.values())
     return Loaded(commit.snapshot_id, content, stale, len(shapes), rejected, faults[:_TOLD])
 
 
@@ -111,20 +124,18 @@ def source_files(listing: Listing, partition: Partition) -> list[SourceFile]:
     return [SourceFile(o.key, o.source_version, o.last_modified, partition) for o in listing.objects]
 
 
-def known_files(
-    spark: SparkSession, load: Load, partitions: Sequence[Partition]
-) -> dict[Partition, set[tuple[str, str, str]]]:
-    """Partition to the (source_file, source_version, loaded_by) that table and quarantine know of."""
+def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition]) -> dict[Partition, set[KnownFile]]:
+    """Partition to the file versions that table and quarantine know of."""
     keys = None if None in partitions else [p for p in partitions if p is not None]
     rows = spark.sql(
-        f"SELECT DISTINCT {load.table.partition_key_sql} AS partition, source_file, source_version, loaded_by "
+        f"SELECT DISTINCT {load.table.partition_key_sql} AS partition, source_file, source_version, loaded_by, false "
         f"FROM {load.table.identifier} WHERE {load.table.predicate(keys)} "
-        f"UNION SELECT partition, source_file, source_version, loaded_by "
+        f"UNION ALL SELECT DISTINCT partition, source_file, source_version, loaded_by, true "
         f"FROM {QUARANTINE.identifier} WHERE {entries_of(load.asset, partitions)}"
     ).collect()
-    known: dict[Partition, set[tuple[str, str, str]]] = {}
-    for row in rows:
-        known.setdefault(row.partition, set()).add((row.source_file, row.source_version, row.loaded_by))
+    known: dict[Partition, set[KnownFile]] = {}
+    for partition, *file in rows:
+        known.setdefault(partition, set()).add(KnownFile(*file))
     return known
 
 
@@ -147,12 +158,11 @@ def _tally(judged: DataFrame) -> dict[str, FileTally]:
             F.count(F.lit(1)).alias("rows"),
             F.min("row").alias("first"),
         )
-        .orderBy("source_file", "block")
         .collect()
     )
     tally: dict[str, FileTally] = {}
     rows_before: dict[str, int] = defaultdict(int)
-    for b in blocks:
+    for b in sorted(blocks, key=lambda b: (b.source_file, b.block)):
         so_far = tally.get(b.source_file, FileTally(0, 0, {}))
         first_rows = {**so_far.first_rows, b.block: (b.first, rows_before[b.source_file])}
         tally[b.source_file] = FileTally(so_far.kept + b.kept, so_far.rejected + b.rejected, first_rows)
@@ -160,42 +170,38 @@ def _tally(judged: DataFrame) -> dict[str, FileTally]:
     return tally
 
 
-def _quarantine(
-    load: Load,
-    partitions: Sequence[Partition],
-    judged: DataFrame,
-    faults: Sequence[FileFault],
-    tally: Mapping[str, FileTally],
-    silent: Sequence[SourceFile],
-    *,
-    run_id: str,
-) -> None:
-    """Replace what the quarantine holds of these partitions.
+def _without_rows(files: Collection[SourceFile], tally: Mapping[str, FileTally]) -> list[FileFault]:
+    # Without an entry the next load would take these files for new.
+    nothing = FileTally(0, 0, {})
+    left = {file: tally.get(file.key, nothing) for file in files}
+    return [FileFault(f, NO_ROWS, "the file left no row") for f, t in left.items() if not (t.kept or t.rejected)]
 
-    Written before the table: a crash between the two repeats harmlessly, the other order would forget why a
-    row is missing.
-    """
-    spark = judged.sparkSession
-    where = entries_of(load.asset, partitions)
-    whole_files = [(fault.file, fault.reason, fault.message) for fault in faults]
-    whole_files += [(file, NO_ROWS, "the file was read and left no row") for file in silent]
-    rejected = any(t.rejected for t in tally.values())
-    if not whole_files and not rejected and spark.sql(_any(where)).isEmpty():
-        return
-    entries = spark.createDataFrame(
+
+def _entries(
+    load: Load, judged: DataFrame, tally: Mapping[str, FileTally], whole_files: Sequence[FileFault]
+) -> DataFrame:
+    entries = judged.sparkSession.createDataFrame(
         [
-            (load.asset, f.partition, f.key, f.version, f.arrived_at, load.code_version, None, None, reason, message)
-            for f, reason, message in whole_files
+            (
+                load.asset,
+                f.partition,
+                f.key,
+                f.version,
+                f.arrived_at,
+                load.code_version,
+                None,
+                None,
+                x.reason,
+                x.message,
+            )
+            for x in whole_files
+            for f in [x.file]
         ],
         ", ".join(f"{c} {kind}" for c, kind in QUARANTINE.columns.items() if c != "quarantined_at"),
     )
-    if rejected:
+    if any(t.rejected for t in tally.values()):
         entries = entries.unionByName(_rejected_rows(load, judged, tally))
-    write.replace_where(entries.withColumn("quarantined_at", F.now()), QUARANTINE, where, run_id=run_id)
-
-
-def _any(where: str) -> str:
-    return f"SELECT 1 FROM {QUARANTINE.identifier} WHERE {where} LIMIT 1"
+    return entries.withColumn("quarantined_at", F.now())
 
 
 def _rejected_rows(load: Load, judged: DataFrame, tally: Mapping[str, FileTally]) -> DataFrame:

@@ -1,13 +1,16 @@
 """On the real daemon: what lands during a run, or before and during one that fails, is in the tables in the end.
 
-The code location is `tests.live.toy`; Spark and S3 have no part in this. Each test has a day of its own.
+The code location is `tests.live.toy`; Spark and S3 have no part in this. Stories take long and do little, so all are
+played at once, each on a day of its own (no two consecutive: those would share runs), and each test tells how its story
+ended.
 """
 
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import dagster as dg
@@ -19,6 +22,14 @@ from pipelines.settings import CHECKOUT
 from tests.live.waiting import eventually, holds_for
 
 CORE, DAYS = "core.numbers", "marts.days"
+_PARTITION_TAGS = ("dagster/partition", "dagster/asset_partition_range_start")
+STORIES: "list[Callable[[Toy], None]]" = []
+
+
+def story(play: "Callable[[Toy], None]") -> "Callable[[Toy], None]":
+    """Something that happens on a day of its own."""
+    STORIES.append(play)
+    return play
 
 
 class Toy:
@@ -56,7 +67,7 @@ class Toy:
 
     def wait_inside(self, asset: str, partition: str, value: str) -> None:
         """Wait until a run has read its input, and found this."""
-        self._wait("inside", f"{asset}@{partition}", value, seconds=30)
+        self._wait("inside", f"{asset}@{partition}", value, seconds=45)
 
     def wait_made(self, asset: str, partition: str, value: str) -> None:
         """Wait until the table holds this."""
@@ -67,9 +78,9 @@ class Toy:
         return (self._room / "made" / f"{asset}@{partition}").exists()
 
     def failed_runs(self, partition: str) -> int:
-        """How many runs of a partition failed."""
-        of_partition = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], tags={"dagster/partition": partition})
-        return len(self._instance.get_runs(filters=of_partition))
+        """How many runs of a partition failed; a single one may be asked for as a range too."""
+        failed = self._instance.get_runs(filters=dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
+        return sum(partition in (run.tags.get(tag) for tag in _PARTITION_TAGS) for run in failed)
 
     def wait_failed(self, partition: str, count: int = 1) -> None:
         """Wait until so many runs of a partition have failed."""
@@ -88,9 +99,77 @@ class Toy:
         eventually(check, seconds=seconds, every=0.1)
 
 
+@story
+def what_lands_during_the_run_of_its_partition_is_taken_over_afterwards(toy: Toy) -> None:
+    day, hour = "2026-11-02", "2026-11-02-07:00"
+    toy.close(CORE, hour)
+    toy.land(hour, "1")
+    toy.wait_inside(CORE, hour, "1")
+    toy.land(hour, "2")
+    # Nothing starts a second run beside the first.
+    holds_for(lambda: toy.wait_inside(CORE, hour, "1"), seconds=7)
+    toy.open(CORE, hour)
+    toy.wait_made(CORE, hour, "2")
+    toy.wait_made(DAYS, day, "2")
+
+
+@story
+def what_is_built_while_its_reader_runs_reaches_the_reader(toy: Toy) -> None:
+    day, early, late = "2026-11-04", "2026-11-04-07:00", "2026-11-04-08:00"
+    toy.close(DAYS, day)
+    toy.land(early, "1")
+    toy.wait_inside(DAYS, day, "1")
+    toy.land(late, "2")
+    toy.wait_made(CORE, late, "2")
+    toy.open(DAYS, day)
+    toy.wait_made(DAYS, day, "1 2")
+
+
+@story
+def a_failed_run_is_made_up_for_though_nothing_new_lands(toy: Toy) -> None:
+    day, hour, other = "2026-11-06", "2026-11-06-07:00", "2026-11-06-08:00"
+    toy.break_(CORE, hour)
+    toy.land(hour, "1")
+    toy.wait_failed(hour)
+    # A good run of the next hour does not make the failed one forgotten.
+    toy.land(other, "2")
+    toy.wait_made(DAYS, day, "2")
+    assert not toy.made(CORE, hour)
+    toy.mend(CORE, hour)
+    toy.wait_made(CORE, hour, "1")
+    toy.wait_made(DAYS, day, "1 2")
+
+
+@story
+def what_lands_during_a_run_that_fails_is_in_the_good_run_that_follows(toy: Toy) -> None:
+    day, hour = "2026-11-08", "2026-11-08-07:00"
+    toy.close(CORE, hour)
+    toy.break_(CORE, hour)
+    toy.land(hour, "1")
+    toy.wait_inside(CORE, hour, "1")
+    toy.land(hour, "2")
+    toy.open(CORE, hour)
+    toy.wait_failed(hour)
+    toy.mend(CORE, hour)
+    toy.wait_made(CORE, hour, "2")
+    toy.wait_made(DAYS, day, "2")
+
+
+@story
+def a_reader_that_failed_is_made_up_for(toy: Toy) -> None:
+    day, hour = "2026-11-10", "2026-11-10-07:00"
+    toy.break_(DAYS, day)
+    toy.land(hour, "1")
+    toy.wait_failed(day)
+    toy.land(hour, "2")
+    toy.wait_failed(day, 2)
+    toy.mend(DAYS, day)
+    toy.wait_made(DAYS, day, "2")
+
+
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
-    """A daemon on a home of its own, with the project's instance configuration."""
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[None]]]:
+    """The stories, under way on a daemon with a home of its own and the project's instance configuration."""
     folder = tmp_path_factory.mktemp("toy")
     home, room = folder / "home", folder / "room"
     home.mkdir(), room.mkdir()
@@ -104,69 +183,12 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
                 command, cwd=home, env=environment, stdout=log, stderr=log, start_new_session=True
             )
         try:
-            yield made
+            with ThreadPoolExecutor(len(STORIES)) as pool:
+                yield {play.__name__: pool.submit(play, made) for play in STORIES}
         finally:
             tree.end_group(daemon, seconds=8)
 
 
-def test_what_lands_during_the_run_of_its_partition_is_taken_over_afterwards(toy: Toy) -> None:
-    day, hour = "2026-11-16", "2026-11-16-07:00"
-    toy.close(CORE, hour)
-    toy.land(hour, "1")
-    toy.wait_inside(CORE, hour, "1")
-    toy.land(hour, "2")
-    # Nothing starts a second run beside the first.
-    holds_for(lambda: toy.wait_inside(CORE, hour, "1"), seconds=7)
-    toy.open(CORE, hour)
-    toy.wait_made(CORE, hour, "2")
-    toy.wait_made(DAYS, day, "2")
-
-
-def test_what_is_built_while_its_reader_runs_reaches_the_reader(toy: Toy) -> None:
-    day, early, late = "2026-11-17", "2026-11-17-07:00", "2026-11-17-08:00"
-    toy.close(DAYS, day)
-    toy.land(early, "1")
-    toy.wait_inside(DAYS, day, "1")
-    toy.land(late, "2")
-    toy.wait_made(CORE, late, "2")
-    toy.open(DAYS, day)
-    toy.wait_made(DAYS, day, "1 2")
-
-
-def test_a_failed_run_is_made_up_for_though_nothing_new_lands(toy: Toy) -> None:
-    day, hour, other = "2026-11-18", "2026-11-18-07:00", "2026-11-18-08:00"
-    toy.break_(CORE, hour)
-    toy.land(hour, "1")
-    toy.wait_failed(hour)
-    # A good run of the next hour does not make the failed one forgotten.
-    toy.land(other, "2")
-    toy.wait_made(DAYS, day, "2")
-    assert not toy.made(CORE, hour)
-    toy.mend(CORE, hour)
-    toy.wait_made(CORE, hour, "1")
-    toy.wait_made(DAYS, day, "1 2")
-
-
-def test_what_lands_during_a_run_that_fails_is_in_the_good_run_that_follows(toy: Toy) -> None:
-    day, hour = "2026-11-19", "2026-11-19-07:00"
-    toy.close(CORE, hour)
-    toy.break_(CORE, hour)
-    toy.land(hour, "1")
-    toy.wait_inside(CORE, hour, "1")
-    toy.land(hour, "2")
-    toy.open(CORE, hour)
-    toy.wait_failed(hour)
-    toy.mend(CORE, hour)
-    toy.wait_made(CORE, hour, "2")
-    toy.wait_made(DAYS, day, "2")
-
-
-def test_a_reader_that_failed_is_made_up_for(toy: Toy) -> None:
-    day, hour = "2026-11-20", "2026-11-20-07:00"
-    toy.break_(DAYS, day)
-    toy.land(hour, "1")
-    toy.wait_failed(day)
-    toy.land(hour, "2")
-    toy.wait_failed(day, 2)
-    toy.mend(DAYS, day)
-    toy.wait_made(DAYS, day, "2")
+@pytest.mark.parametrize("name", [play.__name__ for play in STORIES])
+def test_story(played: dict[str, Future[None]], name: str) -> None:
+    played[name].result()

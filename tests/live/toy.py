@@ -18,12 +18,12 @@ from pipelines.automation.condition import derived
 from pipelines.lakehouse.io_manager import CONTENT
 
 ROOM = Path(os.environ["TOY_ROOM"])
-HOURS = dg.HourlyPartitionsDefinition("2026-11-16-00:00", end_offset=1)
-DAYS = dg.DailyPartitionsDefinition("2026-11-16", end_offset=1)
+HOURS = dg.HourlyPartitionsDefinition("2026-11-02-00:00", end_offset=1)
+DAYS = dg.DailyPartitionsDefinition("2026-11-02", end_offset=1)
 WITHIN = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
 
 # A minute is the smallest backoff there is; a test has no minute for each failure.
-planner._FIRST_BACKOFF = 6.0
+planner._FIRST_BACKOFF = 8.0
 
 
 @dg.observable_source_asset(key=["raw", "numbers"], partitions_def=HOURS)

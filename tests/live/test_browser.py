@@ -1,0 +1,57 @@
+"""What a person sees: the graph with every asset, and an asset's page with what it says about its data."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.live.conftest import TABLES, Loaded
+
+CHROMIUM = Path("/usr/bin/chromium")
+ASSETS = ("raw/orders", "raw/prices", "raw/customers", *(table.replace(".", "/") for table in TABLES))
+
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no {CHROMIUM}: apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium, without a window."""
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Browser, loaded: Loaded) -> Iterator[Page]:
+    """The UI as somebody finds it who comes for the first time."""
+    context = browser.new_context(viewport={"width": 1600, "height": 900}, base_url=loaded.platform.ui.url)
+    context.set_default_timeout(30_000)
+    expect.set_options(timeout=30_000)
+    yield context.new_page()
+    context.close()
+
+
+def expand_groups(page: Page) -> None:
+    """Open the three groups of the graph, which is folded at first."""
+    for group in ("raw", "core", "marts"):
+        page.locator("svg").get_by_text(group, exact=True).click()
+
+
+def test_the_graph_shows_every_asset(page: Page, tmp_path: Path) -> None:
+    page.goto("/asset-groups")
+    expand_groups(page)
+    for name in {asset.split("/")[1] for asset in ASSETS}:
+        expect(page.locator("svg").get_by_text(name, exact=True).first).to_be_visible()
+    page.screenshot(path=tmp_path / "graph.png")
+
+
+def test_an_assets_page_shows_its_data(page: Page, loaded: Loaded, tmp_path: Path) -> None:
+    page.goto(f"/assets/marts/sales_daily?view=partitions&partition={loaded.days[0]}")
+    for text in ("rows written", "snapshot id", "tidemark/content"):
+        expect(page.get_by_text(text, exact=True).first).to_be_visible()
+    page.screenshot(path=tmp_path / "sales_daily.png")
+    page.goto("/assets/marts/sales_daily")
+    for text in ("A product's day.", "lake.marts.sales_daily", "revenue_usd", "decimal(18,4)"):
+        expect(page.get_by_text(text, exact=True).first).to_be_visible()

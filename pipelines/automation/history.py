@@ -7,8 +7,8 @@ A partition contains what its latest materialization contains: every change of i
 that run was created (the storage id of its planned event), and those made earlier in the same run.
 """
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from pipelines.automation.graph import Graph, Input, Target
 from pipelines.sources.feed import Partition, start_of
@@ -177,7 +177,7 @@ class History:
                 readers = self.known.get(node.key, ()) if node.partitioned else (None,)
             self.unsettled.update((node.key, partition) for partition in readers)
 
-    def _apply(self, written: Iterable[Materialization]) -> None:
+    def _apply(self, written: Sequence[Materialization]) -> None:
         for m in written:
             before = self.built.get(m.target)
             if before is None or m.id > before.id:
@@ -187,6 +187,14 @@ class History:
             self.unsettled.add(m.target)
             self._stop(m.target, m.run_id)
             self._changed(m.target, m.version, Change(m.id, min(consumed, default=m.at), m.run_id))
+        for asset in {m.target[0] for m in written}:
+            self._shorten_pauses(asset)
+
+    def _shorten_pauses(self, asset: str) -> None:
+        # What held the others up may be over with this success; one that fails for itself is asked once a minute.
+        for target, failure in self.failures.items():
+            if target[0] == asset and failure.attempts > 1:
+                self.failures[target] = replace(failure, attempts=1)
 
     def _stop(self, target: Target, run_id: str) -> None:
         runs = self.running.get(target, set())

@@ -131,7 +131,18 @@ class _Planner:
     def _requests(self, node: Node, partitions: list[Partition]) -> list[Request]:
         if not node.partitioned:
             return [Request((node.key,), (None,))] if partitions else []
-        ordered = sorted(partitions, key=node.ordinal, reverse=True)  # newest first
+        newest_first = sorted(partitions, key=node.ordinal, reverse=True)
+        alone = [p for p in newest_first if self._failed_often((node.key, p))]
+        ordered = [p for p in newest_first if p not in alone]
+        for held in alone[SINGLES:]:
+            self.plan.waiting[(node.key, held)] = "throttled: newer partitions first"
+        return [Request((node.key,), (p,)) for p in alone[:SINGLES]] + self._together(node, ordered)
+
+    def _failed_often(self, target: Target) -> bool:
+        # One bad partition would hold up its whole range for ever; alone it holds up itself.
+        return target in self.history.failures and self.history.failures[target].attempts > 1
+
+    def _together(self, node: Node, ordered: list[Partition]) -> list[Request]:
         fresh = [p for p in ordered if (node.key, p) not in self.history.built]
         if len(ordered) <= SINGLES and len(fresh) <= 1:
             return [Request((node.key,), (p,)) for p in ordered]

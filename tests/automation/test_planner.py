@@ -202,6 +202,20 @@ def test_a_failure_backs_off_and_is_tried_again_for_ever(world: World) -> None:
     assert backoff(8) == 3600
 
 
+def test_a_success_brings_the_pauses_of_its_neighbours_back_to_the_first(world: World) -> None:
+    for hour in (H7, H8):
+        world.arrive(hour, "v1")
+    for attempt in (1, 2, 3):
+        world.start(f"r{attempt}", ("core/orders", H7), ("core/orders", H8))
+        world.end(f"r{attempt}")
+    world.now += 60
+    assert world.due() == set()
+    world.start("person", ("core/orders", H7))
+    world.build("person", ("core/orders", H7))
+    world.end("person")
+    assert ("core/orders", H8) in world.due()
+
+
 def test_new_data_ends_a_backoff(world: World) -> None:
     world.arrive(H7, "v1")
     world.start("r", ("core/orders", H7))
@@ -252,6 +266,19 @@ def test_many_due_partitions_become_contiguous_ranges_newest_first(world: World)
         ("2026-09-20-05:00", "2026-09-20-06:00", True),
         ("2026-09-20-00:00", "2026-09-20-02:00", True),
     ]
+
+
+def test_the_partitions_of_a_range_that_failed_twice_are_tried_alone(world: World) -> None:
+    hours = [f"2026-09-20-{h:02}:00" for h in range(10)]
+    for hour in hours:
+        world.arrive(hour, "v1")
+    for attempt in (1, 2):
+        (request,) = world.plan().requests
+        assert request.as_range
+        world.start(f"r{attempt}", *request.targets)
+        world.end(f"r{attempt}")
+        world.now += backoff(attempt)
+    assert [(len(r.partitions), r.as_range) for r in world.plan().requests] == [(1, False)] * 8
 
 
 def test_a_few_rebuilt_partitions_are_single_runs(world: World) -> None:

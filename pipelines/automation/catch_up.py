@@ -6,7 +6,9 @@ import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from pipelines.automation.engine import engine_for
-from pipelines.automation.planner import Request
+from pipelines.automation.planner import Plan, Request
+
+_TOLD = 10
 
 
 def automation_sensor() -> dg.SensorDefinition:
@@ -37,12 +39,19 @@ def catch_up_sensor() -> dg.SensorDefinition:
         if repository is None:
             raise dg.DagsterInvariantViolationError("catch_up needs the code location it belongs to")
         engine = engine_for(context.instance, repository.asset_graph)
-        requests, _ = engine.request(context.instance, time.time(), ranges=True)
+        requests, plan = engine.request(context.instance, time.time(), ranges=True)
         if not requests:
-            return dg.SkipReason("nothing is due over more than a few partitions")
+            return dg.SkipReason("; ".join(["nothing is due over more than a few partitions", *_waits(plan)]))
         return dg.SensorResult(run_requests=[_run_request(request) for request in requests])
 
     return catch_up
+
+
+def _waits(plan: Plan) -> list[str]:
+    """What is pending and not asked for, with the reason: newest first, as many as a tick can show."""
+    held = sorted(plan.waiting.items(), key=lambda wait: str(wait[0][1]), reverse=True)
+    told = [f"{key} {partition or ''}: {reason}" for (key, partition), reason in held[:_TOLD]]
+    return [*told, f"and {len(held) - _TOLD} more"] if len(held) > _TOLD else told
 
 
 def _run_request(request: Request) -> dg.RunRequest:

@@ -1,0 +1,76 @@
+"""The sensors that ask for runs, on an ephemeral instance: what they ask for, and what they say when they do not."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+
+from pipelines.automation import adapter
+from pipelines.automation.catch_up import catch_up_sensor
+from pipelines.definitions import defs
+
+HOURS = [f"2026-10-01-{h:02}:00" for h in range(10)]
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+def observe(instance: dg.DagsterInstance, key: str, *partitions: str | None, version: str = "1") -> None:
+    for partition in partitions:
+        tags = {adapter.DATA_VERSION: version}
+        instance.report_runless_asset_event(
+            dg.AssetObservation(dg.AssetKey(["raw", key]), partition=partition, tags=tags)
+        )
+
+
+def catch_up(instance: dg.DagsterInstance) -> dg.SensorResult | dg.SkipReason:
+    context = dg.build_sensor_context(instance, repository_def=defs.get_repository_def())
+    result = catch_up_sensor()(context)
+    assert isinstance(result, dg.SensorResult | dg.SkipReason)
+    return result
+
+
+def automation(instance: dg.DagsterInstance) -> dict[str, set[str | None]]:
+    result = dg.evaluate_automation_conditions(defs=defs, instance=instance)
+    asked = {}
+    for asset in result.results:
+        subset = asset.true_subset
+        if not subset.is_empty:
+            partitions = subset.expensively_compute_partition_keys() if subset.is_partitioned else {None}
+            asked[asset.key.to_user_string()] = set(partitions)
+    return asked
+
+
+def test_a_changed_partition_is_asked_for_once(instance: dg.DagsterInstance) -> None:
+    observe(instance, "orders", HOURS[0])
+    observe(instance, "customers", None)
+    assert automation(instance) == {
+        "core/orders": {HOURS[0]},
+        "marts/sales_hourly": {HOURS[0]},
+        "core/customers": {None},
+    }
+    assert automation(instance) == {}, "its run may just be slow to appear"
+
+
+def test_many_partitions_are_one_run_over_their_range_and_the_other_sensor_leaves_them(
+    instance: dg.DagsterInstance,
+) -> None:
+    observe(instance, "orders", *HOURS)
+    result = catch_up(instance)
+    assert isinstance(result, dg.SensorResult)
+    (request,) = result.run_requests or []
+    assert [k.to_user_string() for k in request.asset_selection or []] == ["core/orders", "marts/sales_hourly"]
+    assert request.tags["dagster/asset_partition_range_start"] == HOURS[0]
+    assert request.tags["dagster/asset_partition_range_end"] == HOURS[-1]
+    assert automation(instance) == {}
+
+
+def test_a_mart_without_one_of_its_inputs_is_named_with_the_reason(instance: dg.DagsterInstance) -> None:
+    instance.report_runless_asset_event(dg.AssetMaterialization(["core", "orders"], partition=HOURS[0]))
+    result = catch_up(instance)
+    assert isinstance(result, dg.SkipReason)
+    assert f"marts/margin_hourly {HOURS[0]}: no data: core/prices" in str(result.skip_message)
+    assert "marts/order_stats 2026-10-01: no data: core/customers" in str(result.skip_message)

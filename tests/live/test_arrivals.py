@@ -60,7 +60,6 @@ def test_new_customers_reach_the_last_seven_days_and_not_the_days_before(
     # Back as it was, so that one oracle is right for all days again.
     platform.put(CUSTOMERS, original)
     judge()
-    platform.quiet()
     assert stats_by_day(platform) == before
 
 

@@ -67,11 +67,11 @@ class Toy:
 
     def wait_inside(self, asset: str, partition: str, value: str) -> None:
         """Wait until a run has read its input, and found this."""
-        self._wait("inside", f"{asset}@{partition}", value, seconds=45)
+        self._wait("inside", f"{asset}@{partition}", value, seconds=90)
 
     def wait_made(self, asset: str, partition: str, value: str) -> None:
         """Wait until the table holds this."""
-        self._wait("made", f"{asset}@{partition}", value, seconds=45)
+        self._wait("made", f"{asset}@{partition}", value, seconds=90)
 
     def made(self, asset: str, partition: str) -> bool:
         """Whether this was ever made."""
@@ -88,7 +88,7 @@ class Toy:
         def check() -> None:
             assert self.failed_runs(partition) >= count, f"{partition}: {self.failed_runs(partition)} failed runs"
 
-        eventually(check, seconds=30, every=0.2)
+        eventually(check, seconds=60, every=0.2)
 
     def _wait(self, folder: str, name: str, value: str, *, seconds: float) -> None:
         def check() -> None:

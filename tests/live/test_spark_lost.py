@@ -47,7 +47,6 @@ def test_killed_under_a_run(loaded: Loaded, judge: Judge, note: Callable[[str], 
     # A new file ends the backoff of the hour.
     put_order(platform, day, 990_000_102)
     judge(seconds=90)
-    platform.quiet()
 
 
 def put_order(platform: Platform, day: date, order_id: int) -> None:

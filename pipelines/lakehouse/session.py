@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from pipelines.lakehouse.tables import CATALOG
@@ -87,6 +87,11 @@ SESSION_CONF: dict[str, bool | float | int | str | None] = {
 """What the code relies on, whoever started the server."""
 
 
+_TRIES, _LONGEST_WAIT_MS = 30, 5_000
+"""How a run tries again when the server does not answer: every 5 s for two minutes. The client's own way is up to a
+minute between tries, ten minutes long: a server that is back after 20 s is noticed after 70."""
+
+
 def new_session(settings: Settings) -> SparkSession:
     """A session of the caller's own, which has to stop it.
 
@@ -96,9 +101,13 @@ def new_session(settings: Settings) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if settings.spark_remote:
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+
         _require_server(settings.spark_remote)
-        remote: SparkSession = SparkSession.builder.remote(settings.spark_remote).config(map=SESSION_CONF).create()
-        return remote
+        # Any, because mypy cannot read pyspark's decorator of `client`.
+        remote: Any = SparkSession.builder.remote(settings.spark_remote).config(map=SESSION_CONF).create()
+        remote.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_WAIT_MS)])
+        return cast("SparkSession", remote)
     builder = SparkSession.builder.master("local[*]").appName("tidemark")
     return builder.config(map={**server_conf(settings), **SESSION_CONF}).getOrCreate()
 

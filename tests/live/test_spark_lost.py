@@ -39,7 +39,7 @@ def test_killed_under_a_run(loaded: Loaded, judge: Judge, note: Callable[[str], 
         assert runs, "no run has failed"
         return runs[-1]
 
-    run = eventually(failed, seconds=90)
+    run = eventually(failed, seconds=120)
     note(f"Spark killed under a run: it failed after {run.seconds:.1f} s")
     errors = platform.ui.failures(run.id)
     assert any(f"Spark Connect server at {platform.environment['SPARK_REMOTE']}" in error for error in errors), errors

@@ -2,7 +2,7 @@
 
 Spark binds a CSV with a declared schema by position and kills a whole job for one bad file. So each file is
 looked into first (header or footer), files of the same physical shape are read together, and what cannot be
-read is named instead. Does not belong here: which rows are good (`lakehouse.load`).
+read is named instead. Does not belong here: which rows are good (`lakehouse.judge`).
 """
 
 from __future__ import annotations
@@ -105,17 +105,13 @@ def _shape(store: ObjectStore, feed: Feed, file: SourceFile) -> Shape | FileFaul
     if shape.format == "json":
         return shape
     names = [name for name, _ in shape.columns]
-    missing = [c for c in feed.required if c not in names and c != _derived(feed)]
+    missing = [c for c in feed.required if c not in names]
     if missing:
         return FileFault(file, "missing_column", f"no column {', '.join(missing)}; found {', '.join(names)}")
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice:
         return FileFault(file, "duplicate_column", f"column {', '.join(twice)} stands there twice")
     return shape
-
-
-def _derived(feed: Feed) -> str:
-    return str(feed.grain)
 
 
 def _text_shape(store: ObjectStore, file: SourceFile) -> Shape:

@@ -92,7 +92,7 @@ def run_load(
     listed = {p: source_files(found, p) for p, found in look_at_each(landing, load.feed, partitions).items()}
     known = known_files(spark, load, partitions)
     stale = partitions_to_read(listed, known, load.code_version)
-    keys = None if None in partitions else [p for p in partitions if p is not None]
+    keys = _keys(partitions)
     if not stale:
         snapshot = write.current_snapshot(spark, load.table)
         return Loaded(snapshot, content_of(spark, load.table, keys, snapshot), (), 0, 0)
@@ -111,8 +111,7 @@ def run_load(
             entries = _entries(load, judged, tally, whole_files)
             write.replace_where(entries, QUARANTINE, entries_of(load.asset, stale), run_id=run_id)
         rows = load.transform(judged.where("reason IS NULL AND wins"))
-        stale_keys = None if keys is None else [p for p in stale if p is not None]
-        commit = write.overwrite(rows, load.table, stale_keys, run_id=run_id)
+        commit = write.overwrite(rows, load.table, _keys(stale), run_id=run_id)
     finally:
         judged.unpersist()
     content = content_of(spark, load.table, keys, commit.snapshot_id)
@@ -124,9 +123,14 @@ def source_files(listing: Listing, partition: Partition) -> list[SourceFile]:
     return [SourceFile(o.key, o.source_version, o.last_modified, partition) for o in listing.objects]
 
 
+def _keys(partitions: Sequence[Partition]) -> list[str] | None:
+    # The whole of an unpartitioned table is one partition without a key.
+    return None if None in partitions else [p for p in partitions if p is not None]
+
+
 def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition]) -> dict[Partition, set[KnownFile]]:
     """Partition to the file versions that table and quarantine know of."""
-    keys = None if None in partitions else [p for p in partitions if p is not None]
+    keys = _keys(partitions)
     rows = spark.sql(
         f"SELECT DISTINCT {load.table.partition_key_sql} AS partition, source_file, source_version, loaded_by, false "
         f"FROM {load.table.identifier} WHERE {load.table.predicate(keys)} "

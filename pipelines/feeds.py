@@ -1,7 +1,9 @@
 """The grocer's feeds: what lands in the bucket. Add yours here."""
 
+from datetime import timedelta
+
 from pipelines.schemas.core import CUSTOMERS_LANDING, ORDERS_LANDING, PRICES_LANDING
-from pipelines.sources.feed import Feed, Grain
+from pipelines.sources.feed import Feed, Grain, OnRemoval
 
 ORDERS = Feed(
     name="orders",
@@ -15,6 +17,9 @@ ORDERS = Feed(
         "quantity_out_of_range": "abs(quantity) < 1000000000",
         "amount_out_of_range": "abs(quantity * unit_price_usd) < 100000000000000",
     },
+    quarantine_share=0.01,
+    removals=OnRemoval.FOLLOW,
+    follow_for=timedelta(days=90),
 )
 
 CUSTOMERS = Feed(
@@ -24,6 +29,8 @@ CUSTOMERS = Feed(
     columns=CUSTOMERS_LANDING,
     suffixes=(".csv",),
     required=("customer_id",),
+    quarantine_share=0.01,
+    removals=OnRemoval.FOLLOW,
 )
 
 PRICES = Feed(
@@ -33,6 +40,9 @@ PRICES = Feed(
     columns=PRICES_LANDING,
     suffixes=(".csv",),
     required=("product_id", "cost_usd"),
+    quarantine_share=0.01,
+    removals=OnRemoval.FOLLOW,
+    follow_for=timedelta(days=90),
 )
 
 FEEDS = (ORDERS, CUSTOMERS, PRICES)

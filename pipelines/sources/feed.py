@@ -7,7 +7,7 @@ the feeds themselves (`pipelines.feeds` declares the grocer's) and anything that
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
 Partition = str | None
@@ -20,6 +20,16 @@ class Grain(StrEnum):
     HOUR = "hour"
     DAY = "day"
     NONE = "none"
+
+
+_WINDOW = {Grain.HOUR: timedelta(hours=1), Grain.DAY: timedelta(days=1)}
+
+
+class OnRemoval(StrEnum):
+    """What the disappearance of a file means for its rows."""
+
+    FOLLOW = "follow"
+    KEEP = "keep"
 
 
 _LAYOUT = {
@@ -40,6 +50,9 @@ class Feed:
         suffixes: Endings of the keys that are data.
         required: Columns without which a row means nothing; a row with a null in one is rejected.
         rules: Reason code to a SQL condition that every good row meets.
+        quarantine_share: Above this share of turned-away rows the check on the core asset fails; below it warns.
+        removals: Whether the rows of a file that disappears go with it.
+        follow_for: How long after its window's end a partition follows; later a disappearance is retention.
     """
 
     name: str
@@ -49,6 +62,15 @@ class Feed:
     suffixes: tuple[str, ...] = (".csv", ".csv.gz", ".jsonl", ".json", ".parquet")
     required: tuple[str, ...] = ()
     rules: Mapping[str, str] = field(default_factory=dict)
+    quarantine_share: float = 0.01
+    removals: OnRemoval = OnRemoval.FOLLOW
+    follow_for: timedelta = timedelta(days=90)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.quarantine_share <= 1:
+            raise ValueError(f"feed {self.name}: quarantine_share is a share, 0 to 1, not {self.quarantine_share}")
+        if self.follow_for < timedelta(0):
+            raise ValueError(f"feed {self.name}: follow_for is counted from the window's end, not {self.follow_for}")
 
     def partition_of(self, key: str) -> Partition:
         """The partition of a (decoded) object key.
@@ -77,6 +99,10 @@ class Feed:
         if self.grain is Grain.HOUR:
             return f"{self.prefix}dt={partition[:10]}/hour={partition[11:13]}/"
         return f"{self.prefix}dt={partition}/"
+
+    def end_of(self, partition: str) -> datetime:
+        """The UTC end of a partition's window."""
+        return start_of(partition) + _WINDOW[self.grain]
 
 
 class OutsideLayout(Exception):

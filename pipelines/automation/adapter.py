@@ -21,6 +21,7 @@ from dagster import (
 )
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.storage.runs import SqlRunStorage
+from dagster._time import get_current_timestamp
 from dagster._utils.warnings import disable_dagster_warnings
 
 from pipelines.automation.graph import Graph, Input, Node
@@ -36,6 +37,11 @@ AnyGraph = BaseAssetGraph[Any]
 
 _PAGE = 1000
 ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
+
+
+def now() -> float:
+    """The time in Unix seconds, as the instance stamps its events with it: a simulation's clock, where there is one."""
+    return get_current_timestamp()
 
 
 def graph_of(asset_graph: AnyGraph) -> Graph:
@@ -223,4 +229,4 @@ def ended_runs(instance: DagsterInstance, run_ids: Sequence[str]) -> dict[str, f
         if r.dagster_run.status in ENDED
     }
     deleted = set(run_ids) - {r.dagster_run.run_id for r in records}
-    return ended | dict.fromkeys(deleted, datetime.now(UTC).timestamp())
+    return ended | dict.fromkeys(deleted, now())

@@ -1,10 +1,9 @@
 """The sensors that ask for runs: one for single partitions, one for ranges."""
 
-import time
-
 import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
+from pipelines.automation import adapter
 from pipelines.automation.engine import engine_for
 from pipelines.automation.planner import Plan, Request
 
@@ -39,7 +38,7 @@ def catch_up_sensor() -> dg.SensorDefinition:
         if repository is None:
             raise dg.DagsterInvariantViolationError("catch_up needs the code location it belongs to")
         engine = engine_for(context.instance, repository.asset_graph)
-        requests, plan = engine.request(context.instance, time.time(), ranges=True)
+        requests, plan = engine.request(context.instance, adapter.now(), ranges=True)
         if not requests:
             return dg.SkipReason("; ".join(["nothing is due over more than a few partitions", *_waits(plan)]))
         return dg.SensorResult(run_requests=[_run_request(request) for request in requests])

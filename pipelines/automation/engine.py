@@ -115,3 +115,9 @@ def engine_for(instance: DagsterInstance, asset_graph: adapter.AnyGraph) -> Engi
             graph = adapter.graph_of(asset_graph)
             _engines[identity] = Engine(graph, History(graph))
         return _engines[identity]
+
+
+def forget(instance: DagsterInstance) -> None:
+    """Drop what this process knows of an instance, as the end of a code server does."""
+    with _lock:
+        _engines.pop(adapter.identity_of(instance), None)

@@ -1,0 +1,140 @@
+"""What the planner decides, as plain data: one decision for each partition that has something pending.
+
+The requests, the explanations in the UI, the contract check, `pipelines status` and the tests all read this. All
+times are Unix seconds. Reasons hold only stable values (an arrival, a latest start), never an age: the UI stores an
+explanation again whenever its text changes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pipelines.automation.contracts import Verdict, verdict
+from pipelines.automation.graph import Target
+from pipelines.sources.feed import Partition
+
+
+class State(StrEnum):
+    """Where a partition with something pending stands; the first that applies."""
+
+    NO_DATA = "no data"
+    NO_CONSUMER = "no consumer"
+    INCOMPLETE = "waiting for all inputs to change"
+    RUNNING = "running"
+    WAITING = "waiting for input"
+    NOT_DUE = "not due"
+    BACKING_OFF = "backing off"
+    THROTTLED = "throttled"
+    REQUESTED = "requested"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided about a partition of an asset, and why.
+
+    Args:
+        reason: In data terms, stable while nothing happens.
+        oldest_arrival: Of the data it does not contain. None: nothing arrived, it is stale by code alone.
+        deadline: By its own contract; None where it has none, or nothing pending with an arrival.
+        warn_at: From when on it is at risk, by its own contract.
+        latest_start: When its run has to be asked for at the latest to be done by the deadline.
+        due_at: When its run is asked for. None: nothing and nobody needs it.
+        due_for: The asset whose contract makes it due: itself, or a consumer that pulls it.
+        wait_for: The inputs it waits for, or lacks (then with the partition None if any would do).
+        stale: Why it is stale whatever arrived: another code version, or an input that was rebuilt. Empty: it is not.
+        built: Whether it was ever built.
+        attempts: Failed attempts in a row.
+        next_try: When the pause after the last of them ends.
+    """
+
+    asset: str
+    partition: Partition
+    state: State
+    reason: str
+    oldest_arrival: float | None = None
+    deadline: float | None = None
+    warn_at: float | None = None
+    latest_start: float | None = None
+    due_at: float | None = None
+    due_for: str | None = None
+    wait_for: tuple[Target, ...] = ()
+    stale: str = ""
+    built: bool = False
+    attempts: int = 0
+    next_try: float | None = None
+
+    @property
+    def target(self) -> Target:
+        return self.asset, self.partition
+
+    def lag(self, now: float) -> float:
+        """Seconds since the oldest data arrived that it does not contain; 0 where none is pending."""
+        return 0.0 if self.oldest_arrival is None else max(0.0, now - self.oldest_arrival)
+
+    def verdict(self, now: float) -> Verdict:
+        """How its contract stands; met where it has none."""
+        if self.deadline is None:
+            return Verdict.MET
+        return verdict(self.deadline, self.latest_start if self.warn_at is None else self.warn_at, now)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One run to ask for: these assets over these consecutive partitions.
+
+    Args:
+        as_range: By the sensor `catch_up`, as a range; else by the condition, a single partition.
+        rebuild: Nothing arrived, only code is newer: behind everything that has a deadline.
+    """
+
+    assets: tuple[str, ...]
+    partitions: tuple[Partition, ...]
+    as_range: bool = False
+    rebuild: bool = False
+
+    @property
+    def targets(self) -> list[Target]:
+        return [(asset, partition) for asset in self.assets for partition in self.partitions]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything the planner decided at a time.
+
+    Args:
+        decisions: For every partition with something pending; one that is not here contains all that arrived.
+        requests: The runs to ask for now.
+        set_aside: Events about partitions that no asset has, with the reason.
+        catching_up: Not empty: how far the event log has been read; nothing is requested until it is read whole.
+    """
+
+    now: float
+    decisions: dict[Target, Decision] = field(default_factory=dict)
+    requests: Sequence[Request] = ()
+    set_aside: dict[Target, str] = field(default_factory=dict)
+    catching_up: str = ""
+
+    @property
+    def waiting(self) -> dict[Target, str]:
+        """Why what is pending is not asked for."""
+        return {t: f"{d.state}: {d.reason}" for t, d in self.decisions.items() if d.state is not State.REQUESTED}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How an asset's contract stands, over all its partitions.
+
+    Args:
+        verdict: The worst of its partitions.
+        lag: The longest, in seconds; 0 where nothing is pending.
+        worst: The partition the verdict is about, None where all is met and nothing pending.
+        reason: Why, in data terms.
+    """
+
+    asset: str
+    verdict: Verdict
+    lag: float
+    partition: Partition = None
+    reason: str = ""
+    due_at: float | None = None
+    deadline: float | None = None

@@ -96,6 +96,11 @@ class Settings(BaseSettings):
         """Whether the Spark server is the one this platform starts."""
         return self.spark_remote in (f"sc://127.0.0.1:{self.port_spark}", f"sc://localhost:{self.port_spark}")
 
+    @property
+    def platform_home(self) -> Path:
+        """The Dagster home that `pipelines up` makes."""
+        return self.state_dir / "dagster"
+
     def aws_options(self) -> dict[str, Any]:
         """What an AWS client is made with: `boto3.client("s3", **settings.aws_options())`."""
         names = ("aws_access_key_id", "aws_secret_access_key")
@@ -106,7 +111,7 @@ class Settings(BaseSettings):
         """These settings as `pipelines up` runs with them: its own Dagster home, and its own Spark server
         unless `SPARK_REMOTE` names another."""
         remote = self.spark_remote or f"sc://127.0.0.1:{self.port_spark}"
-        return self.model_copy(update={"spark_remote": remote, "dagster_home": self.state_dir / "dagster"})
+        return self.model_copy(update={"spark_remote": remote, "dagster_home": self.platform_home})
 
     def exports(self) -> dict[str, str]:
         """The environment from which any process reads exactly these settings, unset ones left out."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from pipelines.local.warm_runs import process_of
 from pipelines.settings import CHECKOUT, Settings
 
 _LIVE = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
@@ -22,7 +23,7 @@ def opened_home(settings: Settings) -> Iterator[dg.DagsterInstance]:
 
     It has to happen alone: two processes that first touch a fresh SQLite home at once break it.
     """
-    home = settings.state_dir / "dagster"
+    home = settings.platform_home
     home.mkdir(parents=True, exist_ok=True)
     is_fresh = not (home / "storage").exists()
     _link(home / "dagster.yaml", CHECKOUT / "dagster.yaml")
@@ -36,14 +37,15 @@ def opened_home(settings: Settings) -> Iterator[dg.DagsterInstance]:
 
 
 def end_unfinished_runs(instance: dg.DagsterInstance) -> int:
-    """Mark runs as canceled whose process cannot live any more. Queued ones stay: they will be started.
+    """Mark runs as canceled whose process is gone. Queued ones stay: they will be started.
 
-    The platform must not be running. Without this a run that was killed counts as in flight for ever.
+    No daemon may be running. Without this a run that was killed counts as in flight for ever.
     """
     runs = instance.get_runs(filters=dg.RunsFilter(statuses=_LIVE))
-    for run in runs:
+    dead = [run for run in runs if process_of(run) is None]
+    for run in dead:
         instance.report_run_canceled(run, "The platform stopped while this run was in progress.")
-    return len(runs)
+    return len(dead)
 
 
 def _link(link: Path, target: Path) -> None:

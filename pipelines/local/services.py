@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.local.warm_runs import server_socket
 from pipelines.settings import Settings
 
 
@@ -54,6 +55,12 @@ def all_services(settings: Settings) -> dict[str, Service]:
             title="sample feed",
             arguments=("-m", "pipelines.cli", "feed"),
             is_ready=lambda: True,
+        ),
+        Service(
+            name="runs",
+            title="fork server of runs",
+            arguments=("-m", "pipelines.local.fork_server"),
+            is_ready=server_socket(settings.platform_home).is_socket,
         ),
         Service(
             name="dagster",

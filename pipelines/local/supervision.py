@@ -4,13 +4,9 @@ Belongs here: its life, from ending what a killed predecessor left to the last p
 here: which services there are (`pipelines.local.services`).
 """
 
-import hashlib
 import json
-import os
-import re
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 import xmlrpc.client
@@ -24,6 +20,7 @@ from supervisor.xmlrpc import SupervisorTransport
 
 from pipelines.local import tree
 from pipelines.local.services import Service, log_file, supervisor_config
+from pipelines.local.sockets import socket_path
 from pipelines.settings import Settings
 
 _SECONDS_TO_ANSWER = 15
@@ -62,7 +59,7 @@ class Supervisor:
         self._settings = settings
         self._run = settings.state_dir / "run"
         self._record = self._run / "supervisor.json"
-        self._socket = _socket_path(self._run)
+        self._socket = socket_path(self._run, "supervisor")
         self._process: subprocess.Popen[bytes] | None = None
         self._mark = ""
         self.services = services
@@ -175,12 +172,3 @@ def last_lines(log: Path, count: int = 15) -> str:
             return "".join(deque(lines, maxlen=count)).rstrip()
     except FileNotFoundError:
         return "(it wrote nothing)"
-
-
-def _socket_path(run: Path) -> Path:
-    path = run / "supervisor.sock"
-    # A socket's name has 104 bytes on macOS, and supervisord appends to it; its configuration has special characters.
-    if len(os.fsencode(path)) < 90 and re.fullmatch(r"[\w./-]+", str(path)):
-        return path
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"tidemark-{digest}.sock"

@@ -87,6 +87,7 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, conso
         supervisor.start_service("cloud")
     if settings.own_spark:
         supervisor.start_service("spark")  # the slowest; it gets ready while the others do their part
+    supervisor.start_service("runs")
     with _step(console, "Dagster home"), opened_home(settings) as instance:
         end_unfinished_runs(instance)
     if settings.own_cloud:

@@ -14,6 +14,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from pipelines.automation import adapter
+from pipelines.automation.catch_up import due_now
 from pipelines.automation.engine import reporting
 from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.settings import Settings
@@ -46,14 +47,14 @@ def landing_sensor(feeds: Sequence[Feed]) -> dg.SensorDefinition:
 
     @dg.sensor(
         name="landing",
-        asset_selection=dg.AssetSelection.assets(*[source_key(feed) for feed in feeds]),
+        asset_selection=dg.AssetSelection.all(),  # it also asks for the runs of what is due by its news
         minimum_interval_seconds=1,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def landing_events(
         context: dg.SensorEvaluationContext, events_queue: QueueResource, landing: LandingResource
-    ) -> dg.SkipReason:
-        """Looks again at the partitions that notifications name, and observes those that changed."""
+    ) -> dg.SensorResult | dg.SkipReason:
+        """Looks again at the partitions that notifications name, observes what changed and starts what is due."""
         queue = events_queue.open()
         bucket = landing.open()
         received = drain(queue, bucket.name, feeds)
@@ -64,10 +65,15 @@ def landing_sensor(feeds: Sequence[Feed]) -> dg.SensorDefinition:
         observed = observe(context.instance, bucket, received.notified)
         # Only now: what was received and not observed comes back.
         queue.delete(received.messages)
-        return dg.SkipReason(
+        told = (
             f"received {len(received.messages)}, partitions {len(received.notified)}, observed {observed}, "
             f"unchanged {len(received.notified) - observed}, refused {len(received.refused)}"
         )
+        requests = due_now(context)
+        if not requests:
+            return dg.SkipReason(told)
+        context.log.info(told)
+        return dg.SensorResult(run_requests=requests)
 
     return landing_events
 

@@ -1,17 +1,22 @@
 """The console script `pipelines`.
 
 Belongs here: commands, their options, and how an error becomes one line and an exit code (1: it did not
-work, 2: a wrong setting or option, 3: nothing runs). Does not belong here: what the commands do.
+work, 2: a wrong setting or option, 3: nothing runs, 4: removals were held back). Does not belong here: what the
+commands do.
 """
 
 import json
 import shlex
 from datetime import datetime
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from pipelines.settings import Settings, SettingsError, load_settings
+
+if TYPE_CHECKING:
+    from pipelines.automation.observing import Found
+    from pipelines.sources.feed import Feed
 
 app = typer.Typer(
     help="Tidemark's commands. `make dev` calls `pipelines up`.",
@@ -88,6 +93,58 @@ def env(
         return
     for name, value in environment.items():
         typer.echo(f"export {name}={_quoted(value)}")
+
+
+@app.command()
+def reconcile(
+    days: Annotated[
+        int | None,
+        typer.Option(min=1, help="Look at the last so many days only; by default at everything.", show_default=False),
+    ] = None,
+    accept_removals: Annotated[
+        bool,
+        typer.Option("--accept-removals", help="Remove what vanished, even where that looks like the wrong bucket."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
+) -> None:
+    """List the landing bucket and report what no notification told; unchanged, nothing is written."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from pipelines.automation.reconcile import CannotReconcile, instance_of, last_days, reconcile_instance
+    from pipelines.feeds import FEEDS
+
+    settings = _settings()
+    told: dict[str, dict[str, object]] = {}
+    try:
+        with instance_of(settings) as instance, Progress(console=Console(stderr=True)) as progress:
+            bar = progress.add_task(f"s3://{settings.landing_bucket}", total=len(FEEDS))
+
+            def looked(feed: "Feed", found: "Found") -> None:
+                told[feed.name] = {
+                    "changed": len(found.changed),
+                    "held": found.held,
+                    "alarm": found.alarms.get(feed),
+                }
+                progress.advance(bar)
+
+            found = reconcile_instance(
+                settings,
+                FEEDS,
+                instance,
+                days=last_days(days) if days else None,
+                accept_removals=accept_removals,
+                looked=looked,
+            )
+    except CannotReconcile as error:
+        _fail(str(error), code=1)
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+    else:
+        for name, of_feed in told.items():
+            typer.echo(f"{name}: {of_feed['changed']} partitions changed")
+    if found.alarms:
+        _fail("; ".join(found.alarms.values()), code=4)
 
 
 def _settings() -> Settings:

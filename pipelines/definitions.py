@@ -15,6 +15,7 @@ from pipelines import feeds
 from pipelines.assets import core, marts, raw
 from pipelines.automation.catch_up import automation_sensor, catch_up_sensor
 from pipelines.automation.landing import landing_sensor
+from pipelines.automation.reconcile import reconcile_schedules
 from pipelines.lakehouse.io_manager import iceberg_io_manager
 from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.resources.lakehouse import LakehouseResource
@@ -45,7 +46,8 @@ def build_definitions(settings: Settings, **overrides: Any) -> dg.Definitions:
             *dg.load_assets_from_package_module(core),
             *dg.load_assets_from_package_module(marts),
         ],
-        sensors=[landing_sensor(feeds.FEEDS), automation_sensor(), catch_up_sensor()],
+        sensors=[landing_sensor(feeds.FEEDS, settings.start_date), automation_sensor(), catch_up_sensor()],
+        schedules=reconcile_schedules(feeds.FEEDS),
         resources=resources | overrides,
         # A step is a Spark job somewhere else: a process of its own for it would only cost its start.
         executor=dg.in_process_executor,

@@ -6,7 +6,7 @@ a connection or starts a process.
 
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
@@ -14,6 +14,19 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 LOCAL_KEY = "tidemark"  # the local cloud looks at no key, but every AWS client wants one
+
+Boundary = Literal[
+    "after_receive",
+    "after_listing",
+    "after_observation",
+    "before_delete",
+    "after_delete",
+    "between_quarantine_and_table",
+    "before_commit",
+    "after_commit",
+    "before_recorded",
+]
+"""The points at which `TIDEMARK_KILL_AT` can make a process die (`pipelines.boundaries`), in a file's order."""
 
 
 class SettingsError(Exception):
@@ -37,6 +50,7 @@ class Settings(BaseSettings):
     catalog_uri: str = ""
     warehouse: str = ""
     start_date: date = date(2026, 9, 28)
+    kill_at: str | None = None  # <boundary>:<n>; only tests set it
 
     spark_remote: str | None = Field(default=None, validation_alias=AliasChoices("SPARK_REMOTE", "spark_remote"))
     dagster_home: Path | None = Field(default=None, validation_alias=AliasChoices("DAGSTER_HOME", "dagster_home"))
@@ -58,6 +72,14 @@ class Settings(BaseSettings):
     def _starts_on_a_monday(cls, value: date) -> date:
         if value.weekday() != 0:
             raise ValueError(f"{value} is a {value:%A}; weeks begin on Monday, so the first day has to be one")
+        return value
+
+    @field_validator("kill_at")
+    @classmethod
+    def _names_a_boundary(cls, value: str | None) -> str | None:
+        boundary, _, count = (value or "").partition(":")
+        if value is not None and not (boundary in get_args(Boundary) and count.isdecimal() and int(count)):
+            raise ValueError(f"give <boundary>:<n>, with one of {', '.join(get_args(Boundary))}, and n from 1")
         return value
 
     @model_validator(mode="before")

@@ -71,6 +71,13 @@ def test_every_sensor_runs_from_the_start() -> None:
     )
 
 
+def test_every_schedule_runs_from_the_start() -> None:
+    schedules = defs.get_repository_def().schedule_defs
+    assert {s.name: s.default_status for s in schedules} == dict.fromkeys(
+        ("reconcile_all", "reconcile_recent"), dg.DefaultScheduleStatus.RUNNING
+    )
+
+
 def test_it_loads_without_network_and_credentials() -> None:
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TIDEMARK_", "SPARK_"))}
     code = (

@@ -162,13 +162,11 @@ def _fill(settings: Settings) -> str:
 
 def _look(settings: Settings) -> str:
     """Report what changed while nobody looked. Returns what a person should know of it."""
-    from pipelines.automation.landing import FeedVanished, look_everywhere
+    from pipelines.automation.reconcile import reconcile_instance
 
     with opened_home(settings) as instance:
-        try:
-            return f"{look_everywhere(settings, FEEDS, instance)} partitions changed since the last look"
-        except FeedVanished as error:
-            return str(error)  # the sensor goes on saying so; the UI has to be there to read it
+        found = reconcile_instance(settings, FEEDS, instance)
+    return "; ".join([f"{len(found.changed)} partitions changed since the last look", *found.alarms.values()])
 
 
 def _watch(supervisor: Supervisor, settings: Settings, console: Console) -> None:

@@ -33,8 +33,8 @@ class OnRemoval(StrEnum):
 
 
 _LAYOUT = {
-    Grain.HOUR: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/hour=(\d{2})/[^/]+"),
-    Grain.DAY: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/[^/]+"),
+    Grain.HOUR: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/hour=(\d{2})/[^/]+", re.ASCII),
+    Grain.DAY: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/[^/]+", re.ASCII),
 }
 
 
@@ -99,6 +99,17 @@ class Feed:
         if self.grain is Grain.HOUR:
             return f"{self.prefix}dt={partition[:10]}/hour={partition[11:13]}/"
         return f"{self.prefix}dt={partition}/"
+
+    def partitions_of(self, day: date) -> list[Partition]:
+        """The partitions of a day."""
+        if self.grain is Grain.HOUR:
+            return [f"{day}-{hour:02}:00" for hour in range(24)]
+        return [str(day)] if self.grain is Grain.DAY else [None]
+
+    def is_named_like_data(self, key: str) -> bool:
+        """Whether a key's name is one of data; writers leave markers (`_SUCCESS`, `.tmp`), consoles leave folders."""
+        name = key.rpartition("/")[2]
+        return bool(name) and name[0] not in "._" and name.endswith(self.suffixes)
 
     def end_of(self, partition: str) -> datetime:
         """The UTC end of a partition's window."""

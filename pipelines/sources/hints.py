@@ -1,16 +1,21 @@
 """From the body of a message to the partitions somebody should look at again.
 
 A notification is a hint and nothing more: what is true is what a listing finds. So nothing is taken from a
-message but keys and the time it speaks of.
+message but keys and the time it speaks of, and of its kind (created, removed, restored, ...) nothing at all.
+
+Belongs here: the envelopes in which S3's events travel. Does not belong here: queues (`sources.messages`).
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime
+from typing import Any
 from urllib.parse import unquote_plus
 
-from pipelines.sources.feed import Feed, OutsideLayout, Partition
+from pipelines.sources.feed import Feed, OutsideLayout, Partition, start_of
+
+_SHOWN = 200  # characters of a refused body in a log
 
 
 @dataclass(frozen=True)
@@ -22,35 +27,117 @@ class Hint:
     notified_at: datetime
 
 
+@dataclass(frozen=True)
+class Stray:
+    """An object below a feed's prefix that belongs to none of its partitions, and why."""
+
+    feed: Feed
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a message says. With a refusal it stays on the queue; its other records count all the same."""
+
+    hints: Sequence[Hint]
+    strays: Sequence[Stray]
+    refused: Sequence[str]
+
+
 class NotOurs(Exception):
-    """A message that is not an S3 event of a declared feed. It stays for the queue's redrive policy."""
+    """A message or record that is not an S3 event of a declared feed. A retry does not help."""
 
 
-def hints_of(body: str, *, bucket: str, feeds: Iterable[Feed]) -> list[Hint]:
-    """The hints in a message: one per record. Empty for the test event S3 sends when notifications are set up.
+@dataclass(frozen=True)
+class Zone:
+    """The landing zone that messages are about.
 
-    Raises:
-        NotOurs: it is no S3 event, or about another bucket or an undeclared key.
+    Args:
+        bucket: The name of the landing bucket.
+        feeds: What is declared to land there.
+        start: The first day of which there are partitions.
     """
-    try:
-        event = json.loads(body)
-        if event.get("Event") == "s3:TestEvent":
-            return []
-        return [_hint(record, bucket, tuple(feeds)) for record in event["Records"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise NotOurs(f"not an S3 event ({type(error).__name__}: {error}): {body[:200]}") from error
 
+    bucket: str
+    feeds: Sequence[Feed]
+    start: date = date.min
 
-def _hint(record: dict[str, object], bucket: str, feeds: tuple[Feed, ...]) -> Hint:
-    s3 = record["s3"]
-    assert isinstance(s3, dict)
-    if s3["bucket"]["name"] != bucket:
-        raise NotOurs(f"about bucket {s3['bucket']['name']}, not {bucket}")
-    key = unquote_plus(s3["object"]["key"])
-    notified_at = datetime.fromisoformat(str(record["eventTime"]))
-    for feed in feeds:
+    def read(self, body: str) -> Reading:
+        """What a message says; of one that cannot be read, or is about something else, the refusal says why."""
+        hints: list[Hint] = []
+        strays: list[Stray] = []
+        refused: list[str] = []
         try:
-            return Hint(feed, feed.partition_of(key), notified_at)
-        except OutsideLayout:
-            continue
-    raise NotOurs(f"{key!r} belongs to no declared feed")
+            read_record, records = _records(body)
+        except _UNREADABLE as error:
+            return Reading([], [], [f"not an S3 event ({_said(error)}): {body[:_SHOWN]!r}"])
+        for record in records:
+            try:
+                found = self._place(read_record(record))
+            except NotOurs as reason:
+                refused.append(str(reason))
+            except _UNREADABLE as error:
+                refused.append(f"not an S3 event ({_said(error)}): {str(record)[:_SHOWN]!r}")
+            else:
+                hints += [found] if isinstance(found, Hint) else []
+                strays += [found] if isinstance(found, Stray) else []
+        return Reading(hints, strays, refused)
+
+    def _place(self, event: "_Event") -> Hint | Stray | None:
+        if event.bucket != self.bucket:
+            raise NotOurs(f"about bucket {event.bucket!r}, not {self.bucket!r}")
+        feed = next((feed for feed in self.feeds if event.key.startswith(feed.prefix)), None)
+        if feed is None:
+            raise NotOurs(f"{event.key!r} belongs to no declared feed")
+        try:
+            partition = feed.partition_of(event.key)
+        except OutsideLayout as outside:
+            return Stray(feed, event.key, str(outside)) if feed.is_named_like_data(event.key) else None
+        if partition is not None and start_of(partition).date() < self.start:
+            return Stray(feed, event.key, f"{event.key!r} is of a time before the start date {self.start}")
+        return Hint(feed, partition, event.at)
+
+
+@dataclass(frozen=True)
+class _Event:
+    bucket: str
+    key: str
+    at: datetime
+
+
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What taking a message for an S3 event ends in when it is none; of nothing but opening brackets, a RecursionError."""
+
+
+def _records(body: str) -> tuple[Callable[[Any], _Event], list[Any]]:
+    """The records in a body and how to read one: S3's own, EventBridge's, or either in SNS's envelope."""
+    message = json.loads(body)
+    if message.get("Type") == "Notification":  # SNS without raw delivery
+        message = json.loads(message["Message"])
+    if message.get("Event") == "s3:TestEvent":
+        return _s3_record, []
+    if "detail-type" in message:
+        return _eventbridge_event, [message]
+    return _s3_record, list(message["Records"])
+
+
+def _s3_record(record: Any) -> _Event:
+    s3 = record["s3"]
+    return _event(s3["bucket"]["name"], unquote_plus(s3["object"]["key"]), record["eventTime"])
+
+
+def _eventbridge_event(event: Any) -> _Event:
+    # Its keys are as they are; only S3's own records encode them.
+    return _event(event["detail"]["bucket"]["name"], event["detail"]["object"]["key"], event["time"])
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _event(bucket: object, key: object, time: object) -> _Event:
+    if not (isinstance(bucket, str) and isinstance(key, str) and isinstance(time, str)):
+        raise TypeError("bucket, key and time are text")
+    at = datetime.fromisoformat(time)
+    return _Event(bucket, key, at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC))

@@ -4,15 +4,17 @@ Belongs here: what a listing is and what follows from it. Does not belong here: 
 (`automation.landing`) and how a server is asked (`sources.s3`).
 """
 
+import bisect
 import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Protocol
 
 from pipelines.sources.feed import Feed, OutsideLayout, Partition
 
 _MANY = 50
+_Texts = list[str]  # by a name, where a class has a method `list`
 
 
 @dataclass(frozen=True, order=True)
@@ -49,20 +51,30 @@ class Bucket(Protocol):
 
 @dataclass
 class FakeBucket:
-    """A bucket in memory, for tests. `now` is its clock."""
+    """A bucket in memory, for tests. `now` is its clock; a listing costs what it finds, whatever else lies there."""
 
     now: datetime = datetime(2026, 10, 1, tzinfo=UTC)
     objects: dict[str, LandedObject] = field(default_factory=dict)
+    prefixes_listed: _Texts = field(default_factory=_Texts)
+    _keys: _Texts = field(default_factory=_Texts)  # sorted
 
     def put(self, key: str, body: bytes) -> None:
         etag = hashlib.md5(body, usedforsecurity=False).hexdigest()
+        if key not in self.objects:
+            bisect.insort(self._keys, key)
         self.objects[key] = LandedObject(key, etag, len(body), self.now)
 
     def delete(self, key: str) -> None:
         del self.objects[key]
+        self._keys.pop(bisect.bisect_left(self._keys, key))
 
     def list(self, prefix: str) -> Listing:
-        found = (self.objects[key] for key in sorted(self.objects) if key.startswith(prefix))
+        self.prefixes_listed.append(prefix)
+        found = []
+        for position in range(bisect.bisect_left(self._keys, prefix), len(self._keys)):
+            if not self._keys[position].startswith(prefix):
+                break
+            found.append(self.objects[self._keys[position]])
         return Listing(tuple(found), self.now.replace(microsecond=0))
 
 
@@ -72,9 +84,9 @@ def look(bucket: Bucket, feed: Feed, partition: Partition) -> Listing:
     return Listing(tuple(o for o in listing.objects if _is_data(o, feed)), listing.listed_at)
 
 
-def look_at_all(bucket: Bucket, feed: Feed) -> tuple[dict[Partition, Listing], datetime]:
-    """The data objects of every partition that has any, and when they were listed: one LIST of the feed."""
-    listing = bucket.list(feed.prefix)
+def look_at_all(bucket: Bucket, feed: Feed, day: date | None = None) -> tuple[dict[Partition, Listing], datetime]:
+    """The data objects of every partition (of a day) that has any, and when they were listed: one LIST."""
+    listing = bucket.list(feed.prefix if day is None else f"{feed.prefix}dt={day}/")
     by_partition: dict[Partition, list[LandedObject]] = {}
     for landed in listing.objects:
         if _is_data(landed, feed):
@@ -97,6 +109,10 @@ def data_version(objects: Iterable[LandedObject]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
 
 
+NO_FILES = data_version(())
+"""The data version of a partition in which nothing lies."""
+
+
 def arrival(
     listing: Listing,
     *,
@@ -116,9 +132,7 @@ def arrival(
 
 
 def _is_data(landed: LandedObject, feed: Feed) -> bool:
-    name = landed.key.rpartition("/")[2]
-    # Writers leave markers (`_SUCCESS`, `.tmp`) and consoles leave folder objects; none of them is data.
-    if not name or name[0] in "._" or not name.endswith(feed.suffixes):
+    if not feed.is_named_like_data(landed.key):
         return False
     try:
         feed.partition_of(landed.key)

@@ -1,7 +1,18 @@
-"""What a queue of notifications has to offer, whatever system it is, and a fake of it."""
+"""What a queue of notifications has to offer, whatever system it is, and a fake of it.
 
+To add another system, write a class with the three methods of `MessageSource` beside `sources.sqs`.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
+
+HOLD_SECONDS = 20
+"""How long what was received stays hidden from other receivers. Short, so that a killed receiver's messages are soon
+somebody else's; a receiver that lives extends it (`Hold`)."""
 
 
 @dataclass(frozen=True)
@@ -13,38 +24,106 @@ class Message:
 
 
 class MessageSource(Protocol):
-    """A queue that redelivers what is not deleted."""
+    """A queue that redelivers what is not deleted, and gives up by itself on what is redelivered too often.
+
+    All three may be called from several threads at once.
+    """
 
     def receive(self, wait_seconds: int) -> list[Message]:
-        """Up to ten messages; waits for the first one at most so long."""
+        """Some messages, hidden from other receivers for `HOLD_SECONDS`; waits for the first at most so long."""
         ...
 
-    def delete(self, messages: list[Message]) -> None:
-        """Acknowledge: these are never delivered again."""
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Hide these for another `HOLD_SECONDS`. One that cannot be hidden comes twice, which is harmless."""
         ...
+
+    def delete(self, messages: Sequence[Message]) -> None:
+        """Acknowledge: these are never delivered again. One that comes back all the same is harmless too."""
+        ...
+
+
+class Hold:
+    """Messages in hand, hidden from others while they are worked on."""
+
+    def __init__(self, queue: MessageSource, every_seconds: float) -> None:
+        self.queue = queue
+        self._every = every_seconds
+        self._lock = threading.Lock()
+        self._held: list[tuple[float, Sequence[Message]]] = []
+        self._ended = threading.Event()
+        self.fault: Exception | None = None  # why extending ended early; what is held may come back
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """From now on these are extended when it is time."""
+        with self._lock:
+            self._held.append((time.monotonic() + self._every, messages))
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._every / 4):
+            now = time.monotonic()
+            with self._lock:
+                due = [messages for at, messages in self._held if at <= now]
+                self._held = [(at, m) if at > now else (now + self._every, m) for at, m in self._held]
+            try:
+                self.queue.extend([message for messages in due for message in messages])
+            except Exception as error:
+                self.fault = error
+                return
+
+
+@contextmanager
+def holding(queue: MessageSource, every_seconds: float = HOLD_SECONDS / 3) -> Iterator[Hold]:
+    """Keep what is added hidden from other receivers until the block ends."""
+    hold = Hold(queue, every_seconds)
+    thread = threading.Thread(target=hold._run, name="hold", daemon=True)
+    thread.start()
+    try:
+        yield hold
+    finally:
+        hold._ended.set()
+        thread.join()
 
 
 @dataclass
 class FakeMessageSource:
-    """A queue in memory, for tests: what was received and not deleted comes back with `redeliver`."""
+    """A queue in memory, for tests: what was received and not deleted comes back with `redeliver`.
+
+    Args:
+        max_receives: After so many receives a message goes to `dead` instead.
+    """
 
     waiting: list[Message] = field(default_factory=list)
     in_flight: dict[str, Message] = field(default_factory=dict)
+    dead: list[Message] = field(default_factory=list)
+    max_receives: int = 5
     sent: int = 0
+    extended: int = 0
+    _receives: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def send(self, body: str) -> None:
         self.sent += 1
         self.waiting.append(Message(body, receipt=str(self.sent)))
 
     def receive(self, wait_seconds: int) -> list[Message]:
-        received, self.waiting = self.waiting[:10], self.waiting[10:]
-        self.in_flight.update({message.receipt: message for message in received})
-        return received
+        with self._lock:
+            received, self.waiting = self.waiting[:10], self.waiting[10:]
+            for message in received:
+                self._receives[message.receipt] = self._receives.get(message.receipt, 0) + 1
+            self.in_flight.update({message.receipt: message for message in received})
+            return received
 
-    def delete(self, messages: list[Message]) -> None:
-        for message in messages:
-            del self.in_flight[message.receipt]
+    def extend(self, messages: Sequence[Message]) -> None:
+        self.extended += len(messages)
+
+    def delete(self, messages: Sequence[Message]) -> None:
+        with self._lock:
+            for message in messages:
+                self.in_flight.pop(message.receipt, None)
 
     def redeliver(self) -> None:
-        self.waiting += self.in_flight.values()
-        self.in_flight = {}
+        with self._lock:
+            for message in self.in_flight.values():
+                gone = self._receives[message.receipt] >= self.max_receives
+                (self.dead if gone else self.waiting).append(message)
+            self.in_flight = {}

@@ -2,20 +2,24 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 import pytest
 
-from pipelines.automation import adapter, landing
-from pipelines.automation.landing import FeedVanished, drain, feed_changes, observe, report
-from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
+from pipelines.automation import adapter
+from pipelines.automation.landing import Tick, take
+from pipelines.automation.observing import EventLog, changes, observe
+from pipelines.feeds import FEEDS, ORDERS
+from pipelines.sources.hints import Zone
 from pipelines.sources.listing import FakeBucket, data_version, look
-from pipelines.sources.messages import FakeMessageSource
+from pipelines.sources.messages import FakeMessageSource, MessageSource, holding
 
 HOUR = "2026-10-01-07:00"
 KEY = f"{ORDERS.prefix_of(HOUR)}a.csv"
 NOON = datetime(2026, 10, 1, 12, tzinfo=UTC)
+ZONE = Zone("landing", FEEDS, date(2026, 9, 28))
 
 
 @pytest.fixture
@@ -35,15 +39,13 @@ def event(*keys: str) -> str:
 
 
 def observations(instance: dg.DagsterInstance, name: str = "orders") -> list[dg.AssetObservation]:
-    records = instance.fetch_observations(dg.AssetKey(["raw", name]), limit=100, ascending=True).records
+    records = instance.fetch_observations(dg.AssetKey(["raw", name]), limit=1000, ascending=True).records
     return [r.asset_observation for r in records if r.asset_observation]
 
 
-def tick(instance: dg.DagsterInstance, bucket: FakeBucket, queue: FakeMessageSource) -> int:
-    received = drain(queue, "landing", FEEDS)
-    observed = observe(instance, bucket, received.notified)
-    queue.delete(received.messages)
-    return observed
+def tick(instance: dg.DagsterInstance, bucket: FakeBucket, queue: MessageSource) -> Tick:
+    with holding(queue) as hold:
+        return take(hold, ZONE, bucket, EventLog(instance))
 
 
 def test_a_notification_becomes_one_observation_with_version_and_arrival(
@@ -52,7 +54,7 @@ def test_a_notification_becomes_one_observation_with_version_and_arrival(
     queue = FakeMessageSource()
     bucket.put(KEY, b"1")
     queue.send(event(KEY))
-    assert tick(instance, bucket, queue) == 1
+    assert str(tick(instance, bucket, queue)) == "received 1, partitions 1, observed 1, unchanged 0, refused 0"
     (observation,) = observations(instance)
     assert observation.partition == HOUR
     assert observation.tags[adapter.DATA_VERSION] == data_version(look(bucket, ORDERS, HOUR).objects)
@@ -60,97 +62,100 @@ def test_a_notification_becomes_one_observation_with_version_and_arrival(
     assert (queue.waiting, queue.in_flight) == ([], {})
 
 
-def test_duplicates_and_many_records_of_a_partition_are_one_observation(
+def test_ten_thousand_notifications_over_a_day_are_24_listings_and_24_observations(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     queue = FakeMessageSource()
-    for n in range(30):
-        bucket.put(f"{ORDERS.prefix_of(HOUR)}{n}.csv", b"1")
-        queue.send(event(f"{ORDERS.prefix_of(HOUR)}{n}.csv", KEY))
-        queue.send(event(f"{ORDERS.prefix_of(HOUR)}{n}.csv"))
-    assert tick(instance, bucket, queue) == 1
+    for n in range(10_000):
+        key = f"{ORDERS.prefix_of(f'2026-10-01-{n % 24:02}:00')}{n}.csv"
+        bucket.put(key, b"1")
+        queue.send(event(key))
+    assert str(tick(instance, bucket, queue)) == "received 10000, partitions 24, observed 24, unchanged 0, refused 0"
+    assert (len(bucket.prefixes_listed), len(observations(instance))) == (24, 24)
+    assert (queue.waiting, queue.in_flight) == ([], {})
+
+
+def test_duplicates_are_unchanged(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
+    queue = FakeMessageSource()
+    bucket.put(KEY, b"1")
+    for _ in range(3):
+        queue.send(event(KEY, KEY))
+        tick(instance, bucket, queue)
     queue.send(event(KEY))
-    assert tick(instance, bucket, queue) == 0, "nothing changed since"
+    assert str(tick(instance, bucket, queue)) == "received 1, partitions 1, observed 0, unchanged 1, refused 0"
     assert len(observations(instance)) == 1
 
 
-def test_what_is_not_ours_stays_while_its_neighbours_go_on(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
+def test_what_is_not_ours_stays_until_the_queue_gives_up_while_its_neighbours_go_on(
+    instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
     queue = FakeMessageSource()
     bucket.put(KEY, b"1")
-    for body in ("junk", event(KEY), event("elsewhere/a.csv")):
+    foreign = ["junk", event("elsewhere/a.csv"), event(KEY, "elsewhere/a.csv")]
+    for body in (foreign[0], event(KEY), *foreign[1:]):
         queue.send(body)
-    assert tick(instance, bucket, queue) == 1
-    assert [m.body for m in queue.in_flight.values()] == ["junk", event("elsewhere/a.csv")]
+    done = tick(instance, bucket, queue)
+    assert str(done) == "received 4, partitions 1, observed 1, unchanged 0, refused 3"
+    assert "'elsewhere/a.csv' belongs to no declared feed" in done.received.refused[1]
+    for _ in range(10):
+        assert [m.body for m in queue.in_flight.values()] == foreign or queue.dead
+        queue.redeliver()
+        tick(instance, bucket, queue)
+    assert [m.body for m in queue.dead] == foreign
 
 
-def test_a_crash_before_the_observation_leaves_the_message(
-    instance: dg.DagsterInstance, bucket: FakeBucket, monkeypatch: pytest.MonkeyPatch
+def test_what_lies_outside_the_layout_is_named_and_acknowledged(
+    instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
+    queue = FakeMessageSource()
+    queue.send(event("orders/a.csv", "orders/dt=2026-09-27/hour=00/a.csv"))
+    done = tick(instance, bucket, queue)
+    assert str(done).endswith("refused 0, outside the layout 2")
+    assert [stray.key for stray in done.received.strays] == ["orders/a.csv", "orders/dt=2026-09-27/hour=00/a.csv"]
+    assert queue.in_flight == {}
+
+
+def test_nothing_is_deleted_before_its_observation_is_durable(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
     queue = FakeMessageSource()
     bucket.put(KEY, b"1")
     queue.send(event(KEY))
 
-    def crash(*_: object) -> None:
-        raise ConnectionError("the event log is away")
+    class Away(EventLog):
+        def report(self, observations: object) -> None:
+            raise ConnectionError("the event log is away")
 
-    with monkeypatch.context() as broken, pytest.raises(ConnectionError):
-        broken.setattr(landing, "report", crash)
-        tick(instance, bucket, queue)
+    with pytest.raises(ConnectionError), holding(queue) as hold:
+        take(hold, ZONE, bucket, Away(instance))
+    assert len(queue.in_flight) == 1
     queue.redeliver()
-    assert tick(instance, bucket, queue) == 1
+    assert len(tick(instance, bucket, queue).found.changed) == 1
 
 
-def test_an_overwrite_and_a_removal_are_changes(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
-    at = {(ORDERS, HOUR): NOON}
-    bucket.put(KEY, b"1")
-    observe(instance, bucket, at)
-    bucket.now += timedelta(seconds=30)
-    bucket.put(KEY, b"1")
-    assert observe(instance, bucket, at) == 1
-    bucket.delete(KEY)
-    assert observe(instance, bucket, at) == 1
-    assert observe(instance, bucket, at) == 0
-    arrivals = [float(o.tags[adapter.ARRIVED_AT]) for o in observations(instance)]
-    assert arrivals == [
-        NOON.timestamp(),
-        (NOON + timedelta(seconds=30)).timestamp(),
-        (NOON + timedelta(seconds=30)).timestamp(),
-    ]
+def test_two_sensors_on_one_queue_observe_each_change_once(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
+    queue = FakeMessageSource()
+    keys = [f"{ORDERS.prefix_of(f'2026-10-01-{n % 24:02}:00')}{n}.csv" for n in range(480)]
+    for key in keys:
+        bucket.put(key, b"1")
+        queue.send(event(key))
+    with ThreadPoolExecutor(2) as sensors:
+        ticks = [sensors.submit(tick, instance, bucket, queue) for _ in range(2)]
+    assert sum(t.result().received.count for t in ticks) == 480
+    assert (queue.waiting, queue.in_flight) == ([], {})
+    assert len(observations(instance)) == 24
 
 
-def test_looking_at_everything_finds_what_no_notification_told(
+def test_the_tick_of_a_killed_daemon_does_no_harm_to_that_of_the_next(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
+    # Another process holds no lock of ours: it has looked, the new daemon looks later and is faster to say so.
     bucket.put(KEY, b"1")
-    bucket.put(f"{ORDERS.prefix_of('2026-10-01-08:00')}a.csv", b"1")
-    bucket.put("customers/latest.csv", b"1")
-    for expected in (3, 0):
-        found = [change for feed in FEEDS for change in feed_changes(feed, bucket, instance)]
-        report(instance, found)
-        assert len(found) == expected
-    assert observe(instance, bucket, {(ORDERS, HOUR): NOON, (CUSTOMERS, None): NOON}) == 0, "one version for both ways"
-
-
-def test_a_vanished_file_is_found_and_a_vanished_feed_is_refused(
-    instance: dg.DagsterInstance, bucket: FakeBucket
-) -> None:
-    other = f"{ORDERS.prefix_of('2026-10-01-08:00')}a.csv"
-    bucket.put(KEY, b"1")
-    bucket.put(other, b"1")
-    report(instance, feed_changes(ORDERS, bucket, instance))
-    bucket.delete(other)
-    (gone,) = feed_changes(ORDERS, bucket, instance)
-    assert gone.partition == "2026-10-01-08:00"
-    bucket.delete(KEY)
-    with pytest.raises(FeedVanished, match="wrong bucket"):
-        feed_changes(ORDERS, bucket, instance)
-
-
-def test_a_listing_older_than_the_last_observation_is_not_reported(
-    instance: dg.DagsterInstance, bucket: FakeBucket
-) -> None:
-    bucket.put(KEY, b"1")
-    observe(instance, bucket, {(ORDERS, HOUR): NOON})
-    bucket.now = NOON - timedelta(minutes=1)
+    ledger = EventLog(instance)
+    old = changes(ORDERS, {HOUR: look(bucket, ORDERS, HOUR)}, ledger.latest(ORDERS), ledger)
+    bucket.now += timedelta(seconds=1)
     bucket.put(KEY, b"2")
-    assert observe(instance, bucket, {(ORDERS, HOUR): NOON}) == 0
+    observe(ledger, bucket, {(ORDERS, HOUR): NOON})
+    ledger.report(old.changed)
+    # Whoever looks next sets it right.
+    assert len(observe(ledger, bucket, {(ORDERS, HOUR): NOON}).changed) == 1
+    version = data_version(look(bucket, ORDERS, HOUR).objects)
+    assert observations(instance)[-1].tags[adapter.DATA_VERSION] == version

@@ -1,5 +1,6 @@
 """The clients against a real S3 and SQS server."""
 
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,8 @@ import pytest
 
 from pipelines.feeds import ORDERS
 from pipelines.settings import Settings
-from pipelines.sources.hints import hints_of
+from pipelines.sources import sqs
+from pipelines.sources.hints import Zone
 from pipelines.sources.listing import look
 from pipelines.sources.messages import Message
 from pipelines.sources.s3 import S3Bucket
@@ -25,7 +27,7 @@ def aws(cloud: Settings) -> dict[str, Any]:
 def queue(aws: dict[str, Any]) -> Iterator[SqsQueue]:
     client = boto3.client("sqs", **aws)
     name = f"test-{uuid.uuid4().hex}"
-    client.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "1"})
+    client.create_queue(QueueName=name)
     yield SqsQueue(client, name)
     client.delete_queue(QueueUrl=client.get_queue_url(QueueName=name)["QueueUrl"])
 
@@ -52,14 +54,15 @@ def test_a_put_becomes_a_hint_on_the_queue(aws: dict[str, Any], cloud: Settings)
     for _ in range(20):
         messages = queue.receive(wait_seconds=5)
         ours = [m for m in messages if "2026-10-02" in m.body]  # other tests put objects too
-        hints = [h for m in ours for h in hints_of(m.body, bucket=cloud.landing_bucket, feeds=[ORDERS])]
+        hints = [h for m in ours for h in Zone(cloud.landing_bucket, [ORDERS]).read(m.body).hints]
         queue.delete(messages)
         if any(h.partition == "2026-10-02-01:00" for h in hints):
             return
     pytest.fail("no notification of the object arrived")
 
 
-def test_what_is_not_deleted_comes_back(queue: SqsQueue) -> None:
+def test_what_is_not_deleted_comes_back(queue: SqsQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqs, "HOLD_SECONDS", 1)
     queue._client.send_message(QueueUrl=queue._url, MessageBody="hello")
     first = queue.receive(wait_seconds=5)
     second = queue.receive(wait_seconds=5)
@@ -71,3 +74,19 @@ def test_what_is_not_deleted_comes_back(queue: SqsQueue) -> None:
 def test_a_refused_delete_is_an_error(queue: SqsQueue) -> None:
     with pytest.raises(DeleteRefused, match="1 of 1"):
         queue.delete([Message("x", receipt="no such receipt")])
+
+
+def test_what_is_extended_stays_hidden(queue: SqsQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqs, "HOLD_SECONDS", 2)
+    for n in range(25):
+        queue._client.send_message(QueueUrl=queue._url, MessageBody=str(n))
+    received = [m for _ in range(3) for m in queue.receive(wait_seconds=1)]
+    assert len(received) == 25
+    for _ in range(3):
+        time.sleep(1)
+        queue.extend(received)
+    assert queue.receive(wait_seconds=0) == []
+    queue.delete(received)
+    time.sleep(2.1)
+    assert queue.receive(wait_seconds=0) == []
+    queue.extend(received)  # of what is gone there is nothing to hide

@@ -3,7 +3,7 @@
 import dagster as dg
 
 from pipelines import feeds
-from pipelines.automation.landing import observe_file
+from pipelines.automation.on_demand import observe_file
 from pipelines.resources.aws import LandingResource
 
 

@@ -3,7 +3,7 @@
 import dagster as dg
 
 from pipelines import feeds
-from pipelines.automation.landing import log_changes
+from pipelines.automation.on_demand import observe_partitions
 from pipelines.partitions import HOURS
 from pipelines.resources.aws import LandingResource
 
@@ -11,4 +11,4 @@ from pipelines.resources.aws import LandingResource
 @dg.observable_source_asset(key=["raw", "orders"], group_name="raw", partitions_def=HOURS, tags={"dagster/kind/s3": ""})
 def orders(context: dg.OpExecutionContext, landing: LandingResource) -> dg.DataVersionsByPartition:
     """The order files of an hour, as they lie in the landing bucket."""
-    return log_changes(context, landing.open(), feeds.ORDERS)
+    return observe_partitions(context, landing.open(), feeds.ORDERS)

@@ -3,7 +3,7 @@
 import dagster as dg
 
 from pipelines import feeds
-from pipelines.automation.landing import log_changes
+from pipelines.automation.on_demand import observe_partitions
 from pipelines.partitions import DAYS
 from pipelines.resources.aws import LandingResource
 
@@ -11,4 +11,4 @@ from pipelines.resources.aws import LandingResource
 @dg.observable_source_asset(key=["raw", "prices"], group_name="raw", partitions_def=DAYS, tags={"dagster/kind/s3": ""})
 def prices(context: dg.OpExecutionContext, landing: LandingResource) -> dg.DataVersionsByPartition:
     """The purchase price files of a day, as they lie in the landing bucket."""
-    return log_changes(context, landing.open(), feeds.PRICES)
+    return observe_partitions(context, landing.open(), feeds.PRICES)

@@ -1,0 +1,39 @@
+"""Observing when a person presses "Observe": the bodies of the observable source assets.
+
+Does not belong here: what a look finds (`automation.observing`).
+"""
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from pipelines.automation.observing import EventLog, changes, look_at_feed
+from pipelines.sources.feed import Feed
+from pipelines.sources.listing import Bucket, look
+
+
+def observe_partitions(context: dg.OpExecutionContext, bucket: Bucket, feed: Feed) -> dg.DataVersionsByPartition:
+    """Observe a feed on demand: the body of an observable source asset.
+
+    Dagster writes an event for every entry of what is returned, and none of them could carry our tags. So the
+    partitions that changed are logged here, and nothing is returned.
+    """
+    found = look_at_feed(EventLog(context.instance), bucket, feed, report=False)
+    for observation in found.changed:
+        context.log_event(observation)
+    context.log.info(f"{len(found.changed)} partitions changed")
+    for alarm in found.alarms.values():
+        context.log.error(alarm)
+    return dg.DataVersionsByPartition({})
+
+
+def observe_file(bucket: Bucket, feed: Feed, instance: DagsterInstance) -> dg.ObserveResult:
+    """Observe an unpartitioned feed on demand: the body of an observable source asset.
+
+    Always an event, because Dagster allows no other answer; with the same version it is no news to anybody.
+    """
+    ledger = EventLog(instance)
+    seen = ledger.latest(feed)
+    found = changes(feed, {None: look(bucket, feed, None)}, seen, ledger)
+    if not found.changed:
+        return dg.ObserveResult(tags=dict(seen.get(None, {})))
+    return dg.ObserveResult(tags=found.changed[0].tags, metadata=found.changed[0].metadata)

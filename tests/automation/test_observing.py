@@ -1,0 +1,132 @@
+"""What a look at the landing bucket finds, and when a disappearance is believed."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+
+import dagster as dg
+import pytest
+
+from pipelines.automation import adapter
+from pipelines.automation.observing import EventLog, observe
+from pipelines.automation.reconcile import reconcile
+from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
+from pipelines.sources.listing import NO_FILES, FakeBucket
+from pipelines.sources.removals import ACCEPTED, EXPIRED, OUTCOME
+
+DAY = date(2026, 10, 1)
+HOURS = ORDERS.partitions_of(DAY)
+NOON = datetime(2026, 10, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def ledger() -> Iterator[EventLog]:
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield EventLog(ephemeral)
+
+
+@pytest.fixture
+def bucket() -> FakeBucket:
+    return FakeBucket(now=NOON)
+
+
+@pytest.fixture
+def filled(ledger: EventLog, bucket: FakeBucket) -> FakeBucket:
+    """Three days of hours and the customers, all observed."""
+    for day in (DAY, date(2026, 10, 2), date(2026, 10, 3)):
+        for hour in ORDERS.partitions_of(day):
+            bucket.put(key(hour), b"1")
+    bucket.put("customers/latest.csv", b"1")
+    assert len(reconcile(ledger, bucket, FEEDS).changed) == 73
+    return bucket
+
+
+def key(hour: str | None, name: str = "a.csv") -> str:
+    return ORDERS.prefix_of(hour) + name
+
+
+def test_an_overwrite_and_a_removal_are_changes_with_their_arrival(ledger: EventLog, bucket: FakeBucket) -> None:
+    at = {(ORDERS, HOURS[7]): NOON}
+    bucket.put(key(HOURS[7]), b"1")
+    bucket.put(key(HOURS[8]), b"1")
+    reconcile(ledger, bucket, [ORDERS])
+    bucket.now += timedelta(seconds=30)
+    bucket.put(key(HOURS[7]), b"1")
+    (overwritten,) = observe(ledger, bucket, at).changed
+    bucket.now += timedelta(seconds=30)
+    bucket.delete(key(HOURS[7]))
+    (removed,) = observe(ledger, bucket, at).changed
+    assert observe(ledger, bucket, at).changed == []
+    assert removed.tags[adapter.DATA_VERSION] == NO_FILES
+    arrivals = [float(o.tags[adapter.ARRIVED_AT]) - NOON.timestamp() for o in (overwritten, removed)]
+    assert arrivals == [30, 30], "nobody told when it was removed, so not before the last look"
+
+
+def test_a_listing_older_than_the_last_observation_is_not_reported(ledger: EventLog, bucket: FakeBucket) -> None:
+    bucket.put(key(HOURS[7]), b"1")
+    observe(ledger, bucket, {(ORDERS, HOURS[7]): NOON})
+    bucket.now = NOON - timedelta(minutes=1)
+    bucket.put(key(HOURS[7]), b"2")
+    assert observe(ledger, bucket, {(ORDERS, HOURS[7]): NOON}).changed == []
+
+
+def test_a_reconcile_finds_what_no_notification_told_and_nothing_twice(ledger: EventLog, filled: FakeBucket) -> None:
+    assert reconcile(ledger, filled, FEEDS).changed == []
+    filled.put(key(HOURS[3], "late.csv"), b"1")
+    filled.delete(key(HOURS[5]))
+    found = reconcile(ledger, filled, FEEDS)
+    assert {o.partition for o in found.changed} == {HOURS[3], HOURS[5]}
+    assert reconcile(ledger, filled, FEEDS).changed == []
+
+
+def test_a_reconcile_of_some_days_lists_and_judges_those_only(ledger: EventLog, filled: FakeBucket) -> None:
+    filled.put(key(HOURS[3], "late.csv"), b"1")
+    filled.delete(key(HOURS[5]))
+    filled.prefixes_listed.clear()
+    assert reconcile(ledger, filled, FEEDS, days=[date(2026, 10, 3)]).changed == []
+    assert filled.prefixes_listed == ["orders/dt=2026-10-03/", "customers/latest.csv", "prices/dt=2026-10-03/"]
+    assert len(reconcile(ledger, filled, FEEDS, days=[DAY]).changed) == 2
+
+
+def test_few_partitions_that_vanish_are_removed(ledger: EventLog, filled: FakeBucket) -> None:
+    for hour in HOURS[:9]:
+        filled.delete(key(hour))
+    found = reconcile(ledger, filled, [ORDERS])
+    assert (len(found.changed), found.held, found.alarms) == (9, 0, {})
+
+
+def test_a_feed_that_vanishes_is_held_until_somebody_accepts(ledger: EventLog, filled: FakeBucket) -> None:
+    filled.delete("customers/latest.csv")
+    for _ in range(2):
+        found = reconcile(ledger, filled, FEEDS)
+        assert (found.changed, found.held) == ([], 1)
+        assert "wrong bucket? Nothing was removed" in found.alarms[CUSTOMERS]
+    (accepted,) = reconcile(ledger, filled, FEEDS, accept_removals=True).changed
+    assert accepted.tags[OUTCOME] == ACCEPTED
+    assert reconcile(ledger, filled, FEEDS).alarms == {}
+
+
+def test_notifications_of_a_fifth_of_the_partitions_are_believed_one_by_one_no_more(
+    ledger: EventLog, filled: FakeBucket
+) -> None:
+    held = []
+    for hour in HOURS:  # 24 of 72, told one at a time
+        filled.delete(key(hour))
+        filled.now += timedelta(seconds=10)
+        held.append(observe(ledger, filled, {(ORDERS, hour): filled.now}).held)
+    assert held == [0] * 14 + [1] * 10, "15 are more than a fifth of 72"
+    found = reconcile(ledger, filled, [ORDERS])
+    assert (found.changed, found.held) == ([], 10)
+    assert "of 72 partitions below orders/ vanished within 24 hours: wrong bucket?" in found.alarms[ORDERS]
+    for hour in HOURS[14:]:
+        filled.put(key(hour), b"back")
+    assert reconcile(ledger, filled, [ORDERS]).alarms == {}
+
+
+def test_what_vanishes_after_the_time_to_follow_is_observed_as_expired(ledger: EventLog, filled: FakeBucket) -> None:
+    filled.now += ORDERS.follow_for + timedelta(days=4)
+    for day in (DAY, date(2026, 10, 2), date(2026, 10, 3)):
+        for hour in ORDERS.partitions_of(day):
+            filled.delete(key(hour))
+    found = reconcile(ledger, filled, [ORDERS])
+    assert (len(found.changed), found.alarms) == (72, {})
+    assert {o.tags[OUTCOME] for o in found.changed} == {EXPIRED}

@@ -51,6 +51,18 @@ class Engine:
             self.reserved |= {target: now for request in taken for target in request.targets}
             return taken, planned
 
+    def look(self, now: float, instance: DagsterInstance | None = None) -> Plan:
+        """What the plan would be at a time (Unix seconds); nothing is taken, nothing reserved.
+
+        Args:
+            instance: Read what is new there first. Without it: by what is known.
+        """
+        with _lock:
+            if instance is not None:
+                self._ingest(instance)
+            reserved = {target for target, at in self.reserved.items() if at + _RESERVED_FOR > now}
+            return planner.plan(self.graph, self.history, now, reserved)
+
     def _ingest(self, instance: DagsterInstance) -> None:
         # Statuses first: a run that has ended by now wrote its events before, so they are seen below.
         ended = adapter.ended_runs(instance, list(self.history.open_runs))

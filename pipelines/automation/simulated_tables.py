@@ -1,0 +1,77 @@
+"""What sources and tables hold in a simulation: versions instead of rows.
+
+Belongs here: what a look at a source finds, and which content a build gives. Does not belong here: when that happens.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pipelines.automation.graph import Graph, Target
+from pipelines.sources.feed import Partition
+
+Content = Callable[[Target, Mapping[Target, str], str], str]
+"""From a partition, its inputs' contents and the content they give by default, to the content it gets."""
+
+
+@dataclass
+class Source:
+    """A partition of a source: its version, what arrived since it was last looked at, and what was last seen."""
+
+    version: str = ""
+    arrivals: int = 0
+    unseen_since: float | None = None
+    seen: str | None = None
+
+
+@dataclass
+class Tables:
+    """The sources and tables of a simulation."""
+
+    override: Content | None = None
+    graph: Graph = field(default_factory=lambda: Graph({}))
+    code_versions: Mapping[str, str | None] = field(default_factory=dict)
+    sources: dict[Target, Source] = field(default_factory=dict)
+    written: dict[Target, str] = field(default_factory=dict)
+
+    def arrived(self, target: Target, version: str | None, at: float) -> None:
+        """Data arrives in a source partition."""
+        source = self.sources.setdefault(target, Source())
+        source.arrivals += 1
+        source.version = version or f"{source.arrivals} files"
+        if source.unseen_since is None:
+            source.unseen_since = at
+
+    def look(self, target: Target, now: float) -> tuple[str, float] | None:
+        """Version and arrival of what a look finds, if it is another version than the last look found."""
+        source = self.sources[target]
+        arrived_at, source.unseen_since = source.unseen_since, None
+        if source.seen == source.version:
+            return None
+        source.seen = source.version
+        return source.version, now if arrived_at is None else arrived_at
+
+    def content(self, target: Target) -> str:
+        """The content a partition gets when it is built from what its inputs hold now."""
+        inputs: dict[Target, str] = {}
+        for read in self.graph.nodes[target[0]].inputs:
+            wanted = read.upstream(target[1]) if read.upstream else self._partitions(read.key)
+            inputs |= {(read.key, p): held for p in wanted if (held := self._holds((read.key, p))) is not None}
+        told = repr((target, self.code_versions.get(target[0]), sorted(inputs.items(), key=repr)))
+        default = hashlib.sha256(told.encode()).hexdigest()[:16]
+        return self.override(target, inputs, default) if self.override else default
+
+    def write(self, asset: str, contents: Mapping[Partition, str]) -> None:
+        """A step commits."""
+        self.written |= {(asset, partition): content for partition, content in contents.items()}
+
+    def fresh(self, target: Target) -> bool:
+        """Whether a partition holds what a build of now, inputs first, would give."""
+        return self.written.get(target) == self.content(target)
+
+    def _holds(self, target: Target) -> str | None:
+        source = self.sources.get(target)
+        return source.version if source else self.written.get(target)
+
+    def _partitions(self, asset: str) -> list[Partition]:
+        return [partition for key, partition in [*self.sources, *self.written] if key == asset]

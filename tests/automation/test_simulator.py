@@ -1,0 +1,88 @@
+"""The simulator itself: that its shortcut changes nothing, and that what is told to happen happens."""
+
+import random
+
+from pipelines.automation.simulator import Pace, Simulation
+from tests.automation.toy_graph import START, small
+
+HOUR_7, DAY = "2026-10-05-07:00", "2026-10-05"
+ROUGH = Pace(spread=0.5, failing=0.2, launch=(1.0, 6.0), notice=(0.2, 3.0))
+
+
+def rough_morning(seed: int, *, every_tick: bool) -> Simulation:
+    simulation = Simulation(small(), start=START, seed=seed, pace=ROUGH, every_tick=every_tick)
+    chance = random.Random(seed)
+    for minute in range(0, 30, 3):
+        hour = f"2026-10-05-{minute // 15:02}:00"
+        simulation.arrive("raw/orders", hour, at=simulation.time(hours=0, minutes=minute) + chance.uniform(0, 60))
+    simulation.fail("marts/daily")
+    simulation.outage(at=simulation.time(minutes=14), until=simulation.time(minutes=20))
+    simulation.restart(at=simulation.time(minutes=22))
+    simulation.run(minutes=40)
+    return simulation
+
+
+def history(simulation: Simulation) -> list[tuple[object, ...]]:
+    return [(r.assets, r.partitions, r.created_at, r.started_at, r.ended_at, r.succeeded) for r in simulation.runs]
+
+
+def test_to_jump_to_the_next_tick_that_asks_gives_the_runs_of_ticking_every_five_seconds() -> None:
+    jumped, ticked = rough_morning(1, every_tick=False), rough_morning(1, every_tick=True)
+    assert history(jumped) == history(ticked)
+    assert len(jumped.runs) > 10
+    assert jumped.ticks < ticked.ticks / 10
+
+
+def test_the_same_seed_gives_the_same_day_and_another_seed_another() -> None:
+    first, again, other = (history(rough_morning(seed, every_tick=False)) for seed in (1, 1, 3))
+    assert first == again != other
+
+
+def test_a_run_waits_starts_takes_its_time_and_is_written_down() -> None:
+    simulation = Simulation(small(), start=START, pace=Pace(step={"core/orders": 30.0}, tick=5.0))
+    simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7, minutes=12))
+    simulation.run(hours=8)
+    first = simulation.runs_of("core/orders", HOUR_7)[0]
+    arrived = simulation.time(hours=7, minutes=12)
+    assert first.created_at == arrived + 1.0, "the landing sensor asks at once"
+    assert first.started_at == arrived + 3.0
+    assert first.committed["core/orders"] == arrived + 33.0
+    assert simulation.tables.fresh(("core/orders", HOUR_7))
+
+
+def test_no_more_runs_are_under_way_than_there_is_room_for() -> None:
+    simulation = Simulation(small(), start=START, pace=Pace(at_once=2))
+    for hour in range(6):
+        at = simulation.time(hours=7)
+        simulation.request(["core/orders"], [f"2026-10-05-{hour:02}:00"], at=at)
+    simulation.run(hours=8)
+    for run in simulation.runs:
+        assert run.started_at is not None
+        beside = [
+            other
+            for other in simulation.runs
+            if other.started_at and other.ended_at and other.started_at <= run.started_at < other.ended_at
+        ]
+        assert len(beside) <= 2
+
+
+def test_what_arrives_during_an_outage_is_found_afterwards_with_the_time_it_arrived() -> None:
+    simulation = Simulation(small(), start=START)
+    simulation.outage(at=simulation.time(hours=1), until=simulation.time(hours=9))
+    for minute in (30, 10, 50):
+        simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7, minutes=minute))
+    simulation.run(hours=8.99)
+    assert simulation.runs == []
+    simulation.run(hours=1)
+    assert simulation.runs_of("core/orders", HOUR_7)[0].created_at >= simulation.time(hours=9)
+    (seen,) = simulation.observed("raw/orders")
+    assert seen == (HOUR_7, simulation.time(hours=7, minutes=10))
+
+
+def test_runs_under_way_die_with_the_platform() -> None:
+    simulation = Simulation(small(), start=START, pace=Pace(step=300.0))
+    simulation.request(["core/orders"], [HOUR_7], at=simulation.time(hours=7))
+    simulation.outage(at=simulation.time(hours=7, minutes=2), until=simulation.time(hours=7, minutes=3))
+    simulation.run(hours=7.1)
+    died = simulation.runs[0]
+    assert (died.succeeded, died.ended_at, died.committed) == (False, simulation.time(hours=7, minutes=2), {})

@@ -45,6 +45,8 @@ class Settings(BaseSettings):
     port_cloud: int = Field(default=3001, ge=1, le=65535)
     port_spark: int = Field(default=15002, ge=1, le=65535)
 
+    spark_memory: str = Field(default="2g", pattern=r"^[1-9]\d*[mg]$")  # heap of the platform's Spark server
+
     landing_bucket: str = "landing"
     events_queue: str = "landing-events"
     catalog_uri: str = ""

@@ -12,8 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.local.class_archive import is_recording
 from pipelines.local.warm_runs import server_socket
 from pipelines.settings import Settings
+
+_SECONDS_TO_ARCHIVE = 20
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ def all_services(settings: Settings) -> dict[str, Service]:
             title="Spark Connect server",
             arguments=("-m", "pipelines.local.spark_server"),
             is_ready=lambda: port_answers(settings.port_spark),
+            seconds_to_stop=_SECONDS_TO_ARCHIVE if is_recording(settings) else 5,
         ),
         Service(
             name="feed",

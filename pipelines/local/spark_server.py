@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pipelines.lakehouse.session import server_conf
+from pipelines.local.class_archive import java_options
 from pipelines.settings import Settings, load_settings
 
 _LOGGING = """\
@@ -45,10 +46,20 @@ def work_dir(settings: Settings) -> Path:
     return settings.state_dir / "run" / "spark"
 
 
-def command() -> list[str]:
+def command(settings: Settings) -> list[str]:
     """The command of the server, to be run with `environment` after `prepare`."""
     submit = str(spark_home() / "bin" / "spark-submit")
-    return [submit, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    main_class = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    # A file of properties, not arguments: keys of a store do not belong in the process list.
+    properties = str(work_dir(settings) / "spark.properties")
+    return [
+        submit,
+        "--properties-file",
+        properties,
+        "--class",
+        main_class,
+        "spark-internal",
+    ]
 
 
 def environment(settings: Settings, base: dict[str, str]) -> dict[str, str]:
@@ -56,14 +67,14 @@ def environment(settings: Settings, base: dict[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in base.items() if name not in _CLEARED}
     return kept | {
         "SPARK_HOME": str(spark_home()),
-        "SPARK_CONF_DIR": str(work_dir(settings) / "conf"),
+        "SPARK_CONF_DIR": str(work_dir(settings) / "conf"),  # empty: Java archives no classes beside a folder of files
         "SPARK_LOCAL_DIRS": str(work_dir(settings) / "tmp"),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
     }
 
 
-def prepare(settings: Settings, *, memory: str = "2g") -> None:
+def prepare(settings: Settings) -> None:
     """Write the server's configuration into an otherwise empty folder. It must not be running."""
     work = work_dir(settings)
     shutil.rmtree(work, ignore_errors=True)
@@ -73,23 +84,30 @@ def prepare(settings: Settings, *, memory: str = "2g") -> None:
         if "://" not in folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
     conf = server_conf(settings)
-    java = f"{conf.pop('spark.driver.extraJavaOptions', '')} -Djava.io.tmpdir={_quoted(work / 'tmp')}"
+    java = (
+        conf.pop("spark.driver.extraJavaOptions"),
+        f"-Djava.io.tmpdir={work / 'tmp'}",
+        f"-Dlog4j2.configurationFile={work / 'log4j2.properties'}",
+        *java_options(settings),
+    )
     conf |= {
         "spark.master": "local[*]",
         "spark.app.name": "tidemark",
-        "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": java.strip(),
+        "spark.driver.memory": settings.spark_memory,
+        "spark.driver.extraJavaOptions": " ".join(map(_quoted, java)),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(settings.port_spark),
+        # What a killed run leaves: its query is interrupted, then its session with views and caches is dropped.
+        "spark.connect.execute.manager.detachedTimeout": "60s",
+        "spark.connect.session.manager.defaultSessionTimeout": "20m",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(work / "tmp" / "warehouse"),
         "spark.hadoop.hadoop.tmp.dir": str(work / "tmp"),
     }
-    # A folder of configuration, not arguments: keys of a store do not belong in the process list.
-    defaults = work / "conf" / "spark-defaults.conf"
-    defaults.touch(mode=0o600)
-    defaults.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in conf.items()))
-    (work / "conf" / "log4j2.properties").write_text(_LOGGING)
+    properties = work / "spark.properties"
+    properties.touch(mode=0o600)
+    properties.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in conf.items()))
+    (work / "log4j2.properties").write_text(_LOGGING)
 
 
 def _catalog_folder(settings: Settings) -> list[str]:
@@ -101,8 +119,8 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\")
 
 
-def _quoted(path: Path) -> str:
-    return f'"{path}"' if " " in str(path) else str(path)
+def _quoted(option: str) -> str:
+    return f'"{option}"' if " " in option else option
 
 
 def main() -> None:
@@ -110,7 +128,7 @@ def main() -> None:
     settings = load_settings()
     prepare(settings)
     os.chdir(work_dir(settings) / "tmp")
-    arguments = command()
+    arguments = command(settings)
     os.execve(arguments[0], arguments, environment(settings, dict(os.environ)))
 
 

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from pipelines.feeds import FEEDS
 from pipelines.local import machine
+from pipelines.local.class_archive import is_recording
 from pipelines.local.home import end_unfinished_runs, opened_home
 from pipelines.local.jars import fetch_jars, missing_jars
 from pipelines.local.running import publish_environment, running
@@ -30,6 +31,8 @@ from pipelines.settings import Settings
 
 _FOREIGN_ACCOUNT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN")
 """Variables that would lead an AWS client elsewhere than to the local cloud."""
+
+_ONCE = " (this once Spark writes down the classes it loaded, for faster starts from now on)"
 
 
 class CannotStart(Exception):
@@ -55,7 +58,7 @@ def run_platform(settings: Settings, *, with_feed: bool, console: Console) -> No
             _start(settings, supervisor, with_feed=with_feed, console=console)
             _watch(supervisor, settings, console)
         except _Stopped:
-            console.print("stopping ...")
+            console.print("stopping ..." + (_ONCE if settings.own_spark and is_recording(settings) else ""))
         finally:
             _ignore_signals()  # a second Ctrl-C must not leave half of it running
             supervisor.stop()

@@ -1,4 +1,4 @@
-# dev: the whole platform on this machine; test: the tests; check: lint, types, import rules.
+# dev: the whole platform on this machine; test: the tests; proof: the long ones; check: lint, types, import rules.
 # `make dev FEED=none` starts without the sample feed; `make dev PYTHON=python3.12` chooses the Python.
 
 IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
@@ -9,7 +9,7 @@ endif
 
 INSTALLED := .venv/.installed
 
-.PHONY: dev test check
+.PHONY: dev test check proof
 
 # exec, so that a signal to make reaches the platform itself.
 dev: $(INSTALLED)
@@ -17,6 +17,10 @@ dev: $(INSTALLED)
 
 test: $(INSTALLED)
 	@exec .venv/bin/python -m pytest
+
+# The long proofs: hours. Their figures are kept in proof/.
+proof: $(INSTALLED)
+	@exec .venv/bin/python -m pytest -m proof
 
 check: $(INSTALLED)
 	.venv/bin/ruff check .

@@ -1,0 +1,47 @@
+"""The long proofs: `make proof` runs them, plain pytest leaves them out. Their reports are kept in `proof/`."""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.settings import CHECKOUT
+
+Report = Callable[[str, dict[str, Any]], None]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """All tests of this folder are proofs, may take long, and run only when `-m proof` asks for them."""
+    proofs = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in proofs:
+        item.add_marker("proof")
+        item.add_marker(pytest.mark.timeout(3 * 3600))
+    if "proof" not in config.option.markexpr:
+        config.hook.pytest_deselected(items=proofs)
+        items[:] = [item for item in items if item not in set(proofs)]
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Report:
+    """Keep the figures of a proof: `report("tick", {...})` writes proof/tick.json. Before anything is judged."""
+
+    def _write(name: str, figures: dict[str, Any]) -> None:
+        git = ["git", "-C", str(CHECKOUT)]
+        commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+        changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)
+        told = {
+            "commit": commit.stdout.strip() + ("+changes" if changed.stdout.strip() else ""),
+            "command": f"python -m pytest -m proof {request.node.nodeid}",
+            "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+            **figures,
+        }
+        folder = CHECKOUT / "proof"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.json").write_text(json.dumps(told, indent=2) + "\n")
+
+    return _write

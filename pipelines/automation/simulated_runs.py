@@ -76,6 +76,9 @@ class Run:
 Failing = Callable[[Run, str], bool]
 """Whether a run fails at this asset."""
 
+Lasting = Callable[[Run, str], float | None]
+"""How long a run takes at this asset, where that is said."""
+
 At = Callable[[float, Callable[[], None]], None]
 """Do something at a time."""
 
@@ -91,6 +94,7 @@ class Runs:
     def __init__(self, pace: Pace, seed: int, clock: Clock, tables: Tables, at: At, stir: Callable[[], None]) -> None:
         self.all: list[Run] = []
         self.failing: list[Failing] = []
+        self.lasting: list[Lasting] = []
         self.paused = False
         self.log: Log
         self._pace, self._seed, self._clock, self._tables = pace, seed, clock, tables
@@ -169,7 +173,8 @@ class Runs:
             else:
                 self._end(run, succeeded=True)
 
-        self._after(self._pace.duration(asset, len(run.partitions), run.chance), _ends)
+        by_chance = self._pace.duration(asset, len(run.partitions), run.chance)
+        self._after(next((told for lasts in self.lasting if (told := lasts(run, asset)) is not None), by_chance), _ends)
 
     def _end(self, run: Run, *, succeeded: bool) -> None:
         run.ended_at, run.succeeded = self._clock.now, succeeded

@@ -110,15 +110,22 @@ class Simulation:
         self.at(at, lambda: self._arrived((source, partition), version))
         self.at(at + notice, lambda: self._look((source, partition)))
 
+    def observe(
+        self, source: str, partition: Partition, version: str, *, at: float, listed_at: float | None = None
+    ) -> None:
+        """Somebody reports an observation: of a listing of that time (Unix seconds), by default of just now."""
+        listed = at if listed_at is None else listed_at
+        self.at(at, lambda: self._observed((source, partition), version, listed_at=listed, arrived_at=listed))
+
     def fail(self, asset: str, partition: Partition = None, *, times: int = 1) -> None:
         """The next runs that build this (any partition, if none is given) fail at it."""
         left = itertools.repeat(True, times)
+        self._runs.failing.append(lambda run, at: _meant(run, at, asset, partition) and next(left, False))
 
-        def _fails(run: Run, at_asset: str) -> bool:
-            meant = at_asset == asset and (partition is None or partition in run.partitions)
-            return meant and next(left, False)
-
-        self._runs.failing.append(_fails)
+    def slow(self, asset: str, partition: Partition = None, *, seconds: float, times: int = 1) -> None:
+        """The next runs that build this (any partition, if none is given) take so long at it."""
+        left = itertools.repeat(seconds, times)
+        self._runs.lasting.append(lambda run, at: next(left, None) if _meant(run, at, asset, partition) else None)
 
     def request(self, assets: Sequence[str], partitions: Sequence[Partition] = (None,), *, at: float) -> None:
         """A person asks for a run over consecutive partitions, in the UI."""
@@ -199,11 +206,14 @@ class Simulation:
         found = None if self._down else self.tables.look(target, self.clock.now)
         if found is not None:
             version, arrived_at = found
-            self._log.observed(*target, version, listed_at=self.clock.now, arrived_at=arrived_at)
-            self._stir()
-            # As the landing sensor does with its news.
-            with self._context("landing") as context:
-                self._ask(due_now(context))
+            self._observed(target, version, listed_at=self.clock.now, arrived_at=arrived_at)
+
+    def _observed(self, target: Target, version: str, *, listed_at: float, arrived_at: float) -> None:
+        self._log.observed(*target, version, listed_at=listed_at, arrived_at=arrived_at)
+        self._stir()
+        # As the landing sensor does with its news.
+        with self._context("landing") as context:
+            self._ask(due_now(context))
 
     def _go_down(self) -> None:
         self._down = self._runs.paused = True
@@ -259,3 +269,7 @@ class Simulation:
 
     def _create(self, assets: Sequence[str], tags: Mapping[str, str]) -> None:
         self._runs.create([key for key in self.graph.nodes if key in assets], tags)
+
+
+def _meant(run: Run, at: str, asset: str, partition: Partition) -> bool:
+    return at == asset and (partition is None or partition in run.partitions)

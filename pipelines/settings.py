@@ -13,6 +13,7 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator, mode
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+_LAPTOP_SCALE = 0.05  # an hour's contract is seen at work in three minutes
 LOCAL_KEY = "tidemark"  # the local cloud looks at no key, but every AWS client wants one
 
 Boundary = Literal[
@@ -52,6 +53,7 @@ class Settings(BaseSettings):
     catalog_uri: str = ""
     warehouse: str = ""
     start_date: date = date(2026, 9, 28)
+    contract_scale: float = Field(default=1.0, gt=0)  # of lag windows, in the planner; never of a time of day
     kill_at: str | None = None  # <boundary>:<n>; only tests set it
 
     spark_remote: str | None = Field(default=None, validation_alias=AliasChoices("SPARK_REMOTE", "spark_remote"))
@@ -132,10 +134,12 @@ class Settings(BaseSettings):
         return endpoint | {name: getattr(self, name) for name in names}
 
     def for_platform(self) -> "Settings":
-        """These settings as `pipelines up` runs with them: its own Dagster home, and its own Spark server
-        unless `SPARK_REMOTE` names another."""
+        """These settings as `pipelines up` runs with them: its own Dagster home, its own Spark server unless
+        `SPARK_REMOTE` names another, and contracts on a faster clock unless `TIDEMARK_CONTRACT_SCALE` sets it."""
         remote = self.spark_remote or f"sc://127.0.0.1:{self.port_spark}"
-        return self.model_copy(update={"spark_remote": remote, "dagster_home": self.platform_home})
+        scale = self.contract_scale if "contract_scale" in self.model_fields_set else _LAPTOP_SCALE
+        update = {"spark_remote": remote, "dagster_home": self.platform_home, "contract_scale": scale}
+        return self.model_copy(update=update)
 
     def exports(self) -> dict[str, str]:
         """The environment from which any process reads exactly these settings, unset ones left out."""

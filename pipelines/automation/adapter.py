@@ -1,13 +1,13 @@
 """The parts of Dagster that are not annotated as public, behind plain functions.
 
 Everything here may break with an upgrade; tests/automation/test_adapter.py says so loudly, one test an
-attribute. Does not belong here: any decision.
+attribute. Does not belong here: any decision, and the asset graph (`automation.asset_graph`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from typing import Any, Protocol
+import heapq
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 import dagster as dg
 from dagster import (
@@ -16,128 +16,40 @@ from dagster import (
     DagsterInstance,
     DagsterRunStatus,
     EventLogRecord,
+    EventRecordsFilter,
     EventRecordsResult,
+    RunRecord,
     RunsFilter,
 )
-from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+from dagster._core.definitions.data_version import CODE_VERSION_TAG
+from dagster._core.storage.event_log import SqliteEventLogStorage
+from dagster._core.storage.event_log.in_memory import InMemoryEventLogStorage
 from dagster._core.storage.runs import SqlRunStorage
 from dagster._time import get_current_timestamp
 from dagster._utils.warnings import disable_dagster_warnings
 
-from pipelines.automation.graph import Graph, Input, Node
 from pipelines.lakehouse.io_manager import CONTENT
-from pipelines.sources.feed import Partition, start_of
+from pipelines.sources.feed import Partition
 
 DATA_VERSION = "dagster/data_version"
 LISTED_AT = "tidemark/listed_at"
 ARRIVED_AT = "tidemark/arrived_at"
-RIPPLE_DAYS = "ripple_days"
-
-AnyGraph = BaseAssetGraph[Any]
+REBUILD = "tidemark/rebuild"
+BY_PLANNER = "tidemark/requested-by"
 
 _PAGE = 1000
+_LONGEST_QUEUE = 60.0  # after an outage runs wait for each other, which says nothing of how long one takes
+_KINDS = (
+    DagsterEventType.ASSET_OBSERVATION,
+    DagsterEventType.ASSET_MATERIALIZATION_PLANNED,
+    DagsterEventType.ASSET_MATERIALIZATION,
+)
 ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
 
 def now() -> float:
     """The time in Unix seconds, as the instance stamps its events with it: a simulation's clock, where there is one."""
     return get_current_timestamp()
-
-
-def graph_of(asset_graph: AnyGraph) -> Graph:
-    """The plain graph of a code location's assets."""
-    nodes = {}
-    for key in asset_graph.toposorted_asset_keys:
-        node = asset_graph.get(key)
-        inputs = [_input(asset_graph, key, parent) for parent in sorted(node.parent_keys)]
-        name = key.to_user_string()
-        nodes[name] = Node(
-            name,
-            inputs,
-            ordinal=_ordinal(node.partitions_def),
-            exists=_exists(node.partitions_def),
-            partitioned=node.partitions_def is not None,
-            automated=node.is_materializable and node.automation_condition is not None,
-        )
-    return Graph(nodes)
-
-
-def _input(graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey) -> Input:
-    ours, theirs = graph.get(key).partitions_def, graph.get(parent).partitions_def
-    name = parent.to_user_string()
-    ripple_days = _input_metadata(graph, key, parent).get(RIPPLE_DAYS)
-    # A source is observed, never run: nothing joins its run.
-    joinable = graph.get(parent).is_materializable and ours == theirs
-    if theirs is None:
-        # Every partition of the reader reads the one partition there is.
-        downstream = (lambda _partition: [None]) if ours is None else None
-        return Input(name, lambda _partition: [None], downstream, ripple_days, joinable)
-    if ours is None:
-        return Input(name, None, lambda _partition: [None], ripple_days)
-    mapping = graph.get_partition_mapping(key, parent)
-
-    @lru_cache(maxsize=100_000)
-    def _upstream(partition: Partition) -> Sequence[Partition]:
-        with dg.partition_loading_context(_once_all_exist(partition)):
-            subset = ours.subset_with_partition_keys([partition or ""])
-            found = mapping.get_upstream_mapped_partitions_result_for_partitions(subset, ours, theirs)
-            return list(found.partitions_subset.get_partition_keys())
-
-    @lru_cache(maxsize=100_000)
-    def _downstream(partition: Partition) -> Sequence[Partition]:
-        with dg.partition_loading_context(_once_all_exist(partition)):
-            subset = theirs.subset_with_partition_keys([partition or ""])
-            return list(mapping.get_downstream_partitions_for_partitions(subset, theirs, ours).get_partition_keys())
-
-    identity = joinable and isinstance(mapping, (dg.IdentityPartitionMapping, dg.TimeWindowPartitionMapping))
-    return Input(name, _upstream, _downstream, ripple_days, identity and not getattr(mapping, "start_offset", 0))
-
-
-def _once_all_exist(partition: Partition) -> datetime:
-    # Mappings leave out what does not exist yet and remember the answer; as seen from later, they are complete.
-    try:
-        return start_of(partition or "") + timedelta(days=60)
-    except ValueError:
-        return datetime.now(UTC)
-
-
-def _input_metadata(graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey) -> dict[str, int]:
-    node = graph.get(key)
-    assets_def = getattr(node, "assets_def", None)
-    if assets_def is None or not assets_def.is_executable:
-        return {}
-    for name, found in assets_def.keys_by_input_name.items():
-        if found == parent:
-            return dict(assets_def.node_def.input_dict[name].metadata)
-    return {}
-
-
-def _ordinal(partitions_def: dg.PartitionsDefinition | None) -> Callable[[Partition], int]:
-    if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
-        hour_zero, window = partitions_def.start, _length_of_a_window(partitions_def)
-        return lambda p: round((start_of(p or "") - hour_zero) / window)
-    if partitions_def is None:
-        return lambda _: 0
-    keys = {key: i for i, key in enumerate(partitions_def.get_partition_keys())}
-    return lambda p: keys[p or ""]
-
-
-def _length_of_a_window(partitions_def: dg.TimeWindowPartitionsDefinition) -> timedelta:
-    first = partitions_def.get_first_partition_window()
-    return first.end - first.start if first else timedelta(hours=1)
-
-
-def _exists(partitions_def: dg.PartitionsDefinition | None) -> Callable[[Partition, float], bool]:
-    if partitions_def is None:
-        return lambda partition, _now: partition is None
-    if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
-        return lambda partition, _now: partition in partitions_def.get_partition_keys()
-    first = partitions_def.start.timestamp()
-
-    def _begun(partition: Partition, now: float) -> bool:
-        return partition is not None and first <= start_of(partition).timestamp() <= now
-
-    return _begun
 
 
 class Fetch(Protocol):
@@ -218,15 +130,101 @@ def latest_observations(
     return found
 
 
-def ended_runs(instance: DagsterInstance, run_ids: Sequence[str]) -> dict[str, float]:
-    """Those of these runs that have ended (or were deleted), with when, in Unix seconds."""
-    if not run_ids:
-        return {}
-    records = instance.get_run_records(RunsFilter(run_ids=list(run_ids)))
-    ended = {
-        r.dagster_run.run_id: r.end_time or r.update_timestamp.timestamp()
-        for r in records
-        if r.dagster_run.status in ENDED
-    }
-    deleted = set(run_ids) - {r.dagster_run.run_id for r in records}
-    return ended | dict.fromkeys(deleted, now())
+def code_version(record: EventLogRecord) -> str | None:
+    """The code version a materialization was made by, or none."""
+    materialization = record.asset_materialization
+    return (materialization.tags or {}).get(CODE_VERSION_TAG) if materialization else None
+
+
+def asset_events(instance: DagsterInstance, after: int) -> Iterator[EventLogRecord]:
+    """Observations, planned and actual materializations of all assets, in the order of their storage ids.
+
+    Three queries, whatever the number of assets: the log is indexed by kind of event and id.
+    """
+    return heapq.merge(*(_of_kind(instance, kind, after) for kind in _KINDS), key=lambda record: record.storage_id)
+
+
+def _of_kind(instance: DagsterInstance, kind: DagsterEventType, after: int) -> Iterator[EventLogRecord]:
+    storage = instance.event_log_storage
+    while True:
+        page = storage.get_event_records(EventRecordsFilter(kind, after_cursor=after), limit=_PAGE, ascending=True)
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1].storage_id
+
+
+def last_event_id(instance: DagsterInstance) -> int:
+    """The storage id of the latest event of any kind."""
+    return instance.event_log_storage.get_maximum_record_id() or 0
+
+
+def commits_in_order(instance: DagsterInstance) -> bool:
+    """Whether an event with a smaller id never appears after one with a larger: there is one writer at a time."""
+    return isinstance(instance.event_log_storage, SqliteEventLogStorage | InMemoryEventLogStorage)
+
+
+def present_partitions(instance: DagsterInstance, key: str) -> set[Partition]:
+    """The partitions an asset has an observation or a materialization of that was neither wiped nor deleted."""
+    asset_key = dg.AssetKey.from_user_string(key)
+    found: set[Partition] = set()
+    for kind in (DagsterEventType.ASSET_OBSERVATION, DagsterEventType.ASSET_MATERIALIZATION):
+        found |= set(instance.event_log_storage.get_latest_storage_id_by_partition(asset_key, kind))
+    if not found and any(fetch(AssetRecordsFilter(asset_key), limit=1).records for fetch in _latest(instance)):
+        found.add(None)
+    return found
+
+
+def _latest(instance: DagsterInstance) -> tuple[Fetch, Fetch]:
+    return instance.fetch_observations, instance.fetch_materializations
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a run's record says.
+
+    Args:
+        ended_at: Unix seconds, None while it has not ended.
+        seconds: From its creation (waiting in the queue counts up to a minute) to its end, if it succeeded.
+        by_person: Nobody but a person asked for it.
+        rebuild: It is of the class rebuild.
+    """
+
+    ended_at: float | None
+    seconds: float | None = None
+    by_person: bool = False
+    rebuild: bool = False
+
+
+def run_facts(instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, RunFacts]:
+    """What is known of these runs. One that was deleted has ended."""
+    found: dict[str, RunFacts] = {}
+    asked = list(run_ids)
+    for start in range(0, len(asked), _PAGE):
+        some = asked[start : start + _PAGE]
+        records = instance.get_run_records(RunsFilter(run_ids=some))
+        found |= {run_id: RunFacts(now()) for run_id in some}
+        found |= {record.dagster_run.run_id: _facts(record) for record in records}
+    return found
+
+
+def _facts(record: RunRecord) -> RunFacts:
+    run, ended_at, seconds = record.dagster_run, None, None
+    if run.status in ENDED:
+        ended_at = record.end_time or record.update_timestamp.timestamp()
+    if run.status is DagsterRunStatus.SUCCESS and record.start_time and ended_at:
+        queued = max(0.0, record.start_time - record.create_timestamp.timestamp())
+        seconds = min(queued, _LONGEST_QUEUE) + ended_at - record.start_time
+    return RunFacts(ended_at, seconds, BY_PLANNER not in run.tags, REBUILD in run.tags)
+
+
+def saved(instance: DagsterInstance, key: str) -> str | None:
+    """What was saved under a key in the instance's own storage."""
+    storage = instance.daemon_cursor_storage
+    return storage.get_cursor_values({key}).get(key) if storage else None
+
+
+def save(instance: DagsterInstance, key: str, value: str) -> None:
+    """Save something under a key in the instance's own storage."""
+    if instance.daemon_cursor_storage:
+        instance.daemon_cursor_storage.set_cursor_values({key: value})

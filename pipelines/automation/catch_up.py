@@ -1,13 +1,14 @@
 """The sensors that ask for runs: one for single partitions, one for ranges."""
 
 import dagster as dg
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, PRIORITY_TAG
 
 from pipelines.automation import adapter
+from pipelines.automation.decisions import Plan, Request
 from pipelines.automation.engine import Engine, engine_for
-from pipelines.automation.planner import Plan, Request
 
 _TOLD = 10
+_TAGS = {adapter.BY_PLANNER: "planner"}
 
 
 def automation_sensor() -> dg.SensorDefinition:
@@ -18,6 +19,7 @@ def automation_sensor() -> dg.SensorDefinition:
         use_user_code_server=True,  # custom conditions are evaluated where they are defined
         minimum_interval_seconds=1,
         emit_backfills=False,  # a backfill would start up to 30 s later
+        run_tags=_TAGS,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
 
@@ -53,8 +55,9 @@ def due_now(context: dg.SensorEvaluationContext) -> list[dg.RunRequest]:
     """Runs for what is due, for a sensor that knows of news: the next tick of the others may be 5 s away."""
     requests, _ = _engine(context).request(context.instance, adapter.now(), ranges=False)
     return [
-        dg.RunRequest(asset_selection=_keys(request), partition_key=partition)
+        dg.RunRequest(asset_selection=_keys(request), partition_key=partition, tags=_TAGS)
         for request in requests
+        if not request.conditional
         for partition in request.partitions
     ]
 
@@ -68,7 +71,10 @@ def _engine(context: dg.SensorEvaluationContext) -> Engine:
 
 def _run_request(request: Request) -> dg.RunRequest:
     first, last = str(request.partitions[0]), str(request.partitions[-1])
-    tags = {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
+    over = {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
+    tags = _TAGS | (over if request.partitions != (None,) else {})
+    if request.rebuild:
+        tags |= {adapter.REBUILD: "true", PRIORITY_TAG: "-10"}
     return dg.RunRequest(asset_selection=_keys(request), tags=tags)
 
 

@@ -116,11 +116,6 @@ def warn_at(contract: Contract, arrival: float) -> float | None:
     return arrival + contract.warn if isinstance(contract, LagContract) and contract.warn is not None else None
 
 
-def opens_at(contract: Contract, promised: float) -> float | None:
-    """From when on nothing later is required for a deadline. None for a lag contract: as late as possible."""
-    return promised - contract.bound if isinstance(contract, CronContract) else None
-
-
 def reserve(contract: Contract, pace: Pace) -> float:
     """Time kept free for a second attempt, where the window is long enough to afford it.
 
@@ -132,13 +127,29 @@ def reserve(contract: Contract, pace: Pace) -> float:
     return wanted if pace.lead + wanted + pace.margin <= contract.fail / 4 else 0.0
 
 
-def latest_start(promised: float, pace: Pace) -> float:
-    """When the run has to be asked for at the latest, without time for a second attempt."""
-    return promised - pace.lead - pace.margin
+@dataclass(frozen=True, slots=True)
+class Due:
+    """When to ask for a run.
+
+    Args:
+        opens: From then on waiting brings nothing: nothing later is required. Infinite: as late as possible.
+        latest: When it has to be asked for, with time for a second attempt where there is any.
+        start_by: When it has to be asked for at the very latest.
+        deadline: By when it has to be done.
+    """
+
+    opens: float
+    latest: float
+    start_by: float
+    deadline: float
+
+    @property
+    def at(self) -> float:
+        return min(self.opens, self.latest)
 
 
-def due_at(contract: Contract, arrival: float, window: Window | None, pace: Pace, *, built: bool = True) -> float:
-    """When to ask for the run: as late as the contract allows, so that the fewest runs do.
+def due(contract: Contract, arrival: float, window: Window | None, pace: Pace, *, built: bool = True) -> Due:
+    """When to ask for the run that incorporates what arrived at a time: so late that the fewest runs do.
 
     Cron: when nothing later is required; earlier only if the run takes longer than the bound. A partition that was
     never built is due as soon as its inputs are present once its window has ended (cron: once its own tick is past).
@@ -147,14 +158,14 @@ def due_at(contract: Contract, arrival: float, window: Window | None, pace: Pace
         arrival: Of the oldest pending data; of a partition never built, when the last required input had data.
     """
     promised = deadline(contract, arrival, window, built=built)
-    latest = latest_start(promised, pace) - reserve(contract, pace)
-    opens = opens_at(contract, promised)
-    due = latest if opens is None else min(opens, latest)
-    if built:
-        return due
-    if window is None:
-        return arrival
-    return max(arrival, min(due, window.end)) if opens is None else max(arrival, due)
+    start_by = promised - pace.lead - pace.margin
+    latest = start_by - reserve(contract, pace)
+    opens = promised - contract.bound if isinstance(contract, CronContract) else float("inf")
+    if not built:
+        ended = float("-inf") if window is None else window.end
+        opens = max(arrival, ended if isinstance(contract, LagContract) or window is None else opens)
+        latest = max(arrival, latest)
+    return Due(opens, latest, start_by, promised)
 
 
 def feasible(contract: Contract, pace: Pace) -> bool:

@@ -8,6 +8,7 @@ explanation again whenever its text changes.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from pipelines.automation.contracts import Verdict, verdict
 from pipelines.automation.graph import Target
@@ -85,12 +86,14 @@ class Request:
     Args:
         as_range: By the sensor `catch_up`, as a range; else by the condition, a single partition.
         rebuild: Nothing arrived, only code is newer: behind everything that has a deadline.
+        conditional: Of an asset whose own condition has the last word; nobody else may ask for it.
     """
 
     assets: tuple[str, ...]
     partitions: tuple[Partition, ...]
     as_range: bool = False
     rebuild: bool = False
+    conditional: bool = False
 
     @property
     def targets(self) -> list[Target]:
@@ -113,6 +116,17 @@ class Plan:
     requests: Sequence[Request] = ()
     set_aside: dict[Target, str] = field(default_factory=dict)
     catching_up: str = ""
+
+    def of(self, asset: str) -> list[Decision]:
+        """The decisions about an asset."""
+        return self._by_asset.get(asset, [])
+
+    @cached_property
+    def _by_asset(self) -> dict[str, list[Decision]]:
+        found: dict[str, list[Decision]] = {}
+        for decision in self.decisions.values():
+            found.setdefault(decision.asset, []).append(decision)
+        return found
 
     @property
     def waiting(self) -> dict[Target, str]:

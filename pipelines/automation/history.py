@@ -7,188 +7,262 @@ A partition contains what its latest materialization contains: every change of i
 that run was created (the storage id of its planned event), and those made earlier in the same run.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from pipelines.automation.graph import Graph, Input, Target
-from pipelines.sources.feed import Partition, start_of
+from pipelines.automation.graph import Graph, Input, Node, Target
+from pipelines.automation.records import SAMPLES, Built, Change, Failure, Materialization, OpenRun, contains, reaches
+from pipelines.sources.feed import Partition
 
-_DAY = 86_400.0
+DEFAULT_LEAD = 60.0
 
-
-@dataclass(frozen=True)
-class Change:
-    """The latest change of a partition's content. `arrived_at` in Unix seconds, of the data at the sources."""
-
-    id: int
-    arrived_at: float
-    run_id: str | None = None
-
-
-@dataclass(frozen=True)
-class Built:
-    """The latest materialization of a partition, by a run that was created at storage id `as_of`."""
-
-    id: int
-    as_of: int
-    run_id: str
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Attempts that ended without building a partition, since it was last built."""
-
-    attempts: int
-    as_of: int
-    ended_at: float
-
-
-@dataclass(frozen=True)
-class Materialization:
-    """A partition was written, by a run that was created at storage id `as_of`; `at` in Unix seconds."""
-
-    target: Target
-    id: int
-    run_id: str
-    as_of: int
-    version: str
-    at: float
-
-
-@dataclass
-class OpenRun:
-    """A run that has not ended.
-
-    Args:
-        planned: What it still has to build, to the id of its planned event.
-        written: What it has built of an asset whose other partitions it has not written down yet.
-    """
-
-    planned: dict[Target, int] = field(default_factory=dict)
-    written: dict[str, list[Materialization]] = field(default_factory=dict)
+_FEW = 8  # a run over more partitions says nothing about how long one takes
 
 
 @dataclass
 class History:
-    """The state folded so far. `unsettled` holds every target that may have something pending."""
+    """The state folded so far.
+
+    Args:
+        changes: Of each partition, oldest first: the latest, and those before it that a reader does not contain.
+        first_arrival: When the first data of a partition arrived.
+        first_seen: When a source was first observed at all.
+        dirty: Targets about which something may have changed since the planner last looked.
+        set_aside: Events about partitions that their asset does not have, with the reason.
+        leads: Of each asset the seconds its last runs of a few partitions took.
+        strides: Of each asset the seconds a partition took in its latest run.
+        revision: Another one after every event.
+    """
 
     graph: Graph
-    changes: dict[Target, Change] = field(default_factory=dict)
+    changes: dict[Target, tuple[Change, ...]] = field(default_factory=dict)
+    first_arrival: dict[Target, float] = field(default_factory=dict)
+    first_seen: dict[str, float] = field(default_factory=dict)
     versions: dict[Target, str] = field(default_factory=dict)
     listed_at: dict[Target, float] = field(default_factory=dict)
     built: dict[Target, Built] = field(default_factory=dict)
     failures: dict[Target, Failure] = field(default_factory=dict)
     open_runs: dict[str, OpenRun] = field(default_factory=dict)
-    ended_runs: set[str] = field(default_factory=set)
     running: dict[Target, set[str]] = field(default_factory=dict)
-    unsettled: set[Target] = field(default_factory=set)
+    dirty: set[Target] = field(default_factory=set)
     known: dict[str, set[Partition]] = field(default_factory=dict)
+    set_aside: dict[Target, str] = field(default_factory=dict)
+    leads: dict[str, deque[float]] = field(default_factory=dict)
+    strides: dict[str, float] = field(default_factory=dict)
+    revision: int = 0
 
-    def observed(self, target: Target, *, id: int, version: str, arrived_at: float, listed_at: float) -> None:
+    def observed(
+        self, target: Target, *, id: int, version: str, arrived_at: float, listed_at: float, at: float | None = None
+    ) -> None:
         """A source partition was seen with this data version, in a listing of this time."""
+        self.revision += 1
+        if self._strange(target):
+            return
+        self.first_seen.setdefault(target[0], listed_at if at is None else at)
         if listed_at < self.listed_at.get(target, 0.0):
             return  # an older listing that was written later
         self.listed_at[target] = listed_at
         self._changed(target, version, Change(id, arrived_at))
 
-    def planned(self, targets: Iterable[Target], *, id: int, run_id: str) -> None:
+    def planned(self, targets: Iterable[Target], *, id: int, run_id: str, at: float = 0.0) -> None:
         """A run was created that is going to build these."""
-        if run_id in self.ended_runs:
-            return
-        run = self.open_runs.setdefault(run_id, OpenRun())
+        self.revision += 1
+        run = self.open_runs.setdefault(run_id, OpenRun(at, id))
         for target in targets:
+            if self._strange(target):
+                continue
             run.planned[target] = id
             self.running.setdefault(target, set()).add(run_id)
 
     def materialized(
-        self, target: Target, *, id: int, run_id: str | None, as_of: int | None, version: str | None, at: float
+        self,
+        target: Target,
+        *,
+        id: int,
+        run_id: str | None,
+        as_of: int | None,
+        version: str | None,
+        at: float,
+        code_version: str | None = None,
     ) -> None:
         """A partition was written. `as_of` is None for an event reported without a run: it clears nothing.
 
         What a run writes of one asset counts once all of it is written down: events come one a partition, and
         consumers would otherwise be asked to run on some of it and then on the rest.
         """
+        self.revision += 1
+        if self._strange(target):
+            return
         version = version or str(id)
-        if run_id is None or as_of is None:
+        if run_id is None or as_of is None or run_id not in self.open_runs:
             self._changed(target, version, Change(id, at))
             return
         run = self.open_runs[run_id]
         run.planned.pop(target, None)
+        run.built[target[0]] = run.built.get(target[0], 0) + 1
         written = run.written.setdefault(target[0], [])
-        written.append(Materialization(target, id, run_id, as_of, version, at))
+        written.append(Materialization(target, id, run_id, as_of, version, at, run.created_at, code_version))
         if not any(key == target[0] for key, _ in run.planned):
             self._apply(run.written.pop(target[0]))
 
-    def ended(self, run_id: str, *, at: float) -> None:
-        """A run ended. What it had not built by then, it failed to build."""
-        self.ended_runs.add(run_id)
+    def ended(self, run_id: str, *, at: float, seconds: float | None = None, by_person: bool = False) -> None:
+        """A run ended. What it had not built by then, it failed to build.
+
+        Args:
+            seconds: From its creation (queue time capped) to its end, if it succeeded.
+            by_person: Nobody but a person asked for it: what failed is tried again after the shortest pause.
+        """
+        self.revision += 1
         run = self.open_runs.pop(run_id, OpenRun())
         for written in run.written.values():
             self._apply(written)
+        if seconds is not None and run.built:
+            self._sample(run.built, seconds)
         for target, as_of in run.planned.items():
-            attempts = self.failures[target].attempts if target in self.failures else 0
-            self.failures[target] = Failure(attempts + 1, as_of, at)
+            before = self.failures.get(target)
+            attempts = 1 if before is None or by_person else before.attempts + 1
+            node = self.graph.nodes.get(target[0])
+            self.failures[target] = Failure(attempts, as_of, at, node.code_version if node else None)
             self._stop(target, run_id)
-            self.unsettled.add(target)
+            self.dirty.add(target)
+
+    def forget(self, targets: Collection[Target]) -> None:
+        """These were wiped: whatever was known of them is not so any more."""
+        self.revision += 1
+        gone = set(targets)
+        for target in gone:
+            # Not the version: rebuilt with the same content, it is no news to those who read it before.
+            for known in (self.changes, self.first_arrival, self.listed_at, self.built, self.failures):
+                known.pop(target, None)
+            self.known.get(target[0], set()).discard(target[1])
+            self.dirty.add(target)
+        self.set_aside = {t: why for t, why in self.set_aside.items() if t not in gone}
+
+    def adopt(self, graph: Graph) -> None:
+        """Go on with another version of the code: all has to be looked at again."""
+        self.revision += 1
+        self.graph = graph
+        for target, failure in list(self.failures.items()):
+            node = graph.nodes.get(target[0])
+            if node is None or node.code_version != failure.code_version:
+                del self.failures[target]
+        aside, self.set_aside = self.set_aside, {}
+        self.set_aside = {t: why for t, why in aside.items() if self._strange(t)}
+        self.dirty.update(t for t in (*self.changes, *self.built) if t[0] in graph.nodes)
 
     def as_of(self, run_id: str, target: Target) -> int | None:
         """The id of a run's planned event for a target, while the run is open."""
         run = self.open_runs.get(run_id)
         return run.planned.get(target) if run else None
 
-    def inputs_of(self, read: Input, partition: Partition) -> Collection[Target]:
+    def inputs_of(self, read: Input, partition: Partition) -> Iterable[Target]:
         """The partitions of an input that a target reads and that hold anything."""
-        if read.upstream is not None:
-            wanted: Iterable[Partition] = read.upstream(partition)
-        else:
-            wanted = self.known.get(read.key, ())
+        wanted = self.known.get(read.key, ()) if read.upstream is None else read.upstream(partition)
         return [(read.key, p) for p in wanted if (read.key, p) in self.changes]
 
-    def news(self, target: Target) -> list[tuple[Target, Change]]:
-        """The changes of a built target's inputs that it does not contain."""
+    def news(self, read: Input, target: Target) -> Iterator[tuple[Target, Change]]:
+        """The changes of one input that a built target does not contain."""
         built = self.built[target]
-        node = self.graph.nodes[target[0]]
-        return [
-            (source, self.changes[source])
-            for read in node.inputs
-            for source in self.inputs_of(read, target[1])
-            if not _contains(built, self.changes[source]) and _reaches(read, self.changes[source], target[1])
-        ]
+        for source in self.inputs_of(read, target[1]):
+            changes = self.changes[source]
+            if changes[-1].id <= built.as_of:
+                continue
+            for change in changes:
+                if not contains(built, change) and reaches(read, change.arrived_at, target[1]):
+                    yield source, change
 
-    def _consumed(self, target: Target, before: Built | None, as_of: int, run_id: str) -> Iterable[Change]:
-        node = self.graph.nodes[target[0]]
-        after = Built(0, as_of, run_id)
-        for read in node.inputs:
-            for source in self.inputs_of(read, target[1]):
-                change = self.changes[source]
-                if _contains(after, change) and not (before and _contains(before, change)):
-                    yield change
+    def newest_input(self, node: Node, partition: Partition) -> int:
+        """The storage id of the latest change of any input of a partition."""
+        found = (self.changes[s][-1].id for read in node.inputs for s in self.inputs_of(read, partition))
+        return max(found, default=0)
+
+    def lead(self, asset: str) -> float:
+        """Seconds a run of a few partitions takes: the longest of the last ones."""
+        return max(self.leads.get(asset, ()), default=DEFAULT_LEAD)
+
+    def stride(self, asset: str) -> float:
+        """Seconds a partition takes in a run over many: of the latest run."""
+        return self.strides.get(asset, DEFAULT_LEAD)
 
     def _changed(self, target: Target, version: str, change: Change) -> None:
         self.known.setdefault(target[0], set()).add(target[1])
-        if self.versions.get(target) == version:
+        before = self.changes.get(target, ())
+        same = self.versions.get(target) == version
+        if same and before:
             return
         self.versions[target] = version
-        self.changes[target] = change
+        if change.arrived_at is not None:
+            self.first_arrival.setdefault(target, change.arrived_at)
+        # After a wipe the same content is there again, and no news to anybody.
+        self.changes[target] = (replace(change, id=0),) if same else (*self._still_news(target, before), change)
+        self.dirty.add(target)
+
+    def _still_news(self, target: Target, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+        """Those changes that some built reader does not contain, or might not once a run that is open ends."""
+        open_as_of = min((run.as_of for run in self.open_runs.values()), default=None)
+        readers = (
+            [(read, t[1], self.built[t]) for read, t in self.readers_of(target) if t in self.built] if changes else []
+        )
+        return tuple(
+            change
+            for change in changes
+            if (open_as_of is not None and change.id > open_as_of)
+            or any(not contains(built, change) and reaches(read, change.arrived_at, p) for read, p, built in readers)
+        )
+
+    def readers_of(self, target: Target) -> Iterator[tuple[Input, Target]]:
+        """The targets that read a target, as far as they hold anything where all partitions do."""
         for node, read in self.graph.readers.get(target[0], ()):
             if read.downstream is not None:
-                readers: Iterable[Partition] = read.downstream(target[1])
+                partitions: Iterable[Partition] = read.downstream(target[1])
             else:
-                readers = self.known.get(node.key, ()) if node.partitioned else (None,)
-            self.unsettled.update((node.key, partition) for partition in readers)
+                partitions = list(self.known.get(node.key, ())) if node.partitioned else (None,)
+            for partition in partitions:
+                yield read, (node.key, partition)
 
     def _apply(self, written: Sequence[Materialization]) -> None:
         for m in written:
             before = self.built.get(m.target)
+            arrival = self._consumed(m, before)
             if before is None or m.id > before.id:
-                self.built[m.target] = Built(m.id, m.as_of, m.run_id)
-            consumed = (c.arrived_at for c in self._consumed(m.target, before, m.as_of, m.run_id))
+                self.built[m.target] = Built(m.id, m.as_of, m.run_id, m.started_at, m.code_version)
             self.failures.pop(m.target, None)
-            self.unsettled.add(m.target)
+            self.dirty.add(m.target)
             self._stop(m.target, m.run_id)
-            self._changed(m.target, m.version, Change(m.id, min(consumed, default=m.at), m.run_id))
+            self._changed(m.target, m.version, Change(m.id, arrival, m.run_id))
         for asset in {m.target[0] for m in written}:
             self._shorten_pauses(asset)
+
+    def _consumed(self, m: Materialization, before: Built | None) -> float | None:
+        """The smallest arrival that a materialization newly contains, or None.
+
+        Of a first build: when the last of its inputs had data, as its own clock started then.
+        """
+        node, after = self.graph.nodes.get(m.target[0]), Built(m.id, m.as_of, m.run_id)
+        if node is None or not node.inputs:
+            return m.at
+        found = [
+            self._fresh(read, m.target, after, before) for read in node.inputs if before is None or not read.use_latest
+        ]
+        arrivals = [arrival for arrival in found if arrival is not None]
+        return min(arrivals, default=None) if before else max(arrivals, default=m.at)
+
+    def _fresh(self, read: Input, target: Target, after: Built, before: Built | None) -> float | None:
+        """The smallest arrival of one input that is in `after` and was not in `before`."""
+        sources = self.inputs_of(read, target[1])
+        if before is None:
+            first = (self.first_arrival.get(s) for s in sources if contains(after, self.changes[s][0]))
+            return min((arrival for arrival in first if arrival is not None), default=None)
+        changes = (c for source in sources for c in self.changes[source])
+        fresh = (c.arrived_at for c in changes if contains(after, c) and not contains(before, c))
+        return min((arrival for arrival in fresh if arrival is not None), default=None)
+
+    def _sample(self, built: dict[str, int], seconds: float) -> None:
+        for asset, partitions in built.items():
+            self.strides[asset] = seconds / partitions
+            if partitions <= _FEW:
+                self.leads.setdefault(asset, deque(maxlen=SAMPLES)).append(seconds)
 
     def _shorten_pauses(self, asset: str) -> None:
         # What held the others up may be over with this success; one that fails for itself is asked once a minute.
@@ -202,16 +276,9 @@ class History:
         if not runs:
             self.running.pop(target, None)
 
-
-def _contains(built: Built, change: Change) -> bool:
-    return change.id <= built.as_of or (change.run_id is not None and change.run_id == built.run_id)
-
-
-def _reaches(read: Input, change: Change, partition: Partition) -> bool:
-    if read.ripple_days is None:
-        return True
-    return 0 <= change.arrived_at // _DAY - _day_of(partition) < read.ripple_days
-
-
-def _day_of(partition: Partition) -> float:
-    return start_of(partition or "1970-01-01").timestamp() // _DAY
+    def _strange(self, target: Target) -> bool:
+        node = self.graph.nodes.get(target[0])
+        problem = node.problem(target[1]) if node else None
+        if problem:
+            self.set_aside[target] = problem
+        return problem is not None

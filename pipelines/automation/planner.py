@@ -1,180 +1,267 @@
-"""From history to decisions: what is due now, and together with what.
+"""From history to decisions: what is due now, what waits for what, and what runs together.
 
-Pure: it asks nobody and changes nothing but its own set of what is settled. Level-triggered: something is due
-because an input's content is newer than what the last materialization contains, however that came about.
-
-This is the smallest form: every asset runs as soon as something is pending. Contracts on freshness come on top.
+Pure: it asks nobody; the time is given. Level-triggered: something is due because an input's content is newer than
+what the last materialization contains, however that came about. What is pending is in `automation.pending`, when it
+is due in `automation.demand`, which runs to ask for in `automation.requests`.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 
-from pipelines.automation.graph import Graph, Input, Node, Target
+from pipelines.automation.contracts import first_tick, margin_of, warn_at
+from pipelines.automation.decisions import Decision, Plan, State
+from pipelines.automation.demand import Demand, Demands
+from pipelines.automation.graph import Graph, Node, Target
 from pipelines.automation.history import History
+from pipelines.automation.pending import Backlog, Pending
+from pipelines.automation.reasons import moment, name, names
+from pipelines.automation.requests import Requests
 from pipelines.sources.feed import Partition
 
-SINGLES = 8
-"""More due partitions of an asset than this are asked for as ranges: one run each instead of one a partition."""
+TICK_SECONDS = 5.0
+"""Dagster's daemon looks at its sensors that often."""
 
-_RANGES_PER_TICK = 8
 _FIRST_BACKOFF = 60.0
 _LONGEST_BACKOFF = 3600.0
-
-
-@dataclass(frozen=True)
-class Request:
-    """One run to ask for: these assets over these consecutive partitions."""
-
-    assets: tuple[str, ...]
-    partitions: tuple[Partition, ...]
-    as_range: bool = False
-
-    @property
-    def targets(self) -> list[Target]:
-        return [(asset, partition) for asset in self.assets for partition in self.partitions]
-
-
-@dataclass
-class Plan:
-    """What to ask for, and for each pending target that is not asked for, why not."""
-
-    requests: list[Request] = field(default_factory=list)
-    waiting: dict[Target, str] = field(default_factory=dict)
-
-
-def plan(graph: Graph, history: History, now: float, reserved: Iterable[Target] = ()) -> Plan:
-    """Decide what is due at `now` (Unix seconds).
-
-    Args:
-        reserved: Targets that were asked for and whose run is not in the history yet.
-    """
-    planner = _Planner(graph, history, now, set(reserved))
-    return planner.run()
+_STUCK = (State.BACKING_OFF, State.NO_DATA, State.INCOMPLETE, State.NO_CONSUMER)
 
 
 def backoff(attempts: int) -> float:
     """Seconds to wait after so many failed attempts in a row."""
-    return min(_FIRST_BACKOFF * 2.0 ** (attempts - 1), _LONGEST_BACKOFF)
+    return min(_FIRST_BACKOFF * 2.0 ** min(attempts - 1, 10), _LONGEST_BACKOFF)
 
 
-class _Planner:
-    def __init__(self, graph: Graph, history: History, now: float, reserved: set[Target]) -> None:
-        self.graph = graph
-        self.history = history
-        self.now = now
+@dataclass
+class Planner:
+    """The plan of one graph, made again at every tick from what is new in its history."""
+
+    graph: Graph
+    history: History
+    margin: float = margin_of(TICK_SECONDS)
+    backlog: Backlog = field(init=False)
+    _last: Plan | None = None
+    _basis: tuple[int, frozenset[Target], bool] | None = None
+    _wake: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self.backlog = Backlog(self.graph, self.history)
+        self.history.dirty.update(self.history.changes, self.history.built)
+
+    def plan(
+        self,
+        now: float,
+        reserved: Collection[Target] = (),
+        *,
+        rebuilding: bool = False,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Plan:
+        """Decide what is due at `now` (Unix seconds).
+
+        Args:
+            reserved: Targets that were asked for and whose run is not in the history yet.
+            rebuilding: Whether a run of the class rebuild is asked for or under way: there is one at a time.
+            stop: Asked now and then while much is new; once it says so the plan is not made in this tick.
+        """
+        if not self.backlog.settle(now, stop):
+            return Plan(now, catching_up="looking at what the event log says of each partition")
+        basis = (self.history.revision, frozenset(reserved), rebuilding)
+        if (
+            self._last is not None
+            and basis == self._basis
+            and not self.backlog.moved
+            and self._last.now <= now < self._wake
+        ):
+            return replace(self._last, now=now)
+        self.backlog.moved = False
+        tick = _Tick(self.graph, self.history, self.backlog, self.margin, now, basis[1], rebuilding)
+        self._last, self._basis, self._wake = tick.run(), basis, tick.wake
+        return self._last
+
+
+class _Tick:
+    """One look at everything pending, at one time."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        history: History,
+        backlog: Backlog,
+        margin: float,
+        now: float,
+        reserved: Collection[Target],
+        rebuilding: bool,
+    ) -> None:
+        self.graph, self.history, self.backlog, self.now = graph, history, backlog, now
+        self.demands = Demands(graph, history, backlog, margin)
         self.reserved = reserved
-        self.plan = Plan()
+        self.rebuilding = rebuilding
+        self.decisions: dict[Target, Decision] = {}
+        self.wake = float("inf")
 
     def run(self) -> Plan:
-        due = self._due()
-        taken: set[Target] = set()
+        requests = Requests(self.graph, self.history)
         for key, node in self.graph.nodes.items():
-            partitions = [p for p in due.get(key, ()) if (key, p) not in taken]
-            for request in self._requests(node, partitions):
-                joined = self._with_readers(request)
-                taken.update(joined.targets)
-                self.plan.requests.append(joined)
-        for target in taken:
-            self.plan.waiting.pop(target, None)
-        return self.plan
+            for partition, pending in self.backlog.of.get(key, {}).items():
+                decision = self._decide(node, partition, pending) if node.automated else None
+                if decision is not None:
+                    self.decisions[decision.target] = decision
+                    self._wake_at(decision.next_try, decision.due_at, decision.latest_start)
+        asked, throttled = requests.of(self.decisions, rebuilding=self.rebuilding)
+        self.decisions |= throttled
+        return Plan(self.now, self.decisions, asked, self.history.set_aside)
 
-    def _due(self) -> dict[str, list[Partition]]:
-        due: dict[str, list[Partition]] = {}
-        for target in list(self.history.unsettled):
-            node = self.graph.nodes.get(target[0])
-            if node is None or not node.automated:
-                self.history.unsettled.discard(target)
-                continue
-            if not node.exists(target[1], self.now):
-                continue  # its window has not begun: kept aside until it has
-            why_not = self._why_not(node, target)
-            if why_not is None:
-                due.setdefault(target[0], []).append(target[1])
-            elif why_not:
-                self.plan.waiting[target] = why_not
-            else:
-                self.history.unsettled.discard(target)
-        return due
+    def _wake_at(self, *times: float | None) -> None:
+        self.wake = min([self.wake, *(t for t in times if t is not None and t > self.now)])
 
-    def _why_not(self, node: Node, target: Target) -> str | None:
-        """None: due. Empty: nothing is pending. Else the reason to wait."""
-        built = target in self.history.built
-        if built and not self.history.news(target):
-            return ""
-        absent = self._absent(node, target[1])
-        if absent:
-            return f"no data: {', '.join(absent)}"
-        return self._held(target)
+    def _decide(self, node: Node, partition: Partition, pending: Pending) -> Decision | None:
+        target = (node.key, partition)
+        if pending.arrival is None and not (pending.stale or pending.absent or pending.unchanged):
+            return None
+        facts = self._facts(node, target, pending)
+        if pending.absent:
+            lacking = tuple((key, None) for key in pending.absent)
+            return replace(facts, state=State.NO_DATA, reason=names(pending.absent), wait_for=lacking)
+        demand = None if pending.arrival is None else self.demands.of(target, pending.arrival)
+        if demand is not None and pending.arrival is not None:
+            facts = replace(facts, due_at=demand.at, due_for=demand.for_)
+            return self._by_contract(node, target, pending, demand, facts)
+        if pending.stale:
+            return self._by_code(node, target, facts)
+        if pending.unchanged:
+            return replace(facts, state=State.INCOMPLETE, reason=names(pending.unchanged))
+        return replace(facts, state=State.NO_CONSUMER, reason="it has no contract, and nobody who reads it needs it")
 
-    def _absent(self, node: Node, partition: Partition, given: Sequence[str] = ()) -> list[str]:
-        return [
-            read.key for read in node.inputs if read.key not in given and not self.history.inputs_of(read, partition)
-        ]
-
-    def _held(self, target: Target) -> str | None:
-        if target in self.history.running or target in self.reserved:
-            return "running"
+    def _facts(self, node: Node, target: Target, pending: Pending) -> Decision:
+        facts = Decision(
+            node.key,
+            target[1],
+            State.NOT_DUE,
+            "",
+            oldest_arrival=pending.arrival,
+            stale=pending.stale,
+            built=pending.built,
+        )
         failure = self.history.failures.get(target)
-        if (
-            failure
-            and self.now < failure.ended_at + backoff(failure.attempts)
-            and not self._newer(target, failure.as_of)
-        ):
-            return f"backing off after {failure.attempts} failed attempts"
+        if failure is not None:
+            facts = replace(facts, attempts=failure.attempts, next_try=failure.ended_at + backoff(failure.attempts))
+        own = None if pending.arrival is None else self.demands.own(target, pending.arrival)
+        if own is None or pending.arrival is None or node.contract is None:
+            return facts
+        promised = replace(facts, latest_start=own.start_by)
+        if not pending.built and not self._judged(node, target):
+            return promised
+        return replace(promised, deadline=own.deadline, warn_at=warn_at(node.contract, pending.arrival))
+
+    def _judged(self, node: Node, target: Target) -> bool:
+        """Whether anybody was there to see a window's data come in time."""
+        promised = first_tick(node.contract, node.window(target[1])) if node.contract else None
+        seen = [self.history.first_seen[s] for s in self.graph.sources_of[node.key] if s in self.history.first_seen]
+        return promised is None or not seen or promised >= min(seen)
+
+    def _by_contract(self, node: Node, target: Target, pending: Pending, demand: Demand, facts: Decision) -> Decision:
+        if self._in_flight(target):
+            return replace(facts, state=State.RUNNING, reason=_arrived(facts))
+        start_by = demand.latest if facts.latest_start is None else facts.latest_start
+        self._wake_at(start_by)
+        if demand.at > self.now:
+            reason = f"{_arrived(facts)}, to be asked for at {moment(demand.at)} for {demand.for_}"
+            return replace(facts, state=State.NOT_DUE, reason=reason)
+        waits = self._waits(target, pending, start_by)
+        if waits:
+            return replace(facts, state=State.WAITING, reason=names(map(name, waits)), wait_for=waits)
+        held = self._held(node, target, facts) or self._refit(node, target, start_by, facts)
+        return held or replace(facts, state=State.REQUESTED, reason=f"{_arrived(facts)}, due for {demand.for_}")
+
+    def _by_code(self, node: Node, target: Target, facts: Decision) -> Decision:
+        if self._in_flight(target):
+            return replace(facts, state=State.RUNNING, reason=facts.stale)
+        stale = [
+            s
+            for read in node.inputs
+            if not read.use_latest
+            for s, p in self.backlog.inputs(read, target[1])
+            if p.restless
+        ]
+        if stale:
+            reason = f"{facts.stale}; first its inputs are rebuilt: {names(map(name, stale))}"
+            return replace(facts, state=State.WAITING, reason=reason, wait_for=tuple(stale))
+        held = self._held(node, target, facts) or self._refit(node, target, float("inf"), facts)
+        return held or replace(facts, state=State.REQUESTED, reason=facts.stale)
+
+    def _in_flight(self, target: Target) -> bool:
+        return target in self.history.running or target in self.reserved
+
+    def _waits(self, target: Target, pending: Pending, start_by: float) -> tuple[Target, ...]:
+        """The inputs that go first: whose pending data makes this due, or that are being built anyway.
+
+        An input that cannot be built now is waited for while there is time. After that what else arrived is not
+        held up by it, and is due by its own arrival.
+        """
+        waits: list[Target] = []
+        stuck: list[Target] = []
+        for source, arrival in pending.behind.items():
+            needed = self.demands.of(target, arrival)
+            if needed is not None and needed.at <= self.now:
+                (stuck if self._stuck(source) and self.now >= start_by else waits).append(source)
+            elif self.now < start_by and self._under_way(source):
+                waits.append(source)
+        if waits or not stuck:
+            return tuple(waits)
+        rest = [a for s, a in pending.behind.items() if s not in stuck]
+        if pending.news is not None:
+            rest.append(pending.news)
+        needed = self.demands.of(target, min(rest)) if rest and self._all_there(target) else None
+        if needed is not None:
+            self._wake_at(needed.at)
+        return () if needed is not None and needed.at <= self.now else tuple(stuck)
+
+    def _stuck(self, target: Target) -> bool:
+        decision = self.decisions.get(target)
+        if decision is None:
+            return True  # nobody asks for it: an asset left to people, or a partition that does not exist
+        if decision.state is State.WAITING:
+            return all(self._stuck(source) for source in decision.wait_for)
+        return decision.state in _STUCK
+
+    def _under_way(self, target: Target) -> bool:
+        decision = self.decisions.get(target)
+        return decision is not None and decision.state in (State.RUNNING, State.REQUESTED)
+
+    def _all_there(self, target: Target) -> bool:
+        node = self.graph.nodes[target[0]]
+        return all(self.history.inputs_of(read, target[1]) for read in node.inputs)
+
+    def _held(self, node: Node, target: Target, facts: Decision) -> Decision | None:
+        failure = self.history.failures.get(target)
+        if failure is None or facts.next_try is None or facts.next_try <= self.now:
+            return None
+        if self.history.newest_input(node, target[1]) > failure.as_of:
+            return None
+        reason = f"{failure.attempts} failed attempts, next at {moment(facts.next_try)}"
+        return replace(facts, state=State.BACKING_OFF, reason=reason)
+
+    def _refit(self, node: Node, target: Target, start_by: float, facts: Decision) -> Decision | None:
+        """A model waits for the last stale partition of its inputs, and those who read it for the model."""
+        if self.now >= start_by:
+            return None
+        if node.key in self.graph.models and (told := self._rebuilt_so_far(node)):
+            return replace(facts, state=State.WAITING, reason=f"its inputs are being rebuilt, {told}")
+        for read in node.inputs:
+            model = self.backlog.get((read.key, None))
+            if read.key in self.graph.models and model is not None and model.restless:
+                told = self._rebuilt_so_far(self.graph.nodes[read.key])
+                reason = f"model {read.key} is being refitted" + (f", {told}" if told else "")
+                return replace(facts, state=State.WAITING, reason=reason, wait_for=((read.key, None),))
         return None
 
-    def _newer(self, target: Target, id: int) -> bool:
-        node = self.graph.nodes[target[0]]
-        sources = (source for read in node.inputs for source in self.history.inputs_of(read, target[1]))
-        return any(self.history.changes[source].id > id for source in sources)
-
-    def _requests(self, node: Node, partitions: list[Partition]) -> list[Request]:
-        if not node.partitioned:
-            return [Request((node.key,), (None,))] if partitions else []
-        newest_first = sorted(partitions, key=node.ordinal, reverse=True)
-        alone = [p for p in newest_first if self._failed_often((node.key, p))]
-        ordered = [p for p in newest_first if p not in alone]
-        for held in alone[SINGLES:]:
-            self.plan.waiting[(node.key, held)] = "throttled: newer partitions first"
-        return [Request((node.key,), (p,)) for p in alone[:SINGLES]] + self._together(node, ordered)
-
-    def _failed_often(self, target: Target) -> bool:
-        # One bad partition would hold up its whole range for ever; alone it holds up itself.
-        return target in self.history.failures and self.history.failures[target].attempts > 1
-
-    def _together(self, node: Node, ordered: list[Partition]) -> list[Request]:
-        fresh = [p for p in ordered if (node.key, p) not in self.history.built]
-        if len(ordered) <= SINGLES and len(fresh) <= 1:
-            return [Request((node.key,), (p,)) for p in ordered]
-        ranges = [Request((node.key,), tuple(run), as_range=True) for run in _runs(node, ordered)]
-        for held in ranges[_RANGES_PER_TICK:]:
-            self.plan.waiting.update(dict.fromkeys(held.targets, "throttled: newer partitions first"))
-        return ranges[:_RANGES_PER_TICK]
-
-    def _with_readers(self, request: Request) -> Request:
-        assets = list(request.assets)
-        for key, node in self.graph.nodes.items():
-            reads = [read for read in node.inputs if read.key in assets]
-            if key not in assets and reads and self._can_join(node, reads, assets, request.partitions):
-                assets.append(key)
-        return Request(tuple(assets), request.partitions, request.as_range)
-
-    def _can_join(
-        self, node: Node, reads: Sequence[Input], assets: Sequence[str], partitions: Sequence[Partition]
-    ) -> bool:
-        return (
-            node.automated
-            and all(read.joinable for read in reads)
-            and all(not self._absent(node, p, given=assets) and self._held((node.key, p)) is None for p in partitions)
-        )
+    def _rebuilt_so_far(self, model: Node) -> str:
+        inputs = [read.key for read in model.inputs if read.upstream is None]
+        stale = sum(p.restless for key in inputs for p in self.backlog.of.get(key, {}).values())
+        built = sum((key, p) in self.history.built for key in inputs for p in self.history.known.get(key, ()))
+        return f"{max(0, built - stale)} of {built}" if stale else ""
 
 
-def _runs(node: Node, newest_first: Sequence[Partition]) -> list[list[Partition]]:
-    """Consecutive partitions together, oldest first in each, the newest run first."""
-    runs: list[list[Partition]] = []
-    for partition in newest_first:
-        if runs and node.ordinal(runs[-1][0]) - node.ordinal(partition) == 1:
-            runs[-1].insert(0, partition)
-        else:
-            runs.append([partition])
-    return runs
+def _arrived(facts: Decision) -> str:
+    if facts.oldest_arrival is None:
+        return facts.stale
+    return f"{'data' if facts.built else 'first data'} of {moment(facts.oldest_arrival)}"

@@ -25,6 +25,7 @@ from dagster._core.storage.tags import (
 )
 
 from pipelines.automation import adapter
+from pipelines.automation.asset_graph import AnyGraph
 from pipelines.lakehouse.io_manager import CONTENT
 from pipelines.sources.feed import Partition
 
@@ -55,7 +56,7 @@ class Log:
 
     instance: DagsterInstance
     clock: Clock
-    graph: adapter.AnyGraph
+    graph: AnyGraph
 
     def observed(self, asset: str, partition: Partition, version: str, *, listed_at: float, arrived_at: float) -> None:
         """A look at a source partition, as the landing sensor reports it."""

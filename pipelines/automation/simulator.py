@@ -23,10 +23,11 @@ import dagster as dg
 from dagster import DagsterInstance, RunRequest
 
 from pipelines.automation import adapter, engine
+from pipelines.automation.asset_graph import graph_of
 from pipelines.automation.catch_up import automation_sensor, catch_up_sensor, due_now
 from pipelines.automation.condition import Derived
+from pipelines.automation.decisions import Plan
 from pipelines.automation.graph import Target
-from pipelines.automation.planner import Plan
 from pipelines.automation.simulated_instance import simulated_instance
 from pipelines.automation.simulated_log import Clock, Log, partition_tags
 from pipelines.automation.simulated_runs import Pace, Run, Runs
@@ -181,7 +182,7 @@ class Simulation:
             self._repository = loaded.get_repository_def()
             asset_graph = self._repository.asset_graph
             self._log = self._runs.log = Log(self.instance, self.clock, asset_graph)
-            self.tables.graph = self.graph = adapter.graph_of(asset_graph)
+            self.tables.graph = self.graph = graph_of(asset_graph)
             self.tables.code_versions = self._log.code_versions()
             conditions = (node.automation_condition for node in asset_graph.asset_nodes)
             self._own_conditions = any(not isinstance(found, Derived | None) for found in conditions)

@@ -118,10 +118,17 @@ def _greeting(settings: Settings, seconds: float) -> str:
     return (
         f"\nready after {seconds:.0f} s: [bold]http://127.0.0.1:{settings.port_ui}[/bold]\n"
         f"  files dropped on s3://{settings.landing_bucket} become tables by themselves\n"
+        f"{_pace(settings.contract_scale)}"
         f"  logs are in {settings.state_dir}/logs\n"
         '  in another shell, eval "$(pipelines env)" connects any AWS client, pyiceberg or dagster command\n'
         "  Ctrl-C stops everything"
     )
+
+
+def _pace(scale: float) -> str:
+    if scale == 1:
+        return ""
+    return f"  contracts run at {scale:g} of their time: an hour is {60 * scale:g} minutes (TIDEMARK_CONTRACT_SCALE)\n"
 
 
 def _fetch_jars(settings: Settings, console: Console) -> None:

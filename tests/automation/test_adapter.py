@@ -7,6 +7,8 @@ import dagster as dg
 import pytest
 
 from pipelines.automation import adapter
+from pipelines.automation.asset_graph import graph_of
+from pipelines.automation.contracts import Window
 from pipelines.definitions import defs
 from pipelines.lakehouse.io_manager import CONTENT
 
@@ -32,12 +34,12 @@ def run_range(instance: dg.DagsterInstance) -> str:
 
 
 def test_the_graph_has_inputs_mappings_and_who_can_share_a_run() -> None:
-    graph = adapter.graph_of(defs.resolve_asset_graph())
+    graph = graph_of(defs.resolve_asset_graph())
     margin = graph.nodes["marts/margin_hourly"]
     orders, prices = margin.inputs
     assert (orders.key, orders.joinable, prices.key, prices.joinable) == ("core/orders", True, "core/prices", False)
     assert orders.upstream and prices.upstream and prices.downstream
-    assert orders.upstream("2026-10-01-07:00") == ["2026-10-01-07:00"]
+    assert list(orders.upstream("2026-10-01-07:00")) == ["2026-10-01-07:00"]
     assert prices.upstream("2026-10-01-07:00") == ["2026-10-01"]
     assert len(prices.downstream("2026-10-01")) == 24
     assert margin.ordinal("2026-10-01-07:00") - margin.ordinal("2026-10-01-06:00") == 1
@@ -46,7 +48,7 @@ def test_the_graph_has_inputs_mappings_and_who_can_share_a_run() -> None:
 
 
 def test_mappings_are_complete_for_windows_that_do_not_exist_yet() -> None:
-    graph = adapter.graph_of(defs.resolve_asset_graph())
+    graph = graph_of(defs.resolve_asset_graph())
     (orders,) = graph.nodes["marts/sales_daily"].inputs
     assert orders.upstream and orders.downstream
     assert len(orders.upstream("2036-10-01")) == 24
@@ -54,18 +56,55 @@ def test_mappings_are_complete_for_windows_that_do_not_exist_yet() -> None:
 
 
 def test_ripple_days_come_from_the_inputs_metadata() -> None:
-    graph = adapter.graph_of(defs.resolve_asset_graph())
+    graph = graph_of(defs.resolve_asset_graph())
     days = {read.key: read.ripple_days for read in graph.nodes["marts/order_stats"].inputs}
     assert days == {"core/customers": 7, "core/orders": None}
 
 
 def test_a_partition_exists_once_its_window_has_begun() -> None:
-    node = adapter.graph_of(defs.resolve_asset_graph()).nodes["core/orders"]
+    node = graph_of(defs.resolve_asset_graph()).nodes["core/orders"]
     begins = datetime(2026, 10, 1, 7, tzinfo=UTC).timestamp()
-    assert not node.exists("2026-10-01-07:00", begins - 1)
-    assert node.exists("2026-10-01-07:00", begins)
-    assert not node.exists("2026-09-01-07:00", begins), "before the start date"
-    assert not node.exists(None, begins)
+    assert node.exists_from("2026-10-01-07:00") == begins
+    assert node.window("2026-10-01-07:00") == Window(begins, begins + 3600)
+
+
+@pytest.mark.parametrize(
+    "strange", ["2026-09-01-07:00", "2026-10-01-07:30", "2026-10-01", "2026-13-01-07:00", "junk", None]
+)
+def test_a_key_that_is_no_window_of_the_asset_is_told_from_a_good_one(strange: str | None) -> None:
+    node = graph_of(defs.resolve_asset_graph()).nodes["core/orders"]
+    assert node.problem(strange)
+    assert node.problem("2026-10-01-07:00") is None
+
+
+def test_days_of_a_zone_with_daylight_saving_have_their_windows_and_follow_each_other() -> None:
+    days = dg.DailyPartitionsDefinition("2026-10-20", timezone="Europe/Berlin", end_offset=1)
+    hours = dg.HourlyPartitionsDefinition("2026-10-20-00:00", timezone="Europe/Berlin", end_offset=1)
+    within = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
+
+    @dg.asset(partitions_def=hours)
+    def hourly() -> None: ...
+
+    @dg.asset(partitions_def=days, deps=[dg.AssetDep(hourly, partition_mapping=within)])
+    def daily() -> None: ...
+
+    graph = graph_of(dg.Definitions([hourly, daily]).resolve_asset_graph())
+    node, (read,) = graph.nodes["daily"], graph.nodes["daily"].inputs
+    window = node.window("2026-10-25")
+    assert window is not None and window.end - window.start == 25 * 3600
+    assert [node.ordinal(f"2026-10-{d}") for d in (24, 25, 26)] == [4, 5, 6]
+    assert read.upstream is not None and len(read.upstream("2026-10-25")) == 25
+    places = [graph.nodes["hourly"].ordinal(hour) for hour in read.upstream("2026-10-25") if hour]
+    assert places == list(range(places[0], places[0] + 25)), "both hours from two to three have their place"
+
+
+def test_static_partitions_have_places_and_no_windows() -> None:
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["north", "south"]))
+    def regions() -> None: ...
+
+    node = graph_of(dg.Definitions([regions]).resolve_asset_graph()).nodes["regions"]
+    assert (node.ordinal("north"), node.ordinal("south"), node.window("north")) == (0, 1, None)
+    assert node.problem("north") is None and node.problem("west")
 
 
 def test_a_range_run_plans_once_and_writes_content_per_partition(instance: dg.DagsterInstance) -> None:
@@ -116,8 +155,9 @@ def test_ended_and_deleted_runs_are_told_from_open_ones(instance: dg.DagsterInst
     open_run = instance.create_run_for_job(
         dg.define_asset_job("j", [table]).resolve(asset_graph=dg.Definitions([table]).resolve_asset_graph())
     )
-    ended = adapter.ended_runs(instance, [done, open_run.run_id, "deleted"])
-    assert set(ended) == {done, "deleted"}
+    facts = adapter.run_facts(instance, [done, open_run.run_id, "deleted"])
+    assert {run_id for run_id, run in facts.items() if run.ended_at} == {done, "deleted"}
+    assert facts[done].seconds and not facts["deleted"].seconds
 
 
 def test_an_instance_keeps_its_identity_and_another_has_its_own(instance: dg.DagsterInstance) -> None:

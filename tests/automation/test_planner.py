@@ -1,12 +1,16 @@
-"""What is due follows from what changed and what was built, however the events came about."""
+"""What is due follows from what changed and what was built, however the events came about.
+
+All assets here run as soon as something is pending; tests/automation/test_meaning.py has those that wait.
+"""
 
 from dataclasses import dataclass, field
 
 import pytest
 
+from pipelines.automation.decisions import Plan
 from pipelines.automation.graph import Graph, Input, Node
 from pipelines.automation.history import History
-from pipelines.automation.planner import Plan, backoff, plan
+from pipelines.automation.planner import Planner, backoff
 
 NOW = 1_790_000_000.0  # 2026-09-21
 
@@ -33,14 +37,17 @@ GRAPH = Graph(
         for node in (
             Node("raw/orders", partitioned=True, automated=False),
             Node("raw/customers", automated=False),
-            Node("core/orders", [Input("raw/orders", same, same)], ordinal, partitioned=True),
-            Node("core/customers", [Input("raw/customers", same, same)]),
-            Node("marts/hourly", [Input("core/orders", same, same, joinable=True)], ordinal, partitioned=True),
+            Node("core/orders", [Input("raw/orders", same, same)], ordinal, partitioned=True, asap=True),
+            Node("core/customers", [Input("raw/customers", same, same)], asap=True),
+            Node(
+                "marts/hourly", [Input("core/orders", same, same, joinable=True)], ordinal, partitioned=True, asap=True
+            ),
             Node(
                 "marts/daily",
                 [Input("core/orders", hours_of, day_of)],
                 lambda d: ordinal(f"{d}-00") // 24,
                 partitioned=True,
+                asap=True,
             ),
             Node(
                 "marts/stats",
@@ -50,6 +57,7 @@ GRAPH = Graph(
                 ],
                 lambda d: ordinal(f"{d}-00") // 24,
                 partitioned=True,
+                asap=True,
             ),
         )
     }
@@ -65,6 +73,10 @@ class World:
     now: float = NOW
     id: int = 0
     reserved: set[tuple[str, str | None]] = field(default_factory=set)
+    planner: Planner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.planner = Planner(self.history.graph, self.history)
 
     def next(self) -> int:
         self.id += 1
@@ -88,7 +100,7 @@ class World:
         self.history.ended(run, at=self.now)
 
     def plan(self) -> Plan:
-        return plan(GRAPH, self.history, self.now, self.reserved)
+        return self.planner.plan(self.now, self.reserved)
 
     def due(self) -> set[tuple[str, str | None]]:
         return {target for request in self.plan().requests for target in request.targets}
@@ -132,7 +144,7 @@ def test_nothing_changed_means_nothing_runs(world: World) -> None:
     world.run_all()
     world.arrive(H7, "v1")
     assert world.due() == set()
-    assert world.history.unsettled == set(), "an idle tick looks at nothing"
+    assert world.plan().decisions == {} and not any(world.planner.backlog.of.values()), "an idle tick looks at nothing"
 
 
 def test_a_required_input_without_data_is_waited_for_by_name(world: World) -> None:
@@ -305,20 +317,30 @@ def test_new_customers_make_the_last_days_stale_and_not_history(world: World) ->
 
 def test_a_partition_of_the_future_waits_until_its_window_begins(world: World) -> None:
     future = Node(
-        "core/orders", [Input("raw/orders", same, same)], ordinal, lambda _p, now: now >= NOW + 60, partitioned=True
+        "core/orders",
+        [Input("raw/orders", same, same)],
+        ordinal,
+        exists_from=lambda _: NOW + 60,
+        partitioned=True,
+        asap=True,
     )
     graph = Graph({"raw/orders": GRAPH.nodes["raw/orders"], "core/orders": future})
     history = History(graph)
     history.observed(("raw/orders", H7), id=1, version="v1", arrived_at=NOW, listed_at=NOW)
-    assert plan(graph, history, NOW).requests == []
-    assert [r.partitions for r in plan(graph, history, NOW + 60).requests] == [(H7,)]
+    planner = Planner(graph, history)
+    assert planner.plan(NOW).requests == []
+    assert [r.partitions for r in planner.plan(NOW + 60).requests] == [(H7,)]
 
 
 def test_a_materialization_without_a_run_is_news_for_consumers_only(world: World) -> None:
     world.arrive(H7, "v1")
+    world.run_all()
+    world.arrive(H7, "v2")
     world.history.materialized(("core/orders", H7), id=world.next(), run_id=None, as_of=None, version=None, at=NOW)
-    assert ("core/orders", H7) in world.due()
-    assert ("marts/daily", "2026-09-20") in world.due()
+    assert ("core/orders", H7) in world.due(), "what somebody reports does not say that the new file is in it"
+    world.run_all()
+    world.history.materialized(("core/orders", H7), id=world.next(), run_id=None, as_of=None, version=None, at=NOW)
+    assert world.due() == {("marts/hourly", H7), ("marts/daily", "2026-09-20")}
 
 
 def test_a_range_counts_once_it_is_written_down_whole(world: World) -> None:

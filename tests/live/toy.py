@@ -37,6 +37,7 @@ def raw_numbers() -> dg.DataVersionsByPartition:
     deps=[["raw", "numbers"]],
     partitions_def=HOURS,
     automation_condition=derived(),
+    tags={"tidemark/pace": "asap"},
     backfill_policy=dg.BackfillPolicy.single_run(),
 )
 def core_numbers(context: dg.AssetExecutionContext) -> None:
@@ -50,6 +51,7 @@ def core_numbers(context: dg.AssetExecutionContext) -> None:
     deps=[dg.AssetDep(["core", "numbers"], partition_mapping=WITHIN)],
     partitions_def=DAYS,
     automation_condition=derived(),
+    tags={"tidemark/pace": "asap"},
     backfill_policy=dg.BackfillPolicy.single_run(),
 )
 def days(context: dg.AssetExecutionContext) -> None:

@@ -17,7 +17,7 @@ from tests.conftest import make_settings
 
 NAMES = {
     *(f"TIDEMARK_{name}" for name in ("ENVIRONMENT", "STATE_DIR", "JARS_DIR", "LANDING_BUCKET", "EVENTS_QUEUE")),
-    *(f"TIDEMARK_{name}" for name in ("CATALOG_URI", "WAREHOUSE", "START_DATE")),
+    *(f"TIDEMARK_{name}" for name in ("CATALOG_URI", "WAREHOUSE", "START_DATE", "CONTRACT_SCALE")),
     *(f"TIDEMARK_PORT_{name}" for name in ("UI", "CLOUD", "SPARK")),
     *("SPARK_REMOTE", "DAGSTER_HOME", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
     *("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -39,7 +39,12 @@ def test_nothing_runs_is_exit_code_3_and_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("TIDEMARK_PORT_UI", "80000"), ("TIDEMARK_START_DATE", "2026-09-29"), ("TIDEMARK_ENVIRONMENT", "staging")],
+    [
+        ("TIDEMARK_PORT_UI", "80000"),
+        ("TIDEMARK_START_DATE", "2026-09-29"),
+        ("TIDEMARK_ENVIRONMENT", "staging"),
+        ("TIDEMARK_CONTRACT_SCALE", "0"),
+    ],
 )
 def test_a_wrong_setting_is_exit_code_2_and_one_line_that_names_it(tmp_path: Path, variable: str, value: str) -> None:
     result = _pipelines("up", cwd=tmp_path, **{"TIDEMARK_STATE_DIR": str(tmp_path), variable: value})

@@ -1,0 +1,25 @@
+"""How decisions are worded. Nothing that changes while nothing happens: a moment, never an age."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from pipelines.automation.graph import Target
+
+_NAMED = 3
+
+
+def moment(at: float) -> str:
+    """A time, to the second."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def name(target: Target) -> str:
+    """An asset's partition."""
+    return target[0] if target[1] is None else f"{target[0]} {target[1]}"
+
+
+def names(all_: Iterable[str]) -> str:
+    """A few of many names."""
+    found = list(all_)
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(found[:_NAMED]) + more

@@ -21,6 +21,7 @@ from pipelines.sources.feed import Feed, Grain, Partition
 from pipelines.sources.listing import NO_FILES, Bucket, Listing, arrival, data_version, look, look_at_all
 
 Tags = Mapping[str, str]
+_ACCEPTED = "-accepted"  # beside the version of no files: what was held back in a load is news once it is accepted
 
 
 class Ledger(Protocol):
@@ -135,7 +136,11 @@ def changes(
 ) -> Found:
     """What differs between these partitions as listed and as last observed, less the removals that are held."""
     found = Found()
-    differing = {p: listing for p, listing in listings.items() if _differs(listing, seen.get(p, {}))}
+    differing = {
+        p: listing
+        for p, listing in listings.items()
+        if _differs(listing, before := seen.get(p, {})) or (accept_removals and _is_gone(listing, before))
+    }
     vanished = {p: listing.listed_at for p, listing in differing.items() if not listing.objects}
     fates: Mapping[Partition, removals.Fate] = {}
     if vanished:
@@ -165,15 +170,20 @@ def changes(
 
 
 def _differs(listing: Listing, before: Tags) -> bool:
-    if data_version(listing.objects) == before.get(adapter.DATA_VERSION, NO_FILES):
+    if data_version(listing.objects) == _version(before):
         return False
     previously = _listed_at(before)
     # An older listing is no news: somebody looked later and was faster to say so.
     return previously is None or listing.listed_at >= previously
 
 
+def _is_gone(listing: Listing, before: Tags) -> bool:
+    """Whether a partition was seen to vanish, and a load of it may be waiting for somebody who accepts it."""
+    return not listing.objects and before.get(adapter.DATA_VERSION) == NO_FILES and removals.OUTCOME not in before
+
+
 def _alarm(feed: Feed, vanished: Mapping[Partition, datetime], seen: Mapping[Partition, Tags]) -> str | None:
-    holding = {p for p, tags in seen.items() if tags.get(adapter.DATA_VERSION, NO_FILES) != NO_FILES}
+    holding = {p for p, tags in seen.items() if _version(tags) != NO_FILES}
     before = {
         p: at
         for p, tags in seen.items()
@@ -196,7 +206,7 @@ def _observation(
         asset_key=source_key(feed),
         partition=partition,
         tags={
-            adapter.DATA_VERSION: data_version(listing.objects),
+            adapter.DATA_VERSION: data_version(listing.objects) + (_ACCEPTED if _is_accepted(outcome) else ""),
             adapter.LISTED_AT: _stamp(listing.listed_at),
             adapter.ARRIVED_AT: _stamp(arrived_at),
             **outcome,
@@ -210,8 +220,16 @@ def _observation(
     )
 
 
+def _version(tags: Tags) -> str:
+    return tags.get(adapter.DATA_VERSION, NO_FILES).removesuffix(_ACCEPTED)
+
+
 def _listed_at(tags: Tags) -> datetime | None:
     return datetime.fromtimestamp(float(tags[adapter.LISTED_AT]), UTC) if adapter.LISTED_AT in tags else None
+
+
+def _is_accepted(outcome: Tags) -> bool:
+    return outcome.get(removals.OUTCOME) == removals.ACCEPTED
 
 
 def _stamp(moment: datetime) -> str:

@@ -20,6 +20,7 @@ from moto.sqs.models import sqs_backends
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from pipelines.local.objects import ObjectFolder, StoredObject
+from pipelines.local.queues import use_backlogged_queues
 from pipelines.settings import Settings, load_settings
 
 MAX_RECEIVES = 5
@@ -77,6 +78,7 @@ class Cloud:
         self._application = DomainDispatcherApplication(create_backend_app)
         WrittenThroughS3.folder = self._folder
         s3_backends.backend = WrittenThroughS3
+        use_backlogged_queues()
         notifications.send_event = lambda *event: _request.notifications.append(event)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

@@ -105,6 +105,21 @@ def test_a_feed_that_vanishes_is_held_until_somebody_accepts(ledger: EventLog, f
     assert reconcile(ledger, filled, FEEDS).alarms == {}
 
 
+def test_accepting_covers_what_was_observed_before_the_alarm(ledger: EventLog, filled: FakeBucket) -> None:
+    # A load that saw all of it gone has held back these too, and runs again only upon news.
+    for hour in HOURS[:9]:
+        filled.delete(key(hour))
+    assert len(reconcile(ledger, filled, [ORDERS]).changed) == 9
+    for hour in HOURS[9:]:
+        filled.delete(key(hour))
+    assert reconcile(ledger, filled, [ORDERS]).held == 15
+    accepted = reconcile(ledger, filled, [ORDERS], accept_removals=True).changed
+    assert {o.partition for o in accepted} == set(HOURS)
+    assert {o.tags[OUTCOME] for o in accepted} == {ACCEPTED}
+    for _ in range(2):
+        assert reconcile(ledger, filled, [ORDERS], accept_removals=True).changed == []
+
+
 def test_notifications_of_a_fifth_of_the_partitions_are_believed_one_by_one_no_more(
     ledger: EventLog, filled: FakeBucket
 ) -> None:

@@ -57,7 +57,8 @@ def serve(path: Path) -> NoReturn:
                     _become_run(connection)
 
 
-def _become_run(connection: socket.socket) -> NoReturn:
+def _become_run(connection: socket.socket) -> None:
+    """What a child does; it never returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code = 1
@@ -65,6 +66,8 @@ def _become_run(connection: socket.socket) -> NoReturn:
         connection.settimeout(SECONDS_TO_FORK)
         with connection, connection.makefile("rwb") as stream:
             arguments = stream.readline().decode()
+            if not arguments:
+                return  # somebody only looked whether we are here
             stream.write(identity_of(psutil.Process()).encode() + b"\n")
             stream.flush()
             wanted = stream.readline() == GO  # else the launcher is gone, and nobody would know of this process

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.local.class_archive import is_recording
-from pipelines.local.warm_runs import server_socket
+from pipelines.local.warm_runs import server_answers
 from pipelines.settings import Settings
 
 _SECONDS_TO_ARCHIVE = 20
@@ -64,7 +64,7 @@ def all_services(settings: Settings) -> dict[str, Service]:
             name="runs",
             title="fork server of runs",
             arguments=("-m", "pipelines.local.fork_server"),
-            is_ready=server_socket(settings.platform_home).is_socket,
+            is_ready=lambda: server_answers(settings.platform_home),
         ),
         Service(
             name="dagster",

@@ -12,6 +12,7 @@ Belongs here: the launcher, and how a run's process is found again. Does not bel
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -76,8 +77,9 @@ class WarmRunLauncher(RunLauncher, ConfigurableClass):
 
     def _launch_cold(self, run: DagsterRun, arguments: ExecuteRunArgs) -> None:
         self._cold = [process for process in self._cold if process.poll() is None]
-        # In a session of its own: it does not die with the daemon.
-        process = subprocess.Popen(arguments.get_command_args(), start_new_session=True, stdin=subprocess.DEVNULL)
+        # This Python, whatever is on the PATH; in a session of its own, so that it does not die with the daemon.
+        command = [sys.executable, "-m", "dagster", "api", "execute_run", serialize_value(arguments)]
+        process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL)
         self._cold.append(process)
         self._instance.add_run_tags(run.run_id, {PROCESS_TAG: identity_of(psutil.Process(process.pid))})
 
@@ -121,6 +123,15 @@ def process_of(run: DagsterRun) -> psutil.Process | None:
 def server_socket(home: Path) -> Path:
     """Where the fork server of a Dagster home listens."""
     return socket_path(home, "warm-runs")
+
+
+def server_answers(home: Path) -> bool:
+    """Whether the fork server of a home takes runs; a killed one leaves its socket behind."""
+    try:
+        _connected(server_socket(home)).close()
+    except OSError:
+        return False
+    return True
 
 
 def _connected(path: Path) -> socket.socket:

@@ -27,6 +27,11 @@ _BACKFILL_STATE = """query Backfill($id: String!) { partitionBackfillOrError(bac
 _FAILURES = """query Failures($id: ID!) { runOrError(runId: $id) { ... on Run { eventConnection { events {
     __typename
     ... on ExecutionStepFailureEvent { error { message causes { message } } } } } } } }"""
+_TERMINATE = """mutation Terminate($id: String!) { terminateRun(runId: $id) {
+    __typename ... on TerminateRunFailure { message } ... on PythonError { message } } }"""
+_RELOAD = """mutation Reload { reloadWorkspace { __typename ... on PythonError { message } } }"""
+_LOG = """query Log($id: ID!) { runOrError(runId: $id) { ... on Run { eventConnection { events {
+    ... on MessageEvent { message } } } } } }"""
 _NODE = """query Node($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
     jobNames opNames partitionKeys repository { name location { name } } } } }"""
 _MATERIALIZATIONS = """query Materializations($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
@@ -92,6 +97,21 @@ class Ui:
         events = self.query(_FAILURES, id=run_id)["runOrError"]["eventConnection"]["events"]
         errors = [event["error"] for event in events if event.get("error")]
         return [" <- ".join([e["message"], *(cause["message"] for cause in e["causes"])]) for e in errors]
+
+    def log(self, run_id: str) -> str:
+        """The messages of a run's events, a line each."""
+        events = self.query(_LOG, id=run_id)["runOrError"]["eventConnection"]["events"]
+        return "\n".join(event["message"] for event in events if event.get("message"))
+
+    def terminate(self, run_id: str) -> None:
+        """Press "Terminate"."""
+        answer = self.query(_TERMINATE, id=run_id)["terminateRun"]
+        assert answer["__typename"] == "TerminateRunSuccess", answer
+
+    def reload(self) -> None:
+        """Press "Reload all" on the page of code locations."""
+        answer = self.query(_RELOAD)["reloadWorkspace"]
+        assert answer["__typename"] == "Workspace", answer
 
     def materialize(self, asset: str, partition: str | None = None) -> str:
         """Press "Materialize" for an asset or one of its partitions; the id of the run."""

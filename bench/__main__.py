@@ -1,0 +1,124 @@
+"""`make bench`: all benchmarks, a table on the screen and a report in bench/report.json."""
+
+import json
+import os
+import platform as machine
+import signal
+import subprocess
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench import latency, throughput
+from bench.contestants import Baseline, ours
+from pipelines.local.jars import fetch_jars
+from pipelines.settings import CHECKOUT, load_settings
+from tests.conftest import end_service, make_settings, start_service
+from tests.live.platform import Platform
+
+_REPORT = CHECKOUT / "bench" / "report.json"
+_PARTS = "start,latency,throughput"
+
+
+def main(
+    parts: Annotated[str, typer.Option(help="Which to run; the report keeps the others.")] = ",".join(_PARTS),
+    rounds: Annotated[int, typer.Option(help="Files each contestant gets.")] = 20,
+    lines: Annotated[int, typer.Option(help="Order lines of the throughput benchmark.")] = 5_000_000,
+) -> None:
+    """Measure, print, and write bench/report.json."""
+    fetch_jars(load_settings())
+    report: dict[str, Any] = json.loads(_REPORT.read_text()) if _REPORT.exists() else {}
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        if "throughput" in parts:
+            report["throughput"] = _about() | _throughput(Path(folder), lines)
+        if "start" in parts or "latency" in parts:
+            report |= {name: _about() | found for name, found in _platforms(Path(folder), parts, rounds).items()}
+    _REPORT.write_text(json.dumps(report, indent=2) + "\n")
+    _show(report)
+
+
+def _throughput(folder: Path, lines: int) -> dict[str, Any]:
+    settings = make_settings(folder / "throughput")
+    settings.state_dir.mkdir()
+    cloud = start_service("pipelines.local.cloud", settings, settings.port_cloud, folder / "cloud.log")
+    spark = start_service("pipelines.local.spark_server", settings, settings.port_spark, folder / "spark.log")
+    try:
+        return throughput.measure(settings, lines=lines, rounds=3)
+    finally:
+        end_service(spark)
+        end_service(cloud)
+
+
+def _platforms(folder: Path, parts: str, rounds: int) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    platform = Platform(folder / "tidemark", load_settings().jars_dir, folder / "up.log")
+    baselines: list[Baseline] = []
+    try:
+        starts = [platform.start()]
+        if "start" in parts:
+            platform.stop(signal.SIGINT)
+            starts += [platform.start(), platform.stop(signal.SIGINT).seconds, platform.start()]
+            found["start"] = {
+                "what": "seconds to the UI with an empty home, then again; jars and virtual environment are there",
+                "empty home": round(starts[0], 1),
+                "second start": round(starts[1], 1),
+                "third start": round(starts[3], 1),
+                "stop": round(starts[2], 1),
+            }
+        if "latency" in parts:
+            s3 = platform.s3
+            baselines = [Baseline(name, platform, folder) for name in ("stock", "tuned")]
+            for baseline in baselines:
+                s3.create_bucket(Bucket=baseline.name)
+            contestants = [ours(platform), *(baseline.start() for baseline in baselines)]
+            found["latency"] = latency.measure(contestants, s3, rounds=rounds)
+            found["memory"] = {
+                "what": "MB of all processes of each, idle after the latency benchmark (PSS)",
+                "contestants": {c.name: round(c.memory_mb()) for c in contestants},
+            }
+    finally:
+        for baseline in baselines:
+            baseline.stop()
+        platform.end()
+    return found
+
+
+def _about() -> dict[str, Any]:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=CHECKOUT, capture_output=True, text=True)
+    return {
+        "commit": commit.stdout.strip(),
+        "machine": f"{os.cpu_count()} cores, {psutil.virtual_memory().total // 2**30} GB, {machine.machine()}",
+        "load before": os.getloadavg()[0],
+        "versions": {"python": machine.python_version()}
+        | {name: version(name) for name in ("dagster", "pyspark", "pyiceberg", "moto")},
+    }
+
+
+def _show(report: dict[str, Any]) -> None:
+    console = Console()
+    if "latency" in report:
+        table = Table("put_object to commit", "median s", "p95 s", "n", "times ours")
+        by = report["latency"]["contestants"]
+        for name, found in by.items():
+            ratio = f"{found['median'] / by['tidemark']['median']:.1f}"
+            table.add_row(name, str(found["median"]), str(found["p95"]), str(found["n"]), ratio)
+        console.print(table)
+    if "throughput" in report:
+        table = Table("rows per second", "tidemark", "script", "ratio")
+        for name, found in report["throughput"]["tables"].items():
+            rates = found["rows per second"]
+            table.add_row(name, f"{rates['tidemark']:,}", f"{rates['script']:,}", str(found["ratio"]))
+        console.print(table)
+    for part in ("start", "memory"):
+        if part in report:
+            console.print({name: value for name, value in report[part].items() if name not in ("versions", "machine")})
+
+
+if __name__ == "__main__":
+    typer.run(main)

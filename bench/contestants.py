@@ -1,0 +1,109 @@
+"""Who is measured: this project and the two baselines, each with a bucket, a catalog and a Dagster of its own.
+
+They stand on one machine at once, with one local cloud and one set of jars between them, and work one at a time.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psutil
+from pyiceberg.catalog import Catalog, load_catalog
+
+from pipelines.local import tree
+from pipelines.settings import CHECKOUT, sqlalchemy_uri
+from tests.conftest import free_port
+from tests.live.platform import Platform
+from tests.live.ui import Ui
+from tests.live.waiting import eventually
+
+
+@dataclass
+class Contestant:
+    """A code location that turns files on a bucket into core.orders."""
+
+    name: str
+    bucket: str
+    catalog: Catalog
+    processes: list[psutil.Process] = field(default_factory=list)
+
+    def memory_mb(self) -> float:
+        """What its processes hold now that they share with nobody else, and their part of what they share."""
+        found = {p for root in self.processes for p in [root, *root.children(recursive=True)] if p.is_running()}
+        return sum(process.memory_full_info().pss for process in found) / 1e6
+
+
+class Baseline:
+    """`dagster dev` on one of the folders beside this file."""
+
+    def __init__(self, name: str, platform: Platform, state: Path) -> None:
+        self.name = name
+        home = state / name
+        home.mkdir(parents=True)
+        shutil.copy(CHECKOUT / "bench" / name / "dagster.yaml", home)
+        catalog = f"jdbc:sqlite:{home}/catalog.db?journal_mode=WAL&busy_timeout=30000"
+        self.port = free_port()
+        self.environment = {
+            name: value for name, value in {**os.environ, **platform.environment}.items() if name != "SPARK_REMOTE"
+        } | {
+            "DAGSTER_HOME": str(home),
+            "TIDEMARK_LANDING_BUCKET": name,
+            "TIDEMARK_CATALOG_URI": catalog,
+            "TIDEMARK_WAREHOUSE": str(home / "warehouse"),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PYTHONPATH": str(CHECKOUT),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        (home / "warehouse").mkdir()
+        self.catalog = load_catalog("lake", type="sql", uri=sqlalchemy_uri(catalog), warehouse=str(home / "warehouse"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._home = home
+
+    def start(self) -> Contestant:
+        """Start it and wait until its UI answers."""
+        with dg.DagsterInstance.from_config(str(self._home)):
+            pass  # made alone: two processes that first touch a home break it
+        workspace = CHECKOUT / "bench" / self.name / "workspace.yaml"
+        with (self._home / "dagster.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-h", "127.0.0.1", "-p", str(self.port)],
+                cwd=self._home,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        ui = Ui(self.port)
+        eventually(lambda: _answers(ui), seconds=120)
+        return Contestant(self.name, self.name, self.catalog, [psutil.Process(self._process.pid)])
+
+    def stop(self) -> None:
+        """End it with all it started."""
+        if self._process is not None:
+            mine = psutil.Process(self._process.pid).children(recursive=True)
+            tree.end_group(self._process)
+            tree.end(lambda: [p for p in mine if p.is_running() and p.status() != psutil.STATUS_ZOMBIE])
+
+
+def ours(platform: Platform) -> Contestant:
+    """This project, as `make dev FEED=none` starts it."""
+    return Contestant("tidemark", "landing", platform.catalog, [platform.processes()[0]])
+
+
+def rows_of(contestant: Contestant) -> Any:
+    """All rows of core.orders in one order, without what belongs to the bucket a file was put on."""
+    table = contestant.catalog.load_table("core.orders").scan().to_arrow()
+    kept = [c for c in table.column_names if c not in ("source_version", "arrived_at", "loaded_by")]
+    return table.select(kept).sort_by([(c, "ascending") for c in ("hour", "order_id", "line_number")])
+
+
+def _answers(ui: Ui) -> None:
+    try:
+        ui.runs()
+    except OSError as error:
+        raise AssertionError(f"{ui.url} does not answer") from error

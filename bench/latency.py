@@ -1,0 +1,91 @@
+"""From put_object to the commit in core.orders, against the two baselines.
+
+Method: the contestants take turns in an order that rotates from round to round; each turn puts one file of 50 order
+lines at a random phase and waits for the Iceberg snapshot that has it; the figure is the snapshot's own timestamp
+minus the moment before the put. All three get the same files, and have to end with the same rows.
+"""
+
+import csv
+import io
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bench.contestants import Contestant, rows_of
+from bench.plain import COLUMNS
+
+_LINES = 50
+_SECONDS_TO_COMMIT = 300
+
+
+def measure(contestants: Sequence[Contestant], s3: Any, *, rounds: int, seed: int = 0) -> dict[str, Any]:
+    """Seconds per contestant and round, with the order in which they took their turns.
+
+    Raises:
+        AssertionError: their tables differ in the end.
+    """
+    phase = random.Random(seed)
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0, tzinfo=None) - timedelta(hours=2)
+    seconds: dict[str, list[float]] = {c.name: [] for c in contestants}
+    order: list[list[str]] = []
+    for number in range(rounds + 1):
+        turn = [*contestants[number % len(contestants) :], *contestants[: number % len(contestants)]]
+        order.append([c.name for c in turn])
+        body = _file(hour, number)
+        for contestant in turn:
+            # A sensor at its default of 30 s is met at any of its phases, the others are not kept waiting for it.
+            time.sleep(phase.uniform(2, 32 if contestant.name == "stock" else 12))
+            took = _put_to_commit(contestant, s3, f"orders/dt={hour:%Y-%m-%d}/hour={hour:%H}/{number:04}.csv", body)
+            print(f"round {number} {contestant.name}: {took:.2f} s", flush=True)
+            if number:  # the first round warms up
+                seconds[contestant.name].append(took)
+    first, *others = [rows_of(c) for c in contestants]
+    for contestant, other in zip(contestants[1:], others, strict=True):
+        assert first.equals(other.cast(first.schema)), f"{contestant.name} has other rows"
+    assert first.num_rows == _LINES * (rounds + 1)
+    return {
+        "what": "seconds from put_object to the Iceberg snapshot",
+        "rows in each table": first.num_rows,
+        "order of turns": order[1:],
+        "contestants": {name: _summary(values) for name, values in seconds.items()},
+    }
+
+
+def _summary(seconds: Sequence[float]) -> dict[str, Any]:
+    cuts = statistics.quantiles(seconds, n=20, method="inclusive")
+    return {
+        "median": round(statistics.median(seconds), 2),
+        "p95": round(cuts[-1], 2),
+        "n": len(seconds),
+        "raw": [round(s, 2) for s in seconds],
+    }
+
+
+def _put_to_commit(contestant: Contestant, s3: Any, key: str, body: bytes) -> float:
+    begun = time.time()
+    s3.put_object(Bucket=contestant.bucket, Key=key, Body=body)
+    while time.time() < begun + _SECONDS_TO_COMMIT:
+        time.sleep(0.2)
+        if not contestant.catalog.table_exists("core.orders"):
+            continue
+        table = contestant.catalog.load_table("core.orders")
+        for snapshot in table.snapshots():
+            if snapshot.timestamp_ms / 1000 < begun:
+                continue
+            found = table.scan(row_filter=f"source_file = '{key}'", snapshot_id=snapshot.snapshot_id)
+            if found.count() == _LINES:
+                return snapshot.timestamp_ms / 1000 - begun
+    raise TimeoutError(f"{contestant.name} had not committed {key} after {_SECONDS_TO_COMMIT} s")
+
+
+def _file(hour: datetime, number: int) -> bytes:
+    written = io.StringIO()
+    writer = csv.writer(written)
+    writer.writerow(COLUMNS)
+    for line in range(_LINES):
+        at = hour + timedelta(seconds=line)
+        writer.writerow([number, line, line % 7, line % 11, line % 3, 1 + line % 5, "3.9900", "0.1", at.isoformat()])
+    return written.getvalue().encode()

@@ -1,0 +1,121 @@
+"""Rows per second of core/orders and marts/sales_daily, against the plain script, on the same Spark server.
+
+Method: both read the same 24 CSV files of one day from S3 into empty tables, in turns; a figure is the time of the
+asset's run in this process (Dagster's events, listing, validation, quarantine, commit and content version included)
+or of the script's function. The tables of both have to hold the same rows, rejected ones included.
+"""
+
+import logging
+import os
+import statistics
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import boto3
+import dagster as dg
+from pyspark.sql import SparkSession
+
+from bench import plain
+from pipelines.definitions import build_definitions
+from pipelines.lakehouse.session import new_session
+from pipelines.settings import Settings
+
+DAY = "2026-10-05"
+_HOURS = [f"{DAY}-{hour:02}:00" for hour in range(24)]
+_BAD_EVERY = 5_000
+_SAME = """SELECT count(*), sum(revenue_usd), sum(quantity), bit_xor(xxhash64(order_id, line_number, customer_id,
+    product_id, store_id, quantity, unit_price_usd, discount, ordered_at, hour, revenue_usd, source_file,
+    source_version, arrived_at)) FROM lake.core.orders"""
+_SOLD = """SELECT count(*), sum(revenue_usd), bit_xor(xxhash64(day, product_id, quantity, revenue_usd))
+    FROM lake.marts.sales_daily"""
+_REJECTED = "SELECT count(*), bit_xor(xxhash64(source_file, row_number, content, reason)) FROM lake.ops.quarantine"
+
+
+def measure(settings: Settings, *, lines: int, rounds: int) -> dict[str, Any]:
+    """Rows per second of both, and the ratio of the medians.
+
+    Args:
+        settings: Of a local cloud and a Spark server that run and do nothing else.
+
+    Raises:
+        AssertionError: the two made different tables.
+    """
+    os.environ.update(settings.exports())
+    logging.getLogger("dagster").setLevel(logging.WARNING)
+    s3 = boto3.client("s3", **settings.aws_options())
+    _put_day(s3, settings.landing_bucket, lines)
+    job = build_definitions(settings).resolve_implicit_global_asset_job_def()
+    spark = new_session(settings)
+
+    def asset(key: str, tags: dict[str, str]) -> Callable[[], object]:
+        def run() -> None:
+            with dg.DagsterInstance.ephemeral() as instance:
+                chosen = [dg.AssetKey.from_user_string(key)]
+                job.execute_in_process(asset_selection=chosen, instance=instance, tags=tags)
+
+        return run
+
+    day_of_hours = {"dagster/asset_partition_range_start": _HOURS[0], "dagster/asset_partition_range_end": _HOURS[-1]}
+    work: dict[str, dict[str, Callable[[], object]]] = {
+        "core/orders": {
+            "tidemark": asset("core/orders", day_of_hours),
+            "script": lambda: plain.load_orders(spark, s3, settings.landing_bucket, _HOURS),
+        },
+        "marts/sales_daily": {
+            "tidemark": asset("marts/sales_daily", {"dagster/partition": DAY}),
+            "script": lambda: plain.sales_daily(spark, [DAY]),
+        },
+    }
+    checks = {"core/orders": (_SAME, _REJECTED), "marts/sales_daily": (_SOLD,)}
+    seconds: dict[str, dict[str, list[float]]] = {table: {"tidemark": [], "script": []} for table in work}
+    for number in range(rounds + 1):
+        made: dict[str, list[Any]] = {}
+        for name in ("tidemark", "script") if number % 2 else ("script", "tidemark"):
+            _empty(spark)
+            for table, by in work.items():
+                begun = time.monotonic()
+                by[name]()
+                took = time.monotonic() - begun
+                print(f"round {number} {table} {name}: {took:.1f} s", flush=True)
+                if number:  # the first round warms up
+                    seconds[table][name].append(took)
+                found = [tuple(spark.sql(query).collect()[0]) for query in checks[table]]
+                assert made.setdefault(table, found) == found, f"{table}: {made[table]} and {found}"
+    spark.stop()
+    return {
+        "what": f"{lines} order lines of one day in 24 CSV files",
+        "tables": {table: _summary(by, lines) for table, by in seconds.items()},
+    }
+
+
+def _summary(seconds: dict[str, list[float]], lines: int) -> dict[str, Any]:
+    rates = {name: lines / statistics.median(values) for name, values in seconds.items()}
+    return {
+        "ratio": round(rates["tidemark"] / rates["script"], 2),
+        "rows per second": {name: round(rate) for name, rate in rates.items()},
+        "raw seconds": {name: [round(s, 2) for s in values] for name, values in seconds.items()},
+    }
+
+
+def _empty(spark: SparkSession) -> None:
+    for table in ("core.orders", "ops.quarantine", "marts.sales_daily"):
+        spark.sql(f"DROP TABLE IF EXISTS lake.{table} PURGE")
+    plain.create_tables(spark)
+
+
+def _put_day(s3: Any, bucket: str, lines: int) -> None:
+    random = Random(0)
+    for hour in range(24):
+        rows = [",".join(plain.COLUMNS)]
+        for line in range(lines // 24):
+            product = random.randrange(500)
+            discount = "2" if line % _BAD_EVERY == 1 else random.choice(("0", "0.1", "0.25"))
+            rows.append(
+                f"{hour * lines + line // 4},{line % 4},{random.randrange(10_000)},{product},{random.randrange(20)},"
+                f"{random.randrange(1, 9)},{product % 30}.{random.randrange(10_000):04},{discount},"
+                f"{DAY}T{hour:02}:{line % 60:02}:{line % 59:02}Z"
+            )
+        body = "\n".join(rows).encode() + b"\n"
+        s3.put_object(Bucket=bucket, Key=f"orders/dt={DAY}/hour={hour:02}/till.csv", Body=body)

@@ -14,6 +14,7 @@ from dagster_aws.s3 import S3Resource
 from pipelines import feeds
 from pipelines.assets import core, marts, raw
 from pipelines.automation.catch_up import automation_sensor, catch_up_sensor
+from pipelines.automation.condition import with_automation
 from pipelines.automation.landing import landing_sensor
 from pipelines.automation.reconcile import reconcile_schedules
 from pipelines.lakehouse.io_manager import iceberg_io_manager
@@ -41,11 +42,13 @@ def build_definitions(settings: Settings, **overrides: Any) -> dg.Definitions:
         "io_manager": iceberg_io_manager(TABLES),
     }
     return dg.Definitions(
-        assets=[
-            *dg.load_assets_from_package_module(raw),
-            *dg.load_assets_from_package_module(core),
-            *dg.load_assets_from_package_module(marts),
-        ],
+        assets=with_automation(
+            [
+                *dg.load_assets_from_package_module(raw),
+                *dg.load_assets_from_package_module(core),
+                *dg.load_assets_from_package_module(marts),
+            ]
+        ),
         sensors=[landing_sensor(feeds.FEEDS, settings.start_date), automation_sensor(), catch_up_sensor()],
         schedules=reconcile_schedules(feeds.FEEDS),
         resources=resources | overrides,

@@ -20,3 +20,6 @@ WEEKS = dg.WeeklyPartitionsDefinition(start_date=START.isoformat(), day_offset=1
 # Every partition of another grain that a window overlaps. The current day's hours do not all exist yet, which
 # Dagster takes for an error unless told.
 WITHIN = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
+
+# The hours of a week and of the week before it. The offset counts in partitions of the input.
+WITHIN_AND_WEEK_BEFORE = dg.TimeWindowPartitionMapping(start_offset=-7 * 24, allow_nonexistent_upstream_partitions=True)

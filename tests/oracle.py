@@ -105,6 +105,38 @@ _SQL = {
             FROM sold LEFT JOIN "core.prices" p ON p.product_id = sold.product_id AND p.day = hour::DATE)
         SELECT hour, product_id, revenue_usd, cost_usd, (revenue_usd - cost_usd)::DECIMAL(18,4) AS margin_usd
         FROM costed""",
+    # Needs margins of the day: without any price file in it there is no such row yet.
+    "marts.executive_rollup": """
+        WITH totals AS (
+            SELECT hour::DATE AS day, count(DISTINCT order_id) AS orders, sum(revenue_usd)::DECIMAL(18,4) AS revenue_usd
+            FROM "core.orders" GROUP BY ALL),
+        stores AS (
+            SELECT hour::DATE AS day, store_id, sum(revenue_usd) AS earned FROM "core.orders" GROUP BY ALL),
+        tops AS (FROM stores QUALIFY row_number() OVER (PARTITION BY day ORDER BY earned DESC, store_id) = 1),
+        margins AS (
+            SELECT hour::DATE AS day, sum(margin_usd)::DECIMAL(18,4) AS margin_usd
+            FROM "marts.margin_hourly" GROUP BY ALL)
+        SELECT day, orders, revenue_usd, margin_usd, store_id AS top_store_id
+        FROM totals JOIN tops USING (day) JOIN margins USING (day)""",
+    # To the week before, as a share; in whole numbers, so that rounding is exact.
+    "marts.weekly_review": """
+        WITH weeks AS (
+            SELECT date_trunc('week', hour)::DATE AS week, store_id, count(DISTINCT order_id) AS orders,
+                sum(revenue_usd)::DECIMAL(18,4) AS revenue_usd,
+                (sum(revenue_usd)::DECIMAL(18,4) * 10000)::HUGEINT AS units
+            FROM "core.orders" GROUP BY ALL),
+        compared AS (
+            SELECT now.*, earlier.units AS before, (now.units - earlier.units) * 10000 AS change
+            FROM weeks now LEFT JOIN weeks earlier
+                ON earlier.store_id = now.store_id AND earlier.week = now.week - 7 AND earlier.units > 0)
+        SELECT week, store_id, orders, revenue_usd,
+            (sign(change) * ((2 * abs(change) + before) // (2 * before)) / 10000::DECIMAL(9,0))::DECIMAL(18,4)
+                AS revenue_change
+        FROM compared""",
+    "marts.offer_reach": """
+        SELECT day, coalesce(segment, 'unknown') AS segment, count(DISTINCT customer_id) AS customers,
+            count(DISTINCT product_id) AS products
+        FROM "core.prices", "core.customers" GROUP BY ALL""",
 }
 
 

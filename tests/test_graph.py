@@ -10,17 +10,20 @@ import pytest
 from pipelines.definitions import defs
 from pipelines.feeds import FEEDS
 from pipelines.lakehouse.tables import LINEAGE
-from pipelines.partitions import DAYS, HOURS
+from pipelines.partitions import DAYS, HOURS, WEEKS
 from pipelines.schemas import TABLES
 
 ASSETS = [
     "core/customers",
     "core/orders",
     "core/prices",
+    "marts/executive_rollup",
     "marts/margin_hourly",
+    "marts/offer_reach",
     "marts/order_stats",
     "marts/sales_daily",
     "marts/sales_hourly",
+    "marts/weekly_review",
 ]
 GRAPH = defs.resolve_asset_graph()
 
@@ -54,9 +57,9 @@ def test_an_asset_says_all_it_has_to(name: str) -> None:
     columns = node.metadata["dagster/column_schema"].columns
     assert {c.name: c.type for c in columns} == table.columns
     if node.partitions_def is not None:
-        assert node.partitions_def in (HOURS, DAYS)
+        assert node.partitions_def in (HOURS, DAYS, WEEKS)
         assert node.backfill_policy == dg.BackfillPolicy.single_run()
-        assert {HOURS: "hour", DAYS: "day"}[node.partitions_def] == table.partitioned_by
+        assert {HOURS: "hour", DAYS: "day", WEEKS: "week"}[node.partitions_def] == table.partitioned_by
 
 
 def test_every_table_belongs_to_an_asset_and_core_tables_remember_their_files() -> None:

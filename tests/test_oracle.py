@@ -229,6 +229,18 @@ def test_marts_of_two_days(judge: Judge) -> None:
         (seven, 102, D("9.0000"), None, None),
         (midnight, 101, D("-4.0500"), D("-1.5000"), D("-2.5500")),
     }
+    # A margin that is not known counts as none; Sunday has none at all, and so no row.
+    assert rows(result, "marts.executive_rollup") == [
+        (friday, 2, D("13.0500"), D("1.0497"), 1),
+        (saturday, 1, D("-4.0500"), D("-2.5500"), 1),
+    ]
+    assert rows(result, "marts.weekly_review") == [(date(2026, 11, 16), 1, 4, D("9.9000"), None)]
+    assert rows(result, "marts.offer_reach") == [
+        (friday, "family", 1, 1),
+        (friday, "unknown", 1, 1),
+        (saturday, "family", 1, 1),
+        (saturday, "unknown", 1, 1),
+    ]
     assert rows(result, "core.customers", "customer_id", "name", "segment", "signed_up_at") == [
         (1, "A", "family", datetime(2026, 1, 1, 9)),
         (2, "B", None, datetime(2026, 1, 1)),
@@ -237,6 +249,26 @@ def test_marts_of_two_days(judge: Judge) -> None:
         (friday, 101, D("1.0001")),
         (saturday, 101, D("0.5000")),
     ]
+
+
+def test_a_week_is_compared_with_the_one_before_and_the_top_store_is_the_smaller_of_equals(judge: Judge) -> None:
+    def file(day: str, *lines: str) -> dict[str, str | bytes]:
+        told = "".join(f"{n},1,1,101,{line},0,{day}T07:10:00\n" for n, line in enumerate(lines))
+        return {f"orders/dt={day}/hour=07/a.csv": HEADER + told}
+
+    result = judge(
+        # Store, quantity, price: a week with 3.00, 3.00 and a return; the next with 2.00, 4.5001 and 1.00.
+        file("2026-11-11", "1,1,3", "2,3,1", "3,-1,1")
+        | file("2026-11-18", "1,2,1", "2,1,4.5001", "3,1,1")
+        | {"prices/dt=2026-11-11/p.csv": "product_id,cost_usd\n101,1\n"}
+    )
+    second = date(2026, 11, 16)
+    assert [row for row in rows(result, "marts.weekly_review") if row[0] == second] == [
+        (second, 1, 1, D("2.0000"), D("-0.3333")),
+        (second, 2, 1, D("4.5001"), D("0.5000")),
+        (second, 3, 1, D("1.0000"), None),
+    ]
+    assert rows(result, "marts.executive_rollup", "day", "top_store_id") == [(date(2026, 11, 11), 1)]
 
 
 def test_without_customers_there_are_no_order_stats(judge: Judge) -> None:

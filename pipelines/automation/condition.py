@@ -46,7 +46,12 @@ def with_automation(assets: Iterable[Any]) -> list[Any]:
     The one place where an asset gets its automation. What it is derived from, the planner reads off the asset: its
     freshness policy, its tags, the metadata of its dependencies, its inputs and its consumers.
     """
-    return list(dg.map_asset_specs(_automated, list(assets)))
+    return [
+        asset.map_asset_specs(_automated)
+        if isinstance(asset, dg.AssetsDefinition) and asset.is_materializable
+        else asset
+        for asset in assets
+    ]
 
 
 def _automated(spec: dg.AssetSpec) -> dg.AssetSpec:

@@ -53,3 +53,40 @@ MARGIN_HOURLY = Table(
     row_key=("hour", "product_id"),
     comment="A product's hour",
 )
+
+EXECUTIVE_ROLLUP = Table(
+    name="marts.executive_rollup",
+    columns={
+        "day": "date",
+        "orders": "bigint",
+        "revenue_usd": "decimal(18,4)",
+        "margin_usd": "decimal(18,4)",
+        "top_store_id": "bigint",
+    },
+    partitioned_by="day",
+    row_key=("day",),
+    comment="A day",
+)
+
+WEEKLY_REVIEW = Table(
+    name="marts.weekly_review",
+    columns={
+        "week": "date",
+        "store_id": "bigint",
+        "orders": "bigint",
+        "revenue_usd": "decimal(18,4)",
+        # A share, not money: to the week before.
+        "revenue_change": "decimal(18,4)",
+    },
+    partitioned_by="week",
+    row_key=("week", "store_id"),
+    comment="A store's week",
+)
+
+OFFER_REACH = Table(
+    name="marts.offer_reach",
+    columns={"day": "date", "segment": "string", "customers": "bigint", "products": "bigint"},
+    partitioned_by="day",
+    row_key=("day", "segment"),
+    comment="A customer segment's day of offers",
+)

@@ -3,7 +3,6 @@
 import dagster as dg
 
 from pipelines import feeds
-from pipelines.automation.condition import derived
 from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.resources.lakehouse import LakehouseResource
 from pipelines.schemas import core
@@ -15,7 +14,6 @@ from pipelines.schemas import core
     group_name="core",
     kinds={"iceberg", "pyspark"},
     owners=["team:customers"],
-    automation_condition=derived(),
     code_version="1",
     metadata=table_metadata(core.CUSTOMERS),
 )

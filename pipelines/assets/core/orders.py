@@ -5,7 +5,6 @@ from datetime import timedelta
 import dagster as dg
 
 from pipelines import feeds
-from pipelines.automation.condition import derived
 from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import HOURS
 from pipelines.resources.lakehouse import LakehouseResource
@@ -21,7 +20,6 @@ from pipelines.transforms.orders import order_lines
     owners=["team:orders"],
     partitions_def=HOURS,
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=5)),
-    automation_condition=derived(),
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
     tags={"tidemark/pace": "asap"},

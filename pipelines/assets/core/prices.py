@@ -3,7 +3,6 @@
 import dagster as dg
 
 from pipelines import feeds
-from pipelines.automation.condition import derived
 from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import DAYS
 from pipelines.resources.lakehouse import LakehouseResource
@@ -17,7 +16,6 @@ from pipelines.schemas import core
     kinds={"iceberg", "pyspark"},
     owners=["team:purchasing"],
     partitions_def=DAYS,
-    automation_condition=derived(),
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
     metadata=table_metadata(core.PRICES),

@@ -5,7 +5,6 @@ from datetime import timedelta
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from pipelines.automation.condition import derived
 from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import HOURS, WITHIN
 from pipelines.schemas import marts
@@ -23,7 +22,6 @@ from pipelines.transforms import margin
     owners=["team:purchasing"],
     partitions_def=HOURS,
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=2)),
-    automation_condition=derived(),
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
     metadata=table_metadata(marts.MARGIN_HOURLY),

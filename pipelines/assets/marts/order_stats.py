@@ -5,7 +5,6 @@ from datetime import timedelta
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from pipelines.automation.condition import derived
 from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import DAYS, WITHIN
 from pipelines.schemas import marts
@@ -24,7 +23,6 @@ from pipelines.transforms.order_stats import order_stats as transform
     owners=["team:sales"],
     partitions_def=DAYS,
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=24)),
-    automation_condition=derived(),
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
     metadata=table_metadata(marts.ORDER_STATS),

@@ -5,7 +5,6 @@ from datetime import timedelta
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from pipelines.automation.condition import derived
 from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import DAYS, HOURS, WITHIN
 from pipelines.schemas import marts
@@ -20,7 +19,6 @@ from pipelines.transforms import sales
     owners=["team:sales"],
     partitions_def=HOURS,
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=60)),
-    automation_condition=derived(),
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
     metadata=table_metadata(marts.SALES_HOURLY),
@@ -38,7 +36,6 @@ def sales_hourly(orders: DataFrame) -> DataFrame:
     owners=["team:sales"],
     partitions_def=DAYS,
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=24)),
-    automation_condition=derived(),
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
     metadata=table_metadata(marts.SALES_DAILY),

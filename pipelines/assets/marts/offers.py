@@ -1,0 +1,34 @@
+"""marts/offer_reach: an example of a table that waits until every one of its inputs has changed."""
+
+from datetime import timedelta
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from pipelines.lakehouse.io_manager import table_metadata
+from pipelines.partitions import DAYS
+from pipelines.schemas import marts
+from pipelines.transforms import offers
+
+
+@dg.asset(
+    key=["marts", "offer_reach"],
+    ins={
+        "prices": dg.AssetIn(key=["core", "prices"]),
+        # A new customers file reaches today's offers; those of days gone by are out already.
+        "customers": dg.AssetIn(key=["core", "customers"], metadata={"ripple_days": 1}),
+    },
+    group_name="marts",
+    kinds={"iceberg", "pyspark"},
+    owners=["team:purchasing"],
+    partitions_def=DAYS,
+    freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=24)),
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    code_version="1",
+    # Prices that change alone are corrections, and no reason to count anew.
+    tags={"tidemark/requires": "every_input_changed"},
+    metadata=table_metadata(marts.OFFER_REACH),
+)
+def offer_reach(prices: DataFrame, customers: DataFrame) -> DataFrame:
+    """A customer segment's day of offers."""
+    return offers.offer_reach(prices, customers)

@@ -1,0 +1,78 @@
+"""marts/executive_rollup and marts/weekly_review."""
+
+from datetime import date
+from decimal import Decimal
+
+from pyspark.sql import SparkSession
+
+from pipelines.schemas.marts import EXECUTIVE_ROLLUP, MARGIN_HOURLY, WEEKLY_REVIEW
+from pipelines.transforms.reviews import executive_rollup, weekly_review
+from tests.transforms.conftest import MakeFrame, _frames
+from tests.transforms.expect import assert_declared, at, rows_of
+
+FRIDAY, SATURDAY = date(2026, 11, 20), date(2026, 11, 21)
+WEEK, WEEK_BEFORE = date(2026, 11, 16), date(2026, 11, 9)
+
+
+def margins(spark: SparkSession) -> MakeFrame:
+    return _frames(spark, MARGIN_HOURLY, {"product_id": 1})
+
+
+def test_a_day_sums_orders_and_the_margins_that_are_known(spark: SparkSession, orders: MakeFrame) -> None:
+    result = executive_rollup(
+        orders(
+            {"order_id": 1, "store_id": 1, "revenue_usd": Decimal("2")},
+            {"order_id": 1, "line_number": 2, "store_id": 1, "hour": at(8), "revenue_usd": Decimal("1.5")},
+            {"order_id": 2, "store_id": 2, "revenue_usd": Decimal("3")},
+            {"order_id": 3, "hour": at(0, day=21), "revenue_usd": Decimal("-1")},
+        ),
+        margins(spark)(
+            {"hour": at(7), "margin_usd": Decimal("0.5001")},
+            {"hour": at(8), "margin_usd": Decimal("1")},
+            {"hour": at(8), "product_id": 2, "margin_usd": None},
+        ),
+    )
+    assert_declared(result, EXECUTIVE_ROLLUP)
+    assert rows_of(result) == [
+        (FRIDAY, 2, Decimal("6.5000"), Decimal("1.5001"), 1),
+        (SATURDAY, 1, Decimal("-1.0000"), None, 1),
+    ]
+
+
+def test_of_two_stores_with_equal_revenue_the_smaller_id_is_the_top(spark: SparkSession, orders: MakeFrame) -> None:
+    result = executive_rollup(orders({"store_id": 9}, {"store_id": 2}, {"store_id": 30}), margins(spark)())
+    assert [row[-1] for row in rows_of(result)] == [2]
+
+
+def test_a_week_is_compared_with_the_one_before_which_is_not_in_the_result(orders: MakeFrame) -> None:
+    result = weekly_review(
+        orders(
+            {"order_id": 1, "hour": at(7, day=9), "revenue_usd": Decimal("3")},
+            {"order_id": 2, "hour": at(23, day=15), "store_id": 2, "revenue_usd": Decimal("-1")},
+            {"order_id": 3, "hour": at(0, day=16), "revenue_usd": Decimal("1")},
+            {"order_id": 4, "hour": at(23, day=22), "revenue_usd": Decimal("1")},
+            {"order_id": 5, "hour": at(7, day=17), "store_id": 2, "revenue_usd": Decimal("1")},
+            {"order_id": 6, "hour": at(7, day=17), "store_id": 3, "revenue_usd": None},
+        ),
+        weeks=[WEEK],
+    )
+    assert_declared(result, WEEKLY_REVIEW)
+    assert rows_of(result) == [
+        (WEEK, 1, 2, Decimal("2.0000"), Decimal("-0.3333")),
+        (WEEK, 2, 1, Decimal("1.0000"), None),
+        (WEEK, 3, 1, None, None),
+    ]
+
+
+def test_two_weeks_at_once_are_as_each_alone(orders: MakeFrame) -> None:
+    sold = orders(
+        {"order_id": 1, "hour": at(7, day=4), "revenue_usd": Decimal("1")},
+        {"order_id": 2, "hour": at(7, day=11), "revenue_usd": Decimal("2")},
+        {"order_id": 3, "hour": at(7, day=18), "revenue_usd": Decimal("1")},
+    )
+    both = rows_of(weekly_review(sold, weeks=[WEEK, WEEK_BEFORE]))
+    assert both == [
+        (WEEK, 1, 1, Decimal("1.0000"), Decimal("-0.5000")),
+        (WEEK_BEFORE, 1, 1, Decimal("2.0000"), Decimal("1.0000")),
+    ]
+    assert both == rows_of(weekly_review(sold, weeks=[WEEK])) + rows_of(weekly_review(sold, weeks=[WEEK_BEFORE]))

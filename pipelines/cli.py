@@ -31,14 +31,18 @@ def up(
     feed: Annotated[
         str, typer.Option(envvar="FEED", help="`sample` writes the grocer's files; `none` leaves the bucket to you.")
     ] = "sample",
+    verbose: Annotated[
+        bool, typer.Option(envvar="VERBOSE", help="Show the services' logs as they are written.")
+    ] = False,
 ) -> None:
     """Start local cloud, Spark, sample feed and Dagster; Ctrl-C stops them all."""
     from rich.console import Console
 
     from pipelines.local.jars import JarsMissing
+    from pipelines.local.preconditions import CannotStart
     from pipelines.local.running import AlreadyRunning
     from pipelines.local.supervision import ServiceFailed, SupervisorDied
-    from pipelines.local.up import CannotStart, run_platform
+    from pipelines.local.up import run_platform
 
     settings = _settings()
     if feed not in ("sample", "none"):
@@ -46,7 +50,7 @@ def up(
     if settings.environment != "local":
         _fail(f"TIDEMARK_ENVIRONMENT={settings.environment}: `pipelines up` is the platform of a laptop", code=2)
     try:
-        run_platform(settings, with_feed=feed == "sample", console=Console())
+        run_platform(settings, with_feed=feed == "sample", verbose=verbose, console=Console())
     except (AlreadyRunning, CannotStart, JarsMissing, ServiceFailed, SupervisorDied) as error:
         _fail(str(error), code=1)
 

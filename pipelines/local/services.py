@@ -28,6 +28,7 @@ class Service:
         title: Its name for a person.
         arguments: What Python is started with.
         is_ready: Whether it does its work by now.
+        port: Where it listens.
         seconds_to_stop: How long it may take to end before it is killed.
     """
 
@@ -35,6 +36,7 @@ class Service:
     title: str
     arguments: tuple[str, ...]
     is_ready: Callable[[], bool]
+    port: int | None = None
     seconds_to_stop: int = 5
 
 
@@ -46,12 +48,14 @@ def all_services(settings: Settings) -> dict[str, Service]:
             title="local cloud (S3, SQS)",
             arguments=("-m", "pipelines.local.cloud"),
             is_ready=lambda: port_answers(settings.port_cloud),
+            port=settings.port_cloud,
         ),
         Service(
             name="spark",
             title="Spark Connect server",
             arguments=("-m", "pipelines.local.spark_server"),
             is_ready=lambda: port_answers(settings.port_spark),
+            port=settings.port_spark,
             seconds_to_stop=_SECONDS_TO_ARCHIVE if is_recording(settings) else 5,
         ),
         Service(
@@ -71,6 +75,7 @@ def all_services(settings: Settings) -> dict[str, Service]:
             title="dagster dev",
             arguments=("-m", "pipelines.local.dagster_dev"),
             is_ready=lambda: url_answers(f"http://127.0.0.1:{settings.port_ui}/server_info"),
+            port=settings.port_ui,
             # A sensor in its long poll does not hear the signal: it is killed, and its tick repeated at the next start.
             seconds_to_stop=6,
         ),

@@ -25,6 +25,7 @@ from pipelines.settings import Settings
 
 _SECONDS_TO_ANSWER = 15
 _SECONDS_TO_STOP = 40
+_BEGUN = "supervisord started with pid"
 _FAILED = {"BACKOFF", "FATAL", "EXITED", "UNKNOWN"}
 
 
@@ -45,11 +46,12 @@ class SupervisorDied(Exception):
 
 @dataclass(frozen=True)
 class State:
-    """What supervisord says of a service. `pid` is 0 while it has no process."""
+    """What supervisord says of a service. `pid` is 0 while it has no process; `started_at` is in Unix seconds."""
 
     name: str
     state: str
     pid: int
+    started_at: int
 
 
 class Supervisor:
@@ -130,7 +132,14 @@ class Supervisor:
             if self.is_alive():
                 raise
             raise SupervisorDied from None
-        return [State(name=info["name"], state=info["statename"], pid=info["pid"]) for info in answer]
+        return [State(info["name"], info["statename"], info["pid"], info["start"]) for info in answer]
+
+    def restarts(self, name: str) -> int:
+        """How often a service was started again since supervisord began, as far back as its log goes."""
+        lines = log_file(self._settings, "supervisor").read_text(errors="replace").splitlines()
+        begun = max((number for number, line in enumerate(lines) if _BEGUN in line), default=0)
+        spawned = sum(f"spawned: '{name}' with pid" in line for line in lines[begun:])
+        return max(spawned - 1, 0)
 
     def stop(self) -> int:
         """Stop every service and supervisord, and wait until no process of theirs is left.

@@ -6,13 +6,12 @@ started (its own module).
 
 import os
 import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -20,10 +19,11 @@ from typing import NoReturn
 from rich.console import Console
 
 from pipelines.feeds import FEEDS
-from pipelines.local import machine
 from pipelines.local.class_archive import is_recording
+from pipelines.local.follow import followed_logs
 from pipelines.local.home import end_unfinished_runs, opened_home
 from pipelines.local.jars import fetch_jars, missing_jars
+from pipelines.local.preconditions import require_folder, require_machine, require_ports
 from pipelines.local.running import publish_environment, running
 from pipelines.local.services import all_services, log_file
 from pipelines.local.supervision import Supervisor
@@ -35,28 +35,26 @@ _FOREIGN_ACCOUNT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "
 _ONCE = " (this once Spark writes down the classes it loaded, for faster starts from now on)"
 
 
-class CannotStart(Exception):
-    """Something on this machine is in the way. The message says what to do."""
-
-
 class _Stopped(BaseException):
     """A signal asked the platform to stop."""
 
 
-def run_platform(settings: Settings, *, with_feed: bool, console: Console) -> None:
+def run_platform(settings: Settings, *, with_feed: bool, verbose: bool, console: Console) -> None:
     """Start everything, tell where the UI is, and stop everything on SIGINT, SIGTERM or SIGHUP.
 
     Raises:
         CannotStart, AlreadyRunning, JarsMissing, ServiceFailed: it could not be started; nothing is left.
     """
     settings = settings.for_platform()
-    if complaint := machine.complaint():
-        raise CannotStart(complaint)
+    require_machine()
+    require_folder(settings)
     with _stopping_by_signal(), running(settings):
         supervisor = Supervisor(settings, all_services(settings))
+        followed = followed_logs(settings, list(supervisor.services), console) if verbose else nullcontext()
         try:
-            _start(settings, supervisor, with_feed=with_feed, console=console)
-            _watch(supervisor, settings, console)
+            with followed:
+                _start(settings, supervisor, with_feed=with_feed, console=console)
+                _watch(supervisor, settings, console)
         except _Stopped:
             console.print("stopping ..." + (_ONCE if settings.own_spark and is_recording(settings) else ""))
         finally:
@@ -79,7 +77,7 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, conso
     started = time.monotonic()
     if supervisor.end_leftovers():
         console.print("ended what an earlier start had left running")
-    _require_ports(settings)
+    require_ports(settings)
     _fetch_jars(settings, console)
     environment = platform_environment(settings)
     # This process uses the same clients as the services; they read the same environment.
@@ -191,24 +189,6 @@ def _watch(supervisor: Supervisor, settings: Settings, console: Console) -> None
             title, log = supervisor.services[state.name].title, log_file(settings, state.name)
             news = "was started again" if state.pid else f"died and will be started again; see {log}"
             console.print(f"{time.strftime('%H:%M:%S')} {title} {news}", highlight=False, soft_wrap=True)
-
-
-def _require_ports(settings: Settings) -> None:
-    ports = {"UI": settings.port_ui}
-    if settings.own_cloud:
-        ports["CLOUD"] = settings.port_cloud
-    if settings.own_spark:
-        ports["SPARK"] = settings.port_spark
-    for name, port in ports.items():
-        with socket.socket() as probe:
-            # As servers do it: connections of a predecessor that are still closing are not in the way.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError as error:
-                raise CannotStart(
-                    f"TIDEMARK_PORT_{name}={port}: port taken by another program ({error.strerror})"
-                ) from error
 
 
 @contextmanager

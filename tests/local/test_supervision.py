@@ -117,3 +117,15 @@ def test_the_state_folder_may_have_any_name(tmp_path: Path) -> None:
         _eventually(lambda: _pid(made, "deaf") != 0)
     finally:
         made.stop()
+
+
+def test_restarts_are_counted(supervisor: Supervisor) -> None:
+    supervisor.start_service("deaf")
+    _eventually(lambda: _pid(supervisor, "deaf") != 0)
+    first = _pid(supervisor, "deaf")
+    assert supervisor.restarts("deaf") == 0
+
+    os.kill(first, signal.SIGKILL)
+    _eventually(lambda: _pid(supervisor, "deaf") not in (0, first))
+
+    assert supervisor.restarts("deaf") == 1

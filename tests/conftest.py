@@ -30,15 +30,23 @@ def free_port() -> int:
         return port
 
 
+_JARS = Path(os.environ.get("TIDEMARK_JARS_DIR") or CHECKOUT / ".tidemark" / "jars")
+
+
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    """Where Spark's jars are, or will be."""
+    return _JARS
+
+
 def make_settings(state_dir: Path) -> Settings:
     """Settings of a platform of its own: free ports, this state folder, the checkout's jars."""
-    jars = Path(os.environ.get("TIDEMARK_JARS_DIR") or CHECKOUT / ".tidemark" / "jars")
     port_cloud, port_spark = free_port(), free_port()
     # Model fields are passed by name, so that nothing of the developer's environment gets in.
     return Settings(
         environment="local",
         state_dir=state_dir,
-        jars_dir=jars,
+        jars_dir=_JARS,
         catalog_uri=f"jdbc:sqlite:{state_dir}/catalog.db?journal_mode=WAL&busy_timeout=30000",
         warehouse=str(state_dir / "warehouse"),
         landing_bucket="landing",

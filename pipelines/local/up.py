@@ -26,7 +26,7 @@ from pipelines.local.jars import fetch_jars, missing_jars
 from pipelines.local.preconditions import require_folder, require_machine, require_ports
 from pipelines.local.running import publish_environment, running
 from pipelines.local.services import all_services, log_file
-from pipelines.local.supervision import Supervisor
+from pipelines.local.supervision import ServiceFailed, Supervisor
 from pipelines.settings import Settings
 
 _FOREIGN_ACCOUNT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN")
@@ -177,8 +177,18 @@ def _look(settings: Settings) -> str:
     return "; ".join([f"{len(found.changed)} partitions changed since the last look", *found.alarms.values()])
 
 
+def _look_again(settings: Settings, supervisor: Supervisor) -> str:
+    from pipelines.automation.reconcile import CannotReconcile
+
+    try:
+        supervisor.wait_ready("cloud", 60)
+        return _look(settings)
+    except (CannotReconcile, ServiceFailed) as error:
+        return str(error)  # it died once more; its next start is another occasion
+
+
 def _watch(supervisor: Supervisor, settings: Settings, console: Console) -> None:
-    """Until a signal comes: tell when a service died and when it is back."""
+    """Until a signal comes: tell when a service died and when it is back, and make up for what its end lost."""
     pids = {state.name: state.pid for state in supervisor.states()}
     while True:
         time.sleep(1)
@@ -189,6 +199,9 @@ def _watch(supervisor: Supervisor, settings: Settings, console: Console) -> None
             title, log = supervisor.services[state.name].title, log_file(settings, state.name)
             news = "was started again" if state.pid else f"died and will be started again; see {log}"
             console.print(f"{time.strftime('%H:%M:%S')} {title} {news}", highlight=False, soft_wrap=True)
+            if state.name == "cloud" and state.pid:
+                seen = _look_again(settings, supervisor)
+                console.print(f"  its queues were lost; {seen}", highlight=False, soft_wrap=True)
 
 
 @contextmanager

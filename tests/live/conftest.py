@@ -3,7 +3,6 @@
 The figures that tests note are printed at the end: they are to be looked at, not judged.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.settings import CHECKOUT
 from tests.live.platform import Platform
 from tests.live.ui import Run
 from tests.live.waiting import eventually
@@ -67,12 +65,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def note() -> Callable[[str], None]:
     """Note a figure."""
     return _figures.append
-
-
-@pytest.fixture(scope="session")
-def jars() -> Path:
-    """Where Spark's jars are, or will be."""
-    return Path(os.environ.get("TIDEMARK_JARS_DIR") or CHECKOUT / ".tidemark" / "jars")
 
 
 @pytest.fixture(scope="session")

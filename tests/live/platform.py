@@ -58,14 +58,18 @@ class Platform:
         self._log = log
         self._up: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> float:
-        """Start it without the sample feed and wait for its greeting; how many seconds that took."""
+    def start(self, feed: str = "none") -> float:
+        """Start it and wait for its greeting; how many seconds that took.
+
+        Args:
+            feed: `sample` for the grocer's files.
+        """
         begun = time.monotonic()
         said_before = self.said().count("ready after")
         with self._log.open("ab") as log:
             self._up = subprocess.Popen(
                 [_BIN / "pipelines", "up"],
-                env={**self.asked, "FEED": "none"},
+                env={**self.asked, "FEED": feed},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # a process group of its own, as a shell gives it: Ctrl-C is sent to all of it
@@ -90,16 +94,21 @@ class Platform:
             exit_code = self._up.wait(_SECONDS_TO_STOP)
         finally:
             seconds, self._up = time.monotonic() - begun, None
-        left = [_title(process) for process in {*started, *self._marked()} if _runs(process)]
+        left = [_title(process) for process in {*started, *self.marked()} if _runs(process)]
         return Stopped(seconds, exit_code, left)
 
     def end(self) -> None:
         """Whatever happened: leave no process of it behind."""
         if self._up is not None and self._up.poll() is None:
             self.stop(signal.SIGTERM)
-        for process in self._marked():
+        for process in self.marked():
             with contextlib.suppress(psutil.Error):
                 process.kill()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether `pipelines up` runs."""
+        return self._up is not None and self._up.poll() is None
 
     def processes(self) -> list[psutil.Process]:
         """`pipelines up` and all its descendants."""
@@ -169,6 +178,15 @@ class Platform:
         """How often a table was committed to."""
         return len(self.catalog.load_table(name).snapshots())
 
+    def marked(self) -> list[psutil.Process]:
+        """Every process anywhere that was started for this state folder."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.environ().get("TIDEMARK_STATE_DIR") == str(self.state) and _runs(process):
+                    found.append(process)
+        return found
+
     def quiet(self, *, seconds: float = 120, calm: float = 6) -> None:
         """Wait until no run is under way and none follows."""
 
@@ -181,15 +199,6 @@ class Platform:
             holds_for(no_run, seconds=calm)
 
         eventually(calm_now, seconds=seconds)
-
-    def _marked(self) -> list[psutil.Process]:
-        """Every process anywhere that was started for this state folder."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get("TIDEMARK_STATE_DIR") == str(self.state) and _runs(process):
-                    found.append(process)
-        return found
 
 
 def statuses(runs: Iterable[Any]) -> set[str]:

@@ -100,7 +100,16 @@ def test_an_older_run_that_ends_last_makes_the_newer_changes_pending_again() -> 
 # A materialization without a run
 
 
-def test_a_reported_materialization_is_a_change_for_consumers_and_clears_nothing_pending_of_its_own() -> None:
+def test_a_reported_materialization_is_a_change_for_consumers() -> None:
+    simulation = begin()
+    simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7))
+    simulation.report(CORE, HOUR_7, at=simulation.time(hours=8), content="by hand")
+    simulation.run(hours=9)
+    assert len(simulation.runs_of(DAILY)) == 2
+    assert len(simulation.runs_of(CORE)) == 1
+
+
+def test_a_reported_materialization_clears_nothing_pending_of_its_own() -> None:
     simulation = begin()
     at = simulation.time(hours=7)
     simulation.fail(CORE, times=4)

@@ -1,0 +1,76 @@
+"""A real PostgreSQL server in a private folder, for as long as a test needs one.
+
+Debian's package `postgresql` brings what it runs; nothing is installed or started by it.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import free_port
+
+
+class NoPostgres(Exception):
+    """No PostgreSQL on this machine. Install Debian's package `postgresql`."""
+
+
+@contextlib.contextmanager
+def postgres_server() -> Iterator[dict[str, Any]]:
+    """A running, empty server; how Dagster's storage connects to it.
+
+    Raises:
+        NoPostgres: the programs are not there.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="tidemark-postgres-"))
+    data, port = folder / "data", free_port()
+    # The server refuses to run as root; its folder is then somebody else's.
+    user = "nobody" if os.geteuid() == 0 else None
+    if user:
+        shutil.chown(folder, user)
+    login = {"username": "tidemark", "password": "tidemark", "hostname": "127.0.0.1", "db_name": "postgres"}
+    try:
+        subprocess.run(
+            [_program("initdb"), "-D", data, "-U", login["username"], "--auth=trust", "--no-sync"],
+            user=user,
+            cwd=folder,
+            check=True,
+            capture_output=True,
+        )
+        with (folder / "log").open("wb") as log:
+            server = subprocess.Popen(
+                [_program("postgres"), "-D", data, "-p", str(port), "-k", folder, "-h", "127.0.0.1", "-F"],
+                user=user,
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            _wait_until_ready(port, login["username"], server, folder / "log")
+            yield login | {"port": port}
+        finally:
+            server.send_signal(2)  # fast shutdown: clients are disconnected
+            server.wait(20)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name) or next((str(p) for p in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))), "")
+    if not found:
+        raise NoPostgres(f"{name} is not on this machine: install Debian's package postgresql")
+    return found
+
+
+def _wait_until_ready(port: int, user: str, server: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + 30
+    ask = [_program("pg_isready"), "-h", "127.0.0.1", "-p", str(port), "-U", user, "-q"]
+    while subprocess.run(ask, check=False).returncode != 0:
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text()[-2000:]}")
+        time.sleep(0.05)

@@ -155,7 +155,7 @@ def _runs_per_window(simulation: Simulation, asset: str, contract: float) -> tup
                 spans.setdefault((asset, partition), []).append(at)
     ran = sum(len(run.partitions) for run in simulation.runs_of(asset))
     allowed = sum(1.1 + (max(span) - min(span)) / contract for span in spans.values())
-    return ran / len(spans), allowed / len(spans)
+    return (ran / len(spans), allowed / len(spans)) if spans else (0.0, 1.1)
 
 
 def _sources(target: Target) -> set[Target]:

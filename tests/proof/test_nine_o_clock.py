@@ -1,0 +1,20 @@
+"""Thirty mornings with a report due at nine."""
+
+from dataclasses import asdict
+
+from tests.automation.mornings import mornings
+from tests.proof.conftest import Report
+
+
+def test_thirty_mornings_are_done_by_nine_though_on_each_something_fails_first(report: Report) -> None:
+    played = mornings(30)
+    report(
+        "nine-o-clock",
+        {
+            "in time": f"{sum(morning.in_time for morning in played)} of {len(played)}",
+            "mornings": [asdict(morning) for morning in played],
+        },
+    )
+    assert all(morning.failed for morning in played)
+    assert [morning.day for morning in played if not morning.in_time] == []
+    assert [morning.day for morning in played if morning.first_start < 0] == []

@@ -1,4 +1,4 @@
-# dev: the whole platform on this machine; test: the tests; proof: the long ones; check: lint, types, import rules.
+# dev: the whole platform on this machine; test: the tests; proof: the long ones; bench: ratios; check: lint, types, import rules.
 # `make dev FEED=none` starts without the sample feed; `make dev PYTHON=python3.12` chooses the Python.
 
 IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
@@ -9,7 +9,7 @@ endif
 
 INSTALLED := .venv/.installed
 
-.PHONY: dev test check proof
+.PHONY: dev test check proof bench
 
 # exec, so that a signal to make reaches the platform itself.
 dev: $(INSTALLED)
@@ -17,6 +17,10 @@ dev: $(INSTALLED)
 
 test: $(INSTALLED)
 	@exec .venv/bin/python -m pytest
+
+# Ratios against two baselines and a plain script, in one session; the report is bench/report.json. Half an hour.
+bench: $(INSTALLED)
+	@exec .venv/bin/python -m bench
 
 # The long proofs: hours. Their figures are kept in proof/.
 proof: $(INSTALLED)

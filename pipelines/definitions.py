@@ -17,6 +17,7 @@ from pipelines.automation.catch_up import automation_sensor, catch_up_sensor
 from pipelines.automation.condition import with_automation
 from pipelines.automation.landing import landing_sensor
 from pipelines.automation.reconcile import reconcile_schedules
+from pipelines.checks.contract import contract_checks, contract_sensor
 from pipelines.lakehouse.io_manager import iceberg_io_manager
 from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.resources.lakehouse import LakehouseResource
@@ -41,15 +42,22 @@ def build_definitions(settings: Settings, **overrides: Any) -> dg.Definitions:
         "lakehouse": LakehouseResource(spark=spark, landing=landing),
         "io_manager": iceberg_io_manager(TABLES),
     }
+    assets = with_automation(
+        [
+            *dg.load_assets_from_package_module(raw),
+            *dg.load_assets_from_package_module(core),
+            *dg.load_assets_from_package_module(marts),
+        ]
+    )
     return dg.Definitions(
-        assets=with_automation(
-            [
-                *dg.load_assets_from_package_module(raw),
-                *dg.load_assets_from_package_module(core),
-                *dg.load_assets_from_package_module(marts),
-            ]
-        ),
-        sensors=[landing_sensor(feeds.FEEDS, settings.start_date), automation_sensor(), catch_up_sensor()],
+        assets=assets,
+        asset_checks=contract_checks(assets),
+        sensors=[
+            landing_sensor(feeds.FEEDS, settings.start_date),
+            automation_sensor(),
+            catch_up_sensor(),
+            contract_sensor(),
+        ],
         schedules=reconcile_schedules(feeds.FEEDS),
         resources=resources | overrides,
         # A step is a Spark job somewhere else: a process of its own for it would only cost its start.

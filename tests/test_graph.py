@@ -70,7 +70,7 @@ def test_every_table_belongs_to_an_asset_and_core_tables_remember_their_files() 
 def test_every_sensor_runs_from_the_start() -> None:
     sensors = defs.get_repository_def().sensor_defs
     assert {s.name: s.default_status for s in sensors} == dict.fromkeys(
-        ("landing", "automation", "catch_up"), dg.DefaultSensorStatus.RUNNING
+        ("landing", "automation", "catch_up", "contracts"), dg.DefaultSensorStatus.RUNNING
     )
 
 

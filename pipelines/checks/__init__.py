@@ -1,0 +1,1 @@
+"""Is it right: the checks beside the assets."""

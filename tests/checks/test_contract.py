@@ -1,0 +1,141 @@
+"""The check `contract`: what it says, when it says it, and that no run has to do with it."""
+
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from pipelines.automation import adapter
+from pipelines.automation.simulator import Simulation
+from pipelines.checks.contract import CHECK, STATE, contract_checks, contract_sensor
+from pipelines.definitions import defs as grocer
+from tests.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
+
+HOUR_7 = "2026-10-05-07:00"
+NINE = dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(minutes=30))
+
+
+def graph() -> list[Any]:
+    return [
+        source("orders", HOURS),
+        asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(minutes=5), **ASAP),
+        asset("marts/report", within("core/orders"), by=DAYS, freshness_policy=NINE),
+        asset("marts/unpromised", "core/orders", by=HOURS),
+    ]
+
+
+class Watched:
+    """A simulation whose contracts are looked at when the test says so."""
+
+    def __init__(self) -> None:
+        assets = graph()
+        definitions = dg.Definitions([*assets, *contract_checks(assets)])
+        self.simulation = Simulation(definitions, start=START)
+        self.told: list[tuple[str, str]] = []
+        self._repository = definitions.get_repository_def()
+        self._sensor = contract_sensor()
+        self._cursor: str | None = None
+
+    def look(self, **at: float) -> str:
+        """Let time pass until then and evaluate the sensor; what it skips for, or nothing."""
+        self.simulation.run_until(self.simulation.time(**at))
+        with self.simulation.clock.frozen():
+            instance = self.simulation.instance
+            with dg.build_sensor_context(instance, self._cursor, repository_def=self._repository) as context:
+                result = self._sensor.evaluate_tick(context)
+            self._cursor = result.cursor
+            for event in result.asset_events:
+                instance.report_runless_asset_event(event)
+                self.told.append((event.asset_key.to_user_string(), event.metadata[STATE].value))
+        return result.skip_message or ""
+
+    def last(self, asset: str) -> dg.AssetCheckEvaluation:
+        """The last result that is in the instance."""
+        key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), CHECK)
+        (record,) = self.simulation.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+        assert record.event is not None
+        evaluation = record.event.get_dagster_event().event_specific_data
+        assert isinstance(evaluation, dg.AssetCheckEvaluation)
+        return evaluation
+
+
+def test_a_promise_that_is_broken_and_kept_again_is_said_once_each_with_the_reason() -> None:
+    watched = Watched()
+    simulation = watched.simulation
+    simulation.fail("core/orders", times=4)  # with the pauses between, for seven minutes and more
+    simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7))
+    watched.look(hours=6)
+    assert sorted(watched.told) == [("core/orders", "met"), ("marts/report", "met")]
+    watched.told.clear()
+    for minute in range(60):
+        watched.look(hours=7, minutes=minute)
+    states = [state for asset_, state in watched.told if asset_ == "core/orders"]
+    assert states == ["at risk", "breached", "met"]
+    assert len(watched.told) == 3, "nothing is said again while nothing changes"
+
+
+def test_it_says_lag_reason_partition_and_how_bad_it_is() -> None:
+    watched = Watched()
+    watched.simulation.fail("core/orders", times=9)
+    watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
+    watched.look(hours=7, minutes=6)
+    said = watched.last("core/orders")
+    assert not said.passed and said.severity is dg.AssetCheckSeverity.ERROR
+    assert said.metadata["partition"].value == HOUR_7
+    assert said.metadata["lag"].value == "6 min"
+    assert "failed attempts" in str(said.metadata["reason"].value)
+    assert "promised for 2026-10-05 07:05:00 UTC" in str(said.metadata["reason"].value)
+
+
+def test_a_report_whose_data_never_came_is_breached_at_its_tick_and_names_the_silent_source() -> None:
+    watched = Watched()
+    watched.simulation.arrive("raw/orders", "2026-10-05-07:00", at=watched.simulation.time(hours=7))
+    watched.look(days=2, hours=8.9)
+    assert watched.last("marts/report").passed, "the day before yesterday was there, and yesterday's tick is to come"
+    watched.look(days=2, hours=9.1)
+    said = watched.last("marts/report")
+    assert not said.passed
+    assert said.metadata["partition"].value == "2026-10-06"
+    assert "raw/orders silent since 2026-10-05 07:00:00 UTC" in str(said.metadata["reason"].value)
+
+
+def test_windows_before_anything_was_observed_are_not_judged() -> None:
+    watched = Watched()
+    watched.look(days=3)
+    assert set(watched.told) == {("core/orders", "met"), ("marts/report", "met")}
+
+
+def test_it_is_written_without_a_run_and_no_run_executes_it() -> None:
+    watched = Watched()
+    watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
+    requested: list[dg.RunRequest] = []
+    ask = watched.simulation._ask
+    watched.simulation._ask = lambda asked: (requested.extend(asked), ask(asked))[1]  # type: ignore[method-assign,func-returns-value]
+    watched.look(days=1, hours=10)
+    assert requested and all(request.asset_check_keys == [] for request in requested)
+
+
+def test_a_person_can_execute_it() -> None:
+    assets = graph()
+    definitions = dg.Definitions([*assets, *contract_checks(assets)])
+    with dg.DagsterInstance.ephemeral() as instance:
+        tags = {adapter.DATA_VERSION: "1"}
+        instance.report_runless_asset_event(
+            dg.AssetObservation(dg.AssetKey(["raw", "orders"]), partition=HOUR_7, tags=tags)
+        )
+        job = definitions.resolve_implicit_global_asset_job_def()
+        selection = {dg.AssetCheckKey(dg.AssetKey(["core", "orders"]), CHECK)}
+        done = job.get_subset(asset_check_selection=selection, asset_selection=set()).execute_in_process(
+            instance=instance
+        )
+    (evaluation,) = done.get_asset_check_evaluations()
+    assert evaluation.metadata[STATE].value == "met"
+
+
+@pytest.mark.parametrize("asset_key", ["core/orders", "marts/executive_rollup", "marts/weekly_review"])
+def test_every_asset_of_the_grocer_with_a_policy_has_it(asset_key: str) -> None:
+    checks = {
+        key.asset_key.to_user_string() for key in grocer.resolve_asset_graph().asset_check_keys if key.name == CHECK
+    }
+    assert asset_key in checks

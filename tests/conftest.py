@@ -71,16 +71,22 @@ def start_service(
         process = subprocess.Popen(
             [sys.executable, "-m", module], env=environment, stdout=output, stderr=output, start_new_session=True
         )
+    port_answers_within(process, port, log, seconds=seconds)
+    return process
+
+
+def port_answers_within(process: subprocess.Popen[bytes], port: int, log: Path, *, seconds: float) -> None:
+    """Wait until a process listens; one that does not is ended, and its log told."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise RuntimeError(f"{module} ended with {process.returncode}:\n{log.read_text()[-4000:]}")
+            raise RuntimeError(f"{process.args} ended with {process.returncode}:\n{log.read_text()[-4000:]}")
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return process
+                return
         time.sleep(0.05)
     end_service(process)
-    raise RuntimeError(f"{module} did not listen on {port} within {seconds} s:\n{log.read_text()[-4000:]}")
+    raise RuntimeError(f"{process.args} did not listen on {port} within {seconds} s:\n{log.read_text()[-4000:]}")
 
 
 def end_service(process: subprocess.Popen[bytes]) -> None:

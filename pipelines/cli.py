@@ -1,8 +1,8 @@
 """The console script `pipelines`.
 
 Belongs here: commands, their options, and how an error becomes one line and an exit code (1: it did not
-work, 2: a wrong setting or option, 3: nothing runs, 4: removals were held back). Does not belong here: what the
-commands do.
+work, 2: a wrong setting or option, 3: nothing runs, 4: removals were held back, or a promise on freshness is broken).
+Does not belong here: what the commands do.
 """
 
 import json
@@ -149,6 +149,36 @@ def reconcile(
             typer.echo(f"{name}: {of_feed['changed']} partitions changed")
     if found.alarms:
         _fail("; ".join(found.alarms.values()), code=4)
+
+
+@app.command()
+def status(
+    asset: Annotated[
+        str | None, typer.Option(help="One asset only, by its key: marts/sales_daily.", show_default=False)
+    ] = None,
+    services: Annotated[bool, typer.Option("--services", help="The platform's processes instead.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again every few seconds, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of a table.")] = False,
+) -> None:
+    """Show how each asset's promise on its freshness stands; exits with 4 when one is broken."""
+    from pipelines.checks.status import NoSuchAsset
+    from pipelines.local.running import NothingRuns
+    from pipelines.local.supervision import SupervisorDied
+    from pipelines.status import show_contracts, show_services
+
+    broken: list[str] = []
+    try:
+        if services:
+            show_services(_settings(), as_json=as_json)
+        else:
+            broken = show_contracts(_settings(), asset, watch=watch, as_json=as_json)
+    except (NoSuchAsset, NothingRuns, SupervisorDied) as error:
+        codes: dict[type[Exception], int] = {NoSuchAsset: 2, NothingRuns: 3, SupervisorDied: 1}
+        _fail(str(error), code=codes[type(error)])
+    except KeyboardInterrupt:
+        return
+    if broken:
+        _fail(f"broken: {', '.join(broken)}", code=4)
 
 
 def _settings() -> Settings:

@@ -228,3 +228,16 @@ def save(instance: DagsterInstance, key: str, value: str) -> None:
     """Save something under a key in the instance's own storage."""
     if instance.daemon_cursor_storage:
         instance.daemon_cursor_storage.set_cursor_values({key: value})
+
+
+def check_results(instance: DagsterInstance, asset: str, check: str, limit: int) -> list[tuple[float, bool]]:
+    """The last results of an asset check: when (Unix seconds), and whether it did not fail outright; newest first."""
+    key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check)
+    found = []
+    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit):
+        event = record.event.dagster_event if record.event else None
+        result = event.event_specific_data if event else None
+        if isinstance(result, dg.AssetCheckEvaluation):
+            warned = result.severity is dg.AssetCheckSeverity.WARN
+            found.append((record.event.timestamp if record.event else 0.0, result.passed or warned))
+    return found

@@ -1,0 +1,175 @@
+"""`pipelines status`: each asset's contract, how it stands, what is due and what ran last, for people and programs.
+
+Belongs here: from an instance to rows, and rows to a table. Does not belong here: options and exit codes
+(`pipelines.cli`), and how a contract stands (`automation.standing`).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterInstance
+from rich.table import Table
+
+from pipelines.automation import adapter, engine
+from pipelines.automation.asset_graph import AnyGraph
+from pipelines.automation.contracts import Verdict
+from pipelines.automation.decisions import Decision, Plan, Standing
+from pipelines.automation.overview import overview
+from pipelines.automation.reasons import moment
+from pipelines.automation.standing import span, told
+from pipelines.checks.contract import CHECK
+
+_DAY = 86_400.0
+_RESULTS = 1000
+_STYLES = {Verdict.MET: "green", Verdict.AT_RISK: "yellow", Verdict.BREACHED: "bold red"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """An asset. Times in Unix seconds.
+
+    Args:
+        contract: In words; empty where there is none.
+        state: met, at risk or breached; empty where there is no contract.
+        lag: Seconds since the oldest data arrived that it does not contain; 0 where none is pending.
+        pending: How many of its partitions have something pending.
+        due: When the next run of it is asked for.
+        reason: Why it stands so, or what it waits for.
+        last_run: Status of the run that built it last, and when that was.
+        last_built: When it was built last.
+        within: Share of the last day (or of the time since it was first judged) it was not breached, 0 to 1.
+    """
+
+    asset: str
+    contract: str
+    state: str
+    lag: float
+    pending: int
+    due: float | None
+    reason: str
+    last_run: str | None
+    last_built: float | None
+    within: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+class NoSuchAsset(Exception):
+    """An asset was named that the code location does not have."""
+
+
+def rows(instance: DagsterInstance, assets: AnyGraph, only: str | None = None) -> list[Row]:
+    """A row for each asset the planner looks after (or for one), in the order of the graph.
+
+    Raises:
+        NoSuchAsset: there is none of that name.
+    """
+    plan, standings = overview(instance, assets, wait=True)
+    nodes = engine.engine_for(instance, assets).graph.nodes
+    wanted = [key for key, node in nodes.items() if node.automated and only in (None, key)]
+    if not wanted:
+        known = ", ".join(key for key, node in nodes.items() if node.automated)
+        raise NoSuchAsset(f"there is no asset {only!r}; there are {known}")
+    contracts = {key: told(node.contract) for key, node in nodes.items() if node.contract is not None}
+    built = _last_built(instance, wanted)
+    return [
+        _row(instance, key, plan, contracts.get(key, ""), standings.get(key), built.get(key, (None, None)))
+        for key in wanted
+    ]
+
+
+def table(found: Sequence[Row], now: float) -> Table:
+    """The rows as a table for a terminal, at a time (Unix seconds)."""
+    shown = Table(title=f"contracts at {moment(now)}", title_justify="left")
+    for name in ("asset", "contract", "state", "lag", "due", "last run", "in time", "why"):
+        shown.add_column(name, overflow="fold")
+    for row in found:
+        shown.add_row(
+            row.asset,
+            row.contract or "by its consumers",
+            f"[{_STYLES[Verdict(row.state)]}]{row.state}[/]" if row.state else "",
+            span(row.lag) if row.lag else "",
+            _due(row, now),
+            "" if row.last_built is None else f"{row.last_run or 'reported'} {span(now - row.last_built)} ago",
+            "" if row.within is None else f"{100 * row.within:.1f} %",
+            row.reason,
+        )
+    return shown
+
+
+def breached(found: Iterable[Row]) -> list[str]:
+    """The assets whose contract is broken."""
+    return [row.asset for row in found if row.state == Verdict.BREACHED]
+
+
+def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | None:
+    """The share of the last day that was not breached, from the check's results (when, and whether), newest first.
+
+    A state lasts until the next result. Before the first result nothing was judged; None if there is none.
+    """
+    begin, until, good, judged = now - _DAY, now, 0.0, 0.0
+    for at, passed in results:
+        lasted = max(0.0, until - max(at, begin))
+        judged += lasted
+        good += lasted if passed else 0.0
+        until = max(at, begin)
+    return good / judged if judged else None
+
+
+def _row(
+    instance: DagsterInstance,
+    key: str,
+    plan: Plan,
+    contract: str,
+    standing: Standing | None,
+    built: tuple[str | None, float | None],
+) -> Row:
+    decisions = plan.of(key)
+    return Row(
+        asset=key,
+        contract=contract,
+        state="" if standing is None else str(standing.verdict),
+        lag=max((decision.lag(plan.now) for decision in decisions), default=0.0),
+        pending=len(decisions),
+        due=min((decision.due_at for decision in decisions if decision.due_at is not None), default=None),
+        reason=_reason(standing, decisions),
+        last_run=built[0],
+        last_built=built[1],
+        within=None if standing is None else _within(instance, key, plan.now),
+    )
+
+
+def _reason(standing: Standing | None, decisions: Sequence[Decision]) -> str:
+    if standing is not None and standing.partition is not None:
+        return standing.reason
+    first = min(decisions, key=lambda decision: decision.due_at or float("inf"), default=None)
+    if first is None:
+        return ""
+    return f"{first.partition or ''} {first.state}: {first.reason}".strip()
+
+
+def _within(instance: DagsterInstance, key: str, now: float) -> float | None:
+    return share_within(adapter.check_results(instance, key, CHECK, _RESULTS), now)
+
+
+def _last_built(instance: DagsterInstance, assets: Sequence[str]) -> dict[str, tuple[str | None, float | None]]:
+    """Of each asset that was ever built: how the run ended that did it last, and when that was."""
+    records = instance.get_asset_records([dg.AssetKey.from_user_string(asset) for asset in assets])
+    last = {r.asset_entry.asset_key.to_user_string(): r.asset_entry.last_materialization_record for r in records}
+    run_ids = [record.run_id for record in last.values() if record is not None and record.run_id]
+    runs = {run.run_id: run.status for run in instance.get_runs(dg.RunsFilter(run_ids=run_ids))} if run_ids else {}
+    return {
+        asset: (runs[record.run_id].value.lower() if record.run_id in runs else None, record.timestamp)
+        for asset, record in last.items()
+        if record is not None
+    }
+
+
+def _due(row: Row, now: float) -> str:
+    if row.due is None:
+        return ""
+    return "now" if row.due <= now else f"in {span(row.due - now)}"

@@ -1,0 +1,73 @@
+"""What `pipelines status` prints: the contracts, or the platform's services.
+
+Belongs here: from settings to the instance that is meant, and the printing. Does not belong here: what a row says
+(`checks.status`, `local.overview`) and exit codes (`pipelines.cli`).
+"""
+
+import json
+import os
+import time
+from importlib import import_module
+
+from dagster import DagsterInstance
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from pipelines.automation.adapter import now
+from pipelines.checks.status import breached, rows, table
+from pipelines.local.overview import services
+from pipelines.local.running import NothingRuns, running_environment
+from pipelines.settings import Settings
+
+_WATCH_SECONDS = 3.0
+
+
+def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_json: bool) -> list[str]:
+    """Print how the contracts stand; which assets' are broken. With `watch` it ends by Ctrl-C only.
+
+    Raises:
+        NothingRuns: no platform runs, and the environment names no Dagster home.
+        NoSuchAsset: there is none of that name.
+    """
+    _connect(settings)
+    # Only now: the code location reads the environment when it is imported.
+    graph = import_module("pipelines.definitions").defs.resolve_asset_graph()
+    with DagsterInstance.get() as instance:
+        found = rows(instance, graph, asset)
+        if as_json:
+            print(json.dumps([row.as_dict() for row in found], indent=2))
+        elif not watch:
+            Console().print(table(found, now()))
+        else:
+            with Live(table(found, now())) as live:
+                while True:
+                    time.sleep(_WATCH_SECONDS)
+                    live.update(table(rows(instance, graph, asset), now()), refresh=True)
+    return breached(found)
+
+
+def show_services(settings: Settings, *, as_json: bool) -> None:
+    """Print each process of the platform that runs.
+
+    Raises:
+        NothingRuns: none does.
+        SupervisorDied: its supervisor was killed.
+    """
+    found = [service.as_dict() for service in services(settings)]
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    shown = Table(*(str(name).replace("_", " ") for name in found[0]))
+    for service in found:
+        shown.add_row(*("" if value is None else str(value) for value in service.values()))
+    Console().print(shown)
+
+
+def _connect(settings: Settings) -> None:
+    """Take the environment of the platform that runs; or the one there is, where it names a Dagster home."""
+    try:
+        os.environ.update(running_environment(settings))
+    except NothingRuns:
+        if "DAGSTER_HOME" not in os.environ:
+            raise

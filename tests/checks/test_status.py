@@ -1,0 +1,89 @@
+"""`pipelines status`: what the rows say, the share of time, and the exit codes."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.checks.status import NoSuchAsset, Row, breached, rows, share_within, table
+from pipelines.cli import app
+from tests.checks.test_contract import HOUR_7, Watched
+
+NOW = 1_800_000_000.0
+DAY = 86_400.0
+
+
+def row(watched: Watched, asset: str) -> Row:
+    with watched.simulation.clock.frozen():
+        (found,) = rows(watched.simulation.instance, watched._repository.asset_graph, asset)
+    return found
+
+
+def test_a_quiet_asset_shows_contract_state_and_last_run() -> None:
+    watched = Watched()
+    watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
+    watched.look(hours=7, minutes=2)
+    found = row(watched, "core/orders")
+    assert (found.contract, found.state, found.lag, found.pending, found.due) == ("within 5 min", "met", 0.0, 0, None)
+    assert found.last_run == "success"
+    assert found.last_built == watched.simulation.runs[0].ended_at
+
+
+def test_an_asset_that_fails_shows_lag_and_reason_and_is_named_as_broken() -> None:
+    watched = Watched()
+    watched.simulation.fail("core/orders", times=9)
+    watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
+    for minute in range(10):
+        watched.look(hours=7, minutes=minute)
+    found = row(watched, "core/orders")
+    assert found.state == "breached" and breached([found]) == ["core/orders"]
+    assert found.lag == pytest.approx(9 * 60, abs=2)
+    assert f"core/orders {HOUR_7}" in found.reason and "failed attempts" in found.reason
+    assert found.within is not None and 0 < found.within < 1
+
+
+def test_what_is_not_due_yet_says_when_and_for_whom() -> None:
+    watched = Watched()
+    watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
+    watched.look(hours=8)
+    found = row(watched, "marts/report")
+    assert found.contract == "by 0 9 * * *, what arrived 30 min before"
+    assert found.pending == 1 and found.due == watched.simulation.time(days=1, hours=8.5)
+    assert "not due" in found.reason
+
+
+def test_all_assets_make_a_table_and_an_unknown_one_is_refused() -> None:
+    watched = Watched()
+    watched.look(hours=1)
+    with watched.simulation.clock.frozen():
+        graph = watched._repository.asset_graph
+        found = rows(watched.simulation.instance, graph)
+        assert [r.asset for r in found] == ["core/orders", "marts/report", "marts/unpromised"]
+        assert table(found, NOW).row_count == 3
+        with pytest.raises(NoSuchAsset, match="no asset 'core/order'; there are core/orders"):
+            rows(watched.simulation.instance, graph, "core/order")
+    json.dumps([r.as_dict() for r in found])
+
+
+@pytest.mark.parametrize(
+    ("results", "share"),
+    [
+        ([], None),
+        ([(NOW - 100, True)], 1.0),
+        ([(NOW - 25, False), (NOW - 100, True)], 0.75),
+        ([(NOW - 2 * DAY, False)], 0.0),
+        ([(NOW - DAY / 2, True), (NOW - 2 * DAY, False)], 0.5),
+    ],
+)
+def test_the_share_of_time_within_contract(results: list[tuple[float, bool]], share: float | None) -> None:
+    assert share_within(results, NOW) == (None if share is None else pytest.approx(share))
+
+
+def test_where_nothing_runs_it_says_so_and_exits_with_three(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setenv("TIDEMARK_STATE_DIR", str(tmp_path_factory.mktemp("state")))
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    for options in ([], ["--services"]):
+        result = CliRunner().invoke(app, ["status", *options])
+        assert result.exit_code == 3 and "nothing runs" in result.output

@@ -4,7 +4,6 @@ Everything here may break with an upgrade; tests/automation/test_adapter.py says
 attribute. Does not belong here: any decision, and the asset graph (`automation.asset_graph`).
 """
 
-import heapq
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,12 +15,10 @@ from dagster import (
     DagsterInstance,
     DagsterRunStatus,
     EventLogRecord,
-    EventRecordsFilter,
     EventRecordsResult,
     RunRecord,
     RunsFilter,
 )
-from dagster._core.definitions.data_version import CODE_VERSION_TAG
 from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.event_log.in_memory import InMemoryEventLogStorage
 from dagster._core.storage.runs import SqlRunStorage
@@ -39,11 +36,6 @@ BY_PLANNER = "tidemark/requested-by"
 
 _PAGE = 1000
 _LONGEST_QUEUE = 60.0  # after an outage runs wait for each other, which says nothing of how long one takes
-_KINDS = (
-    DagsterEventType.ASSET_OBSERVATION,
-    DagsterEventType.ASSET_MATERIALIZATION_PLANNED,
-    DagsterEventType.ASSET_MATERIALIZATION,
-)
 ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
 
@@ -128,30 +120,6 @@ def latest_observations(
         records = instance.fetch_observations(key, limit=1).records
         found |= {r.partition_key: dict(observation_tags(r)) for r in records}
     return found
-
-
-def code_version(record: EventLogRecord) -> str | None:
-    """The code version a materialization was made by, or none."""
-    materialization = record.asset_materialization
-    return (materialization.tags or {}).get(CODE_VERSION_TAG) if materialization else None
-
-
-def asset_events(instance: DagsterInstance, after: int) -> Iterator[EventLogRecord]:
-    """Observations, planned and actual materializations of all assets, in the order of their storage ids.
-
-    Three queries, whatever the number of assets: the log is indexed by kind of event and id.
-    """
-    return heapq.merge(*(_of_kind(instance, kind, after) for kind in _KINDS), key=lambda record: record.storage_id)
-
-
-def _of_kind(instance: DagsterInstance, kind: DagsterEventType, after: int) -> Iterator[EventLogRecord]:
-    storage = instance.event_log_storage
-    while True:
-        page = storage.get_event_records(EventRecordsFilter(kind, after_cursor=after), limit=_PAGE, ascending=True)
-        yield from page
-        if len(page) < _PAGE:
-            return
-        after = page[-1].storage_id
 
 
 def last_event_id(instance: DagsterInstance) -> int:

@@ -156,11 +156,13 @@ def _input_metadata(graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey) -> d
     return found
 
 
+# Assets of one definition share what was found out about a key, which takes Dagster 100 microseconds.
+@lru_cache
 def _window(partitions_def: dg.PartitionsDefinition | None) -> Callable[[Partition], Window | None]:
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return lambda _partition: None
 
-    @lru_cache(maxsize=1_000_000)
+    @lru_cache(maxsize=100_000)
     def _of(partition: Partition) -> Window | None:
         window = partitions_def.time_window_for_partition_key(partition or "")
         return Window(window.start.timestamp(), window.end.timestamp())
@@ -168,6 +170,7 @@ def _window(partitions_def: dg.PartitionsDefinition | None) -> Callable[[Partiti
     return _of
 
 
+@lru_cache
 def _exists_from(partitions_def: dg.PartitionsDefinition | None) -> Callable[[Partition], float]:
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return lambda _partition: float("-inf")
@@ -181,6 +184,7 @@ def _exists_from(partitions_def: dg.PartitionsDefinition | None) -> Callable[[Pa
     return _from
 
 
+@lru_cache
 def _problem(partitions_def: dg.PartitionsDefinition | None) -> Callable[[Partition], str | None]:
     if partitions_def is None:
         return lambda p: None if p is None else f"a partition {p!r} of an asset that has none"
@@ -191,7 +195,7 @@ def _problem(partitions_def: dg.PartitionsDefinition | None) -> Callable[[Partit
         return lambda p: None if p in keys else f"{p!r} is none of the asset's partitions"
     first = partitions_def.start.timestamp()
 
-    @lru_cache(maxsize=1_000_000)
+    @lru_cache(maxsize=100_000)
     def _of(partition: Partition) -> str | None:
         try:
             window = partitions_def.time_window_for_partition_key(partition or "")
@@ -204,6 +208,7 @@ def _problem(partitions_def: dg.PartitionsDefinition | None) -> Callable[[Partit
     return _of
 
 
+@lru_cache
 def _ordinal(partitions_def: dg.PartitionsDefinition | None) -> Callable[[Partition], int]:
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         window_of, zero = _window(partitions_def), partitions_def.start.timestamp()

@@ -62,6 +62,7 @@ class Derived(dg.AutomationCondition[dg.AssetKey]):
     """See `derived`."""
 
     is_the_planners = True
+    requires_cursor = False  # the planner remembers; a cursor would be written at every tick
 
     @property
     def name(self) -> str:
@@ -86,6 +87,8 @@ class Because(dg.AutomationCondition[dg.AssetKey]):
     The text is the label, which the UI shows, and the description, by which Dagster tells whether the explanation is
     another one than the last that was stored.
     """
+
+    requires_cursor = False
 
     def __init__(self, reason: str) -> None:
         self._reason = reason

@@ -19,7 +19,7 @@ from pipelines.automation.graph import Graph, Target
 from pipelines.automation.planner import Planner
 from pipelines.settings import load_settings
 
-SLICE_SECONDS = 15.0
+SLICE_SECONDS = 8.0
 """A tick dies after 60 s, and the code server answers nothing meanwhile: more work than this waits for the next."""
 
 _RESERVED_FOR = 60.0
@@ -40,6 +40,7 @@ class Engine:
     follower: Follower
     planner: Planner = field(init=False)
     reserved: dict[Target, float] = field(default_factory=dict)
+    _behind: str = "nothing read yet"
     _rebuild_asked: float = float("-inf")
 
     def __post_init__(self) -> None:
@@ -74,9 +75,10 @@ class Engine:
         """
         with _lock:
             stop = _after(SLICE_SECONDS)
-            behind = self.follower.read(instance, stop) if instance is not None else ""
-            if behind:
-                return Plan(now, catching_up=behind)
+            if instance is not None:
+                self._behind = self.follower.read(instance, stop)
+            if self._behind:
+                return Plan(now, catching_up=self._behind)
             # A request that led to no run is made again; until then its run may just be slow to appear.
             self.reserved = {
                 target: at

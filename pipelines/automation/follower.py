@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dagster import DagsterEventType, DagsterInstance, EventLogRecord
+from dagster import DagsterInstance
 
 from pipelines.automation import adapter, checkpoint
+from pipelines.automation.event_log import Event, Kind, events_after
 from pipelines.automation.graph import Graph, Target
 from pipelines.automation.history import History
 
@@ -19,7 +20,8 @@ _BETWEEN_LOOKS_AT_THE_CLOCK = 200
 _BETWEEN_RUNS_CLOSED = 2000
 _RUN_EVENTS_WITHIN = 60.0
 _SAVE_AFTER_EVENTS = 2000
-_SAVE_AFTER_SECONDS = 600.0
+_SAVE_SECONDS = 600.0
+_SAVE_WHILE_CATCHING_UP_SECONDS = 60.0
 
 
 @dataclass
@@ -40,7 +42,7 @@ class Follower:
     rebuilds: set[str] = field(default_factory=set)
     caught_up: bool = False
     _unsaved: int = 0
-    _saved_at: float = float("-inf")
+    _saved_at: float = field(default_factory=time.monotonic)
     _to_compare: list[str] = field(default_factory=list)
 
     @classmethod
@@ -55,34 +57,33 @@ class Follower:
         # States of runs first: a run that has ended by now wrote its events before, so they are seen below.
         open_runs = adapter.run_facts(instance, self.history.open_runs)
         if not self._read_events(instance, stop):
-            self._save(instance)
+            self._save_now_and_then(instance, _SAVE_WHILE_CATCHING_UP_SECONDS)
             return f"read the event log up to {self.cursor} of {adapter.last_event_id(instance)}"
         self._close(open_runs)
         if not self.caught_up:
             if not self._compare_all(instance, stop):
                 return "looking for what was wiped"
-            self.caught_up = True
+            self.caught_up, self._saved_at = True, float("-inf")
         self._compare_next(instance)
-        if self._unsaved >= _SAVE_AFTER_EVENTS and time.monotonic() > self._saved_at + _SAVE_AFTER_SECONDS:
-            self._save(instance)
+        self._save_now_and_then(instance, _SAVE_SECONDS)
         return ""
 
     def _read_events(self, instance: DagsterInstance, stop: Callable[[], bool]) -> bool:
         in_order = adapter.commits_in_order(instance)
-        last, now = self.cursor, adapter.now()
-        for count, record in enumerate(adapter.asset_events(instance, self.cursor), start=1):
-            if record.storage_id in self.recent:
+        now = adapter.now()
+        for count, event in enumerate(events_after(instance, self.cursor), start=1):
+            if event.id in self.recent:
                 continue
-            self._apply(instance, record)
+            self._apply(event)
             self._unsaved += 1
-            if in_order or record.timestamp < now - _OVERLAP_SECONDS:
-                last = self.cursor = max(last, record.storage_id)
+            if in_order or event.at < now - _OVERLAP_SECONDS:
+                self.cursor = max(self.cursor, event.id)
             else:
-                self.recent[record.storage_id] = record.timestamp
+                self.recent[event.id] = event.at
             if count % _BETWEEN_LOOKS_AT_THE_CLOCK == 0 and stop():
                 return False
             if not self.caught_up and count % _BETWEEN_RUNS_CLOSED == 0:
-                self._close(self._over(instance, record.timestamp))
+                self._close(self._over(instance, event.at))
         # What is younger is read again: ids are given out before they are committed, and so not in order.
         for id in sorted(id for id, at in self.recent.items() if at < now - _OVERLAP_SECONDS):
             self.cursor = max(self.cursor, id)
@@ -105,43 +106,38 @@ class Follower:
             elif run.rebuild:
                 self.rebuilds.add(run_id)
 
-    def _apply(self, instance: DagsterInstance, record: EventLogRecord) -> None:
-        event = record.event_log_entry.get_dagster_event()
-        key = event.asset_key.to_user_string() if event.asset_key else ""
-        if key not in self.history.graph.nodes:
+    def _apply(self, event: Event) -> None:
+        node = self.history.graph.nodes.get(event.asset)
+        if node is None:
             return
-        if event.event_type is DagsterEventType.ASSET_OBSERVATION:
-            self._observe(key, record)
-        elif event.event_type is DagsterEventType.ASSET_MATERIALIZATION_PLANNED:
-            targets = [(key, partition) for partition in adapter.planned_partitions(record)]
-            self.history.planned(targets, id=record.storage_id, run_id=record.run_id, at=record.timestamp)
+        targets = [(event.asset, partition) for partition in event.partitions]
+        if event.kind is Kind.PLANNED and event.run_id:
+            self.history.planned(targets, id=event.id, run_id=event.run_id, at=event.at)
             self.planned.update(targets)
-        else:
-            self._materialize((key, record.partition_key), record)
+        elif event.kind is Kind.MATERIALIZED:
+            self._materialize(targets[0], event)
+        elif adapter.DATA_VERSION in event.tags and not node.inputs:  # else it says that somebody looked, not at what
+            self._observe(targets[0], event)
 
-    def _observe(self, key: str, record: EventLogRecord) -> None:
-        tags = adapter.observation_tags(record)
-        if adapter.DATA_VERSION not in tags or self.history.graph.nodes[key].inputs:
-            return  # says that somebody looked, not what was there
+    def _observe(self, target: Target, event: Event) -> None:
         self.history.observed(
-            (key, record.partition_key),
-            id=record.storage_id,
-            version=tags[adapter.DATA_VERSION],
-            arrived_at=float(tags.get(adapter.ARRIVED_AT, record.timestamp)),
-            listed_at=float(tags.get(adapter.LISTED_AT, record.timestamp)),
-            at=record.timestamp,
+            target,
+            id=event.id,
+            version=event.tags[adapter.DATA_VERSION],
+            arrived_at=float(event.tags.get(adapter.ARRIVED_AT, event.at)),
+            listed_at=float(event.tags.get(adapter.LISTED_AT, event.at)),
+            at=event.at,
         )
 
-    def _materialize(self, target: Target, record: EventLogRecord) -> None:
-        run_id = record.run_id or None
+    def _materialize(self, target: Target, event: Event) -> None:
         self.history.materialized(
             target,
-            id=record.storage_id,
-            run_id=run_id,
-            as_of=self.history.as_of(run_id, target) if run_id else None,
-            version=adapter.content_version(record),
-            at=record.timestamp,
-            code_version=adapter.code_version(record),
+            id=event.id,
+            run_id=event.run_id,
+            as_of=self.history.as_of(event.run_id, target) if event.run_id else None,
+            version=event.content,
+            at=event.at,
+            code_version=event.code_version,
         )
 
     def _compare_all(self, instance: DagsterInstance, stop: Callable[[], bool]) -> bool:
@@ -165,7 +161,10 @@ class Follower:
         if gone:
             self.history.forget(gone)
 
-    def _save(self, instance: DagsterInstance) -> None:
+    def _save_now_and_then(self, instance: DagsterInstance, seconds: float) -> None:
+        # Of a hundred thousand partitions it takes a second or two.
+        if self._unsaved < _SAVE_AFTER_EVENTS or time.monotonic() < self._saved_at + seconds:
+            return
         key, text = checkpoint.key_of(self.history.graph), checkpoint.dump(self.history, self.cursor)
         adapter.save(instance, key, text)
         self._unsaved, self._saved_at = 0, time.monotonic()

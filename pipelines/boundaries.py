@@ -25,7 +25,7 @@ def reached(boundary: Boundary) -> None:
         _counts[boundary] = _counts.get(boundary, 0) + 1
         if _counts[boundary] != count:
             return
-    print(f"killed at {boundary}:{count}, process {os.getpid()}", file=sys.stderr, flush=True)
+    print(f"killed at {boundary}:{count}, process {os.getpid()} of group {os.getpgid(0)}", file=sys.stderr, flush=True)
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 

@@ -1,0 +1,71 @@
+"""The way of one file, and nothing else, as a code location: landing sensor, automation, core/orders.
+
+The project's own parts and resources. What a cell of the kill matrix seeds as a defect is put in place here, in the
+process that is to have it.
+"""
+
+import os
+from typing import Any
+
+import dagster as dg
+
+from pipelines.assets.core.orders import orders as core_orders
+from pipelines.assets.raw.orders import orders as raw_orders
+from pipelines.automation import landing
+from pipelines.automation.catch_up import automation_sensor, catch_up_sensor
+from pipelines.definitions import build_definitions
+from pipelines.feeds import ORDERS
+from pipelines.lakehouse import load, write
+from pipelines.settings import load_settings
+from tests.kill.defects import Defect
+
+
+def _delete_before_observing() -> None:
+    drain = landing.drain
+
+    def _drain(hold: Any, zone: Any) -> landing.Received:
+        received = drain(hold, zone)
+        hold.queue.delete(received.messages)
+        return received
+
+    landing.drain = _drain
+
+
+def _table_before_quarantine() -> None:
+    enter, commit = load._enter, load._commit
+    postponed: list[tuple[Any, ...]] = []
+
+    def _commit(*arguments: Any) -> Any:
+        done = commit(*arguments)
+        for entry in postponed:
+            enter(*entry)
+        return done
+
+    load._enter = lambda *arguments: postponed.append(arguments)
+    load._commit = _commit
+
+
+def _append_instead_of_merge() -> None:
+    def _append(rows: Any, table: Any, *_: Any, run_id: str, **__: Any) -> write.Commit:
+        writer = rows.select(*table.columns).writeTo(table.identifier)
+        writer.option(f"snapshot-property.{write.RUN_ID}", run_id).append()
+        return write.commit_of(rows.sparkSession, table, run_id)
+
+    write.merge = _append
+
+
+match os.environ.get("SEEDED_DEFECT"):
+    case Defect.DELETE_BEFORE_OBSERVING:
+        _delete_before_observing()
+    case Defect.TABLE_BEFORE_QUARANTINE:
+        _table_before_quarantine()
+    case Defect.APPEND_INSTEAD_OF_MERGE:
+        _append_instead_of_merge()
+
+settings = load_settings()
+defs = dg.Definitions(
+    assets=[raw_orders, core_orders],
+    sensors=[landing.landing_sensor([ORDERS], settings.start_date), automation_sensor(), catch_up_sensor()],
+    resources=build_definitions(settings).resources,
+    executor=dg.in_process_executor,
+)

@@ -1,0 +1,27 @@
+"""A process is killed between two steps of a file's way: nothing is lost, nothing is doubled. All of it: `make proof`."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pipelines.settings import Settings
+from tests.kill.cell import Cell, Outcome, play
+
+CELLS = (Cell("after_receive"),)
+
+
+@pytest.fixture(scope="module")
+def played(
+    cloud: Settings, spark_server: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Cell, "Future[Outcome]"]:
+    folder: Path = tmp_path_factory.mktemp("kill")
+    with ThreadPoolExecutor(len(CELLS)) as pool:
+        return {cell: pool.submit(play, cell, cloud, number, folder) for number, cell in enumerate(CELLS)}
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_killed(played: dict[Cell, "Future[Outcome]"], cell: Cell) -> None:
+    outcome = played[cell].result()
+    assert outcome.faults == []
+    assert (outcome.exit_signal, outcome.lost, outcome.doubled) == (9, 0, 0)

@@ -13,7 +13,7 @@ from datetime import date, datetime
 import dagster as dg
 
 from pipelines.automation.catch_up import due_now
-from pipelines.automation.observing import EventLog, Found, Ledger, observe
+from pipelines.automation.observing import EventLog, Found, Ledger, holds_files, observe, source_key
 from pipelines.boundaries import reached
 from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.sources.feed import Feed, Partition
@@ -99,7 +99,7 @@ def landing_sensor(feeds: Sequence[Feed], start: date) -> dg.SensorDefinition:
         with holding(events_queue.open()) as hold:
             tick = take(hold, zone, bucket, EventLog(context.instance))
         _tell(context, tick, hold)
-        requests = due_now(context) if tick.received.count else []
+        requests = [*due_now(context), *looks_for_strays(context, tick.received.strays)] if tick.received.count else []
         if not requests:
             return dg.SkipReason(str(tick))
         context.log.info(str(tick))
@@ -139,6 +139,27 @@ def _receive_backlog(hold: Hold) -> list[Message]:
     # Patient calls, because an impatient one asks only some of SQS's servers.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return [message for some in pool.map(lambda _: _receive(hold, 1), range(_AT_ONCE)) for message in some]
+
+
+def looks_for_strays(context: dg.SensorEvaluationContext, strays: Sequence[Stray]) -> list[dg.RunRequest]:
+    """Runs that put strays into the quarantine: a load also sees what lies beside its partitions.
+
+    For each a load of a partition that holds files, of the stray's own day if there is one; without any, the feed's
+    first load will see it.
+    """
+    wanted: set[tuple[Feed, str]] = set()
+    for stray in strays:
+        seen = EventLog(context.instance).latest(stray.feed)
+        holding = sorted(p for p, tags in seen.items() if p is not None and holds_files(tags))
+        of_its_day = [p for p in holding if f"dt={p[:10]}/" in stray.key]
+        if holding:
+            wanted.add((stray.feed, (of_its_day or holding)[-1]))
+    graph = context.repository_def.asset_graph if context.repository_def else None
+    return [
+        dg.RunRequest(asset_selection=sorted(graph.get(source_key(feed)).child_keys), partition_key=partition)
+        for feed, partition in sorted(wanted, key=lambda at: (at[0].name, at[1]))
+        if graph
+    ]
 
 
 def _receive(hold: Hold, wait_seconds: int) -> list[Message]:

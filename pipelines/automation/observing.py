@@ -183,7 +183,7 @@ def _is_gone(listing: Listing, before: Tags) -> bool:
 
 
 def _alarm(feed: Feed, vanished: Mapping[Partition, datetime], seen: Mapping[Partition, Tags]) -> str | None:
-    holding = {p for p, tags in seen.items() if _version(tags) != NO_FILES}
+    holding = {p for p, tags in seen.items() if holds_files(tags)}
     before = {
         p: at
         for p, tags in seen.items()
@@ -191,6 +191,11 @@ def _alarm(feed: Feed, vanished: Mapping[Partition, datetime], seen: Mapping[Par
     }
     now = max(vanished.values())
     return removals.alarm(feed, holding=holding - set(vanished), vanished={**before, **vanished}, now=now)
+
+
+def holds_files(tags: Tags) -> bool:
+    """Whether a partition held files when it was observed with these tags."""
+    return _version(tags) != NO_FILES
 
 
 def source_key(feed: Feed) -> dg.AssetKey:

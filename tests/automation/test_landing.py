@@ -9,8 +9,9 @@ import dagster as dg
 import pytest
 
 from pipelines.automation import adapter
-from pipelines.automation.landing import Tick, take
+from pipelines.automation.landing import Tick, looks_for_strays, take
 from pipelines.automation.observing import EventLog, changes, observe
+from pipelines.definitions import defs
 from pipelines.feeds import FEEDS, ORDERS
 from pipelines.sources.hints import Zone
 from pipelines.sources.listing import FakeBucket, data_version, look
@@ -113,6 +114,24 @@ def test_what_lies_outside_the_layout_is_named_and_acknowledged(
     assert str(done).endswith("refused 0, outside the layout 2")
     assert [stray.key for stray in done.received.strays] == ["orders/a.csv", "orders/dt=2026-09-27/hour=00/a.csv"]
     assert queue.in_flight == {}
+
+
+def test_a_load_of_a_neighbour_is_asked_for_so_that_a_stray_is_quarantined(
+    instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
+    for hour in ("2026-10-01-07:00", "2026-10-01-08:00", "2026-10-03-05:00"):
+        bucket.put(f"{ORDERS.prefix_of(hour)}a.csv", b"1")
+        observe(EventLog(instance), bucket, {(ORDERS, hour): NOON})
+    context = dg.build_sensor_context(instance, repository_def=defs.get_repository_def())
+
+    def asked(*keys: str) -> list[str | None]:
+        requests = looks_for_strays(context, ZONE.read(event(*keys)).strays)
+        assert all(r.asset_selection == [dg.AssetKey(["core", "orders"])] for r in requests)
+        return [r.partition_key for r in requests]
+
+    assert asked("orders/a.csv", "orders/dt=2026-09-27/hour=00/a.csv") == ["2026-10-03-05:00"]
+    assert asked("orders/dt=2026-10-01/a.csv") == ["2026-10-01-08:00"]
+    assert asked("prices/a.csv") == [], "nothing of that feed was ever seen"
 
 
 def test_nothing_is_deleted_before_its_observation_is_durable(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:

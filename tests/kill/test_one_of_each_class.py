@@ -1,4 +1,4 @@
-"""A process is killed between two steps of a file's way: nothing is lost, nothing is doubled. All of it: `make proof`."""
+"""A process is killed between two steps of a file's way: nothing is lost or doubled. All cells: `make proof`."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path

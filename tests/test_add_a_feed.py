@@ -1,0 +1,59 @@
+"""README's steps for a new feed, followed to the letter on a copy of the project: a file of it becomes a table."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import boto3
+
+from pipelines.settings import CHECKOUT, Settings
+
+_STEP = re.compile(r"^\d\. `(?P<file>pipelines/[\w/]+\.py)`.*?\n   ```python\n(?P<code>.*?)   ```", re.S | re.M)
+_DAY = "2026-10-01"
+_LOAD = f"""
+import dagster as dg, pipelines.settings
+from pathlib import Path
+from pipelines.definitions import defs
+assert Path(pipelines.settings.__file__).parent.parent == Path.cwd(), "not the copy"
+key = dg.AssetKey(["core", "returns"])
+assets = [a for a in defs.assets if isinstance(a, dg.AssetsDefinition) and key in a.keys]
+with dg.DagsterInstance.ephemeral() as instance:
+    result = dg.materialize(assets, partition_key={_DAY!r}, resources=defs.resources, instance=instance)
+assert result.success
+from pyiceberg.catalog import load_catalog
+print(load_catalog("lake").load_table("core.returns").scan().to_arrow().to_pylist())
+"""
+
+
+def steps() -> list[tuple[str, str]]:
+    """File and code of each step that has code."""
+    section = (CHECKOUT / "README.md").read_text().partition("## Add a feed")[2].partition("\n## ")[0]
+    return [(match["file"], textwrap.dedent(match["code"])) for match in _STEP.finditer(section)]
+
+
+def test_the_steps_of_the_readme_lead_to_a_table(spark_server: Settings, cloud: Settings, tmp_path: Path) -> None:
+    shutil.copytree(CHECKOUT / "pipelines", tmp_path / "pipelines", ignore=shutil.ignore_patterns("__pycache__"))
+    followed = steps()
+    assert [Path(file).parts[1] for file, _ in followed] == ["schemas", "feeds.py", "assets", "assets"]
+    for file, code in followed:
+        with (tmp_path / file).open("a") as text:
+            text.write(f"\n{code}" if text.tell() else code)
+    key = f"returns/dt={_DAY}/hand written+ü.csv"
+    body = f"returned_at,order_id,line_number,remark\n{_DAY}T08:00,7,1,too late\n2026-10-02T08:00,8,1,wrong day\n"
+    boto3.client("s3", **cloud.aws_options()).put_object(Bucket=cloud.landing_bucket, Key=key, Body=body.encode())
+
+    environment = os.environ | cloud.exports() | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", _LOAD], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180
+    )
+
+    said = [line for line in done.stderr.splitlines() if not line.lstrip().startswith("at ")]  # no Java stack
+    assert done.returncode == 0, "\n".join(said[-40:])
+    rows = done.stdout.splitlines()[-1]
+    assert "'order_id': 7" in rows
+    assert f"'source_file': '{key}'" in rows
+    assert "'order_id': 8" not in rows, "the rule turns it away"

@@ -19,7 +19,7 @@ from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.sources.feed import Feed, Partition
 from pipelines.sources.hints import Stray, Zone
 from pipelines.sources.listing import Bucket
-from pipelines.sources.messages import Hold, Message, holding
+from pipelines.sources.messages import DeleteRefused, Hold, Message, holding
 
 # Dagster looks every five seconds whether a tick has ended. One that ends before makes a message wait a second at most,
 # and lets Ctrl-C end everything within as many seconds: who waits for a message hears no signal.
@@ -64,6 +64,7 @@ class Tick:
 
     received: Received
     found: Found
+    kept: str | None = None  # why the queue did not delete all that was understood
 
     def __str__(self) -> str:
         taken, found = self.received, self.found
@@ -116,9 +117,13 @@ def take(hold: Hold, zone: Zone, bucket: Bucket, ledger: Ledger) -> Tick:
     reached("after_receive")
     found = observe(ledger, bucket, received.notified)
     reached("before_delete")
-    hold.queue.delete(received.messages)
+    kept = None
+    try:
+        hold.queue.delete(received.messages)
+    except DeleteRefused as refused:  # held for too short; all that they led to is durable
+        kept = str(refused)
     reached("after_delete")
-    return Tick(received, found)
+    return Tick(received, found, kept)
 
 
 def drain(hold: Hold, zone: Zone) -> Received:
@@ -175,5 +180,7 @@ def _tell(context: dg.SensorEvaluationContext, tick: Tick, hold: Hold) -> None:
         context.log.warning(f"not loaded: {stray.reason}")
     for alarm in tick.found.alarms.values():
         context.log.error(alarm)
+    if tick.kept:
+        context.log.warning(tick.kept)
     if hold.fault:
         context.log.warning(f"messages may be delivered again, their hold could not be extended: {hold.fault}")

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pipelines.local.spark_server import environment, spark_home
@@ -133,7 +133,7 @@ def fetch_jars(settings: Settings, report: Report = lambda count, total: None) -
     (folder / "jars").mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # checkouts and test runs may share one folder
-        output = _run_ivy(settings, report) if missing_jars(settings) else ""
+        output = _fetch_missing(settings, report) if missing_jars(settings) else ""
         if missing := missing_jars(settings):
             raise JarsMissing(missing, output)
         shutil.rmtree(folder / "cache", ignore_errors=True)  # Ivy's own copy of everything
@@ -142,14 +142,45 @@ def fetch_jars(settings: Settings, report: Report = lambda count, total: None) -
                 jar.unlink()  # of an older version: two on one class path do not work
 
 
-def _run_ivy(settings: Settings, report: Report) -> str:
+def fetch_with_dependencies(settings: Settings, coordinate: str, folder: Path) -> list[Path]:
+    """The jars of something that is not part of the platform, with all it depends on; done at once when they are there.
+
+    Raises:
+        JarsMissing: they could not be fetched.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    complete = folder / ".complete"
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not complete.exists() or complete.read_text() != coordinate:
+            output = _run_ivy(settings, folder, [coordinate], [], lambda: None)
+            if "UNRESOLVED" in output or not list((folder / "jars").glob("*.jar")):
+                raise JarsMissing([coordinate], output)
+            complete.write_text(coordinate)
+    return sorted((folder / "jars").glob("*.jar"))
+
+
+def _fetch_missing(settings: Settings, report: Report) -> str:
+    total = len(expected_jars())
     folder = settings.jars_dir
+    output = _run_ivy(settings, folder, COORDINATES, EXCLUDED, lambda: report(_downloaded(folder), total))
+    report(total - len(missing_jars(settings)), total)
+    return output
+
+
+def _run_ivy(
+    settings: Settings,
+    folder: Path,
+    coordinates: Sequence[str],
+    excluded: Sequence[str],
+    go_on: Callable[[], None],
+) -> str:
     ivy_settings = folder / "ivysettings.xml"
     ivy_settings.write_text(_SETTINGS)
     command = [
         str(spark_home() / "bin" / "spark-submit"),
-        *("--packages", ",".join(COORDINATES)),
-        *("--exclude-packages", ",".join(EXCLUDED)),
+        *("--packages", ",".join(coordinates)),
+        *(("--exclude-packages", ",".join(excluded)) if excluded else ()),
         *("--conf", f"spark.jars.ivy={folder}"),
         *("--conf", f"spark.jars.ivySettings={ivy_settings}"),
         # There is no such class, so it always ends with an error, after the download: the files are the judge.
@@ -167,11 +198,10 @@ def _run_ivy(settings: Settings, report: Report) -> str:
         try:
             deadline = time.monotonic() + _SECONDS
             while process.poll() is None and time.monotonic() < deadline:
-                report(_downloaded(folder), len(expected_jars()))
+                go_on()
                 time.sleep(0.25)
         finally:
             end_group(process)
-    report(len(expected_jars()) - len(missing_jars(settings)), len(expected_jars()))
     with log.open(errors="replace") as lines:
         return "".join(deque((line for line in lines if not line.startswith("\tat ")), maxlen=12))
 

@@ -23,6 +23,10 @@ class Message:
     receipt: str
 
 
+class DeleteRefused(Exception):
+    """The queue kept messages it was asked to delete. They come back, and are then found unchanged: harmless."""
+
+
 class MessageSource(Protocol):
     """A queue that redelivers what is not deleted, and gives up by itself on what is redelivered too often.
 
@@ -38,7 +42,11 @@ class MessageSource(Protocol):
         ...
 
     def delete(self, messages: Sequence[Message]) -> None:
-        """Acknowledge: these are never delivered again. One that comes back all the same is harmless too."""
+        """Acknowledge: these are never delivered again.
+
+        Raises:
+            DeleteRefused: some will be. The others are deleted.
+        """
         ...
 
 

@@ -4,17 +4,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from pipelines.sources.messages import HOLD_SECONDS, Message
+from pipelines.sources.messages import HOLD_SECONDS, DeleteRefused, Message
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 _BATCH = 10  # what one SQS call takes or gives at most
 _AT_ONCE = 4  # boto3 keeps ten connections; a call to AWS is waiting, not work
-
-
-class DeleteRefused(Exception):
-    """SQS kept messages it was asked to delete. They come back, and are then found unchanged: harmless."""
 
 
 class SqsQueue:

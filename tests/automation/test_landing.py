@@ -15,7 +15,7 @@ from pipelines.definitions import defs
 from pipelines.feeds import FEEDS, ORDERS
 from pipelines.sources.hints import Zone
 from pipelines.sources.listing import FakeBucket, data_version, look
-from pipelines.sources.messages import FakeMessageSource, MessageSource, holding
+from pipelines.sources.messages import DeleteRefused, FakeMessageSource, MessageSource, holding
 
 HOUR = "2026-10-01-07:00"
 KEY = f"{ORDERS.prefix_of(HOUR)}a.csv"
@@ -148,6 +148,21 @@ def test_nothing_is_deleted_before_its_observation_is_durable(instance: dg.Dagst
     assert len(queue.in_flight) == 1
     queue.redeliver()
     assert len(tick(instance, bucket, queue).found.changed) == 1
+
+
+def test_a_queue_that_keeps_what_it_should_delete_is_told_and_harmless(
+    instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
+    class Keeping(FakeMessageSource):
+        def delete(self, messages: object) -> None:
+            raise DeleteRefused("1 of 1 messages were not deleted")
+
+    queue = Keeping()
+    bucket.put(KEY, b"1")
+    queue.send(event(KEY))
+    assert tick(instance, bucket, queue).kept == "1 of 1 messages were not deleted"
+    queue.redeliver()
+    assert str(tick(instance, bucket, queue)).startswith("received 1, partitions 1, observed 0, unchanged 1")
 
 
 def test_two_sensors_on_one_queue_observe_each_change_once(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:

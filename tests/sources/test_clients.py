@@ -13,9 +13,9 @@ from pipelines.settings import Settings
 from pipelines.sources import sqs
 from pipelines.sources.hints import Zone
 from pipelines.sources.listing import look
-from pipelines.sources.messages import Message
+from pipelines.sources.messages import DeleteRefused, Message
 from pipelines.sources.s3 import S3Bucket
-from pipelines.sources.sqs import DeleteRefused, SqsQueue
+from pipelines.sources.sqs import SqsQueue
 
 
 @pytest.fixture

@@ -63,7 +63,11 @@ class Demands:
         node, pending = self.graph.nodes[target[0]], self.backlog.get(target)
         if node.contract is None or pending is None:
             return None
-        return due(node.contract, arrival, node.window(target[1]), self.pace(node.key), built=pending.built)
+        window, pace = node.window(target[1]), self.pace(node.key)
+        if pending.built or pending.arrival is None or arrival > pending.arrival:
+            # A first build is promised with the data that makes it possible; what comes after that has its own time.
+            return due(node.contract, arrival, window, pace)
+        return due(node.contract, pending.arrival, window, pace, built=False)
 
     def pace(self, asset: str) -> Pace:
         """How long the asset takes to run, and to start."""

@@ -252,7 +252,7 @@ class History:
         """The smallest arrival of one input that is in `after` and was not in `before`."""
         sources = self.inputs_of(read, target[1])
         if before is None:
-            first = (self.first_arrival.get(s) for s in sources if contains(after, self.changes[s][0]))
+            first = (self.first_arrival.get(source) for source in sources)
             return min((arrival for arrival in first if arrival is not None), default=None)
         changes = (c for source in sources for c in self.changes[source])
         fresh = (c.arrived_at for c in changes if contains(after, c) and not contains(before, c))

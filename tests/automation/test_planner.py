@@ -3,33 +3,12 @@
 All assets here run as soon as something is pending; tests/automation/test_meaning.py has those that wait.
 """
 
-from dataclasses import dataclass, field
-
 import pytest
 
-from pipelines.automation.decisions import Plan
 from pipelines.automation.graph import Graph, Input, Node
 from pipelines.automation.history import History
 from pipelines.automation.planner import Planner, backoff
-
-NOW = 1_790_000_000.0  # 2026-09-21
-
-
-def day_of(hour: str | None) -> list[str | None]:
-    return [str(hour)[:10]]
-
-
-def hours_of(day: str | None) -> list[str | None]:
-    return [f"{day}-{h:02}:00" for h in range(24)]
-
-
-def same(partition: str | None) -> list[str | None]:
-    return [partition]
-
-
-def ordinal(partition: str | None) -> int:
-    return int(str(partition)[8:10]) * 24 + int(str(partition)[11:13] or 0)
-
+from tests.automation.world import NOW, World, day_of, hours_of, ordinal, same
 
 GRAPH = Graph(
     {
@@ -65,63 +44,9 @@ GRAPH = Graph(
 H7, H8 = "2026-09-20-07:00", "2026-09-20-08:00"
 
 
-@dataclass
-class World:
-    """A history that is told what happens, with ids in the order of telling."""
-
-    history: History = field(default_factory=lambda: History(GRAPH))
-    now: float = NOW
-    id: int = 0
-    reserved: set[tuple[str, str | None]] = field(default_factory=set)
-    planner: Planner = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.planner = Planner(self.history.graph, self.history)
-
-    def next(self) -> int:
-        self.id += 1
-        return self.id
-
-    def arrive(
-        self, partition: str | None, version: str, key: str = "raw/orders", listed_at: float | None = None
-    ) -> None:
-        listed = self.now if listed_at is None else listed_at
-        self.history.observed((key, partition), id=self.next(), version=version, arrived_at=self.now, listed_at=listed)
-
-    def start(self, run: str, *targets: tuple[str, str | None]) -> None:
-        for target in targets:
-            self.history.planned([target], id=self.next(), run_id=run)
-
-    def build(self, run: str, target: tuple[str, str | None], content: str | None = None) -> None:
-        as_of = self.history.as_of(run, target)
-        self.history.materialized(target, id=self.next(), run_id=run, as_of=as_of, version=content, at=self.now)
-
-    def end(self, run: str) -> None:
-        self.history.ended(run, at=self.now)
-
-    def plan(self) -> Plan:
-        return self.planner.plan(self.now, self.reserved)
-
-    def due(self) -> set[tuple[str, str | None]]:
-        return {target for request in self.plan().requests for target in request.targets}
-
-    def run_all(self, limit: int = 10) -> None:
-        for n in range(limit):
-            requests = self.plan().requests
-            if not requests:
-                return
-            for i, request in enumerate(requests):
-                run = f"auto-{self.id}-{n}-{i}"
-                self.start(run, *request.targets)
-                for target in request.targets:
-                    self.build(run, target)
-                self.end(run)
-        pytest.fail("never came to rest")
-
-
 @pytest.fixture
 def world() -> World:
-    return World()
+    return World(GRAPH)
 
 
 def test_a_file_makes_its_hour_and_what_can_share_the_run_due(world: World) -> None:

@@ -89,6 +89,11 @@ class Engine:
             rebuilding = bool(self.follower.rebuilds) or self._rebuild_asked + _RESERVED_FOR > now
             return self.planner.plan(now, self.reserved, rebuilding=rebuilding, stop=stop)
 
+    def steady_until(self, now: float) -> float:
+        """Until when looks from `now` on give the same plan if the event log has no news (Unix seconds)."""
+        ends = [at + _RESERVED_FOR for at in (*self.reserved.values(), self._rebuild_asked)]
+        return min([self.planner.steady_until, *(end for end in ends if end > now)])
+
     def adopt(self, graph: Graph) -> None:
         """Go on with another version of the code."""
         self.follower.history.adopt(graph)

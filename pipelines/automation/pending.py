@@ -74,6 +74,11 @@ class Backlog:
     _asleep: list[tuple[float, str, str]] = field(default_factory=list)
     _sleeping: set[Target] = field(default_factory=set)
 
+    @property
+    def begins_next(self) -> float:
+        """When the next window begins for which data is there already."""
+        return self._asleep[0][0] if self._asleep else float("inf")
+
     def settle(self, now: float, stop: Callable[[], bool] = lambda: False) -> bool:
         """Compute again what events, or the beginning of a window, have moved.
 

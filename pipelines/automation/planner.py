@@ -47,6 +47,11 @@ class Planner:
         self.backlog = Backlog(self.graph, self.history)
         self.history.dirty.update(self.history.changes, self.history.built)
 
+    @property
+    def steady_until(self) -> float:
+        """Until when the last plan holds if nothing happens but time."""
+        return min(self._wake, self.backlog.begins_next)
+
     def plan(
         self,
         now: float,

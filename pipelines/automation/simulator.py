@@ -239,7 +239,8 @@ class Simulation:
         while (moment := origin + self._next_tick * self.pace.tick) < before:
             if self._every_tick or self._own_conditions or self._would_ask(moment):
                 return moment
-            self._next_tick += 1
+            steady_until = min(self._engine().steady_until(moment), before)
+            self._next_tick = max(self._next_tick + 1, math.ceil((steady_until - origin) / self.pace.tick))
         return None
 
     def _would_ask(self, moment: float) -> bool:

@@ -14,7 +14,7 @@ ORDERS = Feed(
     rules={
         "wrong_hour": "date_trunc('HOUR', ordered_at) = hour",
         "discount_out_of_range": "discount BETWEEN 0 AND 1",
-        "quantity_out_of_range": "abs(quantity) < 1000000000",
+        "quantity_out_of_range": "quantity BETWEEN -999999999 AND 999999999",
         "amount_out_of_range": "abs(quantity * unit_price_usd) < 100000000000000",
     },
     quarantine_share=0.01,

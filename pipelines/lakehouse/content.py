@@ -5,13 +5,17 @@ is taken over what a row says, not over where it came from or when it was writte
 """
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import xor
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.lakehouse.tables import LINEAGE, Table
+
+_FILE = ("source_file", "source_version")
 
 
 @dataclass(frozen=True)
@@ -31,26 +35,65 @@ def content_of(
         partitions: Partition keys, or None for an unpartitioned table.
         snapshot_id: The snapshot to read; None for a table that has none (all partitions are empty).
     """
-    asked: Collection[str | None] = [None] if partitions is None else partitions
-    columns = sorted(set(table.columns) - set(LINEAGE))
-    kinds = hashlib.sha256(repr([(c, table.columns[c]) for c in columns]).encode()).hexdigest()[:8]
-    found: dict[str | None, Content] = {}
-    if snapshot_id is not None:
-        snapshot = spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}")
-        # A snapshot has the schema of its time; a column that came later holds nulls.
-        values = [c if c in snapshot.columns else f"CAST(NULL AS {table.columns[c]})" for c in columns]
-        # xxhash64 skips nulls: without isnull beside each column ('a', null) would equal (null, 'a').
-        row_hash = f"xxhash64({', '.join(f'isnull({v}), {v}' for v in values)})"
-        held = (
-            snapshot.where(table.predicate(partitions))
-            .selectExpr(f"{table.partition_key_sql} AS partition", f"{row_hash} AS h")
-            .groupBy("partition")
-            .agg(
-                F.count(F.lit(1)).alias("rows"),
-                F.bit_xor("h").alias("xored"),
-                # A plain sum of 64-bit hashes overflows, which ANSI mode makes an error.
-                F.sum(F.col("h").cast("decimal(38,0)")).cast("string").alias("summed"),
-            )
+    return _contents(table, partitions, _grouped(spark, table, partitions, snapshot_id, ()))
+
+
+def content_of_files(
+    spark: SparkSession, table: Table, partitions: Collection[str] | None, snapshot_id: int | None
+) -> tuple[dict[str | None, Content], dict[str | None, set[tuple[str, str]]]]:
+    """The same for a table that is loaded from files, and the (file, version) pairs its rows came from."""
+    groups = _grouped(spark, table, partitions, snapshot_id, _FILE)
+    files: dict[str | None, set[tuple[str, str]]] = {}
+    for group in groups:
+        files.setdefault(group.partition, set()).add((group.source_file, group.source_version))
+    return _contents(table, partitions, groups), files
+
+
+def _columns(table: Table) -> list[str]:
+    return sorted(set(table.columns) - set(LINEAGE))
+
+
+def _grouped(
+    spark: SparkSession,
+    table: Table,
+    partitions: Collection[str] | None,
+    snapshot_id: int | None,
+    by: Collection[str],
+) -> list[Row]:
+    if snapshot_id is None:
+        return []
+    snapshot = spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}")
+    # A snapshot has the schema of its time; a column that came later holds nulls.
+    held = set(snapshot.columns)
+    values = [c if c in held else f"CAST(NULL AS {table.columns[c]})" for c in _columns(table)]
+    # xxhash64 skips nulls: without isnull beside each column ('a', null) would equal (null, 'a').
+    row_hash = f"xxhash64({', '.join(f'isnull({v}), {v}' for v in values)})"
+    return (
+        snapshot.where(table.predicate(partitions))
+        .selectExpr(f"{table.partition_key_sql} AS partition", f"{row_hash} AS h", *by)
+        .groupBy("partition", *by)
+        .agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.bit_xor("h").alias("xored"),
+            # A plain sum of 64-bit hashes overflows, which ANSI mode makes an error.
+            F.sum(F.col("h").cast("decimal(38,0)")).alias("summed"),
         )
-        found = {r.partition: Content(f"{kinds}-{r.rows}-{r.xored}-{r.summed}", r.rows) for r in held.collect()}
-    return {partition: found.get(partition, Content(f"{kinds}-0", 0)) for partition in asked}
+        .collect()
+    )
+
+
+def _contents(table: Table, partitions: Collection[str] | None, groups: Iterable[Row]) -> dict[str | None, Content]:
+    asked: Collection[str | None] = [None] if partitions is None else partitions
+    kinds = hashlib.sha256(repr([(c, table.columns[c]) for c in _columns(table)]).encode()).hexdigest()[:8]
+    by_partition: dict[str | None, list[Row]] = {}
+    for group in groups:
+        by_partition.setdefault(group.partition, []).append(group)
+
+    def content(found: list[Row]) -> Content:
+        rows = sum(g["rows"] for g in found)
+        if not rows:
+            return Content(f"{kinds}-0", 0)
+        xored, summed = reduce(xor, (g.xored for g in found)), sum(int(g.summed) for g in found)
+        return Content(f"{kinds}-{rows}-{xored}-{summed}", rows)
+
+    return {partition: content(by_partition.get(partition, [])) for partition in asked}

@@ -1,44 +1,33 @@
 """Which rows of a feed are good: from texts to typed values and a verdict on each row.
 
-Belongs here: what a feed's declaration says of its rows. Does not belong here: how files are read, and what
-becomes of the rows.
+Belongs here: what a feed's declaration says of its rows, and which of several rows of one key wins. Does not belong
+here: how files are read, and what becomes of the rows.
 """
 
-from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.lakehouse.files import SourceFile
 from pipelines.lakehouse.tables import LINEAGE, Table
 from pipelines.sources.feed import Feed
 
 
-def judge(read: DataFrame, feed: Feed, table: Table, files: Sequence[SourceFile], *, loaded_by: str) -> DataFrame:
+def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     """Landing rows with a verdict.
 
-    One row per row read: the feed's columns in their declared types, the partition column, lineage, `reason`
-    and `message` (null for a good row), `content` (the row as it was, null for a good row) and `wins`: of good
-    rows with the same key the one of the highest (arrived_at, source_file, position in the file).
+    One row per row read: the feed's columns in their declared types, the partition column, lineage, `partition`,
+    `block`, `row`, `reason` and `message` (null for a good row) and `content` (the row as it was; null for a good row).
 
     Args:
-        read: What `files.read_files` found: every value a text.
-        loaded_by: The code version that loads.
+        read: What `reading.Reading.rows` found: every value a text.
     """
-    lineage = read.sparkSession.createDataFrame(
-        [(f.key, f.version, f.arrived_at, loaded_by, f.partition) for f in files],
-        "source_file string, source_version string, arrived_at timestamp, loaded_by string, partition string",
-    )
-    rows = read.join(F.broadcast(lineage), on="source_file", how="inner").withColumnsRenamed(
-        {c: f"text_{c}" for c in feed.columns}
-    )
+    rows = read.withColumnsRenamed({c: f"text_{c}" for c in feed.columns})
     rows = rows.withColumns({c: typed(F.col(f"text_{c}"), kind) for c, kind in feed.columns.items()})
     if table.partitioned_by:
         rows = rows.withColumn(table.partitioned_by, F.expr(table.partition_start_sql("partition")))
-    rows = rows.withColumn("verdict", F.coalesce(*_verdicts(feed)))
-    good = F.col("verdict").isNull()
-    newest_first = [F.desc(c) for c in ("arrived_at", "source_file", "block", "row")]
-    same_key = Window.partitionBy(good, *table.row_key).orderBy(*newest_first)
+    # What is wrong is worked out for bad rows only: most are good.
+    rows = rows.withColumn("verdict", F.when(~_is_good(feed), F.coalesce(*_verdicts(feed))))
     as_it_was = F.to_json(F.struct(*(F.col(f"text_{c}").alias(c) for c in feed.columns)))
     return rows.select(
         *feed.columns,
@@ -49,9 +38,22 @@ def judge(read: DataFrame, feed: Feed, table: Table, files: Sequence[SourceFile]
         "row",
         F.col("verdict.reason").alias("reason"),
         F.col("verdict.message").alias("message"),
-        F.when(~good, F.coalesce("malformed", as_it_was)).alias("content"),
-        (F.row_number().over(same_key) == 1).alias("wins"),
+        F.when(F.col("verdict").isNotNull(), F.coalesce("malformed", as_it_was)).alias("content"),
     )
+
+
+def winners(judged: DataFrame, table: Table) -> DataFrame:
+    """Of good rows with the same key the one of the highest (arrived_at, source_file, position in the file)."""
+    newest_first = [F.desc(c) for c in ("arrived_at", "source_file", "block", "row")]
+    same_key = Window.partitionBy(*table.row_key).orderBy(*newest_first)
+    good = judged.where("reason IS NULL")
+    return good.withColumn("place", F.row_number().over(same_key)).where("place = 1").drop("place")
+
+
+def has_rivals(judged: DataFrame, table: Table) -> bool:
+    """Whether any two good rows have the same key."""
+    keys = judged.where("reason IS NULL").groupBy(*table.row_key).count()
+    return not keys.where("count > 1").limit(1).isEmpty()
 
 
 def typed(text: Column, kind: str) -> Column:
@@ -62,8 +64,26 @@ def typed(text: Column, kind: str) -> Column:
     if kind == "bigint":
         # 3.0 is three, as a spreadsheet writes it; 2.7 is no count, where a cast alone would cut it to 2.
         exact = trimmed.try_cast("decimal(38,18)")
-        return F.when(exact == F.floor(exact), exact.try_cast("bigint"))
+        whole = F.when(exact == F.floor(exact), exact.try_cast("bigint"))
+        return F.coalesce(trimmed.try_cast("bigint"), whole)
+    if kind == "timestamp":
+        # A time without a date would be taken for today's.
+        return F.when(F.substring(trimmed, 5, 1) == "-", trimmed.try_cast(kind))
     return trimmed.try_cast(kind)
+
+
+def _is_filled(c: str) -> Column:
+    return F.coalesce(F.trim(f"text_{c}") != "", F.lit(False))
+
+
+def _is_good(feed: Feed) -> Column:
+    conditions = [
+        F.col("malformed").isNull(),
+        *(F.col(c).isNotNull() for c in feed.required),
+        *(F.col(c).isNotNull() | ~_is_filled(c) for c in feed.columns if c not in feed.required),
+        *(F.coalesce(F.expr(rule), F.lit(False)) for rule in feed.rules.values()),
+    ]
+    return reduce(Column.__and__, conditions)
 
 
 def _verdicts(feed: Feed) -> list[Column]:
@@ -73,13 +93,10 @@ def _verdicts(feed: Feed) -> list[Column]:
         said = F.lit(message) if isinstance(message, str) else message
         return F.when(condition, F.struct(F.lit(reason).alias("reason"), said.alias("message")))
 
-    def is_filled(c: str) -> Column:
-        return F.coalesce(F.trim(f"text_{c}") != "", F.lit(False))
-
     return [
         when(F.col("malformed").isNotNull(), "malformed", "the line is no row of this file"),
         *(
-            when(is_filled(c) & F.col(c).isNull(), "bad_type", F.concat(F.lit(f"{c} is no {kind}: "), f"text_{c}"))
+            when(_is_filled(c) & F.col(c).isNull(), "bad_type", F.concat(F.lit(f"{c} is no {kind}: "), f"text_{c}"))
             for c, kind in feed.columns.items()
         ),
         *(when(F.col(c).isNull(), "null_value", f"{c} is missing") for c in feed.required),

@@ -1,223 +1,196 @@
-"""From the files of a feed to a table: read, validate, quarantine, commit.
+"""From the files of a feed to a table: look, decide, read, judge, quarantine, commit.
 
-A table commit is the truth about which files were incorporated: a partition's known files are the distinct
-(source_file, source_version, loaded_by) in the table and in ops/quarantine. Compared with a listing, that
-says what to do, as plain data, before anything is read; a partition whose files are all known is left alone.
+A load starts from a snapshot of the table, lists after that, and commits only upon that snapshot. When another run was
+faster it begins again, so overlapping runs end as if they had run one after the other. Entries about what is turned
+away are written before the table, those about files that left no row after it: a process may die anywhere, and the
+next load finds either a file unknown, which it reads again, or all of it.
 """
 
-from collections import defaultdict
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from pipelines.lakehouse import catalog, files, write
-from pipelines.lakehouse.content import Content, content_of
-from pipelines.lakehouse.files import FileFault, ObjectStore, SourceFile
-from pipelines.lakehouse.judge import judge
-from pipelines.lakehouse.quarantine import QUARANTINE, entries_of
+from pipelines.boundaries import reached
+from pipelines.lakehouse import catalog, quarantine, rejects, write
+from pipelines.lakehouse.content import Content
+from pipelines.lakehouse.declaration import Landing, Load
+from pipelines.lakehouse.files import FileFault
+from pipelines.lakehouse.judge import has_rivals, judge, winners
+from pipelines.lakehouse.ledger import Entries, as_keys, held_at, rows_of_partitions
+from pipelines.lakehouse.plan import Step, Where
+from pipelines.lakehouse.quarantine import QUARANTINE
+from pipelines.lakehouse.reading import Reading, look_into
+from pipelines.lakehouse.situation import Observed, Situation, look
 from pipelines.lakehouse.tables import Table
-from pipelines.sources.feed import Feed, Partition
-from pipelines.sources.listing import Bucket, Listing, look_at_each
+from pipelines.sources.feed import Partition
+from pipelines.sources.removals import Fate
 
-NO_ROWS = "no rows"
-_TOLD = 20  # files whose faults are spelled out in the metadata of a run
+__all__ = ["Landing", "Load", "Loaded", "Observed", "run_load"]
 
+_MANY_ROWS = 100_000
 
-class Landing(Bucket, ObjectStore, Protocol):
-    """A landing bucket that can be listed and read."""
-
-
-@dataclass(frozen=True)
-class Load:
-    """How a feed becomes a table.
-
-    Args:
-        transform: From typed landing rows (the feed's columns, the partition column, lineage) to table rows.
-        code_version: The asset's; rows remember it as `loaded_by`.
-    """
-
-    feed: Feed
-    table: Table
-    transform: Callable[[DataFrame], DataFrame]
-    code_version: str
-
-    @property
-    def asset(self) -> str:
-        return self.table.name.replace(".", "/")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a load did: which partitions it read again, what they hold now, how much was turned away."""
+    """What a load did, and what the partitions hold now.
+
+    Args:
+        read_again: Partitions whose rows were replaced.
+        added_to: Partitions to which files were added.
+        files_rejected: Files that cannot be taken, among those that were read.
+        fates: Files that disappeared, by partition.
+        alarm: Why nothing that vanished was removed.
+        kept_from: Code versions of the rows of files that expired, by partition.
+        new_columns: Columns the feed does not declare, with the files that have them.
+        entries: What the quarantine holds of all partitions of the asset, files without rows left out.
+        rows: The rows of these partitions, and of others that have entries about rows.
+    """
 
     snapshot_id: int | None
     content: Mapping[Partition, Content]
-    read_again: Sequence[Partition]
-    files_read: int
-    rows_rejected: int
-    files_rejected: Sequence[FileFault] = field(default=())
-
-
-class KnownFile(NamedTuple):
-    """A file version that was incorporated: it left rows in the table, or an entry in the quarantine."""
-
-    key: str
-    version: str
-    loaded_by: str
-    is_quarantined: bool
-
-
-def partitions_to_read(
-    listed: Mapping[Partition, Collection[SourceFile]],
-    known: Mapping[Partition, Collection[KnownFile]],
-    code_version: str,
-) -> list[Partition]:
-    """The partitions whose files are not exactly the known ones, or were loaded by other code."""
-    return [
-        partition
-        for partition, found in listed.items()
-        if {(f.key, f.version, code_version) for f in found} != {k[:3] for k in known.get(partition, ())}
-    ]
+    read_again: Sequence[Partition] = ()
+    added_to: Sequence[Partition] = ()
+    files_read: int = 0
+    rows_read: int = 0
+    rows_rejected: int = 0
+    files_rejected: Sequence[FileFault] = ()
+    fates: Mapping[Partition, Fate] = field(default_factory=dict)
+    alarm: str | None = None
+    kept_from: Mapping[Partition, Collection[str]] = field(default_factory=dict)
+    new_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    entries: Sequence[Entries] = ()
+    rows: Mapping[Partition, int] = field(default_factory=dict)
 
 
 def run_load(
-    spark: SparkSession, landing: Landing, load: Load, partitions: Sequence[Partition], *, run_id: str
+    spark: SparkSession,
+    landing: Landing,
+    load: Load,
+    partitions: Sequence[Partition],
+    *,
+    run_id: str,
+    observed: Callable[[], Observed] = Observed,
 ) -> Loaded:
-    """Bring these partitions of the table up to what lies in the landing bucket now, in one commit."""
+    """Bring these partitions of the table up to what lies in the landing bucket now, in one commit.
+
+    Args:
+        observed: Asked only when a partition has lost all its files.
+
+    Raises:
+        WriteConflict: other runs of the same partitions were faster each time.
+    """
     catalog.ensure(spark, load.table)
     catalog.ensure(spark, QUARANTINE)
-    listed = {p: source_files(found, p) for p, found in look_at_each(landing, load.feed, partitions).items()}
-    known = known_files(spark, load, partitions)
-    stale = partitions_to_read(listed, known, load.code_version)
-    keys = _keys(partitions)
-    if not stale:
-        snapshot = write.current_snapshot(spark, load.table)
-        return Loaded(snapshot, content_of(spark, load.table, keys, snapshot), (), 0, 0)
+    done: Loaded | None = None
+    for _ in range(write.ATTEMPTS):
+        found = look(spark, landing, load, partitions, observed)
+        rejects.enter_strays(spark, load, found, run_id)
+        if not found.steps:
+            return done or _left_alone(spark, load, found)
+        try:
+            done, parent = _bring_up(spark, landing, load, found, run_id)
+        except write.Overtaken as overtaken:
+            logger.warning("begins again: %s", str(overtaken).splitlines()[0])
+            continue
+        if parent == found.snapshot_id:
+            return done
+        # Somebody committed after we had looked. If that was here, what we did may have come too late.
+        logger.info("%s: another run has committed meanwhile, looking again", load.table.name)
+    raise write.WriteConflict(load.table)
 
-    wanted = [file for p in stale for file in listed[p]]
-    shapes, faults = files.inspect(landing, load.feed, wanted)
-    read = files.read_files(spark, landing, load.feed, shapes)
-    judged = judge(read, load.feed, load.table, wanted, loaded_by=load.code_version).persist()
+
+def _left_alone(spark: SparkSession, load: Load, found: Situation) -> Loaded:
+    """Nothing is to do."""
+    held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
+    entries = rejects.entries_after(load, found, [], [])
+    return _with_state(spark, load, found, Loaded(found.snapshot_id, held.content, entries=entries))
+
+
+def _with_state(spark: SparkSession, load: Load, found: Situation, loaded: Loaded) -> Loaded:
+    """What a load did, with what else is to be said of its asset."""
+    rows = {partition: content.rows for partition, content in loaded.content.items()}
+    if any(e.file.where is Where.REJECTED_ROWS and e.partition not in rows for e in loaded.entries):
+        rows = rows_of_partitions(spark, load.table) | rows
+    kept_from = {
+        partition: {k.loaded_by for k in found.known[partition] if k.key in fate.expired}
+        for partition, fate in found.fates.items()
+        if fate.expired
+    }
+    return replace(loaded, fates=found.fates, alarm=found.alarm, kept_from=kept_from, rows=rows)
+
+
+def _bring_up(
+    spark: SparkSession, landing: Landing, load: Load, found: Situation, run_id: str
+) -> tuple[Loaded, int | None]:
+    """Do the steps; what was done, and the snapshot that the commit was put upon."""
+    wanted = [file for step in found.steps.values() for file in step.read]
+    reading = look_into(spark, landing, load.feed, wanted, code_version=load.code_version)
+    reading, judged, tally = _judged(load, reading)
     try:
-        tally = _tally(judged)
-        whole_files = [*faults, *_without_rows(shapes, tally)]
-        rejected = sum(t.rejected for t in tally.values())
-        if whole_files or rejected or any(k.is_quarantined for p in stale for k in known.get(p, ())):
-            # Before the table: a crash between the two repeats harmlessly; the other order would forget why a
-            # row is missing.
-            entries = _entries(load, judged, tally, whole_files)
-            write.replace_where(entries, QUARANTINE, entries_of(load.asset, stale), run_id=run_id)
-        rows = load.transform(judged.where("reason IS NULL AND wins"))
-        commit = write.overwrite(rows, load.table, _keys(stale), run_id=run_id)
+        entered = rejects.enter(load, found, reading, judged, tally, run_id)
+        reached("between_quarantine_and_table")
+        rows_read = sum(t.rows for t in tally.values())
+        commit = _commit(load, found, judged, rows_read, run_id)
+        reached("after_commit")
     finally:
         judged.unpersist()
-    content = content_of(spark, load.table, keys, commit.snapshot_id)
-    return Loaded(commit.snapshot_id, content, stale, len(shapes), rejected, faults[:_TOLD])
-
-
-def source_files(listing: Listing, partition: Partition) -> list[SourceFile]:
-    """The files of a partition's listing."""
-    return [SourceFile(o.key, o.source_version, o.last_modified, partition) for o in listing.objects]
-
-
-def _keys(partitions: Sequence[Partition]) -> list[str] | None:
-    # The whole of an unpartitioned table is one partition without a key.
-    return None if None in partitions else [p for p in partitions if p is not None]
-
-
-def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition]) -> dict[Partition, set[KnownFile]]:
-    """Partition to the file versions that table and quarantine know of."""
-    keys = _keys(partitions)
-    rows = spark.sql(
-        f"SELECT DISTINCT {load.table.partition_key_sql} AS partition, source_file, source_version, loaded_by, false "
-        f"FROM {load.table.identifier} WHERE {load.table.predicate(keys)} "
-        f"UNION ALL SELECT DISTINCT partition, source_file, source_version, loaded_by, true "
-        f"FROM {QUARANTINE.identifier} WHERE {entries_of(load.asset, partitions)}"
-    ).collect()
-    known: dict[Partition, set[KnownFile]] = {}
-    for partition, *file in rows:
-        known.setdefault(partition, set()).add(KnownFile(*file))
-    return known
-
-
-@dataclass(frozen=True)
-class FileTally:
-    """What became of a file's rows. `first_rows`: block to (its smallest row id, rows in the blocks before it)."""
-
-    kept: int
-    rejected: int
-    first_rows: Mapping[int, tuple[int, int]]
-
-
-def _tally(judged: DataFrame) -> dict[str, FileTally]:
-    kept = F.col("reason").isNull() & F.col("wins")
-    blocks = (
-        judged.groupBy("source_file", "block")
-        .agg(
-            F.count_if(kept).alias("kept"),
-            F.count_if(F.col("reason").isNotNull()).alias("rejected"),
-            F.count(F.lit(1)).alias("rows"),
-            F.min("row").alias("first"),
-        )
-        .collect()
+    held = held_at(spark, load.table, list(found.listed), commit.snapshot_id)
+    rejects.enter_files_without_rows(spark, load, found, entered, held.files, run_id)
+    loaded = Loaded(
+        commit.snapshot_id,
+        held.content,
+        read_again=[p for p, step in found.steps.items() if step.replaces],
+        added_to=[p for p, step in found.steps.items() if not step.replaces],
+        files_read=len(reading.files),
+        rows_read=rows_read,
+        rows_rejected=sum(sum(t.reasons.values()) for t in tally.values()),
+        files_rejected=reading.faults,
+        new_columns=reading.inspected.new_columns(load.feed),
+        entries=rejects.entries_after(load, found, reading.faults, rejects.rejected_rows(load, reading, tally)),
     )
-    tally: dict[str, FileTally] = {}
-    rows_before: dict[str, int] = defaultdict(int)
-    for b in sorted(blocks, key=lambda b: (b.source_file, b.block)):
-        so_far = tally.get(b.source_file, FileTally(0, 0, {}))
-        first_rows = {**so_far.first_rows, b.block: (b.first, rows_before[b.source_file])}
-        tally[b.source_file] = FileTally(so_far.kept + b.kept, so_far.rejected + b.rejected, first_rows)
-        rows_before[b.source_file] += b.rows
-    return tally
+    return _with_state(spark, load, found, loaded), commit.parent_id
 
 
-def _without_rows(files: Collection[SourceFile], tally: Mapping[str, FileTally]) -> list[FileFault]:
-    # Without an entry the next load would take these files for new.
-    nothing = FileTally(0, 0, {})
-    left = {file: tally.get(file.key, nothing) for file in files}
-    return [FileFault(f, NO_ROWS, "the file left no row") for f, t in left.items() if not (t.kept or t.rejected)]
+def _judged(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str, rejects.Tally]]:
+    """The rows with their verdicts, evaluated once; without the files that a scan fails on."""
+    while True:
+        judged = judge(reading.rows(), load.feed, load.table)
+        if not reading.is_small:
+            judged = judged.persist()
+        try:
+            return reading, judged, rejects.tally_of(judged)
+        except PySparkException as failure:
+            judged.unpersist()
+            reading = reading.without(failure)
 
 
-def _entries(
-    load: Load, judged: DataFrame, tally: Mapping[str, FileTally], whole_files: Sequence[FileFault]
-) -> DataFrame:
-    entries = judged.sparkSession.createDataFrame(
-        [
-            (
-                load.asset,
-                f.partition,
-                f.key,
-                f.version,
-                f.arrived_at,
-                load.code_version,
-                None,
-                None,
-                x.reason,
-                x.message,
-            )
-            for x in whole_files
-            for f in [x.file]
-        ],
-        ", ".join(f"{c} {kind}" for c, kind in QUARANTINE.columns.items() if c != "quarantined_at"),
-    )
-    if any(t.rejected for t in tally.values()):
-        entries = entries.unionByName(_rejected_rows(load, judged, tally))
-    return entries.withColumn("quarantined_at", F.now())
+def _commit(load: Load, found: Situation, judged: DataFrame, rows_read: int, run_id: str) -> write.Commit:
+    # To look for rivals moves the keys of all rows, to rank all rows moves the rows: it pays from some number on.
+    is_ranked = rows_read < _MANY_ROWS or has_rivals(judged, load.table)
+    rows = load.transform(winners(judged, load.table) if is_ranked else judged.where("reason IS NULL"))
+    reached("before_commit")
+    keys = as_keys(list(found.steps))
+    if all(step.replaces for step in found.steps.values()):
+        predicate = load.table.predicate(keys)
+        return write.replace_since(found.snapshot_id, rows, load.table, predicate, run_id=run_id)
+    # Files of one time: the name decides. A version that is listed no more loses to anything.
+    newer = "s.arrived_at > t.arrived_at OR (s.arrived_at = t.arrived_at AND s.source_file > t.source_file)"
+    return write.merge(rows, load.table, keys, wins=newer, goes=_outdated(load.table, found.steps), run_id=run_id)
 
 
-def _rejected_rows(load: Load, judged: DataFrame, tally: Mapping[str, FileTally]) -> DataFrame:
-    # Row ids of text files are only increasing; with the first id of each block they become row numbers.
-    first_rows = judged.sparkSession.createDataFrame(
-        [(key, block, *first) for key, t in tally.items() if t.rejected for block, first in t.first_rows.items()],
-        "source_file string, block bigint, first bigint, before bigint",
-    )
-    return (
-        judged.where("reason IS NOT NULL")
-        .join(F.broadcast(first_rows), on=["source_file", "block"], how="inner")
-        .withColumn("asset", F.lit(load.asset))
-        .withColumn("row_number", F.expr("row - first + before + 1"))
-        .select(*(c for c in QUARANTINE.columns if c != "quarantined_at"))
-    )
+def _outdated(table: Table, to_do: Mapping[Partition, Step]) -> str | None:
+    """A SQL condition on rows `t` of the table that are not to stay; None where there are none."""
+    replaced = [p for p, step in to_do.items() if step.replaces and p is not None]
+    conditions = [f"t.{table.partitioned_by} = {table.partition_literal(p)}" for p in replaced]
+    for step in to_do.values():
+        conditions += [
+            f"(t.source_file = {quarantine.quoted(key)} AND t.source_version = {quarantine.quoted(version)})"
+            for key, version in sorted(step.outdated)
+            if not step.replaces
+        ]
+    return " OR ".join(conditions) or None

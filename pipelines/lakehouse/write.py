@@ -1,4 +1,4 @@
-"""Commits: whole partitions replaced, one commit a run, refused when somebody else wrote the same ones."""
+"""Commits: partitions replaced or rows merged, one commit a run, none in silence over somebody else's."""
 
 import logging
 from collections.abc import Collection
@@ -11,21 +11,29 @@ from pyspark.sql import functions as F
 from pipelines.lakehouse.tables import Table
 
 RUN_ID = "tidemark.run-id"
-_ATTEMPTS = 5
-_CONFLICT = "ValidationException"
+ATTEMPTS = 5
+_CONFLICTS = ("ValidationException", "CommitFailedException")
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A snapshot that a run left behind (None: the table is still empty)."""
+    """A snapshot that a run left behind (None: the table is still empty), and the one it was put upon."""
 
     snapshot_id: int | None
+    parent_id: int | None = None
+
+
+class Overtaken(Exception):
+    """Somebody else committed to the same partitions meanwhile. A retry on what they left helps."""
 
 
 class WriteConflict(Exception):
     """Somebody else kept committing to the same partitions. A retry helps once they are done."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(f"{table.name}: {ATTEMPTS} attempts lost against other writers of the same partitions")
 
 
 def current_snapshot(spark: SparkSession, table: Table) -> int | None:
@@ -52,32 +60,87 @@ def overwrite(frame: DataFrame, table: Table, partitions: Collection[str] | None
 
 def replace_where(frame: DataFrame, table: Table, predicate: str, *, run_id: str) -> Commit:
     """Replace the rows for which a SQL predicate on partition columns is true; see `overwrite`."""
-    spark = frame.sparkSession
-    ordered = frame.select(*table.columns)
-    for attempt in range(1, _ATTEMPTS + 1):
-        before = current_snapshot(spark, table)
-        writer = (
-            ordered.writeTo(table.identifier)
-            .option(f"snapshot-property.{RUN_ID}", run_id)
-            .option("isolation-level", "serializable")
-        )
-        if before is not None:
-            writer = writer.option("validate-from-snapshot-id", str(before))
+    for attempt in range(1, ATTEMPTS + 1):
+        before = current_snapshot(frame.sparkSession, table)
         try:
-            writer.overwrite(F.expr(predicate))
-        except PySparkException as error:
-            if _CONFLICT not in str(error):
-                raise
+            return replace_since(before, frame, table, predicate, run_id=run_id)
+        except Overtaken:
             logger.warning("%s: another run committed to the same partitions (attempt %d)", table.name, attempt)
-            continue
-        return Commit(_snapshot_of(spark, table, run_id))
-    raise WriteConflict(f"{table.name}: {_ATTEMPTS} attempts lost against other writers of the same partitions")
+    raise WriteConflict(table)
 
 
-def _snapshot_of(spark: SparkSession, table: Table, run_id: str) -> int | None:
+def replace_since(before: int | None, frame: DataFrame, table: Table, predicate: str, *, run_id: str) -> Commit:
+    """Replace the rows for which the predicate is true, if nobody else has touched them since a snapshot.
+
+    Raises:
+        Overtaken: somebody has. Nothing was written.
+    """
+    writer = (
+        frame.select(*table.columns)
+        .writeTo(table.identifier)
+        .option(f"snapshot-property.{RUN_ID}", run_id)
+        .option("isolation-level", "serializable")
+    )
+    if before is not None:
+        writer = writer.option("validate-from-snapshot-id", str(before))
+    try:
+        writer.overwrite(F.expr(predicate))
+    except PySparkException as error:
+        raise _named(error, table) from error
+    return commit_of(frame.sparkSession, table, run_id)
+
+
+def merge(
+    rows: DataFrame, table: Table, partitions: Collection[str] | None, *, wins: str, goes: str | None, run_id: str
+) -> Commit:
+    """Put rows into these partitions by the table's row key, in one commit.
+
+    Args:
+        rows: At most one row a key; `s` in the conditions. The table's rows are `t`.
+        wins: A SQL condition: the new row takes the place of the table's row of its key.
+        goes: A SQL condition on `t`: the row goes, whether a new one takes its place or not.
+
+    Raises:
+        Overtaken: somebody else committed to the same partitions while this was computed. Nothing was written.
+    """
+    spark = rows.sparkSession
+    view = f"merged_{table.name.replace('.', '_')}"
+    rows.select(*table.columns).createOrReplaceTempView(view)
+    spark.conf.set(f"spark.sql.iceberg.snapshot-property.{RUN_ID}", run_id)
+    # Literals of the partitions: without them the commit is validated against the whole table.
+    on = [_of(table, partitions), *(f"t.{c} = s.{c}" for c in table.row_key)]
+    departs = f"WHEN NOT MATCHED BY SOURCE AND {_of(table, partitions)} AND ({goes}) THEN DELETE" if goes else ""
+    try:
+        spark.sql(
+            f"MERGE INTO {table.identifier} t USING {view} s ON {' AND '.join(on)} "
+            f"WHEN MATCHED AND ({wins}{f' OR ({goes})' if goes else ''}) THEN UPDATE SET * "
+            f"WHEN NOT MATCHED THEN INSERT * {departs}"
+        )
+    except PySparkException as error:
+        raise _named(error, table) from error
+    finally:
+        spark.conf.unset(f"spark.sql.iceberg.snapshot-property.{RUN_ID}")
+        spark.catalog.dropTempView(view)
+    return commit_of(spark, table, run_id)
+
+
+def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
+    """The latest commit of a run; the current snapshot, when it made none."""
     # Not the current snapshot: another run may have committed other partitions since.
     rows = spark.sql(
-        f"SELECT snapshot_id FROM {table.identifier}.snapshots WHERE summary['{RUN_ID}'] = '{run_id}' "
+        f"SELECT snapshot_id, parent_id FROM {table.identifier}.snapshots WHERE summary['{RUN_ID}'] = '{run_id}' "
         "ORDER BY committed_at DESC LIMIT 1"
     ).collect()
-    return rows[0].snapshot_id if rows else current_snapshot(spark, table)
+    return Commit(rows[0].snapshot_id, rows[0].parent_id) if rows else Commit(current_snapshot(spark, table))
+
+
+def _of(table: Table, partitions: Collection[str] | None) -> str:
+    if partitions is None or table.partitioned_by is None:
+        return "true"
+    return f"t.{table.partitioned_by} IN ({', '.join(map(table.partition_literal, sorted(partitions)))})"
+
+
+def _named(error: PySparkException, table: Table) -> Exception:
+    if any(name in str(error) for name in _CONFLICTS):
+        return Overtaken(f"{table.name}: {error}")
+    return error

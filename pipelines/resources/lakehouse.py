@@ -1,17 +1,27 @@
 """Loading a feed into its core table, as an asset sees it."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import dagster as dg
 from pyspark.sql import DataFrame
 
+from pipelines.automation import adapter
+from pipelines.automation.observing import EventLog
+from pipelines.boundaries import reached
+from pipelines.checks.landed import landed_results
 from pipelines.lakehouse.io_manager import partition_metadata, summary
-from pipelines.lakehouse.load import Load, run_load
+from pipelines.lakehouse.load import Load, Observed, run_load
 from pipelines.lakehouse.session import naming_the_server
 from pipelines.lakehouse.tables import Table
 from pipelines.resources.aws import LandingResource
 from pipelines.resources.spark import SparkResource
+from pipelines.settings import load_settings
 from pipelines.sources.feed import Feed
+from pipelines.sources.listing import NO_FILES
+from pipelines.sources.removals import ACCEPTED, OUTCOME
+
+_TOLD = 20  # files that are spelled out in the metadata of a run
 
 
 class LakehouseResource(dg.ConfigurableResource[None]):
@@ -36,18 +46,42 @@ class LakehouseResource(dg.ConfigurableResource[None]):
             list(context.partition_keys) if context.has_partition_key_range or context.has_partition_key else [None]
         )
         code_version = context.assets_def.code_versions_by_key[context.asset_key] or ""
-        load = Load(feed, table, transform, code_version)
+        load = Load(feed, table, transform, code_version, load_settings().start_date)
         spark = self.spark.session
         with naming_the_server(spark):
-            loaded = run_load(spark, self.landing.open(), load, partitions, run_id=context.run_id)
+            loaded = run_load(
+                spark,
+                self.landing.open(),
+                load,
+                partitions,
+                run_id=context.run_id,
+                observed=lambda: observed_removals(context.instance, feed),
+            )
         for partition, content in loaded.content.items():
             context.add_asset_metadata(partition_metadata(content), partition_key=partition)
+        reached("before_recorded")
         return dg.MaterializeResult(
             metadata=summary(loaded.content, loaded.snapshot_id)
             | {
                 "partitions read": len(loaded.read_again),
+                "partitions added to": len(loaded.added_to),
                 "files read": loaded.files_read,
                 "rows rejected": loaded.rows_rejected,
-                "files rejected": [f"{fault.file.key}: {fault.message}" for fault in loaded.files_rejected],
-            }
+                "files rejected": [f"{fault.file.key}: {fault.message}" for fault in loaded.files_rejected[:_TOLD]],
+                "new columns": {name: list(files[:_TOLD]) for name, files in loaded.new_columns.items()},
+            },
+            check_results=landed_results(feed, context.asset_key, loaded),
         )
+
+
+def observed_removals(instance: dg.DagsterInstance, feed: Feed) -> Observed:
+    """What the latest observations of a feed's partitions say about removals."""
+    latest = EventLog(instance).latest(feed)
+    return Observed(
+        vanished={
+            partition: datetime.fromtimestamp(float(tags[adapter.LISTED_AT]), UTC)
+            for partition, tags in latest.items()
+            if tags.get(adapter.DATA_VERSION) == NO_FILES and OUTCOME not in tags and adapter.LISTED_AT in tags
+        },
+        accepted=[partition for partition, tags in latest.items() if tags.get(OUTCOME) == ACCEPTED],
+    )

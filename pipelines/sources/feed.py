@@ -32,6 +32,8 @@ class OnRemoval(StrEnum):
     KEEP = "keep"
 
 
+_UNFINISHED = (".tmp", ".part", ".partial", ".filepart", ".crc", "._COPYING_", "~")
+
 _LAYOUT = {
     Grain.HOUR: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/hour=(\d{2})/[^/]+", re.ASCII),
     Grain.DAY: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/[^/]+", re.ASCII),
@@ -100,6 +102,11 @@ class Feed:
             return f"{self.prefix}dt={partition[:10]}/hour={partition[11:13]}/"
         return f"{self.prefix}dt={partition}/"
 
+    def folder_of(self, key: str) -> str:
+        """The part of a key that would be the prefix of its partition, whether there is such a partition or not."""
+        folders = {Grain.HOUR: 2, Grain.DAY: 1, Grain.NONE: 0}[self.grain]
+        return self.prefix + "".join(f"{f}/" for f in key.removeprefix(self.prefix).split("/")[:-1][:folders])
+
     def partitions_of(self, day: date) -> list[Partition]:
         """The partitions of a day."""
         if self.grain is Grain.HOUR:
@@ -110,6 +117,11 @@ class Feed:
         """Whether a key's name is one of data; writers leave markers (`_SUCCESS`, `.tmp`), consoles leave folders."""
         name = key.rpartition("/")[2]
         return bool(name) and name[0] not in "._" and name.endswith(self.suffixes)
+
+    def is_meant_as_data(self, key: str) -> bool:
+        """Whether somebody meant a key as data, be its ending right or wrong: it is no marker and no half upload."""
+        name = key.rpartition("/")[2]
+        return bool(name) and name[0] not in "._" and not name.endswith(_UNFINISHED)
 
     def end_of(self, partition: str) -> datetime:
         """The UTC end of a partition's window."""

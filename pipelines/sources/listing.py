@@ -37,10 +37,14 @@ class LandedObject:
 
 @dataclass(frozen=True)
 class Listing:
-    """The objects below a prefix at one moment (the Date header of the answer, whole seconds)."""
+    """The objects below a prefix at one moment (the Date header of the answer, whole seconds).
+
+    `misplaced` are those that were meant as data and are none, where only data was looked for.
+    """
 
     objects: tuple[LandedObject, ...]
     listed_at: datetime
+    misplaced: tuple[LandedObject, ...] = field(default=(), compare=False)
 
 
 class Bucket(Protocol):
@@ -81,7 +85,7 @@ class FakeBucket:
 def look(bucket: Bucket, feed: Feed, partition: Partition) -> Listing:
     """The data objects of one partition: one LIST below its prefix."""
     listing = bucket.list(feed.prefix_of(partition))
-    return Listing(tuple(o for o in listing.objects if _is_data(o, feed)), listing.listed_at)
+    return _data_of(feed, listing)
 
 
 def look_at_all(bucket: Bucket, feed: Feed, day: date | None = None) -> tuple[dict[Partition, Listing], datetime]:
@@ -99,8 +103,11 @@ def look_at_each(bucket: Bucket, feed: Feed, partitions: Collection[Partition]) 
     """The data objects of each of these partitions: a LIST each, or one of the feed where they are many."""
     if len(partitions) <= _MANY:
         return {partition: look(bucket, feed, partition) for partition in partitions}
-    looked, listed_at = look_at_all(bucket, feed)
-    return {partition: looked.get(partition, Listing((), listed_at)) for partition in partitions}
+    listing = bucket.list(feed.prefix)
+    below: dict[str, list[LandedObject]] = {}
+    for landed in listing.objects:
+        below.setdefault(feed.folder_of(landed.key), []).append(landed)
+    return {p: _data_of(feed, Listing(tuple(below.get(feed.prefix_of(p), ())), listing.listed_at)) for p in partitions}
 
 
 def data_version(objects: Iterable[LandedObject]) -> str:
@@ -129,6 +136,12 @@ def arrival(
     new = [o.last_modified for o in listing.objects if o.last_modified >= since]
     when = min(new, default=None) or notified_at or listing.listed_at
     return min(max(when, since), max(listing.listed_at, since))
+
+
+def _data_of(feed: Feed, listing: Listing) -> Listing:
+    data = tuple(o for o in listing.objects if _is_data(o, feed))
+    misplaced = tuple(o for o in listing.objects if not _is_data(o, feed) and feed.is_meant_as_data(o.key))
+    return Listing(data, listing.listed_at, misplaced)
 
 
 def _is_data(landed: LandedObject, feed: Feed) -> bool:

@@ -1,5 +1,6 @@
 """The landing bucket on S3, through boto3."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
@@ -7,9 +8,11 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError
 
 from pipelines.sources.listing import LandedObject, Listing
+from pipelines.sources.strays import Folder
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
 
 
 class S3Bucket:
@@ -29,22 +32,34 @@ class S3Bucket:
         listed_at = None
         for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix):
             listed_at = listed_at or _answered_at(page["ResponseMetadata"]["HTTPHeaders"])
-            found += (
-                LandedObject(o["Key"], o["ETag"].strip('"'), o["Size"], o["LastModified"].astimezone(UTC))
-                for o in page.get("Contents", ())
-            )
+            found += _landed(page)
         return Listing(tuple(found), listed_at or datetime.now(UTC))
 
-    def read(self, key: str, first: int | None = None) -> bytes:
-        """The content of an object, or its first bytes."""
+    def list_folder(self, prefix: str) -> Folder:
+        """What lies directly below a prefix that ends in "/"."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix, Delimiter="/")
+        listed = list(pages)
+        return Folder(
+            tuple(landed for page in listed for landed in _landed(page)),
+            tuple(folder["Prefix"] for page in listed for folder in page.get("CommonPrefixes", ())),
+        )
+
+    def read(self, key: str, first: int | None = None, last: int | None = None) -> bytes:
+        """The content of an object, or its first or last bytes."""
         try:
-            if first is None:
+            if first is None and last is None:
                 return self._client.get_object(Bucket=self.name, Key=key)["Body"].read()
-            return self._client.get_object(Bucket=self.name, Key=key, Range=f"bytes=0-{first - 1}")["Body"].read()
+            part = f"bytes=-{last}" if first is None else f"bytes=0-{first - 1}"
+            return self._client.get_object(Bucket=self.name, Key=key, Range=part)["Body"].read()
         except ClientError as error:
             if error.response["Error"]["Code"] == "InvalidRange":  # no range of an empty object is satisfiable
                 return b""
             raise
+
+
+def _landed(page: "ListObjectsV2OutputTypeDef") -> Iterator[LandedObject]:
+    for o in page.get("Contents", ()):
+        yield LandedObject(o["Key"], o["ETag"].strip('"'), o["Size"], o["LastModified"].astimezone(UTC))
 
 
 def _answered_at(headers: dict[str, str]) -> datetime | None:

@@ -2,45 +2,18 @@
 
 import dataclasses
 import io
-from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from pyspark.sql import SparkSession
 
 from pipelines import feeds
-from pipelines.lakehouse.load import Load, Loaded
-from pipelines.lakehouse.quarantine import QUARANTINE
+from pipelines.lakehouse.load import Load
 from pipelines.schemas import core
 from pipelines.transforms.orders import order_lines
-from tests.lakehouse.conftest import renamed
-
-HOUR = "2026-10-01-07:00"
-HEADER = "order_id,line_number,customer_id,product_id,store_id,quantity,unit_price_usd,discount,ordered_at"
-Put = Callable[[str, str | bytes], None]
-Loading = Callable[..., Loaded]
-
-
-@pytest.fixture
-def orders() -> Load:
-    return renamed(Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1"))
-
-
-def rows(spark: SparkSession, load: Load) -> list[tuple[object, ...]]:
-    columns = [c for c in load.table.columns if c not in ("source_file", "source_version", "arrived_at", "loaded_by")]
-    return sorted(tuple(r) for r in spark.table(load.table.identifier).select(*columns).collect())
-
-
-def quarantined(spark: SparkSession, load: Load) -> list[tuple[str, int | None, str]]:
-    found = spark.table(QUARANTINE.identifier).where(f"asset = '{load.asset}'").collect()
-    return sorted((r.source_file.rpartition("/")[2], r.row_number or 0, r.reason) for r in found)
-
-
-def key(load: Load, name: str, hour: str = HOUR) -> str:
-    return load.feed.prefix_of(hour) + name
+from tests.lakehouse.conftest import HEADER, HOUR, Loading, Put, key, quarantined, renamed, rows
 
 
 def test_one_csv_becomes_order_lines(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
@@ -134,7 +107,7 @@ def test_a_file_that_cannot_be_read_does_not_stop_its_neighbours(
 
     assert loaded.content[HOUR].rows == 1
     assert quarantined(spark, orders) == [
-        ("empty.csv", 0, "unreadable"),
+        ("empty.csv", 0, "empty"),
         ("header.csv", 0, "no rows"),
         ("junk.parquet", 0, "unreadable"),
         ("other.csv", 0, "missing_column"),

@@ -3,6 +3,7 @@
 import dagster as dg
 
 from pipelines import feeds
+from pipelines.checks.landed import landed_checks
 from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.resources.lakehouse import LakehouseResource
 from pipelines.schemas import core
@@ -16,7 +17,8 @@ from pipelines.schemas import core
     owners=["team:customers"],
     code_version="1",
     metadata=table_metadata(core.CUSTOMERS),
+    check_specs=landed_checks(feeds.CUSTOMERS, ["core", "customers"]),
 )
-def customers(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult[None]:
+def customers(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """A customer."""
     return lakehouse.load(context, feeds.CUSTOMERS, core.CUSTOMERS)

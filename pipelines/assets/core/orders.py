@@ -5,6 +5,7 @@ from datetime import timedelta
 import dagster as dg
 
 from pipelines import feeds
+from pipelines.checks.landed import landed_checks
 from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import HOURS
 from pipelines.resources.lakehouse import LakehouseResource
@@ -24,7 +25,8 @@ from pipelines.transforms.orders import order_lines
     code_version="1",
     tags={"tidemark/pace": "asap"},
     metadata=table_metadata(core.ORDERS),
+    check_specs=landed_checks(feeds.ORDERS, ["core", "orders"]),
 )
-def orders(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult[None]:
+def orders(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """An order line."""
     return lakehouse.load(context, feeds.ORDERS, core.ORDERS, order_lines)

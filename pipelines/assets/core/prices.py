@@ -3,6 +3,7 @@
 import dagster as dg
 
 from pipelines import feeds
+from pipelines.checks.landed import landed_checks
 from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import DAYS
 from pipelines.resources.lakehouse import LakehouseResource
@@ -19,7 +20,8 @@ from pipelines.schemas import core
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
     metadata=table_metadata(core.PRICES),
+    check_specs=landed_checks(feeds.PRICES, ["core", "prices"]),
 )
-def prices(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult[None]:
+def prices(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """A product's purchase cost on a day."""
     return lakehouse.load(context, feeds.PRICES, core.PRICES)

@@ -1,14 +1,18 @@
 """marts/margin_hourly: what was earned."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import dagster as dg
 from pyspark.sql import DataFrame
 
+from pipelines.checks.filled import counting_missing, filled_check, filled_result
 from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import HOURS, WITHIN
 from pipelines.schemas import marts
 from pipelines.transforms import margin
+
+_UNPRICED = "hours of products without a purchase cost"
 
 
 @dg.asset(
@@ -25,7 +29,10 @@ from pipelines.transforms import margin
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
     metadata=table_metadata(marts.MARGIN_HOURLY),
+    check_specs=[filled_check(["marts", "margin_hourly"], "cost_usd", _UNPRICED)],
 )
-def margin_hourly(orders: DataFrame, prices: DataFrame) -> DataFrame:
+def margin_hourly(orders: DataFrame, prices: DataFrame) -> Iterator[dg.Output[DataFrame] | dg.AssetCheckResult]:
     """A product's hour."""
-    return margin.margin_hourly(orders, prices)
+    margins, unpriced = counting_missing(margin.margin_hourly(orders, prices), "cost_usd")
+    yield dg.Output(margins)  # written before this goes on
+    yield filled_result("cost_usd", _UNPRICED, unpriced())

@@ -1,0 +1,103 @@
+"""Checks on assets that are loaded from a feed: what was turned away, and what disappeared.
+
+Both say what a load knows anyway, so they cost no query, and they speak of all of the asset, not of one run: a file
+that cannot be read fails the check until it was fixed, however many others are loaded meanwhile. Does not belong here:
+why a row or file is turned away (`lakehouse`).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import dagster as dg
+
+from pipelines.lakehouse.load import Loaded
+from pipelines.lakehouse.plan import Where
+from pipelines.sources.feed import Feed, Partition
+
+QUARANTINE = "quarantine"
+REMOVALS = "removals"
+
+_TOLD = 20  # names that are spelled out
+
+
+def landed_checks(feed: Feed, asset: Sequence[str]) -> list[dg.AssetCheckSpec]:
+    """The checks of an asset that is loaded from this feed; its load gives their results."""
+    return [
+        dg.AssetCheckSpec(
+            QUARANTINE,
+            asset=dg.AssetKey(asset),
+            description=f"Fails for a file that cannot be taken, and above {feed.quarantine_share:.2%} of a "
+            "partition's rows turned away; warns of fewer. What it is about is in ops.quarantine.",
+        ),
+        dg.AssetCheckSpec(
+            REMOVALS,
+            asset=dg.AssetKey(asset),
+            description="Fails when so much disappeared from the bucket that nothing was removed.",
+        ),
+    ]
+
+
+def landed_results(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> list[dg.AssetCheckResult]:
+    """What a load says to `landed_checks`."""
+    return [quarantine_result(feed, asset, loaded), removals_result(asset, loaded)]
+
+
+def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.AssetCheckResult:
+    """Whether anything of the asset is in the quarantine."""
+    files = sorted((e.file.key, e.reason) for e in loaded.entries if e.file.where is Where.WHOLE_FILE)
+    reasons: Counter[str] = Counter()
+    rejected: Counter[Partition] = Counter()
+    for entry in loaded.entries:
+        if entry.file.where is Where.REJECTED_ROWS:
+            reasons[entry.reason] += entry.count
+            rejected[entry.partition] += entry.count
+    shares = {p: count / (count + loaded.rows.get(p, 0)) for p, count in rejected.items()}
+    worst = max(shares.values(), default=0.0)
+    said = []
+    if files:
+        said.append(f"{len(files)} files cannot be taken: {_some([f'{key} ({reason})' for key, reason in files])}")
+    if rejected:
+        counts = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+        limit = f"above the feed's {feed.quarantine_share:.2%}" if worst > feed.quarantine_share else "within bounds"
+        said.append(f"{rejected.total()} rows turned away ({counts}), up to {worst:.2%} of a partition: {limit}")
+    if loaded.new_columns:
+        said.append(f"new columns, not taken: {', '.join(sorted(loaded.new_columns))}")
+    fails = bool(files) or worst > feed.quarantine_share
+    return dg.AssetCheckResult(
+        passed=not files and not rejected,
+        asset_key=asset,
+        check_name=QUARANTINE,
+        severity=dg.AssetCheckSeverity.ERROR if fails else dg.AssetCheckSeverity.WARN,
+        description="; ".join(said) or "nothing was turned away",
+        metadata={
+            "files": [key for key, _ in files[:_TOLD]],
+            "rows": rejected.total(),
+            "rows by reason": dict(reasons),
+            "largest share": worst,
+            "new columns": {name: list(of) for name, of in loaded.new_columns.items()},
+        },
+    )
+
+
+def removals_result(asset: dg.AssetKey, loaded: Loaded) -> dg.AssetCheckResult:
+    """Whether anything disappeared that was not removed."""
+    held = sum(len(fate.held) for fate in loaded.fates.values())
+    expired = sum(len(fate.expired) for fate in loaded.fates.values())
+    said = []
+    if held and loaded.alarm:
+        said.append(loaded.alarm)
+    if expired:
+        versions = sorted({version for of in loaded.kept_from.values() for version in of})
+        said.append(f"{expired} files expired, rows kept from code version {', '.join(versions)}")
+    return dg.AssetCheckResult(
+        passed=not held,
+        asset_key=asset,
+        check_name=REMOVALS,
+        description="; ".join(said) or "nothing disappeared",
+        metadata={"files held": held, "files expired": expired},
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _TOLD
+    return ", ".join(names[:_TOLD]) + (f" and {more} more" if more > 0 else "")

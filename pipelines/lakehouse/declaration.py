@@ -1,0 +1,49 @@
+"""What a load is declared with: a feed, the table it becomes, and the way from one to the other.
+
+Does not belong here: what a load finds (`situation`) and does (`load`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from pipelines.lakehouse.files import ObjectStore
+from pipelines.lakehouse.tables import Table
+from pipelines.sources.feed import Feed
+from pipelines.sources.strays import Shelves
+
+
+class Landing(Shelves, ObjectStore, Protocol):
+    """A landing bucket that can be listed and read."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """How a feed becomes a table.
+
+    Args:
+        transform: From typed landing rows (the feed's columns, the partition column, lineage) to table rows.
+        code_version: The asset's; rows remember it as `loaded_by`.
+        start: The first day of which there are partitions.
+
+    Raises:
+        ValueError: a column of the row key may be null.
+    """
+
+    feed: Feed
+    table: Table
+    transform: Callable[[DataFrame], DataFrame]
+    code_version: str
+    start: date = date.min
+
+    def __post_init__(self) -> None:
+        nullable = [c for c in self.table.row_key if c in self.feed.columns and c not in self.feed.required]
+        if nullable:
+            raise ValueError(f"feed {self.feed.name}: {nullable} identify a row, so they have to be `required`")
+
+    @property
+    def asset(self) -> str:
+        return self.table.name.replace(".", "/")

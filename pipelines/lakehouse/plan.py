@@ -1,0 +1,101 @@
+"""What a load has to do, decided as plain data before anything is read.
+
+A table commit is the truth about what was incorporated: a file version is known by its rows in the table, or by an
+entry in ops/quarantine for the file as a whole. Entries for some of its rows do not make it known: they are written
+before the table, and the process may have died in between. Does not belong here: any query (`ledger`).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from pipelines.lakehouse.files import SourceFile
+from pipelines.sources.feed import Partition
+from pipelines.sources.removals import Fate
+
+
+class Where(StrEnum):
+    """Where a file version left its trace."""
+
+    TABLE = "table"
+    REJECTED_ROWS = "rejected rows"
+    WHOLE_FILE = "whole file"
+
+
+class KnownFile(NamedTuple):
+    """The trace of a file version, with the code version that left it."""
+
+    key: str
+    version: str
+    loaded_by: str
+    where: Where
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a load does to one partition.
+
+    Args:
+        read: The files to read.
+        replaces: Whether their rows replace the partition's rows; else they are added to them.
+        outdated: File versions whose rows go although the partition is not replaced.
+        forgotten: Keys whose entries in the quarantine go.
+        left: Keys whose entries in the quarantine stay.
+    """
+
+    read: tuple[SourceFile, ...]
+    replaces: bool
+    outdated: frozenset[tuple[str, str]] = frozenset()
+    forgotten: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
+
+
+def keys_of(known: Mapping[Partition, Collection[KnownFile]]) -> dict[Partition, set[str]]:
+    """Partition to the keys it was known to hold."""
+    return {partition: {file.key for file in files} for partition, files in known.items()}
+
+
+def steps(
+    listed: Mapping[Partition, Sequence[SourceFile]],
+    known: Mapping[Partition, Collection[KnownFile]],
+    fates: Mapping[Partition, Fate],
+    code_version: str,
+) -> dict[Partition, Step]:
+    """What to do to each of the listed partitions; those that need nothing are left out.
+
+    Added files are added, and the old ones not read again. A changed or vanished file, or one that other code has
+    loaded: the partition is read again. Unless it has lost files whose rows stay: it is never read again.
+    """
+    found = {
+        partition: _step(files, known.get(partition, ()), fates.get(partition, Fate()), code_version)
+        for partition, files in listed.items()
+    }
+    return {partition: step for partition, step in found.items() if step}
+
+
+def _step(listed: Sequence[SourceFile], known: Collection[KnownFile], fate: Fate, code_version: str) -> Step | None:
+    versions = {f.key: f.version for f in listed}
+    complete = {(k.key, k.version) for k in known if k.where is not Where.REJECTED_ROWS}
+    added = [f for f in listed if (f.key, f.version) not in complete]
+    outdated = frozenset((k.key, k.version) for k in known if versions.get(k.key, k.version) != k.version)
+    by_other_code = any(k.loaded_by != code_version for k in known if versions.get(k.key) == k.version)
+    has_rows = any(k.where is Where.TABLE for k in known)
+    if fate.kept:
+        # Once a file has changed, rows that lost to its old version may win again: all that is there is added anew.
+        read = listed if outdated else added
+        step = Step(tuple(read), replaces=False, outdated=outdated) if read or outdated else None
+    elif fate.gone or outdated or by_other_code:
+        step = Step(tuple(listed), replaces=True)
+    elif added:
+        step = Step(tuple(added), replaces=not has_rows)
+    else:
+        step = None
+    return step and _with_entries(step, versions, known, fate)
+
+
+def _with_entries(step: Step, versions: Mapping[str, str], known: Collection[KnownFile], fate: Fate) -> Step:
+    read = {f.key for f in step.read}
+    entered = {k.key for k in known if k.where is not Where.TABLE}
+    left = {key for key in entered - read if key in versions or key in fate.kept}
+    return Step(step.read, step.replaces, step.outdated, frozenset(entered - left), frozenset(left))

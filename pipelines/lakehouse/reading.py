@@ -1,0 +1,125 @@
+"""The rows of a load's files, small and large, as one frame with their lineage.
+
+Belongs here: putting together what was fetched and what is scanned. Does not belong here: how either is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.lakehouse import fetched, scans
+from pipelines.lakehouse.files import FileFault, ObjectStore, SourceFile, columns_of_rows
+from pipelines.lakehouse.inspection import Inspected, Shape, inspect
+from pipelines.lakehouse.tables import LINEAGE
+from pipelines.sources.feed import Feed
+
+_FEW = 5_000  # rows that one task handles as fast as several
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a load reads: its files as they were looked into, and those that cannot be taken.
+
+    Immutable: when a scan fails, `without` gives the reading that goes on without the files at fault.
+    """
+
+    spark: SparkSession
+    store: ObjectStore
+    feed: Feed
+    code_version: str
+    inspected: Inspected
+    small: pa.Table
+    faults: Sequence[FileFault]
+
+    @property
+    def files(self) -> list[SourceFile]:
+        """The files whose rows are in `rows`."""
+        wrong = {fault.file for fault in self.faults}
+        return [file for file in self.inspected.readable if file not in wrong]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether reading the rows once more costs nothing."""
+        return not self._large() and self.small.num_rows <= _FEW
+
+    def rows(self) -> DataFrame:
+        """The rows: `files.columns_of_rows`, `source_version`, `arrived_at`, `loaded_by` and `partition`."""
+        frames = []
+        large = self._large()
+        if self.small.num_rows or not large:
+            small = self._in_memory()
+            # Without a shuffle the rows stay in the plan, where they are worked on one by one.
+            frames.append(small.repartition(4) if self.small.num_rows > _FEW else small)
+        if large:
+            scanned = scans.scan(self.spark, self.store, self.feed, large)
+            frames.append(scanned.join(F.broadcast(self._lineage()), on="source_file", how="inner"))
+        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+    def without(self, failure: PySparkException) -> Reading:
+        """This reading without the large files that a scan fails on.
+
+        Raises:
+            PySparkException: the failure, when none of them is to blame.
+        """
+        large = self._large()
+        if not large:
+            raise failure
+        faults = scans.unreadable(self.spark, self.store, self.feed, large, failure)
+        return Reading(
+            self.spark,
+            self.store,
+            self.feed,
+            self.code_version,
+            self.inspected,
+            self.small,
+            [*self.faults, *faults],
+        )
+
+    def _large(self) -> dict[SourceFile, Shape]:
+        wrong = {fault.file for fault in self.faults}
+        return {file: shape for file, shape in self.inspected.large.items() if file not in wrong}
+
+    def _in_memory(self) -> DataFrame:
+        if self.small.num_rows:
+            return self.spark.createDataFrame(self._with_lineage())
+        columns = columns_of_rows(self.feed) | LINEAGE | {"partition": "string"}
+        return self.spark.createDataFrame([], ", ".join(f"{c} {kind}" for c, kind in columns.items()))
+
+    def _lineage(self) -> DataFrame:
+        return self.spark.createDataFrame(
+            [(f.key, f.version, f.arrived_at, self.code_version, f.partition) for f in self._large()],
+            "source_file string, source_version string, arrived_at timestamp, loaded_by string, partition string",
+        )
+
+    def _with_lineage(self) -> pa.Table:
+        by_key = {file.key: file for file in self.inspected.fetched}
+        keys = self.small.column("source_file").combine_chunks().dictionary_encode()
+        files = [by_key[key] for key in keys.dictionary.to_pylist()]
+
+        def per_row(values: list[object], kind: pa.DataType) -> pa.Array:
+            return pa.array(values, kind).take(keys.indices)
+
+        table = self.small
+        for name, values, kind in (
+            ("source_version", [f.version for f in files], pa.string()),
+            ("arrived_at", [f.arrived_at for f in files], pa.timestamp("us", "UTC")),
+            ("loaded_by", [self.code_version] * len(files), pa.string()),
+            ("partition", [f.partition for f in files], pa.string()),
+        ):
+            table = table.append_column(name, per_row(list(values), kind))
+        return table
+
+
+def look_into(
+    spark: SparkSession, store: ObjectStore, feed: Feed, files: Sequence[SourceFile], *, code_version: str
+) -> Reading:
+    """Look into these files and fetch the small ones."""
+    inspected = inspect(store, feed, files)
+    small, faults = fetched.rows_of_all(feed, inspected.fetched)
+    return Reading(spark, store, feed, code_version, inspected, small, [*inspected.faults, *faults])

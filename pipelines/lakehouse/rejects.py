@@ -1,0 +1,167 @@
+"""What a load turns away: counted, and entered into the quarantine around the commit of the table.
+
+Belongs here: which entries are written when. Does not belong here: the entries themselves (`quarantine`), and why a
+row or file is turned away (`judge`, `inspection`).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.lakehouse import quarantine
+from pipelines.lakehouse.declaration import Load
+from pipelines.lakehouse.files import FileFault, SourceFile
+from pipelines.lakehouse.ledger import Entries
+from pipelines.lakehouse.plan import KnownFile, Step, Where
+from pipelines.lakehouse.quarantine import NO_ROWS, FirstRow
+from pipelines.lakehouse.reading import Reading
+from pipelines.lakehouse.situation import Situation
+from pipelines.sources.feed import Partition
+from pipelines.sources.strays import is_looked_at
+
+
+@dataclass(frozen=True)
+class Entered:
+    """Files that were read and have entries: about the file as a whole, or about some of its rows."""
+
+    whole: frozenset[SourceFile]
+    in_part: frozenset[SourceFile]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many rows a file has, how many were turned away for each reason, and where its blocks begin."""
+
+    rows: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    first_rows: tuple[FirstRow, ...] = ()
+
+
+def tally_of(judged: DataFrame) -> dict[str, Tally]:
+    """File to what became of its rows: the one pass that evaluates them."""
+    groups = judged.groupBy("source_file", "block", "reason").agg(
+        F.count(F.lit(1)).alias("rows"), F.min("row").alias("first")
+    )
+    blocks: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for group in groups.collect():
+        blocks[group.source_file, group.block].append(group)
+    tally: dict[str, Tally] = defaultdict(Tally)
+    for (file, block), found in sorted(blocks.items()):
+        before = tally[file]
+        reasons = Counter(before.reasons) + Counter({g.reason: g["rows"] for g in found if g.reason})
+        first = FirstRow(block, min(g["first"] for g in found), before.rows)
+        tally[file] = Tally(before.rows + sum(g["rows"] for g in found), reasons, (*before.first_rows, first))
+    return tally
+
+
+def enter(
+    load: Load,
+    found: Situation,
+    reading: Reading,
+    judged: DataFrame,
+    tally: Mapping[str, Tally],
+    run_id: str,
+) -> Entered:
+    """Write what is turned away, in place of what was there of the same files."""
+    rejected = {key: t.first_rows for key, t in tally.items() if t.reasons}
+    entered = Entered(
+        frozenset(x.file for x in reading.faults), frozenset(f for f in reading.files if f.key in rejected)
+    )
+    touched = {f.partition for f in entered.whole | entered.in_part}
+    touched |= {p for p, step in found.steps.items() if step.forgotten}
+    if not touched:
+        return entered
+    entries = quarantine.of_files(judged.sparkSession, load.asset, load.code_version, reading.faults)
+    if rejected:
+        entries = entries.unionByName(quarantine.of_rows(judged, load.asset, rejected))
+    quarantine.replace(entries, load.asset, {p: found.steps[p].left for p in touched}, run_id=run_id)
+    return entered
+
+
+def enter_files_without_rows(
+    spark: SparkSession,
+    load: Load,
+    found: Situation,
+    entered: Entered,
+    in_table: Mapping[Partition, set[tuple[str, str]]],
+    run_id: str,
+) -> None:
+    """Make known the files that left no row, or lost all they had: else the next load took them for new.
+
+    Args:
+        entered: What was entered before the table was written.
+        in_table: The file versions that have rows in the table now.
+    """
+    missing: list[FileFault] = []
+    left: dict[Partition, set[str]] = {}
+    for partition, step in found.steps.items():
+        known = in_table.get(partition, set()) | _entered_as_a_whole(found.known.get(partition, ()), step)
+        without = [f for f in found.listed[partition] if (f.key, f.version) not in known and f not in entered.whole]
+        if without:
+            missing += [FileFault(f, NO_ROWS, "none of its rows is in the table") for f in without]
+            with_entries = {f for f in entered.whole | entered.in_part if f.partition == partition}
+            left[partition] = {*step.left, *(f.key for f in with_entries)}
+    if missing:
+        entries = quarantine.of_files(spark, load.asset, load.code_version, missing)
+        quarantine.replace(entries, load.asset, left, run_id=run_id)
+
+
+def _entered_as_a_whole(known: Collection[KnownFile], step: Step) -> set[tuple[str, str]]:
+    read = {(f.key, f.version) for f in step.read}
+    return {(k.key, k.version) for k in known if k.where is Where.WHOLE_FILE} - read
+
+
+def enter_strays(spark: SparkSession, load: Load, found: Situation, run_id: str) -> None:
+    """Enter what lies beside the partitions, and forget what lay there where it was looked for."""
+    entered = {(e.file.key, e.file.version) for e in _of_strays(load, found)}
+    new = [f for f in found.strays if (f.key, f.version) not in entered]
+    staying = {key for key, _ in entered if not _is_looked_at(load, found, key)} | {f.key for f in found.strays}
+    if new or any(key not in staying for key, _ in entered):
+        faults = [FileFault(f, f.misplaced or "", f.message) for f in new]
+        entries = quarantine.of_files(spark, load.asset, load.code_version, faults)
+        left: dict[Partition, set[str]] = {None: staying - {f.key for f in new}}
+        quarantine.replace(entries, load.asset, left, run_id=run_id)
+
+
+def _of_strays(load: Load, found: Situation) -> list[Entries]:
+    return [e for e in found.entries if e.partition is None and load.table.partitioned_by]
+
+
+def _is_looked_at(load: Load, found: Situation, key: str) -> bool:
+    return is_looked_at(load.feed, key, list(found.listed), load.start)
+
+
+def entries_after(
+    load: Load, found: Situation, faults: Sequence[FileFault], rejected: Sequence[Entries]
+) -> list[Entries]:
+    """What the quarantine holds of the asset once the load is done, files without rows left out.
+
+    Args:
+        faults: The files that cannot be taken, of those that were read.
+        rejected: What `rejected_rows` says of those that were read.
+    """
+    elsewhere = {e for e in _of_strays(load, found) if not _is_looked_at(load, found, e.file.key)}
+    staying = [
+        e
+        for e in found.entries
+        if e.reason != NO_ROWS
+        and (e not in _of_strays(load, found) or e in elsewhere)
+        and (e.partition not in found.steps or e.file.key in found.steps[e.partition].left)
+    ]
+    whole = [
+        Entries(f.partition, KnownFile(f.key, f.version, load.code_version, Where.WHOLE_FILE), reason, 1)
+        for f, reason in [*((x.file, x.reason) for x in faults), *((f, f.misplaced or "") for f in found.strays)]
+    ]
+    return [*staying, *whole, *rejected]
+
+
+def rejected_rows(load: Load, reading: Reading, tally: Mapping[str, Tally]) -> list[Entries]:
+    """What a load turned away of the rows it read."""
+    return [
+        Entries(f.partition, KnownFile(f.key, f.version, load.code_version, Where.REJECTED_ROWS), reason, count)
+        for f in reading.files
+        for reason, count in tally.get(f.key, Tally()).reasons.items()
+    ]

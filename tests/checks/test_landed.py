@@ -1,0 +1,69 @@
+"""What a load says to the checks of its asset."""
+
+import dataclasses
+
+import dagster as dg
+import pytest
+
+from pipelines.checks.landed import quarantine_result, removals_result
+from pipelines.feeds import ORDERS
+from pipelines.lakehouse.content import Content
+from pipelines.lakehouse.ledger import Entries
+from pipelines.lakehouse.load import Loaded
+from pipelines.lakehouse.plan import KnownFile, Where
+from pipelines.sources.removals import Fate
+
+KEY = dg.AssetKey(["core", "orders"])
+HOUR, OTHER = "2026-10-01-07:00", "2026-10-01-08:00"
+CLEAN = Loaded(1, {HOUR: Content("v", 100)}, rows={HOUR: 100, OTHER: 99})
+
+
+def entries(where: Where, reason: str, count: int, partition: str = HOUR) -> Entries:
+    return Entries(partition, KnownFile(f"orders/{reason}.csv", "v", "1", where), reason, count)
+
+
+@pytest.mark.parametrize(
+    ("held", "passed", "severity", "words"),
+    [
+        ([], True, dg.AssetCheckSeverity.WARN, "nothing was turned away"),
+        (
+            [entries(Where.REJECTED_ROWS, "bad_type", 1)],
+            False,
+            dg.AssetCheckSeverity.WARN,
+            "1 rows turned away (bad_type 1), up to 0.99% of a partition: within bounds",
+        ),
+        (
+            [entries(Where.REJECTED_ROWS, "bad_type", 2), entries(Where.REJECTED_ROWS, "null_value", 1)],
+            False,
+            dg.AssetCheckSeverity.ERROR,
+            "3 rows turned away (bad_type 2, null_value 1), up to 2.91% of a partition: above the feed's 1.00%",
+        ),
+        (
+            [entries(Where.WHOLE_FILE, "unreadable", 1, OTHER)],  # of another partition than this load's
+            False,
+            dg.AssetCheckSeverity.ERROR,
+            "1 files cannot be taken: orders/unreadable.csv (unreadable)",
+        ),
+    ],
+)
+def test_rows_warn_many_rows_and_any_file_fail(
+    held: list[Entries], passed: bool, severity: dg.AssetCheckSeverity, words: str
+) -> None:
+    result = quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, entries=held))
+    assert (result.passed, result.severity, result.description) == (passed, severity, words)
+
+
+def test_a_new_column_is_reported_and_fails_nothing() -> None:
+    result = quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, new_columns={"channel": ["orders/a.csv"]}))
+    assert (result.passed, result.description) == (True, "new columns, not taken: channel")
+
+
+def test_expired_files_are_told_and_held_ones_fail() -> None:
+    expired = dataclasses.replace(CLEAN, fates={HOUR: Fate(expired=frozenset(["a", "b"]))}, kept_from={HOUR: {"1"}})
+    told = removals_result(KEY, expired)
+    assert (told.passed, told.description) == (True, "2 files expired, rows kept from code version 1")
+    held = removals_result(
+        KEY, dataclasses.replace(CLEAN, fates={HOUR: Fate(held=frozenset("a"))}, alarm="wrong bucket?")
+    )
+    assert (held.passed, held.severity, held.description) == (False, dg.AssetCheckSeverity.ERROR, "wrong bucket?")
+    assert removals_result(KEY, CLEAN).passed

@@ -1,0 +1,27 @@
+"""Every byte leaves the bucket once: counted at the server, whoever asked."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.lakehouse import inspection
+from pipelines.lakehouse.load import Load
+from pipelines.settings import Settings
+from pipelines.sources.s3 import S3Bucket
+from tests.lakehouse.arriving import arrive
+
+
+def test_small_files_that_arrive_in_order_are_fetched_once(
+    spark: SparkSession, landing: S3Bucket, orders: Load, cloud: Settings
+) -> None:
+    fetched = arrive(spark, landing, orders, cloud, hours=["2026-10-01-07:00"], files=16, at_once=5)
+    assert fetched.rows == 16 * 40
+    assert fetched.fetched == fetched.arrived
+
+
+def test_of_large_files_little_more_than_themselves_is_fetched(
+    spark: SparkSession, landing: S3Bucket, orders: Load, cloud: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "SMALL", 0)
+    fetched = arrive(spark, landing, orders, cloud, hours=["2026-10-01-07:00"], files=4, at_once=4, lines=15_000)
+    assert fetched.rows == 4 * 15_000
+    assert fetched.ratio <= 1.2

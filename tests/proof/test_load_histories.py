@@ -1,0 +1,64 @@
+"""A hundred histories on Spark: every table that lived through one is what a fresh load of the bucket makes."""
+
+import time
+
+import boto3
+import pytest
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as hypothesis_settings
+from pyspark.sql import SparkSession
+
+from pipelines import feeds
+from pipelines.lakehouse.load import Load
+from pipelines.schemas import core
+from pipelines.settings import Settings
+from pipelines.sources.s3 import S3Bucket
+from pipelines.transforms.orders import order_lines
+from tests.lakehouse.histories import HISTORIES, Event, NewCode, RunLoad, play
+from tests.proof.conftest import Report
+
+EXAMPLES = 100
+
+
+@pytest.mark.timeout(7200)
+def test_a_hundred_histories_end_as_a_fresh_load(spark: SparkSession, cloud: Settings, report: Report) -> None:
+    landing = S3Bucket(boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
+    orders = Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1")
+    played: list[list[Event]] = []
+    begun = time.monotonic()
+
+    @hypothesis_settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(history=HISTORIES)
+    def each(history: list[Event]) -> None:
+        played.append(history)
+        play(spark, landing, orders, history)
+
+    failure: BaseException | None = None
+    try:
+        each()
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        events = [event for history in played for event in history]
+        loads = [event for event in events if isinstance(event, RunLoad)]
+        report(
+            "load_histories",
+            {
+                "histories": len(played),
+                "equal to a fresh load": len(played) - bool(failure),
+                "events": len(events),
+                "loads": len(loads),
+                "deaths of a load": sum(event.dies_at is not None for event in loads),
+                "new code": sum(isinstance(event, NewCode) for event in events),
+                "seconds": round(time.monotonic() - begun),
+            },
+        )
+    assert len(played) >= EXAMPLES

@@ -17,11 +17,12 @@ from pipelines.automation.landing import Tick, take
 from pipelines.automation.observing import EventLog
 from pipelines.feeds import FEEDS, ORDERS
 from pipelines.local.jars import fetch_with_dependencies
+from pipelines.local.spark_server import spark_home
 from pipelines.settings import Settings
 from pipelines.sources import sqs
 from pipelines.sources.hints import Zone
 from pipelines.sources.listing import FakeBucket
-from pipelines.sources.messages import Message, holding
+from pipelines.sources.messages import HOLD_SECONDS, Message, holding
 from pipelines.sources.sqs import SqsQueue
 from tests.conftest import end_service, free_port
 from tests.live.waiting import eventually
@@ -36,6 +37,7 @@ HOURS = [f"2026-10-01-{hour:02}:00" for hour in range(24)]
 def client(platform_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder: Path = tmp_path_factory.mktemp("elasticmq")
     jars = fetch_with_dependencies(platform_settings, COORDINATE, platform_settings.jars_dir / "elasticmq")
+    jars += (spark_home() / "jars").glob("scala-library-*.jar")  # Ivy takes it for Spark's own
     port = free_port()
     (folder / "elasticmq.conf").write_text(
         'include classpath("application.conf")\n'
@@ -86,13 +88,16 @@ def event(key: str) -> str:
 
 def ticker(instance: dg.DagsterInstance, bucket: FakeBucket, queue: SqsQueue) -> Callable[[], Tick]:
     def tick() -> Tick:
-        with holding(queue, every_seconds=0.7) as hold:
+        with holding(queue, every_seconds=sqs.HOLD_SECONDS / 3) as hold:
             return take(hold, ZONE, bucket, EventLog(instance))
 
     return tick
 
 
-def test_two_thousand_notifications_three_times_each_are_24_observations(queue: SqsQueue, report: Report) -> None:
+def test_two_thousand_notifications_three_times_each_are_24_observations(
+    queue: SqsQueue, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqs, "HOLD_SECONDS", HOLD_SECONDS)
     bucket = FakeBucket()
     keys = [f"{ORDERS.prefix_of(HOURS[n % 24])}{n}.csv" for n in range(2000)]
     for key in keys:

@@ -18,6 +18,7 @@ from pipelines.automation.condition import with_automation
 from pipelines.automation.landing import landing_sensor
 from pipelines.automation.reconcile import reconcile_schedules
 from pipelines.checks.contract import contract_checks, contract_sensor
+from pipelines.checks.removals import removal_checks
 from pipelines.lakehouse.io_manager import iceberg_io_manager
 from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.resources.lakehouse import LakehouseResource
@@ -51,7 +52,7 @@ def build_definitions(settings: Settings, **overrides: Any) -> dg.Definitions:
     )
     return dg.Definitions(
         assets=assets,
-        asset_checks=contract_checks(assets),
+        asset_checks=[*contract_checks(assets), *removal_checks(feeds.FEEDS)],
         sensors=[
             landing_sensor(feeds.FEEDS, settings.start_date),
             automation_sensor(),

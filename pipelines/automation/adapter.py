@@ -209,3 +209,12 @@ def check_results(instance: DagsterInstance, asset: str, check: str, limit: int)
             warned = result.severity is dg.AssetCheckSeverity.WARN
             found.append((record.event.timestamp if record.event else 0.0, result.passed or warned))
     return found
+
+
+def latest_check_metadata(instance: DagsterInstance, key: dg.AssetCheckKey) -> dict[str, object] | None:
+    """The metadata of a check's latest evaluation; None if there is none."""
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    event = record.event.dagster_event if record and record.event else None
+    if event is None or event.event_type is not DagsterEventType.ASSET_CHECK_EVALUATION:
+        return None
+    return {name: value.value for name, value in event.asset_check_evaluation_data.metadata.items()}

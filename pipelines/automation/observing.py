@@ -21,6 +21,7 @@ from pipelines.sources.feed import Feed, Grain, Partition
 from pipelines.sources.listing import NO_FILES, Bucket, Listing, arrival, data_version, look, look_at_all
 
 Tags = Mapping[str, str]
+ALARM = "alarm"
 _ACCEPTED = "-accepted"  # beside the version of no files: what was held back in a load is news once it is accepted
 
 
@@ -33,6 +34,10 @@ class Ledger(Protocol):
 
     def report(self, observations: Sequence[dg.AssetObservation]) -> None:
         """Write these down; they are durable when this returns."""
+        ...
+
+    def tell(self, feed: Feed, alarm: str | None) -> None:
+        """Let the check on removals fail with an alarm, or pass; unchanged, nothing is written."""
         ...
 
 
@@ -50,6 +55,21 @@ class EventLog:
         for observation in observations:
             self._instance.report_runless_asset_event(observation)
             reached("after_observation")
+
+    def tell(self, feed: Feed, alarm: str | None) -> None:
+        said = adapter.latest_check_metadata(self._instance, removals_check(feed))
+        before = said.get(ALARM) if said else None
+        if alarm == before:
+            return
+        key = removals_check(feed)
+        evaluation = dg.AssetCheckEvaluation(
+            asset_key=key.asset_key,
+            check_name=key.name,
+            passed=alarm is None,
+            description=alarm,
+            metadata={ALARM: alarm} if alarm else {},
+        )
+        self._instance.report_runless_asset_event(evaluation)
 
 
 @dataclass
@@ -81,7 +101,7 @@ def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partit
         for feed, listings in looked.items():
             told = {p: at for (f, p), at in notified.items() if f == feed}
             found += changes(feed, listings, ledger.latest(feed, listings), ledger, notified=told)
-        ledger.report(found.changed)
+        _report(ledger, found)
     return found
 
 
@@ -89,7 +109,10 @@ def look_at_feed(
     ledger: Ledger, bucket: Bucket, feed: Feed, *, accept_removals: bool = False, report: bool = True
 ) -> Found:
     """Look at all of a feed, by one LIST, and report what is not as last observed."""
-    return _compare(ledger, feed, *look_at_all(bucket, feed), accept_removals=accept_removals, report=report)
+    found = _compare(ledger, feed, *look_at_all(bucket, feed), accept_removals=accept_removals, report=report)
+    if report and not found.alarms:
+        ledger.tell(feed, None)
+    return found
 
 
 def look_at_days(
@@ -121,8 +144,14 @@ def _compare(
         gone = {partition: Listing((), listed_at) for partition in seen if partition not in listings}
         found = changes(feed, {**listings, **gone}, seen, ledger, accept_removals=accept_removals)
         if report:
-            ledger.report(found.changed)
+            _report(ledger, found)
     return found
+
+
+def _report(ledger: Ledger, found: Found) -> None:
+    ledger.report(found.changed)
+    for feed, alarm in found.alarms.items():
+        ledger.tell(feed, alarm)
 
 
 def changes(
@@ -196,6 +225,11 @@ def _alarm(feed: Feed, vanished: Mapping[Partition, datetime], seen: Mapping[Par
 def holds_files(tags: Tags) -> bool:
     """Whether a partition held files when it was observed with these tags."""
     return _version(tags) != NO_FILES
+
+
+def removals_check(feed: Feed) -> dg.AssetCheckKey:
+    """The check that fails while removals of a feed are held."""
+    return dg.AssetCheckKey(source_key(feed), "removals")
 
 
 def source_key(feed: Feed) -> dg.AssetKey:

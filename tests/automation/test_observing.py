@@ -5,9 +5,10 @@ from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 import pytest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from pipelines.automation import adapter
-from pipelines.automation.observing import EventLog, observe
+from pipelines.automation.observing import EventLog, observe, removals_check
 from pipelines.automation.reconcile import reconcile
 from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
 from pipelines.sources.listing import NO_FILES, FakeBucket
@@ -103,6 +104,27 @@ def test_a_feed_that_vanishes_is_held_until_somebody_accepts(ledger: EventLog, f
     (accepted,) = reconcile(ledger, filled, FEEDS, accept_removals=True).changed
     assert accepted.tags[OUTCOME] == ACCEPTED
     assert reconcile(ledger, filled, FEEDS).alarms == {}
+
+
+def test_the_check_fails_while_removals_are_held_and_is_written_only_when_it_changes(
+    ledger: EventLog, filled: FakeBucket
+) -> None:
+    key = removals_check(CUSTOMERS)
+
+    def results() -> list[bool]:
+        records = ledger._instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
+        return [r.status is AssetCheckExecutionRecordStatus.SUCCEEDED for r in reversed(records)]
+
+    filled.delete("customers/latest.csv")
+    for _ in range(3):
+        filled.now += timedelta(seconds=5)
+        assert observe(ledger, filled, {(CUSTOMERS, None): filled.now}).held == 1
+        reconcile(ledger, filled, FEEDS)
+    assert results() == [False]
+    filled.put("customers/latest.csv", b"back")
+    for _ in range(2):
+        reconcile(ledger, filled, FEEDS)
+    assert results() == [False, True]
 
 
 def test_accepting_covers_what_was_observed_before_the_alarm(ledger: EventLog, filled: FakeBucket) -> None:

@@ -13,6 +13,7 @@ from pipelines.assets.core.orders import orders as core_orders
 from pipelines.assets.raw.orders import orders as raw_orders
 from pipelines.automation import landing
 from pipelines.automation.catch_up import automation_sensor, catch_up_sensor
+from pipelines.automation.condition import with_automation
 from pipelines.definitions import build_definitions
 from pipelines.feeds import ORDERS
 from pipelines.lakehouse import load, write
@@ -64,7 +65,7 @@ match os.environ.get("SEEDED_DEFECT"):
 
 settings = load_settings()
 defs = dg.Definitions(
-    assets=[raw_orders, core_orders],
+    assets=with_automation([raw_orders, core_orders]),
     sensors=[landing.landing_sensor([ORDERS], settings.start_date), automation_sensor(), catch_up_sensor()],
     resources=build_definitions(settings).resources,
     executor=dg.in_process_executor,

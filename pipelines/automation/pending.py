@@ -195,7 +195,7 @@ class Backlog:
     def _of_input(self, read: Input, target: Target) -> _OfInput:
         found = _OfInput()
         built = target in self.history.built
-        if built and not read.use_latest:
+        if built:
             for source, change in self.history.news(read, target):
                 if change.arrived_at is None:
                     found.rebuilt = found.rebuilt or f"{_name(source)} was rebuilt with other content"

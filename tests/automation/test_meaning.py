@@ -136,7 +136,9 @@ def test_what_a_run_made_itself_is_contained_in_what_it_made_after() -> None:
     w = world(RAW, CORE_PULLED, hourly(HOURLY, reads(CORE, joinable=True), contract=HOUR, asap=True))
     w.arrive(H7, "v1")
     assert [r.assets for r in w.plan().requests] == [(CORE, HOURLY)]
-    w.run_all()
+    w.start("r", (CORE, H7), (HOURLY, H7))
+    w.build("r", (CORE, H7)), w.build("r", (HOURLY, H7))
+    w.end("r")
     assert w.plan().decisions == {}
 
 
@@ -270,6 +272,7 @@ def test_states_go_by_deadlines_and_not_by_when_a_run_is_asked_for() -> None:
     arrived = w.now
     assert decision.verdict(arrived + 1800) is Verdict.MET
     assert decision.verdict(arrived + 1801) is Verdict.AT_RISK
+    assert decision.due_at == arrived + 3000 and decision.verdict(arrived + 3500) is Verdict.AT_RISK
     assert decision.verdict(arrived + 3601) is Verdict.BREACHED
 
 
@@ -300,6 +303,17 @@ def test_an_input_starts_before_the_bound_only_if_the_runs_on_the_path_take_long
     w.arrive(H7, "v2")
     path = 15 * 60 + MARGIN + 20 * 60 + MARGIN
     assert w.of(CORE, H7).due_at == time("2026-09-21 09:00") - path
+
+
+def test_what_arrives_between_an_early_start_and_the_bound_makes_the_input_due_again() -> None:
+    w = nine_oclock()
+    w.made(CORE, H7, seconds=20 * 60), w.made("rollup", D20, seconds=15 * 60)
+    w.arrive(H7, "v2")
+    w.now = w.of(CORE, H7).due_at or 0
+    w.made(CORE, H7)
+    w.now = time("2026-09-21 08:27")
+    w.arrive(H7, "v3")
+    assert (CORE, H7) in w.due()
 
 
 def test_what_arrives_after_the_bound_is_due_with_the_next_tick_together_with_all_others() -> None:
@@ -357,6 +371,8 @@ def test_an_input_without_a_contract_runs_at_the_pace_of_the_strictest_who_read_
 def test_an_input_that_can_share_the_run_is_due_with_its_reader_and_runs_with_it() -> None:
     w = world(RAW, CORE_PULLED, hourly(HOURLY, reads(CORE, joinable=True), contract=HOUR))
     w.arrive(H7, "v1")
+    w.made(CORE, H7), w.made(HOURLY, H7)
+    w.arrive(H7, "v2")
     assert w.of(CORE, H7).due_at == w.of(HOURLY, H7).due_at
     w.now = w.of(HOURLY, H7).due_at or 0
     assert [r.assets for r in w.plan().requests] == [(CORE, HOURLY)]

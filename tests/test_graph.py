@@ -91,3 +91,9 @@ def test_it_loads_without_network_and_credentials() -> None:
         "defs.resolve_asset_graph()\n"
     )
     subprocess.run([sys.executable, "-c", code], env=bare, check=True, timeout=60)
+
+
+def test_every_asset_that_is_loaded_from_a_feed_says_what_was_turned_away() -> None:
+    loaded = {f"core/{feed.name}" for feed in FEEDS}
+    names = {(key.asset_key.to_user_string(), key.name) for key in GRAPH.asset_check_keys}
+    assert {(asset, name) for asset in loaded for name in ("quarantine", "removals")} <= names

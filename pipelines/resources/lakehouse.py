@@ -59,6 +59,8 @@ class LakehouseResource(dg.ConfigurableResource[None]):
             )
         for partition, content in loaded.content.items():
             context.add_asset_metadata(partition_metadata(content), partition_key=partition)
+        declared = {check.name for check in context.assets_def.check_keys}
+        checks = [r for r in landed_results(feed, context.asset_key, loaded) if r.check_name in declared]
         reached("before_recorded")
         return dg.MaterializeResult(
             metadata=summary(loaded.content, loaded.snapshot_id)
@@ -70,7 +72,7 @@ class LakehouseResource(dg.ConfigurableResource[None]):
                 "files rejected": [f"{fault.file.key}: {fault.message}" for fault in loaded.files_rejected[:_TOLD]],
                 "new columns": {name: list(files[:_TOLD]) for name, files in loaded.new_columns.items()},
             },
-            check_results=landed_results(feed, context.asset_key, loaded),
+            check_results=checks,
         )
 
 

@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +81,6 @@ class Outcome:
     doubled: int = 0
     seconds: float = 0
     faults: list[str] = field(default_factory=list)
-
-    def as_figures(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Place:

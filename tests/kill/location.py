@@ -16,7 +16,7 @@ from pipelines.automation.catch_up import automation_sensor, catch_up_sensor
 from pipelines.automation.condition import with_automation
 from pipelines.definitions import build_definitions
 from pipelines.feeds import ORDERS
-from pipelines.lakehouse import load, write
+from pipelines.lakehouse import load, quarantine, rejects, write
 from pipelines.settings import load_settings
 from tests.kill.defects import Defect
 
@@ -33,17 +33,23 @@ def _delete_before_observing() -> None:
 
 
 def _table_before_quarantine() -> None:
-    enter, commit = load._enter, load._commit
-    postponed: list[tuple[Any, ...]] = []
+    enter, held_at, replace = rejects.enter, load.held_at, quarantine.replace
+    postponed: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
-    def _commit(*arguments: Any) -> Any:
-        done = commit(*arguments)
-        for entry in postponed:
-            enter(*entry)
-        return done
+    def _enter(*arguments: Any) -> Any:
+        quarantine.replace = lambda *entries, **more: postponed.append((entries, more))
+        try:
+            return enter(*arguments)
+        finally:
+            quarantine.replace = replace
 
-    load._enter = lambda *arguments: postponed.append(arguments)
-    load._commit = _commit
+    def _held_at(*arguments: Any) -> Any:
+        while postponed:  # the table is committed by now
+            entries, more = postponed.pop()
+            replace(*entries, **more)
+        return held_at(*arguments)
+
+    rejects.enter, load.held_at = _enter, _held_at
 
 
 def _append_instead_of_merge() -> None:

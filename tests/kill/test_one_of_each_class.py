@@ -8,7 +8,7 @@ import pytest
 from pipelines.settings import Settings
 from tests.kill.cell import Cell, Outcome, play
 
-CELLS = (Cell("after_receive"),)
+CELLS = (Cell("before_delete"), Cell("between_quarantine_and_table"), Cell("after_commit"))
 
 
 @pytest.fixture(scope="module")

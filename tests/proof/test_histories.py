@@ -1,0 +1,35 @@
+"""Ten thousand histories of a landing zone, each judged against a full load."""
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.automation.test_histories import HISTORIES, judge
+from tests.proof.conftest import Report
+
+COUNT = 10_000
+
+
+def test_ten_thousand_histories_end_as_a_full_load_does(report: Report) -> None:
+    told: Counter[str] = Counter()
+
+    @settings(
+        max_examples=COUNT,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(HISTORIES)
+    def histories(history: list[tuple[Any, ...]]) -> None:
+        told["histories"] += 1
+        told["events"] += len(history)
+        told["crashes planned"] += sum(name in ("tick", "run", "reconcile") and bool(at[0]) for name, *at in history)
+        judge(history)
+
+    try:
+        histories()
+    finally:
+        report("histories", dict(told))
+    assert told["histories"] >= COUNT

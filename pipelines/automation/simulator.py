@@ -109,14 +109,14 @@ class Simulation:
         """Data arrives in a partition of a source; by default its version is a new one."""
         notice = self._chance.uniform(*self.pace.notice)
         self.at(at, lambda: self._arrived((source, partition), version))
-        self.at(at + notice, lambda: self._look((source, partition)))
+        self.at(at + notice, lambda: self._noticed((source, partition)))
 
     def observe(
         self, source: str, partition: Partition, version: str, *, at: float, listed_at: float | None = None
     ) -> None:
         """Somebody reports an observation: of a listing of that time (Unix seconds), by default of just now."""
         listed = at if listed_at is None else listed_at
-        self.at(at, lambda: self._observed((source, partition), version, listed_at=listed, arrived_at=listed))
+        self.at(at, lambda: self._observed((source, partition), version, listed))
 
     def fail(self, asset: str, partition: Partition = None, *, times: int = 1) -> None:
         """The next runs that build this (any partition, if none is given) fail at it."""
@@ -135,6 +135,10 @@ class Simulation:
     def report(self, asset: str, partition: Partition = None, *, at: float, content: str | None = None) -> None:
         """A person, or another system, reports a materialization that no run made."""
         self.at(at, lambda: self._reported((asset, partition), content))
+
+    def wipe(self, asset: str, *, at: float) -> None:
+        """A person wipes an asset in the UI: nothing says any more that it was ever built."""
+        self.at(at, lambda: self._wiped(asset))
 
     def deploy(self, assets: Assets, *, at: float) -> None:
         """Other code from a time on; what the code server knew is gone."""
@@ -203,18 +207,31 @@ class Simulation:
         self.arrivals.append((self.clock.now, target))
         self.tables.arrived(target, version, self.clock.now)
 
-    def _look(self, target: Target) -> None:
+    def _look(self, target: Target) -> bool:
         found = None if self._down else self.tables.look(target, self.clock.now)
         if found is not None:
             version, arrived_at = found
-            self._observed(target, version, listed_at=self.clock.now, arrived_at=arrived_at)
+            self._log.observed(*target, version, listed_at=self.clock.now, arrived_at=arrived_at)
+            self._stir()
+        return found is not None
 
-    def _observed(self, target: Target, version: str, *, listed_at: float, arrived_at: float) -> None:
-        self._log.observed(*target, version, listed_at=listed_at, arrived_at=arrived_at)
+    def _noticed(self, target: Target) -> None:
+        if self._look(target):
+            self._ask_for_news()
+
+    def _observed(self, target: Target, version: str, listed_at: float) -> None:
+        self._log.observed(*target, version, listed_at=listed_at, arrived_at=listed_at)
         self._stir()
-        # As the landing sensor does with its news.
+        self._ask_for_news()
+
+    def _ask_for_news(self) -> None:
+        # As the landing sensor does with what it found.
         with self._context("landing") as context:
             self._ask(due_now(context))
+
+    def _wiped(self, asset: str) -> None:
+        self.instance.wipe_assets([dg.AssetKey.from_user_string(asset)])
+        self._stir()
 
     def _go_down(self) -> None:
         self._down = self._runs.paused = True

@@ -136,6 +136,7 @@ def test_an_input_of_another_grain_goes_first_and_the_consumer_is_still_in_time(
     daily = asset(DAILY, within(CORE), by=DAYS, freshness_policy=lag(minutes=60))
     simulation = begin([*core(), daily])
     at = simulation.time(hours=7)
+    simulation.slow(CORE, seconds=170)  # longer than anything that is known of it
     fed(simulation, HOUR_7, at, at + 600)
     simulation.run(hours=9)
     (first,), (second,) = simulation.runs_of(CORE), simulation.runs_of(DAILY)
@@ -302,7 +303,7 @@ def test_stale_code_holds_up_no_arrival_and_one_run_clears_both() -> None:
     before = len(simulation.runs)
     at = simulation.time(hours=7)
     simulation.deploy(bumped(CORE), at=at)
-    fed(simulation, HOUR_3, at - 2)
+    fed(simulation, HOUR_3, at - 0.9)  # noticed by the new code
     simulation.run(hours=1)
     (run,) = [run for run in simulation.runs[before:] if CORE in run.assets]
     assert run.created_at <= at + 5 and "tidemark/rebuild" not in run.tags
@@ -340,11 +341,11 @@ def test_static_partitions_are_planned_like_others() -> None:
 
 
 def test_a_wiped_table_is_built_again() -> None:
-    simulation = begin(small())
-    fed(simulation, HOUR_3, simulation.time(hours=3))
-    simulation.run(hours=7)
-    before = len(simulation.runs_of(DAILY))
-    simulation.at(simulation.time(hours=7), lambda: simulation.instance.wipe_assets([dg.AssetKey(["marts", "daily"])]))
-    fed(simulation, HOUR_7, simulation.time(hours=7.5))
-    simulation.run(hours=30)
-    assert len(simulation.runs_of(DAILY, MONDAY)) > before
+    simulation = begin(small(), every_tick=True)
+    yesterday = "2026-10-04-23:00"
+    fed(simulation, yesterday, simulation.time(minutes=1))
+    simulation.wipe(HOURLY, at=simulation.time(minutes=4))
+    simulation.run(minutes=8)
+    first, again = simulation.runs_of(HOURLY, yesterday)
+    assert first.ended_at and first.ended_at < simulation.time(minutes=4) <= again.created_at and again.succeeded
+    assert len(simulation.runs_of(CORE, yesterday)) == 1

@@ -1,11 +1,15 @@
 """How long a tick takes: with nothing to do, with one change, and the first ones after a start on a long history.
 
-Both sensors, evaluated one after the other as the daemon's code server does, on an instance with SQLite files.
+The sensors `automation` and `catch_up`, as the daemon's code server evaluates them, on an instance with SQLite files.
+Idle and changed ticks are judged together and by processor time, which a busy machine distorts least; the first ones,
+which Dagster ends after a minute, one by one and by the clock.
 """
 
 import logging
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -21,6 +25,25 @@ from tests.proof.conftest import Report
 TICKS = 10
 
 
+@dataclass(frozen=True)
+class Ticked:
+    """Both sensors evaluated: processor seconds, seconds in all, of the longer one, and runs asked for."""
+
+    processor: float
+    seconds: float
+    longest: float
+    asked: int
+
+
+def told(ticks: Sequence[Ticked]) -> dict[str, float]:
+    """What a report keeps of many ticks."""
+    return {
+        "processor, median": round(median(t.processor for t in ticks), 3),
+        "processor, most": round(max(t.processor for t in ticks), 3),
+        "clock, median": round(median(t.seconds for t in ticks), 3),
+    }
+
+
 class Server:
     """A code server's two sensors on an instance with a past, under a frozen clock."""
 
@@ -33,12 +56,13 @@ class Server:
         self._sensors = [automation_sensor(), catch_up_sensor()]
         self._cursors: dict[str, str | None] = {}
 
-    def tick(self) -> tuple[float, int]:
-        """Seconds that both sensors took, and how many runs they asked for."""
-        asked = 0
+    def tick(self) -> "Ticked":
+        """Evaluate both sensors."""
+        asked, took = 0, []
         with self.clock.frozen():
-            begun = time.perf_counter()
+            begun = time.process_time()
             for sensor in self._sensors:
+                since = time.perf_counter()
                 cursor = self._cursors.get(sensor.name)
                 with dg.build_sensor_context(
                     self.instance, cursor, repository_def=self.repository, sensor_name=sensor.name
@@ -47,9 +71,10 @@ class Server:
                     result = sensor.evaluate_tick(context)
                 self._cursors[sensor.name] = result.cursor
                 asked += len(result.run_requests or [])
-            took = time.perf_counter() - begun
+                took.append(time.perf_counter() - since)
+            processor = time.process_time() - begun
         self.clock.now += 5
-        return took, asked
+        return Ticked(processor, sum(took), max(took), asked)
 
     def change(self, family: int, hour: int, version: str) -> None:
         """New data in an hour of a source."""
@@ -64,11 +89,11 @@ class Server:
         return not getattr(plan, "catching_up", "")
 
     def start(self) -> list[float]:
-        """Tick until the event log has been read; how long each tick took."""
+        """Tick until the event log has been read; how long the longer of the two took each time."""
         engine.forget(self.instance)
-        took = [self.tick()[0]]
+        took = [self.tick().longest]
         while not self.caught_up():
-            took.append(self.tick()[0])
+            took.append(self.tick().longest)
         return took
 
 
@@ -93,11 +118,12 @@ def test_a_tick_is_short_whatever_the_history_and_a_cold_start_comes_in_slices(s
         "partitions": len(big_history.PARTITIONS),
         "cold start, seconds of each tick": [round(took, 2) for took in cold],
         "second start, seconds of each tick": [round(took, 2) for took in again],
-        "idle tick, seconds": {"median": round(median(t for t, _ in idle), 3), "most": round(max(idle)[0], 3)},
-        "one change, seconds": {"median": round(median(t for t, _ in changed), 3), "most": round(max(changed)[0], 3)},
+        "idle tick, seconds": told(idle),
+        "one change, seconds": told(changed),
+        "load average": os.getloadavg(),
     }
     report(f"tick-{server.events}-events", figures)
-    assert not any(asked for _, asked in idle), "everything is built"
+    assert not any(tick.asked for tick in idle), "everything is built"
     assert max([*cold, *again]) <= 20, figures
-    assert median(t for t, _ in idle) <= 0.2, figures
-    assert median(t for t, _ in changed) <= 0.25, figures
+    assert median(tick.processor for tick in idle) <= 0.2, figures
+    assert median(tick.processor for tick in changed) <= 0.25, figures

@@ -176,18 +176,17 @@ class Backlog:
             arrival = None if absent else max(first, default=None)
             there = min((of.there for _, of in said if of.there is not None), default=None)
             return Pending(arrival, behind, there, "", restless, absent, (), built=False)
-        counted = [(read, of) for read, of in said if not read.use_latest]
-        arrivals = [of.oldest for _, of in counted if of.oldest is not None]
+        arrivals = [of.oldest for _, of in said if of.oldest is not None]
         unchanged: tuple[str, ...] = ()
         if node.requires_all and arrivals:
-            unchanged = tuple(read.key for read, of in counted if of.oldest is None and not of.rebuilt)
+            unchanged = tuple(r.key for r, of in said if of.oldest is None and not of.rebuilt and not r.use_latest)
             arrival = None if unchanged else max(arrivals)
         else:
             arrival = min(arrivals, default=None)
-        stale = next((of.rebuilt for _, of in counted if of.rebuilt), "")
+        stale = next((of.rebuilt for _, of in said if of.rebuilt), "")
         if built.code_version and node.code_version and built.code_version != node.code_version:
             stale = f"built by code {built.code_version}, today's is {node.code_version}"
-        news = min((of.there for _, of in counted if of.there is not None), default=None)
+        news = min((of.there for _, of in said if of.there is not None), default=None)
         if arrival is None and not (stale or unchanged or restless):
             return None
         return Pending(arrival, behind, news, stale, restless or bool(stale), absent, unchanged)

@@ -13,7 +13,8 @@ from datetime import date, datetime
 import dagster as dg
 
 from pipelines.automation.catch_up import due_now
-from pipelines.automation.observing import EventLog, Found, Ledger, holds_files, observe, source_key
+from pipelines.automation.ledger import EventLog, Ledger, holds_files, source_key
+from pipelines.automation.observing import Found, observe
 from pipelines.boundaries import reached
 from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.sources.feed import Feed, Partition

@@ -5,71 +5,27 @@ the same version, and reports the partitions whose version is another than the l
 comparison, and what a disappearance means for it. Does not belong here: who looks, when and where.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
-from typing import Protocol
+from datetime import date, datetime
 
 import dagster as dg
-from dagster import DagsterInstance
 
 from pipelines.automation import adapter
 from pipelines.automation.engine import reporting
+from pipelines.automation.ledger import (
+    ACCEPTED_SUFFIX,
+    Ledger,
+    Tags,
+    holds_files,
+    source_key,
+    version_of,
+    when_listed,
+)
 from pipelines.boundaries import reached
 from pipelines.sources import removals
 from pipelines.sources.feed import Feed, Grain, Partition
 from pipelines.sources.listing import NO_FILES, Bucket, Listing, arrival, data_version, look, look_at_all
-
-Tags = Mapping[str, str]
-ALARM = "alarm"
-_ACCEPTED = "-accepted"  # beside the version of no files: what was held back in a load is news once it is accepted
-
-
-class Ledger(Protocol):
-    """Where observations are written down."""
-
-    def latest(self, feed: Feed, partitions: Collection[Partition] | None = None) -> Mapping[Partition, Tags]:
-        """The tags of the latest observation of each of these partitions, or of all."""
-        ...
-
-    def report(self, observations: Sequence[dg.AssetObservation]) -> None:
-        """Write these down; they are durable when this returns."""
-        ...
-
-    def tell(self, feed: Feed, alarm: str | None) -> None:
-        """Let the check on removals fail with an alarm, or pass; unchanged, nothing is written."""
-        ...
-
-
-class EventLog:
-    """The ledger of a Dagster instance: its event log."""
-
-    def __init__(self, instance: DagsterInstance) -> None:
-        self._instance = instance
-
-    def latest(self, feed: Feed, partitions: Collection[Partition] | None = None) -> Mapping[Partition, Tags]:
-        wanted = {p for p in partitions or () if p is not None} or None
-        return adapter.latest_observations(self._instance, source_key(feed), wanted)
-
-    def report(self, observations: Sequence[dg.AssetObservation]) -> None:
-        for observation in observations:
-            self._instance.report_runless_asset_event(observation)
-            reached("after_observation")
-
-    def tell(self, feed: Feed, alarm: str | None) -> None:
-        said = adapter.latest_check_metadata(self._instance, removals_check(feed))
-        before = said.get(ALARM) if said else None
-        if alarm == before:
-            return
-        key = removals_check(feed)
-        evaluation = dg.AssetCheckEvaluation(
-            asset_key=key.asset_key,
-            check_name=key.name,
-            passed=alarm is None,
-            description=alarm,
-            metadata={ALARM: alarm} if alarm else {},
-        )
-        self._instance.report_runless_asset_event(evaluation)
 
 
 @dataclass
@@ -192,16 +148,16 @@ def changes(
         outcome = {removals.OUTCOME: removals.EXPIRED} if fate.expired else {}
         if fate.gone and accept_removals:
             outcome = {removals.OUTCOME: removals.ACCEPTED}
-        previously = _listed_at(seen.get(partition, {}))
+        previously = when_listed(seen.get(partition, {}))
         arrived_at = arrival(listing, previously_listed_at=previously, notified_at=(notified or {}).get(partition))
         found.changed.append(_observation(feed, partition, listing, arrived_at, outcome))
     return found
 
 
 def _differs(listing: Listing, before: Tags) -> bool:
-    if data_version(listing.objects) == _version(before):
+    if data_version(listing.objects) == version_of(before):
         return False
-    previously = _listed_at(before)
+    previously = when_listed(before)
     # An older listing is no news: somebody looked later and was faster to say so.
     return previously is None or listing.listed_at >= previously
 
@@ -216,25 +172,10 @@ def _alarm(feed: Feed, vanished: Mapping[Partition, datetime], seen: Mapping[Par
     before = {
         p: at
         for p, tags in seen.items()
-        if p not in holding and removals.OUTCOME not in tags and (at := _listed_at(tags))
+        if p not in holding and removals.OUTCOME not in tags and (at := when_listed(tags))
     }
     now = max(vanished.values())
     return removals.alarm(feed, holding=holding - set(vanished), vanished={**before, **vanished}, now=now)
-
-
-def holds_files(tags: Tags) -> bool:
-    """Whether a partition held files when it was observed with these tags."""
-    return _version(tags) != NO_FILES
-
-
-def removals_check(feed: Feed) -> dg.AssetCheckKey:
-    """The check that fails while removals of a feed are held."""
-    return dg.AssetCheckKey(source_key(feed), "removals")
-
-
-def source_key(feed: Feed) -> dg.AssetKey:
-    """The source asset of a feed."""
-    return dg.AssetKey(["raw", feed.name])
 
 
 def _observation(
@@ -245,7 +186,7 @@ def _observation(
         asset_key=source_key(feed),
         partition=partition,
         tags={
-            adapter.DATA_VERSION: data_version(listing.objects) + (_ACCEPTED if _is_accepted(outcome) else ""),
+            adapter.DATA_VERSION: data_version(listing.objects) + (ACCEPTED_SUFFIX if _is_accepted(outcome) else ""),
             adapter.LISTED_AT: _stamp(listing.listed_at),
             adapter.ARRIVED_AT: _stamp(arrived_at),
             **outcome,
@@ -257,14 +198,6 @@ def _observation(
             "arrived at": dg.MetadataValue.timestamp(arrived_at),
         },
     )
-
-
-def _version(tags: Tags) -> str:
-    return tags.get(adapter.DATA_VERSION, NO_FILES).removesuffix(_ACCEPTED)
-
-
-def _listed_at(tags: Tags) -> datetime | None:
-    return datetime.fromtimestamp(float(tags[adapter.LISTED_AT]), UTC) if adapter.LISTED_AT in tags else None
 
 
 def _is_accepted(outcome: Tags) -> bool:

@@ -6,7 +6,8 @@ Does not belong here: what a look finds (`automation.observing`).
 import dagster as dg
 from dagster import DagsterInstance
 
-from pipelines.automation.observing import EventLog, changes, look_at_feed
+from pipelines.automation.ledger import EventLog
+from pipelines.automation.observing import changes, look_at_feed
 from pipelines.sources.feed import Feed
 from pipelines.sources.listing import Bucket, look
 

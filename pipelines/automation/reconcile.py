@@ -13,7 +13,8 @@ import dagster as dg
 from botocore.exceptions import BotoCoreError, ClientError
 from dagster import DagsterInstance
 
-from pipelines.automation.observing import EventLog, Found, Ledger, look_at_days, look_at_feed
+from pipelines.automation.ledger import EventLog, Ledger
+from pipelines.automation.observing import Found, look_at_days, look_at_feed
 from pipelines.resources.aws import LandingResource
 from pipelines.settings import Settings
 from pipelines.sources.feed import Feed

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import dagster as dg
 
-from pipelines.automation.observing import ALARM, EventLog, look_at_feed, removals_check
+from pipelines.automation.ledger import ALARM, EventLog, removals_check
+from pipelines.automation.observing import look_at_feed
 from pipelines.resources.aws import LandingResource
 from pipelines.sources.feed import Feed
 

@@ -7,7 +7,7 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from pipelines.automation import adapter
-from pipelines.automation.observing import EventLog
+from pipelines.automation.ledger import EventLog
 from pipelines.boundaries import reached
 from pipelines.checks.landed import landed_results
 from pipelines.lakehouse.io_manager import partition_metadata, summary

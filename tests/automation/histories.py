@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 
 from pipelines.automation import landing, observing
-from pipelines.automation.observing import Tags
+from pipelines.automation.ledger import Tags
 from pipelines.feeds import ORDERS
 from pipelines.lakehouse.files import SourceFile
 from pipelines.lakehouse.plan import KnownFile, Step, Where, keys_of, steps
@@ -47,7 +47,7 @@ class FakeLedger:
     def report(self, observations: Sequence[dg.AssetObservation]) -> None:
         for observation in observations:
             self.tags[observation.partition] = observation.tags
-            observing.reached("after_observation")
+            landing.reached("after_observation")
 
     def tell(self, feed: Feed, alarm: str | None) -> None:
         """Nobody reads checks here."""

@@ -10,7 +10,8 @@ import pytest
 
 from pipelines.automation import adapter
 from pipelines.automation.landing import Tick, looks_for_strays, take
-from pipelines.automation.observing import EventLog, changes, observe
+from pipelines.automation.ledger import EventLog
+from pipelines.automation.observing import changes, observe
 from pipelines.definitions import defs
 from pipelines.feeds import FEEDS, ORDERS
 from pipelines.sources.hints import Zone

@@ -8,7 +8,8 @@ import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from pipelines.automation import adapter
-from pipelines.automation.observing import EventLog, observe, removals_check
+from pipelines.automation.ledger import EventLog, removals_check
+from pipelines.automation.observing import observe
 from pipelines.automation.reconcile import reconcile
 from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
 from pipelines.sources.listing import NO_FILES, FakeBucket

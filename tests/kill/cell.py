@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections import Counter
@@ -42,9 +43,10 @@ from tests.live.waiting import eventually, holds_for
 from tests.oracle import assert_same, download, expected_tables
 
 _HEADER = "order_id,line_number,customer_id,product_id,store_id,quantity,unit_price_usd,discount,ordered_at"
-_SECONDS_TO_DIE = 120
-_SECONDS_TO_RECOVER = 150
-_SECONDS_TO_STAY_WRONG = 75  # three redeliveries; what a defect has lost does not come back
+_SECONDS_TO_DIE = 300
+_SECONDS_TO_RECOVER = 400
+_SECONDS_TO_STAY_WRONG = 120  # three redeliveries; what a defect has lost does not come back
+_making_tables = threading.Lock()
 _ENTRY = ("source_file", "source_version", "row_number", "content", "reason")
 _UNFINISHED = [s for s in dg.DagsterRunStatus if s.value in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED")]
 
@@ -211,14 +213,24 @@ class Place:
 
 def play(cell: Cell, shared: Settings, number: int, folder: Path) -> Outcome:
     """Kill, start again, and compare with a full load of the bucket."""
-    begun = time.monotonic()
     outcome = Outcome(str(cell))
-    place = Place(cell, shared, number, folder / f"{number:02}")
+    begun = time.monotonic()
+    try:
+        _play(Place(cell, shared, number, folder / f"{number:02}"), outcome)
+    except Exception as error:  # the others go on, and this one is red
+        outcome.faults.append(f"{type(error).__name__}: {error}"[:1500])
+    outcome.seconds = round(time.monotonic() - begun, 1)
+    return outcome
+
+
+def _play(place: Place, outcome: Outcome) -> None:
+    cell = place.cell
     code_version = core_orders.code_versions_by_key[core_orders.key]
     load = Load(ORDERS, core.ORDERS, order_lines, str(code_version))
     place.put("a.csv", "1,5,0.1", "2,6,0")
     place.put("b.csv", "3,7,0", "4,7,1.5")
-    place.load(load)
+    with _making_tables:  # of two first loads on an empty lake one may fail, and is then tried again
+        place.load(load)
     outcome.snapshots_before = place.snapshots()
     place.put("c.csv", "3,8,0.2", "5,9,0", "6,9,-1")
     place.put("junk.parquet", body=b"no parquet")
@@ -231,14 +243,12 @@ def play(cell: Cell, shared: Settings, number: int, folder: Path) -> Outcome:
             outcome.killed, outcome.exit_signal = place.death(daemon)
     except AssertionError as fault:
         outcome.faults.append(str(fault))
-        return outcome
+        return
     if outcome.exit_signal != signal.SIGKILL:
         outcome.faults.append(f"ended by signal {outcome.exit_signal}, not SIGKILL")
     with place.daemon(**defect):
         _recover(place, load, outcome)
     outcome.snapshots_after = place.snapshots()
-    outcome.seconds = round(time.monotonic() - begun, 1)
-    return outcome
 
 
 def _recover(place: Place, load: Load, outcome: Outcome) -> None:

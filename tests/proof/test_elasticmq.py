@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from pipelines.automation.landing import Tick, take
-from pipelines.automation.observing import EventLog
+from pipelines.automation.ledger import EventLog
 from pipelines.feeds import FEEDS, ORDERS
 from pipelines.local.jars import fetch_with_dependencies
 from pipelines.local.spark_server import spark_home

@@ -8,7 +8,8 @@ from statistics import median
 import dagster as dg
 
 from pipelines.automation.landing import take
-from pipelines.automation.observing import EventLog, look_at_feed
+from pipelines.automation.ledger import EventLog
+from pipelines.automation.observing import look_at_feed
 from pipelines.feeds import FEEDS, ORDERS
 from pipelines.sources.feed import Partition
 from pipelines.sources.hints import Zone

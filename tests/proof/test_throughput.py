@@ -12,7 +12,7 @@ import boto3
 import pytest
 
 from pipelines.automation.landing import Tick, take
-from pipelines.automation.observing import EventLog
+from pipelines.automation.ledger import EventLog
 from pipelines.feeds import FEEDS, ORDERS
 from pipelines.local.home import opened_home
 from pipelines.local.objects import ObjectFolder, StoredObject

@@ -5,6 +5,8 @@ what is with what was incorporated, so an event seen late, twice or after a rest
 
 A partition contains what its latest materialization contains: every change of its inputs that was visible when
 that run was created (the storage id of its planned event), and those made earlier in the same run.
+
+Longer than 250 lines, so that all that an event changes can be read in one place.
 """
 
 from collections import deque

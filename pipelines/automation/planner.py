@@ -8,6 +8,7 @@ is due in `automation.demand`, which runs to ask for in `automation.requests`.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
+from pipelines.automation import refit
 from pipelines.automation.contracts import first_tick, margin_of, warn_at
 from pipelines.automation.decisions import Decision, Plan, State
 from pipelines.automation.demand import Demand, Demands
@@ -174,7 +175,7 @@ class _Tick:
         waits = self._waits(target, pending, start_by)
         if waits:
             return replace(facts, state=State.WAITING, reason=names(map(name, waits)), wait_for=waits)
-        held = self._held(node, target, facts) or self._refit(node, target, start_by, facts)
+        held = self._held(node, target, facts) or self._waits_for_a_model(node, start_by, facts)
         return held or replace(facts, state=State.REQUESTED, reason=f"{_arrived(facts)}, due for {demand.for_}")
 
     def _by_code(self, node: Node, target: Target, facts: Decision) -> Decision:
@@ -190,7 +191,7 @@ class _Tick:
         if stale:
             reason = f"{facts.stale}; first its inputs are rebuilt: {names(map(name, stale))}"
             return replace(facts, state=State.WAITING, reason=reason, wait_for=tuple(stale))
-        held = self._held(node, target, facts) or self._refit(node, target, float("inf"), facts)
+        held = self._held(node, target, facts) or self._waits_for_a_model(node, float("inf"), facts)
         return held or replace(facts, state=State.REQUESTED, reason=facts.stale)
 
     def _in_flight(self, target: Target) -> bool:
@@ -245,25 +246,12 @@ class _Tick:
         reason = f"{failure.attempts} failed attempts, next at {moment(facts.next_try)}"
         return replace(facts, state=State.BACKING_OFF, reason=reason)
 
-    def _refit(self, node: Node, target: Target, start_by: float, facts: Decision) -> Decision | None:
-        """A model waits for the last stale partition of its inputs, and those who read it for the model."""
-        if self.now >= start_by:
+    def _waits_for_a_model(self, node: Node, start_by: float, facts: Decision) -> Decision | None:
+        held = None if self.now >= start_by else refit.wait(self.graph, self.history, self.backlog, node)
+        if held is None:
             return None
-        if node.key in self.graph.models and (told := self._rebuilt_so_far(node)):
-            return replace(facts, state=State.WAITING, reason=f"its inputs are being rebuilt, {told}")
-        for read in node.inputs:
-            model = self.backlog.get((read.key, None))
-            if read.key in self.graph.models and model is not None and model.restless:
-                told = self._rebuilt_so_far(self.graph.nodes[read.key])
-                reason = f"model {read.key} is being refitted" + (f", {told}" if told else "")
-                return replace(facts, state=State.WAITING, reason=reason, wait_for=((read.key, None),))
-        return None
-
-    def _rebuilt_so_far(self, model: Node) -> str:
-        inputs = [read.key for read in model.inputs if read.upstream is None]
-        stale = sum(p.restless for key in inputs for p in self.backlog.of.get(key, {}).values())
-        built = sum((key, p) in self.history.built for key in inputs for p in self.history.known.get(key, ()))
-        return f"{max(0, built - stale)} of {built}" if stale else ""
+        reason, wait_for = held
+        return replace(facts, state=State.WAITING, reason=reason, wait_for=wait_for)
 
 
 def _arrived(facts: Decision) -> str:

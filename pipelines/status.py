@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 from pipelines.automation.adapter import now
-from pipelines.checks.status import breached, rows, table
+from pipelines.checks.status import breached, explained, rows
 from pipelines.local.overview import services
 from pipelines.local.running import NothingRuns, running_environment
 from pipelines.settings import Settings
@@ -38,12 +38,12 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
         if as_json:
             print(json.dumps([row.as_dict() for row in found], indent=2))
         elif not watch:
-            Console().print(table(found, now()))
+            Console().print(explained(found, now()))
         else:
-            with Live(table(found, now())) as live:
+            with Live(explained(found, now())) as live:
                 while True:
                     time.sleep(_WATCH_SECONDS)
-                    live.update(table(rows(instance, graph, asset), now()), refresh=True)
+                    live.update(explained(rows(instance, graph, asset), now()), refresh=True)
     return breached(found)
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from pipelines.automation import adapter, engine
 from pipelines.automation.asset_graph import AnyGraph
@@ -85,8 +87,8 @@ def rows(instance: DagsterInstance, assets: AnyGraph, only: str | None = None) -
 def table(found: Sequence[Row], now: float) -> Table:
     """The rows as a table for a terminal, at a time (Unix seconds)."""
     shown = Table(title=f"contracts at {moment(now)}", title_justify="left")
-    for name in ("asset", "contract", "state", "lag", "due", "last run", "in time", "why"):
-        shown.add_column(name, overflow="fold")
+    for name in ("asset", "contract", "state", "lag", "due", "last run", "in time"):
+        shown.add_column(name, no_wrap=name in ("asset", "state"))
     for row in found:
         shown.add_row(
             row.asset,
@@ -96,9 +98,14 @@ def table(found: Sequence[Row], now: float) -> Table:
             _due(row, now),
             "" if row.last_built is None else f"{row.last_run or 'reported'} {span(now - row.last_built)} ago",
             "" if row.within is None else f"{100 * row.within:.1f} %",
-            row.reason,
         )
     return shown
+
+
+def explained(found: Sequence[Row], now: float) -> Group:
+    """The table, and below it why a contract is not met; of a single asset always."""
+    whys = [row for row in found if row.reason and (len(found) == 1 or row.state not in ("", Verdict.MET))]
+    return Group(table(found, now), *(Text(f"{row.asset}: {row.reason}") for row in whys))
 
 
 def breached(found: Iterable[Row]) -> list[str]:

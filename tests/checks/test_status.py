@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.checks.status import NoSuchAsset, Row, breached, rows, share_within, table
+from pipelines.checks.status import NoSuchAsset, Row, breached, explained, rows, share_within, table
 from pipelines.cli import app
 from tests.checks.test_contract import HOUR_7, Watched
 
@@ -40,6 +40,7 @@ def test_an_asset_that_fails_shows_lag_and_reason_and_is_named_as_broken() -> No
     assert found.lag == pytest.approx(9 * 60, abs=2)
     assert f"core/orders {HOUR_7}" in found.reason and "failed attempts" in found.reason
     assert found.within is not None and 0 < found.within < 1
+    assert "failed attempts" in str(explained([found, found], NOW).renderables[1])
 
 
 def test_what_is_not_due_yet_says_when_and_for_whom() -> None:
@@ -60,6 +61,7 @@ def test_all_assets_make_a_table_and_an_unknown_one_is_refused() -> None:
         found = rows(watched.simulation.instance, graph)
         assert [r.asset for r in found] == ["core/orders", "marts/report", "marts/unpromised"]
         assert table(found, NOW).row_count == 3
+        assert len(explained(found, NOW).renderables) == 1, "nothing to explain"
         with pytest.raises(NoSuchAsset, match="no asset 'core/order'; there are core/orders"):
             rows(watched.simulation.instance, graph, "core/order")
     json.dumps([r.as_dict() for r in found])

@@ -27,6 +27,7 @@ from pipelines.sources.messages import DeleteRefused, Hold, Message, holding
 _WAIT_SECONDS = 4
 _DRAIN_SECONDS = 15.0
 _MOST_MESSAGES = 10_000
+_MOST_PARTITIONS = 400  # a listing each, and Dagster gives up on a tick after 60 s
 _AT_ONCE = 4
 _FULL = 10
 _TOLD = 20
@@ -135,7 +136,8 @@ def drain(hold: Hold, zone: Zone) -> Received:
     while batch:
         for message in batch:
             received.add(message, zone)
-        if received.count >= _MOST_MESSAGES or time.monotonic() > deadline:
+        is_enough = received.count >= _MOST_MESSAGES or len(received.notified) >= _MOST_PARTITIONS
+        if is_enough or time.monotonic() > deadline:
             break
         batch = _receive(hold, 0) if len(batch) < _FULL else _receive_backlog(hold)
     return received

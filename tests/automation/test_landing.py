@@ -77,6 +77,20 @@ def test_ten_thousand_notifications_over_a_day_are_24_listings_and_24_observatio
     assert (queue.waiting, queue.in_flight) == ([], {})
 
 
+def test_one_tick_looks_at_no_more_partitions_than_it_has_time_for(
+    instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
+    queue = FakeMessageSource()
+    hours = [hour for day in range(1, 21) for hour in ORDERS.partitions_of(date(2026, 10, day))]
+    for hour in hours:
+        bucket.put(f"{ORDERS.prefix_of(hour)}a.csv", b"1")
+        queue.send(event(f"{ORDERS.prefix_of(hour)}a.csv"))
+    looked = [len(tick(instance, bucket, queue).received.notified) for _ in range(2)]
+    assert 400 <= looked[0] < 440
+    assert sum(looked) == 480
+    assert (queue.waiting, queue.in_flight) == ([], {})
+
+
 def test_duplicates_are_unchanged(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
     queue = FakeMessageSource()
     bucket.put(KEY, b"1")

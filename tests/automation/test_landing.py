@@ -1,10 +1,13 @@
 """From notifications to observations: the same end whatever order, number or loss of messages."""
 
 import json
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
+import boto3
 import dagster as dg
 import pytest
 
@@ -14,9 +17,11 @@ from pipelines.automation.ledger import EventLog
 from pipelines.automation.observing import changes, observe
 from pipelines.definitions import defs
 from pipelines.feeds import FEEDS, ORDERS
+from pipelines.settings import Settings
 from pipelines.sources.hints import Zone
 from pipelines.sources.listing import FakeBucket, data_version, look
 from pipelines.sources.messages import DeleteRefused, FakeMessageSource, MessageSource, holding
+from pipelines.sources.sqs import SqsQueue
 
 HOUR = "2026-10-01-07:00"
 KEY = f"{ORDERS.prefix_of(HOUR)}a.csv"
@@ -191,6 +196,27 @@ def test_two_sensors_on_one_queue_observe_each_change_once(instance: dg.DagsterI
     assert sum(t.result().received.count for t in ticks) == 480
     assert (queue.waiting, queue.in_flight) == ([], {})
     assert len(observations(instance)) == 24
+
+
+def test_two_sensors_on_a_real_queue_observe_each_change_once(
+    instance: dg.DagsterInstance, bucket: FakeBucket, cloud: Settings
+) -> None:
+    client = boto3.client("sqs", **cloud.aws_options())
+    name = f"two-{uuid.uuid4().hex}"
+    url = client.create_queue(QueueName=name)["QueueUrl"]
+    keys = [f"{ORDERS.prefix_of(f'2026-10-01-{n % 24:02}:00')}{n}.csv" for n in range(240)]
+    for start in range(0, len(keys), 10):
+        for key in keys[start : start + 10]:
+            bucket.put(key, b"1")
+        entries: Any = [{"Id": str(i), "MessageBody": event(key)} for i, key in enumerate(keys[start : start + 10])]
+        client.send_message_batch(QueueUrl=url, Entries=entries)
+    with ThreadPoolExecutor(2) as sensors:
+        ticks = [sensors.submit(tick, instance, bucket, SqsQueue(client, name)) for _ in range(2)]
+    assert sum(t.result().received.count for t in ticks) >= 240
+    assert [t.result().kept for t in ticks] == [None, None]
+    assert str(tick(instance, bucket, SqsQueue(client, name))).startswith("received 0")
+    assert len(observations(instance)) == 24
+    client.delete_queue(QueueUrl=url)
 
 
 def test_the_tick_of_a_killed_daemon_does_no_harm_to_that_of_the_next(

@@ -45,7 +45,7 @@ from tests.oracle import assert_same, download, expected_tables
 _HEADER = "order_id,line_number,customer_id,product_id,store_id,quantity,unit_price_usd,discount,ordered_at"
 _SECONDS_TO_DIE = 300
 _SECONDS_TO_RECOVER = 400
-_SECONDS_TO_STAY_WRONG = 120  # three redeliveries; what a defect has lost does not come back
+_SECONDS_TO_STAY_WRONG = 60  # three redeliveries; what a defect has lost does not come back
 _making_tables = threading.Lock()
 _ENTRY = ("source_file", "source_version", "row_number", "content", "reason")
 _UNFINISHED = [s for s in dg.DagsterRunStatus if s.value in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED")]

@@ -34,6 +34,9 @@ from pipelines.automation.simulated_runs import Pace, Run, Runs
 from pipelines.automation.simulated_tables import Content, Tables
 from pipelines.sources.feed import Partition
 
+_LOOKS_FOR_NEWS = 2
+"""A run that is new to a look and has ended already is closed by the next look."""
+
 Assets = dg.Definitions | Sequence[dg.AssetsDefinition | dg.SourceAsset | dg.AssetSpec]
 
 
@@ -77,7 +80,7 @@ class Simulation:
         self._sensors = [automation_sensor(), catch_up_sensor()]
         self._cursors: dict[str, str | None] = {}
         self._next_tick = 0
-        self._stirred = True
+        self._looks_owed = _LOOKS_FOR_NEWS
         self._down = False
         self._load(assets)
 
@@ -197,7 +200,7 @@ class Simulation:
         return engine.engine_for(self.instance, self._repository.asset_graph)
 
     def _stir(self) -> None:
-        self._stirred = True
+        self._looks_owed = _LOOKS_FOR_NEWS
 
     def _reported(self, target: Target, content: str | None) -> None:
         self._log.reported(*target, content)
@@ -256,12 +259,13 @@ class Simulation:
         while (moment := origin + self._next_tick * self.pace.tick) < before:
             if self._every_tick or self._own_conditions or self._would_ask(moment):
                 return moment
-            steady_until = min(self._engine().steady_until(moment), before)
+            steady_until = moment if self._looks_owed else min(self._engine().steady_until(moment), before)
             self._next_tick = max(self._next_tick + 1, math.ceil((steady_until - origin) / self.pace.tick))
         return None
 
     def _would_ask(self, moment: float) -> bool:
-        news, self._stirred = self._stirred, False
+        news = self._looks_owed > 0
+        self._looks_owed -= news
         return bool(self._engine().look(moment, self.instance if news else None).requests)
 
     def _tick(self) -> None:

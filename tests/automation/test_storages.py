@@ -25,7 +25,7 @@ def postgres() -> Iterator[dg.DagsterInstance]:
 
 
 def play(instance: dg.DagsterInstance) -> Story:
-    """Arrivals, a failure, a restart, a range after an outage; what the planner said on the way, and every run."""
+    """Arrivals, a failure at the day's end, a restart, a range after an outage; what the planner said on the way, and every run."""
     pace = Pace(spread=0.5, failing=0.1, launch=(1.0, 6.0))
     simulation = Simulation(small(), start=START, seed=5, pace=pace, instance=instance)
     for minute in (0, 6):
@@ -35,8 +35,9 @@ def play(instance: dg.DagsterInstance) -> Story:
     for hour in range(1, 12):
         simulation.arrive("raw/orders", f"2026-10-05-{hour:02}:00", at=simulation.time(hours=hour))
     simulation.restart(at=simulation.time(hours=12, minutes=1))
+    simulation.arrive("raw/orders", "2026-10-05-12:00", at=simulation.time(hours=13))
     told: Story = []
-    for hours in (0.2, 11.83, 0.05, 0.3):
+    for hours in (0.2, 11.83, 0.05, 12.5):
         simulation.run(hours=hours)
         plan = simulation.plan()
         told.append((sorted(plan.waiting.items(), key=repr), [request.targets for request in plan.requests]))

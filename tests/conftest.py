@@ -93,7 +93,7 @@ def end_service(process: subprocess.Popen[bytes]) -> None:
     """End a process that `start_service` started, and wait for it."""
     process.terminate()
     try:
-        process.wait(30)  # a machine's first Spark server writes down its classes
+        process.wait(15)  # a machine's first Spark server writes down its classes
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(15)

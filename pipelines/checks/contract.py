@@ -11,6 +11,7 @@ from typing import Any
 
 import dagster as dg
 from dagster import AutomationContext, AutomationResult
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
 from pipelines.automation.asset_graph import AnyGraph
 from pipelines.automation.contracts import Verdict
@@ -40,7 +41,8 @@ def contract_checks(assets: Iterable[Any]) -> list[dg.AssetChecksDefinition]:
     """A check for each asset with a freshness policy."""
     every = list(assets)
     specs = (spec for found in every if isinstance(found, dg.AssetsDefinition) for spec in found.specs)
-    graph = cache(lambda: dg.Definitions(assets=every).resolve_asset_graph())
+    # Not through definitions: those would ask for the resources of all assets.
+    graph = cache(lambda: AssetGraph.from_assets(AssetGraph.normalize_assets(every)))
     return [_check(spec.key, graph) for spec in specs if spec.freshness_policy is not None]
 
 

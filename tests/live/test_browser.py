@@ -1,6 +1,5 @@
 """What a person sees: the graph with every asset, and an asset's page with what it says about its data."""
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,11 +33,13 @@ def page(browser: Browser, loaded: Loaded) -> Iterator[Page]:
     context.close()
 
 
-def test_the_graph_shows_every_asset(page: Page, tmp_path: Path) -> None:
-    page.goto(f"/asset-groups?expanded={','.join(f'global@global:{group}' for group in ('raw', 'core', 'marts'))}")
-    names = Counter(asset.split("/")[1] for asset in ASSETS)
-    for name, count in names.items():
-        expect(page.locator("svg").get_by_text(name, exact=True)).to_have_count(count)
+@pytest.mark.parametrize("group", ["raw", "core", "marts"])
+def test_the_graph_shows_every_asset(page: Page, tmp_path: Path, group: str) -> None:
+    # A group at a time: of a graph larger than the window only what is in sight is drawn.
+    page.goto(f'/asset-groups?asset-selection=group:"{group}"&expanded=global@global:{group}')
+    for asset in ASSETS:
+        if asset.startswith(f"{group}/"):
+            expect(page.locator("svg").get_by_text(asset.split("/")[1], exact=True)).to_have_count(1)
     expect(page.get_by_text("% filled").first).to_be_visible()
     page.screenshot(path=tmp_path / "graph.png")
 

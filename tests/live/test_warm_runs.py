@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -204,14 +203,3 @@ def test_a_run_of_a_killed_server_lives_on_and_the_next_starts_cold(host: Host) 
     host.open()
     host.ui.succeeded(host.ui.materialize("waiter"))
     assert host.made()[1] == str(host.server.pid)
-
-
-def test_a_terminated_run_without_a_process_is_canceled_at_once(host: Host) -> None:
-    run_id, process = host.begun()
-    process.send_signal(signal.SIGKILL)
-    eventually(lambda: host._require(not process.is_running()), seconds=10)
-
-    host.ui.terminate(run_id)
-
-    # Whoever was faster, the person or the monitoring.
-    assert host.ui.ended(run_id, seconds=20).status in ("CANCELED", "FAILURE")

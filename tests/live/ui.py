@@ -33,7 +33,8 @@ _RELOAD = """mutation Reload { reloadWorkspace { __typename ... on PythonError {
 _LOG = """query Log($id: ID!) { runOrError(runId: $id) { ... on Run { eventConnection { events {
     ... on MessageEvent { message } } } } } }"""
 _NODE = """query Node($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
-    jobNames opNames partitionKeys repository { name location { name } } } } }"""
+    jobNames opNames partitionKeys repository { name location { name } }
+    assetChecksOrError { ... on AssetChecks { checks { name jobNames } } } } } }"""
 _MATERIALIZATIONS = """query Materializations($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
     assetMaterializations(limit: 5000) { runId partition timestamp metadataEntries {
         label ... on TextMetadataEntry { text } ... on IntMetadataEntry { intValue } } } } } }"""
@@ -169,7 +170,12 @@ class Ui:
                 "repositoryLocationName": node["repository"]["location"]["name"],
                 "pipelineName": node["jobNames"][0],
                 "assetSelection": [_key(asset)],
-                "assetCheckSelection": [],
+                # As the UI does it: with the checks that belong to the asset's own job.
+                "assetCheckSelection": [
+                    {"assetKey": _key(asset), "name": check["name"]}
+                    for check in node["assetChecksOrError"].get("checks", ())
+                    if node["jobNames"][0] in check["jobNames"]
+                ],
             },
         }
         answer = self.query(_LAUNCH, executionParams=params)["launchPipelineExecution"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 from pyspark import __version__ as spark_version
 
+from pipelines.local import machine
 from pipelines.settings import Settings
 
 _COMPLETE = bytes.fromhex("a8ab0bf0")  # the JVM writes a dynamic archive's first bytes last (little-endian 0xf00baba8)
@@ -20,7 +21,7 @@ _COMPLETE = bytes.fromhex("a8ab0bf0")  # the JVM writes a dynamic archive's firs
 
 def class_archive(settings: Settings) -> Path:
     """Where the archive of this Java with these jars lies, if there is one."""
-    java = Path(shutil.which("java", path=_java_path()) or "java").resolve()
+    java = Path(shutil.which(machine.java_command()) or "java").resolve()
     installed = java.stat().st_mtime_ns if java.exists() else 0  # another build of the same version has other classes
     jars = sorted(jar.name for jar in (settings.jars_dir / "jars").glob("*.jar"))
     digest = hashlib.sha256("\n".join([f"{java} {installed}", spark_version, *jars]).encode()).hexdigest()[:12]
@@ -53,9 +54,3 @@ def _adopt(archive: Path) -> None:
             written.rename(archive)
         else:
             written.unlink()
-
-
-def _java_path() -> str:
-    home = os.environ.get("JAVA_HOME")
-    found = os.environ.get("PATH", os.defpath)
-    return f"{home}/bin{os.pathsep}{found}" if home else found

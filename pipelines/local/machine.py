@@ -29,14 +29,19 @@ def complaint() -> str:
 
 def java_version() -> int:
     """The major version of the Java that Spark will use, 0 if there is none."""
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else "java"
     try:
-        answer = subprocess.run([java, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30)
+        asked = [java_command(), "-version"]
+        answer = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return 0
     found = re.search(r'version "(?:1\.)?(\d+)', answer.stdout.decode(errors="replace"))
     return int(found.group(1)) if found and answer.returncode == 0 else 0
+
+
+def java_command() -> str:
+    """The Java that Spark will use, as a command."""
+    home = os.environ.get("JAVA_HOME")
+    return os.path.join(home, "bin", "java") if home else "java"
 
 
 if __name__ == "__main__":

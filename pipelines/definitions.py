@@ -13,6 +13,7 @@ from dagster_aws.s3 import S3Resource
 
 from pipelines import feeds
 from pipelines.assets import core, marts, raw
+from pipelines.automation.arrivals import InputArrivals
 from pipelines.automation.catch_up import automation_sensor, catch_up_sensor
 from pipelines.automation.condition import with_automation
 from pipelines.automation.landing import landing_sensor
@@ -41,7 +42,7 @@ def build_definitions(settings: Settings, **overrides: Any) -> dg.Definitions:
         "events_queue": QueueResource(queue=settings.events_queue, **aws),
         "spark": spark,
         "lakehouse": LakehouseResource(spark=spark, landing=landing),
-        "io_manager": iceberg_io_manager(TABLES),
+        "io_manager": iceberg_io_manager(TABLES, InputArrivals),
     }
     assets = with_automation(
         [

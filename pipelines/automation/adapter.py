@@ -108,17 +108,34 @@ def latest_observations(
     instance: DagsterInstance, key: dg.AssetKey, partitions: set[str] | None = None
 ) -> dict[Partition, dict[str, str]]:
     """Partition to the tags of its latest observation (all partitions, or these), in two queries."""
-    ids = instance.event_log_storage.get_latest_storage_id_by_partition(
-        key, DagsterEventType.ASSET_OBSERVATION, partitions
-    )
-    found: dict[Partition, dict[str, str]] = {}
+    found = _latest_records(instance, DagsterEventType.ASSET_OBSERVATION, key, partitions)
+    return {partition: dict(observation_tags(record)) for partition, record in found.items()}
+
+
+def latest_metadata(
+    instance: DagsterInstance, key: dg.AssetKey, name: str, partitions: set[str] | None = None
+) -> dict[Partition, object]:
+    """Partition to a value in the metadata of its latest materialization, where it has one; in two queries."""
+    found = _latest_records(instance, DagsterEventType.ASSET_MATERIALIZATION, key, partitions)
+    said = {p: r.asset_materialization.metadata.get(name) for p, r in found.items() if r.asset_materialization}
+    return {partition: value.value for partition, value in said.items() if value is not None}
+
+
+def _latest_records(
+    instance: DagsterInstance, kind: DagsterEventType, key: dg.AssetKey, partitions: set[str] | None
+) -> dict[Partition, EventLogRecord]:
+    fetch = {
+        DagsterEventType.ASSET_OBSERVATION: instance.fetch_observations,
+        DagsterEventType.ASSET_MATERIALIZATION: instance.fetch_materializations,
+    }[kind]
+    ids = list(instance.event_log_storage.get_latest_storage_id_by_partition(key, kind, partitions).values())
+    found: dict[Partition, EventLogRecord] = {}
     for start in range(0, len(ids), _PAGE):
-        some = list(ids.values())[start : start + _PAGE]
-        records = instance.fetch_observations(AssetRecordsFilter(key, storage_ids=some), limit=len(some)).records
-        found |= {r.partition_key: dict(observation_tags(r)) for r in records}
+        some = ids[start : start + _PAGE]
+        records = fetch(AssetRecordsFilter(key, storage_ids=some), limit=len(some)).records
+        found |= {r.partition_key: r for r in records}
     if not ids and partitions is None:
-        records = instance.fetch_observations(key, limit=1).records
-        found |= {r.partition_key: dict(observation_tags(r)) for r in records}
+        found |= {r.partition_key: r for r in fetch(AssetRecordsFilter(key), limit=1).records}
     return found
 
 

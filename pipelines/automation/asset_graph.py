@@ -54,7 +54,7 @@ def graph_of(asset_graph: AnyGraph, *, contract_scale: float = 1.0) -> Graph:
         contract = _contract(name, node.freshness_policy)
         nodes[name] = Node(
             name,
-            [_input(asset_graph, key, parent) for parent in sorted(node.parent_keys)],
+            [input_of(asset_graph, key, parent) for parent in sorted(node.parent_keys)],
             ordinal=_ordinal(node.partitions_def),
             window=_window(node.partitions_def),
             exists_from=_exists_from(node.partitions_def),
@@ -93,7 +93,8 @@ def _declared(asset: str, tags: Mapping[str, str], tag: str, value: str) -> bool
     return tag in tags
 
 
-def _input(graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey) -> Input:
+def input_of(graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey) -> Input:
+    """What an asset declares of one it reads."""
     ours, theirs = graph.get(key).partitions_def, graph.get(parent).partitions_def
     name = parent.to_user_string()
     declared = _input_metadata(graph, key, parent)

@@ -4,8 +4,8 @@ A partitioned asset's output replaces its partitions in one commit; an input is 
 the partitions the mapping asks for. The one file of this folder that knows Dagster.
 """
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
 
 import dagster as dg
 from pyspark.sql import DataFrame, SparkSession
@@ -28,11 +28,13 @@ class IcebergIOManager(dg.IOManager):
     Args:
         tables: Every declared table by its name, which is the asset key joined by a dot.
         spark: The run's session, made when first asked for.
+        inputs: What is noted of the inputs for the sake of the outputs.
     """
 
-    def __init__(self, tables: Mapping[str, Table], spark: "SessionSource") -> None:
+    def __init__(self, tables: Mapping[str, Table], spark: "SessionSource", inputs: "Inputs | None" = None) -> None:
         self._tables = tables
         self._spark = spark
+        self._inputs = inputs
 
     def handle_output(self, context: dg.OutputContext, obj: DataFrame) -> None:
         table = self._table(context.asset_key)
@@ -44,11 +46,14 @@ class IcebergIOManager(dg.IOManager):
             content = content_of(spark, table, partitions, commit.snapshot_id)
         context.add_output_metadata(summary(content, commit.snapshot_id))
         for partition, held in content.items():
-            context.step_context.add_asset_metadata(partition_metadata(held), context.asset_key, partition)
+            said = {**partition_metadata(held), **(self._inputs.said_of(context, partition) if self._inputs else {})}
+            context.step_context.add_asset_metadata(said, context.asset_key, partition)
 
     def load_input(self, context: dg.InputContext) -> DataFrame:
         table = self._table(context.asset_key)
         partitions = list(context.asset_partition_keys) if context.has_asset_partitions else None
+        if self._inputs:
+            self._inputs.about_to_read(context)
         spark = self._spark.session
         with naming_the_server(spark):
             return read.read(spark, table, partitions)
@@ -64,6 +69,18 @@ class SessionSource:
     """Anything with a `session`."""
 
     session: SparkSession
+
+
+class Inputs(Protocol):
+    """What an output's metadata say of the inputs it was made of; one for each run."""
+
+    def about_to_read(self, context: dg.InputContext) -> None:
+        """An input is read next, and will hold at least what is known of it now."""
+        ...
+
+    def said_of(self, context: dg.OutputContext, partition: str | None) -> Mapping[str, Any]:
+        """Metadata of a partition that was made of what was read."""
+        ...
 
 
 def table_metadata(table: Table) -> dict[str, Any]:
@@ -89,11 +106,13 @@ def summary(content: Mapping[str | None, Content], snapshot_id: int | None) -> d
     }
 
 
-def iceberg_io_manager(tables: Mapping[str, Table]) -> dg.IOManagerDefinition:
+def iceberg_io_manager(
+    tables: Mapping[str, Table], inputs: Callable[[], Inputs] | None = None
+) -> dg.IOManagerDefinition:
     """The IO manager over these tables; needs the resource `spark`."""
 
     @dg.io_manager(required_resource_keys={"spark"})
     def _build(context: dg.InitResourceContext) -> IcebergIOManager:
-        return IcebergIOManager(tables, cast(SessionSource, context.resources.spark))
+        return IcebergIOManager(tables, cast(SessionSource, context.resources.spark), inputs() if inputs else None)
 
     return _build

@@ -9,6 +9,7 @@ next load finds either a file unknown, which it reads again, or all of it.
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +50,7 @@ class Loaded:
         new_columns: Columns the feed does not declare, with the files that have them.
         entries: What the quarantine holds of all partitions of the asset, files without rows left out.
         rows: The rows of these partitions, and of others that have entries about rows.
+        arrived_through: When the newest of a partition's files arrived, UTC; of those that lie there now.
     """
 
     snapshot_id: int | None
@@ -65,6 +67,7 @@ class Loaded:
     new_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     entries: Sequence[Entries] = ()
     rows: Mapping[Partition, int] = field(default_factory=dict)
+    arrived_through: Mapping[Partition, datetime] = field(default_factory=dict)
 
 
 def run_load(
@@ -121,7 +124,9 @@ def _with_state(spark: SparkSession, load: Load, found: Situation, loaded: Loade
         for partition, fate in found.fates.items()
         if fate.expired
     }
-    return replace(loaded, fates=found.fates, alarm=found.alarm, kept_from=kept_from, rows=rows)
+    through = {p: max(file.arrived_at for file in files) for p, files in found.listed.items() if files}
+    loaded = replace(loaded, fates=found.fates, alarm=found.alarm, kept_from=kept_from)
+    return replace(loaded, rows=rows, arrived_through=through)
 
 
 def _bring_up(

@@ -7,6 +7,7 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from pipelines.automation import adapter
+from pipelines.automation.arrivals import through
 from pipelines.automation.ledger import EventLog
 from pipelines.boundaries import reached
 from pipelines.checks.landed import landed_results
@@ -58,7 +59,8 @@ class LakehouseResource(dg.ConfigurableResource[None]):
                 observed=lambda: observed_removals(context.instance, feed),
             )
         for partition, content in loaded.content.items():
-            context.add_asset_metadata(partition_metadata(content), partition_key=partition)
+            said = partition_metadata(content) | through(loaded.arrived_through.get(partition))
+            context.add_asset_metadata(said, partition_key=partition)
         declared = {check.name for check in context.assets_def.check_keys}
         checks = [r for r in landed_results(feed, context.asset_key, loaded) if r.check_name in declared]
         reached("before_recorded")

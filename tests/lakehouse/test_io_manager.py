@@ -1,6 +1,7 @@
 """DataFrames between assets: whole partitions written, inputs pruned, each partition's content told."""
 
 import uuid
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import dagster as dg
@@ -8,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.automation.arrivals import THROUGH, InputArrivals, through
 from pipelines.lakehouse.io_manager import CONTENT, IcebergIOManager, NoSuchTable, iceberg_io_manager
 from pipelines.lakehouse.tables import Table
 from pipelines.partitions import DAYS, HOURS, WITHIN
@@ -47,7 +49,7 @@ def location(spark: SparkSession, tag: str) -> SimpleNamespace:
         return days.select("n")
 
     tables = {t.name: t for t in (hourly, daily, whole)}
-    resources = {"spark": SimpleNamespace(session=spark), "io_manager": iceberg_io_manager(tables)}
+    resources = {"spark": SimpleNamespace(session=spark), "io_manager": iceberg_io_manager(tables, InputArrivals)}
     return SimpleNamespace(hours=hours, days=days, everything=everything, tables=tables, resources=resources)
 
 
@@ -84,6 +86,21 @@ def test_inputs_are_the_partitions_that_map_and_none_else(
     run(location, "days", partition_key="2026-10-01")
     run(location, "everything")
     assert [r.n for r in spark.table(f"lake.{tag}.whole").collect()] == [sum(range(24))]
+
+
+def test_each_partition_tells_the_newest_arrival_that_its_inputs_told(location: SimpleNamespace, tag: str) -> None:
+    told = {"2026-10-01-03:00": 100, "2026-10-01-05:00": 300, "2026-10-01-06:00": 200, "2026-10-03-00:00": 50}
+    hourly = dg.AssetKey([tag, "hourly"])
+    with dg.DagsterInstance.ephemeral() as instance:
+        run(location, "hours", tags=range_of("2026-10-01-00:00", "2026-10-03-23:00"), instance=instance)
+        for key, at in told.items():
+            said = through(datetime.fromtimestamp(at, UTC))
+            instance.report_runless_asset_event(dg.AssetMaterialization(hourly, partition=key, metadata=said))
+        days = run(location, "days", tags=range_of("2026-10-01", "2026-10-03"), instance=instance)
+        (whole,) = run(location, "everything", instance=instance)
+    found = {m.partition: m.metadata[THROUGH].value for m in days if THROUGH in m.metadata}
+    assert found == {"2026-10-01": 300, "2026-10-03": 50}, "nothing is said of the day of which nothing was told"
+    assert whole.metadata[THROUGH].value == 300
 
 
 def test_writing_a_partition_again_leaves_the_others(spark: SparkSession, location: SimpleNamespace, tag: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.live.conftest import Judge, Loaded
 from tests.live.platform import Platform
+from tests.live.ui import values
 from tests.live.waiting import eventually
 
 CUSTOMERS = "customers/latest.csv"
@@ -28,12 +29,17 @@ def test_a_file_put_with_a_plain_client_reaches_core_and_marts(
 ) -> None:
     platform, day = loaded.platform, loaded.days[2]
     before = {name: platform.table(name).num_rows for name in ("core.orders", "core.customers", "core.prices")}
-    platform.put(f"orders/dt={day}/hour=10/by hand+1.csv", order_file(day, 10, order_id=990_000_001))
+    key = f"orders/dt={day}/hour=10/by hand+1.csv"
+    platform.put(key, order_file(day, 10, order_id=990_000_001))
     for name, seconds in judge(*OF_ORDERS).items():
         note(f"put -> {name}: {seconds:.1f} s")
     judge("core.customers", "core.prices")
     assert platform.table("core.orders").num_rows == before["core.orders"] + 3
     assert platform.table("core.prices").num_rows == before["core.prices"]
+    arrived_at = platform.s3.head_object(Bucket="landing", Key=key)["LastModified"].timestamp()
+    for name in OF_ORDERS:
+        newest = platform.ui.materializations(name.replace(".", "/"))[0]
+        assert values(newest)["incorporates arrivals through"] == arrived_at, newest
 
 
 def test_new_customers_reach_the_last_seven_days_and_not_the_days_before(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.live.conftest import Judge, Loaded
+from tests.live.ui import values
 
 HOURS_OF_A_WEEK = 168
 
@@ -100,11 +101,6 @@ def versions(observations: list[dict[str, Any]]) -> dict[str | None, str]:
         tags = {tag["key"]: tag["value"] for tag in event["tags"]}
         found[event["partition"]] = tags["dagster/data_version"]
     return found
-
-
-def values(event: dict[str, Any]) -> dict[str, Any]:
-    """The metadata of a materialization, by label."""
-    return {entry["label"]: entry.get("intValue", entry.get("text")) for entry in event["metadataEntries"]}
 
 
 def hours(loaded: Loaded, table: str) -> list[str]:

@@ -37,7 +37,8 @@ _NODE = """query Node($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) {
     assetChecksOrError { ... on AssetChecks { checks { name jobNames } } } } } }"""
 _MATERIALIZATIONS = """query Materializations($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
     assetMaterializations(limit: 5000) { runId partition timestamp metadataEntries {
-        label ... on TextMetadataEntry { text } ... on IntMetadataEntry { intValue } } } } } }"""
+        label ... on TextMetadataEntry { text } ... on IntMetadataEntry { intValue }
+        ... on TimestampMetadataEntry { timestamp } } } } } }"""
 _OBSERVATIONS = """query Observations($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
     assetObservations(limit: 5000) { runId partition tags { key value } } } } }"""
 
@@ -197,3 +198,11 @@ def _run(found: dict[str, Any]) -> Run:
         created=found["creationTime"],
         seconds=ended - started if started and ended else None,
     )
+
+
+def values(event: dict[str, Any]) -> dict[str, Any]:
+    """The metadata of a materialization, by label."""
+    return {
+        entry["label"]: next((entry[kind] for kind in ("intValue", "text", "timestamp") if kind in entry), None)
+        for entry in event["metadataEntries"]
+    }

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from bench import latency, throughput
 from bench.contestants import Baseline, ours
+from pipelines.local.class_archive import record_classes
 from pipelines.local.jars import fetch_jars
 from pipelines.settings import CHECKOUT, load_settings
 from tests.conftest import end_service, make_settings, start_service
@@ -33,6 +34,7 @@ def main(
 ) -> None:
     """Measure, print, and write bench/report.json."""
     fetch_jars(load_settings())
+    record_classes(load_settings())
     report: dict[str, Any] = json.loads(_REPORT.read_text()) if _REPORT.exists() else {}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         if "throughput" in parts:

@@ -93,7 +93,7 @@ def end_service(process: subprocess.Popen[bytes]) -> None:
     """End a process that `start_service` started, and wait for it."""
     process.terminate()
     try:
-        process.wait(15)  # a machine's first Spark server writes down its classes
+        process.wait(15)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(15)
@@ -117,9 +117,11 @@ def cloud(platform_settings: Settings) -> Iterator[Settings]:
 @pytest.fixture(scope="session")
 def spark_server(platform_settings: Settings) -> Iterator[Settings]:
     """A running Spark Connect server on a catalog and warehouse of its own; fetches the jars if they are missing."""
+    from pipelines.local.class_archive import record_classes
     from pipelines.local.jars import fetch_jars
 
     fetch_jars(platform_settings)
+    record_classes(platform_settings)
     log = platform_settings.state_dir / "spark.log"
     process = start_service("pipelines.local.spark_server", platform_settings, platform_settings.port_spark, log)
     yield platform_settings

@@ -1,22 +1,25 @@
 """Spark's loaded classes, kept between starts: the JVM's own class data sharing (JEP 350).
 
-The first server of a machine writes down at its end what it loaded (200 MB, 5 to 10 s); every later one starts
-in a quarter of the time, and its first query takes a fifth. The archive lies beside the jars, so that all
-platforms and tests that share those share it too. The JVM itself checks that it fits the classes.
+With the archive a server starts in a quarter of the time, and its first query takes a fifth. It is recorded once for a
+Java and its jars, and lies beside those, so that all platforms and tests that share them share it too. The JVM itself
+checks that it fits the classes. Does not belong here: what is recorded (`local.class_recording`).
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
-import psutil
 from pyspark import __version__ as spark_version
 
 from pipelines.local import machine
+from pipelines.local.tree import end_group
 from pipelines.settings import Settings
 
-_COMPLETE = bytes.fromhex("a8ab0bf0")  # the JVM writes a dynamic archive's first bytes last (little-endian 0xf00baba8)
+_SECONDS = 180  # it takes 50 s on two idle cores
 
 
 def class_archive(settings: Settings) -> Path:
@@ -28,29 +31,40 @@ def class_archive(settings: Settings) -> Path:
     return settings.jars_dir / f"classes-{digest}.jsa"
 
 
-def is_recording(settings: Settings) -> bool:
-    """Whether a server started now writes an archive when it ends, which takes it some seconds."""
-    return not class_archive(settings).exists()
-
-
 def java_options(settings: Settings) -> list[str]:
-    """The JVM's options of a server that uses the archive, or else of one that writes it at its end."""
+    """The JVM's options of a server that uses the archive, if there is one."""
     archive = class_archive(settings)
-    _adopt(archive)
-    if archive.exists():
-        return [f"-XX:SharedArchiveFile={archive}"]
-    # The process id is the server's: this process becomes it.
-    return [f"-XX:ArchiveClassesAtExit={archive}.{os.getpid()}"]
+    return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 
-def _adopt(archive: Path) -> None:
-    """Take an archive that a server has completed; remove those of servers that were killed meanwhile."""
-    for written in archive.parent.glob(f"{archive.name}.*"):
-        if psutil.pid_exists(int(written.suffix[1:])):
-            continue  # it still writes
-        with written.open("rb") as file:
-            is_complete = file.read(len(_COMPLETE)) == _COMPLETE
-        if is_complete and not archive.exists():
-            written.rename(archive)
-        else:
-            written.unlink()
+def record_classes(settings: Settings) -> bool:
+    """Record the archive, unless it is there. Without one everything works, only slower.
+
+    Uses the port of the Spark server, which must not run.
+
+    Returns:
+        Whether there is one now.
+    """
+    archive = class_archive(settings)
+    with (settings.jars_dir / ".classes.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # checkouts and test runs may share one folder
+        if not archive.exists():
+            _record(settings, archive)
+    return archive.exists()
+
+
+def _record(settings: Settings, archive: Path) -> None:
+    with (settings.jars_dir / "classes.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipelines.local.class_recording", str(archive)],
+            env=os.environ | settings.exports(),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            process.wait(_SECONDS)
+        except subprocess.TimeoutExpired:
+            log.write(f"it took longer than {_SECONDS} s\n".encode())
+        finally:
+            end_group(process)

@@ -12,11 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.local.class_archive import is_recording
 from pipelines.local.warm_runs import server_answers
 from pipelines.settings import Settings
-
-_SECONDS_TO_ARCHIVE = 20
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,6 @@ def all_services(settings: Settings) -> dict[str, Service]:
             arguments=("-m", "pipelines.local.spark_server"),
             is_ready=lambda: port_answers(settings.port_spark),
             port=settings.port_spark,
-            seconds_to_stop=_SECONDS_TO_ARCHIVE if is_recording(settings) else 5,
         ),
         Service(
             name="feed",
@@ -76,7 +72,7 @@ def all_services(settings: Settings) -> dict[str, Service]:
             arguments=("-m", "pipelines.local.dagster_dev"),
             is_ready=lambda: url_answers(f"http://127.0.0.1:{settings.port_ui}/server_info"),
             port=settings.port_ui,
-            # A sensor in its long poll does not hear the signal: it is killed, and its tick repeated at the next start.
+            # A sensor that waits for messages (4 s) does not hear the signal. Killed then, it loses nothing.
             seconds_to_stop=6,
         ),
     )

@@ -74,7 +74,7 @@ def environment(settings: Settings, base: dict[str, str]) -> dict[str, str]:
     }
 
 
-def prepare(settings: Settings) -> None:
+def prepare(settings: Settings, *instead_of_archive: str) -> None:
     """Write the server's configuration into an otherwise empty folder. It must not be running."""
     work = work_dir(settings)
     shutil.rmtree(work, ignore_errors=True)
@@ -88,7 +88,7 @@ def prepare(settings: Settings) -> None:
         conf.pop("spark.driver.extraJavaOptions"),
         f"-Djava.io.tmpdir={work / 'tmp'}",
         f"-Dlog4j2.configurationFile={work / 'log4j2.properties'}",
-        *java_options(settings),
+        *(instead_of_archive or java_options(settings)),
     )
     conf |= {
         "spark.master": "local[*]",
@@ -124,9 +124,12 @@ def _quoted(option: str) -> str:
 
 
 def main() -> None:
-    """Become the server: the process id stays, so that a supervisor watches the server itself."""
+    """Become the server: the process id stays, so that a supervisor watches the server itself.
+
+    Arguments are options of the JVM, in the place of those for the archive of classes.
+    """
     settings = load_settings()
-    prepare(settings)
+    prepare(settings, *sys.argv[1:])
     os.chdir(work_dir(settings) / "tmp")
     arguments = command(settings)
     os.execve(arguments[0], arguments, environment(settings, dict(os.environ)))

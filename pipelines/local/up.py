@@ -19,7 +19,7 @@ from typing import NoReturn
 from rich.console import Console
 
 from pipelines.feeds import FEEDS
-from pipelines.local.class_archive import is_recording
+from pipelines.local.class_archive import class_archive, record_classes
 from pipelines.local.follow import followed_logs
 from pipelines.local.home import end_unfinished_runs, opened_home
 from pipelines.local.jars import fetch_jars, missing_jars
@@ -31,8 +31,6 @@ from pipelines.settings import Settings
 
 _FOREIGN_ACCOUNT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN")
 """Variables that would lead an AWS client elsewhere than to the local cloud."""
-
-_ONCE = " (this once Spark writes down the classes it loaded, for faster starts from now on)"
 
 
 class _Stopped(BaseException):
@@ -56,7 +54,7 @@ def run_platform(settings: Settings, *, with_feed: bool, verbose: bool, console:
                 _start(settings, supervisor, with_feed=with_feed, console=console)
                 _watch(supervisor, settings, console)
         except _Stopped:
-            console.print("stopping ..." + (_ONCE if settings.own_spark and is_recording(settings) else ""))
+            console.print("stopping ...")
         finally:
             _ignore_signals()  # a second Ctrl-C must not leave half of it running
             supervisor.stop()
@@ -79,6 +77,11 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, conso
         console.print("ended what an earlier start had left running")
     require_ports(settings)
     _fetch_jars(settings, console)
+    if settings.own_spark and not class_archive(settings).exists():
+        with _step(console, "archive of Spark's classes, for faster starts from now on (a minute, once)"):
+            is_recorded = record_classes(settings)
+        if not is_recorded:
+            console.print(f"  not this time; see {settings.jars_dir}/classes.log", highlight=False)
     environment = platform_environment(settings)
     # This process uses the same clients as the services; they read the same environment.
     os.environ.clear()

@@ -1,17 +1,12 @@
-"""Which archive of Spark's classes a server uses, and which it writes."""
+"""Which archive of Spark's classes a server uses, and what becomes of a recording that fails."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from pipelines.local.class_archive import class_archive, is_recording, java_options
+from pipelines.local.class_archive import class_archive, java_options, record_classes
 from pipelines.settings import Settings
 from tests.conftest import make_settings
-
-COMPLETE = bytes.fromhex("a8ab0bf0") + b"classes"
 
 
 @pytest.fixture
@@ -21,46 +16,22 @@ def settings(tmp_path: Path) -> Settings:
     return made
 
 
-@pytest.fixture
-def ended() -> int:
-    """The id of a process that ran once."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
+def test_the_server_of_the_tests_uses_the_recorded_archive(spark_server: Settings) -> None:
+    recorded = class_archive(spark_server)
+    assert recorded.stat().st_size > 50_000_000
+    properties = (spark_server.state_dir / "run" / "spark" / "spark.properties").read_text()
+    assert f"-XX:SharedArchiveFile={recorded}" in properties
+    assert "shared class paths mismatch" not in (spark_server.state_dir / "spark.log").read_text()
 
 
-def _left_by(settings: Settings, pid: int, content: bytes) -> Path:
-    archive = class_archive(settings)
-    left = archive.with_name(f"{archive.name}.{pid}")
-    left.write_bytes(content)
-    return left
+def test_without_an_archive_a_server_starts_as_usual(settings: Settings) -> None:
+    assert java_options(settings) == []
 
 
-def test_the_first_server_writes_one(settings: Settings) -> None:
-    assert is_recording(settings)
-    assert java_options(settings) == [f"-XX:ArchiveClassesAtExit={class_archive(settings)}.{os.getpid()}"]
-
-
-def test_what_an_ended_server_completed_is_used(settings: Settings, ended: int) -> None:
-    left = _left_by(settings, ended, COMPLETE)
-
-    assert java_options(settings) == [f"-XX:SharedArchiveFile={class_archive(settings)}"]
-    assert not left.exists()
-    assert not is_recording(settings)
-
-
-def test_what_a_killed_server_left_is_removed(settings: Settings, ended: int) -> None:
-    left = _left_by(settings, ended, bytes(1000))
-
-    assert java_options(settings)[0].startswith("-XX:ArchiveClassesAtExit=")
-    assert not left.exists()
-
-
-def test_what_a_server_is_writing_is_left_alone(settings: Settings) -> None:
-    left = _left_by(settings, os.getppid(), COMPLETE)
-
-    assert java_options(settings)[0].startswith("-XX:ArchiveClassesAtExit=")
-    assert left.exists()
+def test_a_recording_that_fails_says_why_and_leaves_nothing(settings: Settings) -> None:
+    assert not record_classes(settings.model_copy(update={"spark_memory": "1m"})), "no server starts with 1 MB"
+    assert "did not start" in (settings.jars_dir / "classes.log").read_text()
+    assert sorted(path.name for path in settings.jars_dir.iterdir()) == [".classes.lock", "classes.log", "jars"]
 
 
 def test_other_jars_have_another_archive(settings: Settings) -> None:

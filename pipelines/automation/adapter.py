@@ -203,6 +203,12 @@ def _facts(record: RunRecord) -> RunFacts:
     return RunFacts(ended_at, seconds, BY_PLANNER not in run.tags, REBUILD in run.tags)
 
 
+def run_slots(instance: DagsterInstance) -> int | None:
+    """How many runs the instance's queue lets run at once; None without a queue or a limit."""
+    queue = instance.get_concurrency_config().run_queue_config
+    return queue.max_concurrent_runs if queue and queue.max_concurrent_runs > 0 else None
+
+
 def saved(instance: DagsterInstance, key: str) -> str | None:
     """What was saved under a key in the instance's own storage."""
     storage = instance.daemon_cursor_storage

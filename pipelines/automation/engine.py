@@ -35,16 +35,21 @@ def reporting() -> Iterator[None]:
 
 @dataclass
 class Engine:
-    """The planner's state for one Dagster instance."""
+    """The planner's state for one Dagster instance.
+
+    Args:
+        slots: How many runs the instance lets run at once; None where it says nothing.
+    """
 
     follower: Follower
+    slots: int | None = None
     planner: Planner = field(init=False)
     reserved: dict[Target, float] = field(default_factory=dict)
     _behind: str = "nothing read yet"
     _rebuild_asked: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self.planner = Planner(self.graph, self.follower.history)
+        self.planner = Planner(self.graph, self.follower.history, slots=self.slots)
 
     @property
     def graph(self) -> Graph:
@@ -97,7 +102,7 @@ class Engine:
     def adopt(self, graph: Graph) -> None:
         """Go on with another version of the code."""
         self.follower.history.adopt(graph)
-        self.planner = Planner(graph, self.follower.history)
+        self.planner = Planner(graph, self.follower.history, slots=self.slots)
 
 
 def _after(seconds: float) -> Callable[[], bool]:
@@ -119,7 +124,7 @@ def engine_for(instance: DagsterInstance, assets: asset_graph.AnyGraph) -> Engin
         if engine is not None and set(engine.graph.nodes) == set(graph.nodes):
             engine.adopt(graph)
         else:
-            engine = Engine(Follower.started(instance, graph))
+            engine = Engine(Follower.started(instance, graph), adapter.run_slots(instance))
         _engines[identity] = (assets, engine)
         return engine
 

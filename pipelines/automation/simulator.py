@@ -66,7 +66,7 @@ class Simulation:
         self.pace = pace or Pace()
         self.start = start
         self.clock = Clock(start.timestamp())
-        self.instance = instance or simulated_instance()
+        self.instance = instance or simulated_instance(self.pace.at_once)
         self.tables = Tables(content)
         self.arrivals: list[tuple[float, Target]] = []
         self.ticks = 0

@@ -9,6 +9,7 @@ import pytest
 from pipelines.automation import adapter
 from pipelines.automation.asset_graph import graph_of
 from pipelines.automation.contracts import Window
+from pipelines.automation.simulated_instance import simulated_instance
 from pipelines.definitions import defs
 from pipelines.lakehouse.io_manager import CONTENT
 
@@ -164,3 +165,8 @@ def test_an_instance_keeps_its_identity_and_another_has_its_own(instance: dg.Dag
     assert adapter.identity_of(instance) == adapter.identity_of(instance)
     with dg.DagsterInstance.ephemeral() as other:
         assert adapter.identity_of(other) != adapter.identity_of(instance)
+
+
+def test_a_queue_says_how_many_runs_it_lets_run_at_once(instance: dg.DagsterInstance) -> None:
+    assert adapter.run_slots(instance) is None
+    assert adapter.run_slots(simulated_instance(at_once=3)) == 3

@@ -7,7 +7,8 @@ import pytest
 
 from pipelines.automation.graph import Graph, Input, Node
 from pipelines.automation.history import History
-from pipelines.automation.planner import Planner, backoff
+from pipelines.automation.planner import Planner
+from pipelines.automation.tick import backoff
 from tests.automation.world import NOW, World, day_of, hours_of, ordinal, same
 
 GRAPH = Graph(

@@ -33,10 +33,8 @@ def rows_of_all(feed: Feed, fetched: Mapping[SourceFile, tuple[Shape, bytes]]) -
 
 
 def _schema(feed: Feed) -> pa.Schema:
-    texts = [(c, pa.string()) for c in feed.columns]
-    return pa.schema(
-        [("source_file", pa.string()), ("block", pa.int64()), ("row", pa.int64()), *texts, ("malformed", pa.string())]
-    )
+    place = [("source_file", pa.string()), ("_block", pa.int64()), ("_row", pa.int64())]
+    return pa.schema([*place, *((c, pa.string()) for c in feed.columns), ("_malformed", pa.string())])
 
 
 def _rows_of(feed: Feed, file: SourceFile, shape: Shape, body: bytes) -> pa.Table:

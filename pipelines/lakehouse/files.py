@@ -12,9 +12,10 @@ from typing import Protocol
 
 from pipelines.sources.feed import Feed, Partition
 
-PLACE = {"source_file": "string", "block": "bigint", "row": "bigint"}
-"""Where a row stands: its file, and where in it. Ordered as the file is; only rows of Parquet and of files that were
-fetched whole are numbered from 0, in text that Spark scans the numbers only increase, block by block."""
+PLACE = {"source_file": "string", "_block": "bigint", "_row": "bigint"}
+"""Where a row stands: its file, and where in it (our own names begin with `_`, as no feed's column does). Ordered as
+the file is; only rows of Parquet and of files that were fetched whole are numbered from 0, in text that Spark scans
+the numbers only increase, block by block."""
 
 
 class ObjectStore(Protocol):
@@ -62,4 +63,4 @@ class Unusable(Exception):
 
 def columns_of_rows(feed: Feed) -> dict[str, str]:
     """The columns of rows as they were read, every value the text it was written as."""
-    return PLACE | dict.fromkeys(feed.columns, "string") | {"malformed": "string"}
+    return PLACE | dict.fromkeys(feed.columns, "string") | {"_malformed": "string"}

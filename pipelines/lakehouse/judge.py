@@ -16,43 +16,44 @@ from pipelines.sources.feed import Feed
 def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     """Landing rows with a verdict.
 
-    One row per row read: the feed's columns in their declared types, the partition column, lineage, `partition`,
-    `block`, `row`, `reason` and `message` (null for a good row) and `content` (the row as it was; null for a good row).
+    One row per row read: the feed's columns in their declared types, the partition column, lineage, `_partition`,
+    `_block`, `_row`, `_reason` and `_message` (null for a good row) and `_content` (the row as it was; null for a good
+    row).
 
     Args:
         read: What `reading.Reading.rows` found: every value a text.
     """
-    rows = read.withColumnsRenamed({c: f"text_{c}" for c in feed.columns})
-    rows = rows.withColumns({c: typed(F.col(f"text_{c}"), kind) for c, kind in feed.columns.items()})
+    rows = read.withColumnsRenamed({c: f"_text_{c}" for c in feed.columns})
+    rows = rows.withColumns({c: typed(F.col(f"_text_{c}"), kind) for c, kind in feed.columns.items()})
     if table.partitioned_by:
-        rows = rows.withColumn(table.partitioned_by, F.expr(table.partition_start_sql("partition")))
+        rows = rows.withColumn(table.partitioned_by, F.expr(table.partition_start_sql("_partition")))
     # What is wrong is worked out for bad rows only: most are good.
-    rows = rows.withColumn("verdict", F.when(~_is_good(feed), F.coalesce(*_verdicts(feed))))
-    as_it_was = F.to_json(F.struct(*(F.col(f"text_{c}").alias(c) for c in feed.columns)))
+    rows = rows.withColumn("_verdict", F.when(~_is_good(feed), F.coalesce(*_verdicts(feed))))
+    as_it_was = F.to_json(F.struct(*(F.col(f"_text_{c}").alias(c) for c in feed.columns)))
     return rows.select(
         *feed.columns,
         *([table.partitioned_by] if table.partitioned_by else []),
         *LINEAGE,
-        "partition",
-        "block",
-        "row",
-        F.col("verdict.reason").alias("reason"),
-        F.col("verdict.message").alias("message"),
-        F.when(F.col("verdict").isNotNull(), F.coalesce("malformed", as_it_was)).alias("content"),
+        "_partition",
+        "_block",
+        "_row",
+        F.col("_verdict.reason").alias("_reason"),
+        F.col("_verdict.message").alias("_message"),
+        F.when(F.col("_verdict").isNotNull(), F.coalesce("_malformed", as_it_was)).alias("_content"),
     )
 
 
 def winners(judged: DataFrame, table: Table) -> DataFrame:
     """Of good rows with the same key the one of the highest (arrived_at, source_file, position in the file)."""
-    newest_first = [F.desc(c) for c in ("arrived_at", "source_file", "block", "row")]
+    newest_first = [F.desc(c) for c in ("arrived_at", "source_file", "_block", "_row")]
     same_key = Window.partitionBy(*table.row_key).orderBy(*newest_first)
-    good = judged.where("reason IS NULL")
-    return good.withColumn("place", F.row_number().over(same_key)).where("place = 1").drop("place")
+    good = judged.where("_reason IS NULL")
+    return good.withColumn("_place", F.row_number().over(same_key)).where("_place = 1").drop("_place")
 
 
 def has_rivals(judged: DataFrame, table: Table) -> bool:
     """Whether any two good rows have the same key."""
-    keys = judged.where("reason IS NULL").groupBy(*table.row_key).count()
+    keys = judged.where("_reason IS NULL").groupBy(*table.row_key).count()
     return not keys.where("count > 1").limit(1).isEmpty()
 
 
@@ -73,12 +74,12 @@ def typed(text: Column, kind: str) -> Column:
 
 
 def _is_filled(c: str) -> Column:
-    return F.coalesce(F.trim(f"text_{c}") != "", F.lit(False))
+    return F.coalesce(F.trim(f"_text_{c}") != "", F.lit(False))
 
 
 def _is_good(feed: Feed) -> Column:
     conditions = [
-        F.col("malformed").isNull(),
+        F.col("_malformed").isNull(),
         *(F.col(c).isNotNull() for c in feed.required),
         *(F.col(c).isNotNull() | ~_is_filled(c) for c in feed.columns if c not in feed.required),
         *(F.coalesce(F.expr(rule), F.lit(False)) for rule in feed.rules.values()),
@@ -94,9 +95,9 @@ def _verdicts(feed: Feed) -> list[Column]:
         return F.when(condition, F.struct(F.lit(reason).alias("reason"), said.alias("message")))
 
     return [
-        when(F.col("malformed").isNotNull(), "malformed", "the line is no row of this file"),
+        when(F.col("_malformed").isNotNull(), "malformed", "the line is no row of this file"),
         *(
-            when(_is_filled(c) & F.col(c).isNull(), "bad_type", F.concat(F.lit(f"{c} is no {kind}: "), f"text_{c}"))
+            when(_is_filled(c) & F.col(c).isNull(), "bad_type", F.concat(F.lit(f"{c} is no {kind}: "), f"_text_{c}"))
             for c, kind in feed.columns.items()
         ),
         *(when(F.col(c).isNull(), "null_value", f"{c} is missing") for c in feed.required),

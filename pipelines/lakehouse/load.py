@@ -177,7 +177,7 @@ def _judged(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str,
 def _commit(load: Load, found: Situation, judged: DataFrame, rows_read: int, run_id: str) -> write.Commit:
     # To look for rivals moves the keys of all rows, to rank all rows moves the rows: it pays from some number on.
     is_ranked = rows_read < _MANY_ROWS or has_rivals(judged, load.table)
-    rows = load.transform(winners(judged, load.table) if is_ranked else judged.where("reason IS NULL"))
+    rows = load.transform(winners(judged, load.table) if is_ranked else judged.where("_reason IS NULL"))
     reached("before_commit")
     keys = as_keys(list(found.steps))
     if all(step.replaces for step in found.steps.values()):

@@ -75,14 +75,18 @@ def of_rows(judged: DataFrame, asset: str, first_rows: Mapping[str, Sequence[Fir
     """
     firsts = judged.sparkSession.createDataFrame(
         [(key, at.block, at.row, at.rows_before) for key, all_at in first_rows.items() for at in all_at],
-        "source_file string, block bigint, first bigint, before bigint",
+        "source_file string, _block bigint, _first bigint, _before bigint",
     )
     return (
-        judged.where("reason IS NOT NULL")
-        .join(F.broadcast(firsts), on=["source_file", "block"], how="inner")
-        .withColumn("asset", F.lit(asset))
-        .withColumn("row_number", F.expr("row - first + before + 1"))
-        .select(*_ENTERED)
+        judged.where("_reason IS NOT NULL")
+        .join(F.broadcast(firsts), on=["source_file", "_block"], how="inner")
+        .select(
+            F.lit(asset).alias("asset"),
+            F.col("_partition").alias("partition"),
+            *LINEAGE,
+            F.expr("_row - _first + _before + 1").alias("row_number"),
+            *(F.col(f"_{c}").alias(c) for c in ("content", "reason", "message")),
+        )
     )
 
 

@@ -49,7 +49,7 @@ class Reading:
         return not self._large() and self.small.num_rows <= _FEW
 
     def rows(self) -> DataFrame:
-        """The rows: `files.columns_of_rows`, `source_version`, `arrived_at`, `loaded_by` and `partition`."""
+        """The rows: `files.columns_of_rows`, `source_version`, `arrived_at`, `loaded_by` and `_partition`."""
         frames = []
         large = self._large()
         if self.small.num_rows or not large:
@@ -88,13 +88,13 @@ class Reading:
     def _in_memory(self) -> DataFrame:
         if self.small.num_rows:
             return self.spark.createDataFrame(self._with_lineage())
-        columns = columns_of_rows(self.feed) | LINEAGE | {"partition": "string"}
+        columns = columns_of_rows(self.feed) | LINEAGE | {"_partition": "string"}
         return self.spark.createDataFrame([], ", ".join(f"{c} {kind}" for c, kind in columns.items()))
 
     def _lineage(self) -> DataFrame:
         return self.spark.createDataFrame(
             [(f.key, f.version, f.arrived_at, self.code_version, f.partition) for f in self._large()],
-            "source_file string, source_version string, arrived_at timestamp, loaded_by string, partition string",
+            "source_file string, source_version string, arrived_at timestamp, loaded_by string, _partition string",
         )
 
     def _with_lineage(self) -> pa.Table:
@@ -110,7 +110,7 @@ class Reading:
             ("source_version", [f.version for f in files], pa.string()),
             ("arrived_at", [f.arrived_at for f in files], pa.timestamp("us", "UTC")),
             ("loaded_by", [self.code_version] * len(files), pa.string()),
-            ("partition", [f.partition for f in files], pa.string()),
+            ("_partition", [f.partition for f in files], pa.string()),
         ):
             table = table.append_column(name, per_row(list(values), kind))
         return table

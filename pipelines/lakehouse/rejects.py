@@ -42,16 +42,16 @@ class Tally:
 
 def tally_of(judged: DataFrame) -> dict[str, Tally]:
     """File to what became of its rows: the one pass that evaluates them."""
-    groups = judged.groupBy("source_file", "block", "reason").agg(
-        F.count(F.lit(1)).alias("rows"), F.min("row").alias("first")
+    groups = judged.groupBy("source_file", "_block", "_reason").agg(
+        F.count(F.lit(1)).alias("rows"), F.min("_row").alias("first")
     )
     blocks: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for group in groups.collect():
-        blocks[group.source_file, group.block].append(group)
+        blocks[group.source_file, group["_block"]].append(group)
     tally: dict[str, Tally] = defaultdict(Tally)
     for (file, block), found in sorted(blocks.items()):
         before = tally[file]
-        reasons = Counter(before.reasons) + Counter({g.reason: g["rows"] for g in found if g.reason})
+        reasons = Counter(before.reasons) + Counter({g["_reason"]: g["rows"] for g in found if g["_reason"]})
         first = FirstRow(block, min(g["first"] for g in found), before.rows)
         tally[file] = Tally(before.rows + sum(g["rows"] for g in found), reasons, (*before.first_rows, first))
     return tally

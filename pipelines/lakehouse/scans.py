@@ -80,7 +80,7 @@ def _scan_csv(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mappi
         return raw.select(
             *_place(store, *_text_position()),
             *(value.alias(c) for value, c in zip(values, feed.columns, strict=True)),
-            F.col(_CORRUPT).alias("malformed"),
+            F.col(_CORRUPT).alias("_malformed"),
         )
     # Where in each file each column stands.
     positions = spark.createDataFrame(
@@ -90,16 +90,16 @@ def _scan_csv(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mappi
     found = raw.select(
         *_place(store, *_text_position()),
         F.array(*(f"c{i}" for i in range(width))).alias("values"),
-        F.col(_CORRUPT).alias("malformed"),
+        F.col(_CORRUPT).alias("_malformed"),
     ).join(F.broadcast(positions), on="source_file", how="inner")
-    return found.select(*PLACE, *(F.get("values", f"at_{c}").alias(c) for c in feed.columns), "malformed")
+    return found.select(*PLACE, *(F.get("values", f"at_{c}").alias(c) for c in feed.columns), "_malformed")
 
 
 def _scan_json(spark: SparkSession, store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> DataFrame:
     schema = ", ".join(f"{c} STRING" for c in [*feed.columns, _CORRUPT])
     # Not `from_json`: it passes numbers through a double, and money loses digits.
     raw = spark.read.schema(schema).options(allowSingleQuotes=False, **_TOLERANT).json(_paths(store, files))
-    return raw.select(*_place(store, *_text_position()), *feed.columns, F.col(_CORRUPT).alias("malformed"))
+    return raw.select(*_place(store, *_text_position()), *feed.columns, F.col(_CORRUPT).alias("_malformed"))
 
 
 def _scan_parquet(
@@ -110,7 +110,7 @@ def _scan_parquet(
     return spark.read.parquet(*_paths(store, files)).select(
         *_place(store, F.lit(0).cast("bigint"), F.col("_metadata.row_index")),
         *(value.alias(c) for c, value in values.items()),
-        F.lit(None).cast("string").alias("malformed"),
+        F.lit(None).cast("string").alias("_malformed"),
     )
 
 

@@ -22,6 +22,9 @@ class Grain(StrEnum):
     NONE = "none"
 
 
+_OURS = ("source_file", "source_version", "arrived_at", "loaded_by")
+"""Columns that every row gets on its way; names that begin with `_` are used underway."""
+
 _WINDOW = {Grain.HOUR: timedelta(hours=1), Grain.DAY: timedelta(days=1)}
 
 
@@ -71,6 +74,8 @@ class Feed:
     def __post_init__(self) -> None:
         if not 0 <= self.quarantine_share <= 1:
             raise ValueError(f"feed {self.name}: quarantine_share is a share, 0 to 1, not {self.quarantine_share}")
+        if ours := [c for c in self.columns if c.startswith("_") or c in _OURS]:
+            raise ValueError(f"feed {self.name}: a load has columns {', '.join(ours)} of its own; leave them out")
         if self.follow_for < timedelta(0):
             raise ValueError(f"feed {self.name}: follow_for is counted from the window's end, not {self.follow_for}")
 

@@ -2,16 +2,22 @@
 
 import dataclasses
 import io
+import json
 from datetime import datetime
 from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 
 from pipelines import feeds
+from pipelines.lakehouse import inspection
 from pipelines.lakehouse.load import Load
+from pipelines.lakehouse.quarantine import QUARANTINE
+from pipelines.lakehouse.tables import LINEAGE, Table
 from pipelines.schemas import core
+from pipelines.sources.feed import Feed, Grain
 from pipelines.transforms.orders import order_lines
 from tests.lakehouse.conftest import HEADER, HOUR, Loading, Put, key, quarantined, renamed, rows
 
@@ -174,3 +180,41 @@ def test_customers_are_the_whole_truth(spark: SparkSession, put: Put, loading: L
     assert loading(load, None).content[None].rows == 2
     put(load.feed.prefix, header + "2,Bob,,corporate,UK,\n")
     assert loading(load, None).content[None].rows == 1
+
+
+@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
+def test_a_feed_may_call_its_columns_as_it_likes(
+    spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    monkeypatch.setattr(inspection, "SMALL", small)
+    texts = [
+        "reason",
+        "message",
+        "row",
+        "block",
+        "content",
+        "partition",
+        "malformed",
+        "place",
+        "asset",
+        "values",
+        "rows",
+    ]
+    columns = {"id": "bigint", **dict.fromkeys(texts, "string")}
+    feed = Feed("notes", "notes.csv", Grain.NONE, columns, required=("id",))
+    load = renamed(Load(feed, Table("core.notes", columns | LINEAGE, ("id",)), lambda rows: rows, "1"))
+    said = [f"the {name}" for name in texts]
+    put(load.feed.prefix, "\n".join(",".join(line) for line in (columns, ["1", *said], ["two", *said])))
+
+    loading(load, None)
+
+    assert rows(spark, load) == [(1, *said)]
+    (entry,) = spark.table(QUARANTINE.identifier).where(f"asset = '{load.asset}'").collect()
+    assert (entry.row_number, entry.reason) == (2, "bad_type")
+    assert json.loads(entry.content) == {"id": "two", **dict(zip(texts, said, strict=True))}
+
+
+@pytest.mark.parametrize("name", ["_row", "source_file"])
+def test_a_name_that_a_load_uses_itself_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"feed notes: a load has columns {name} of its own"):
+        Feed("notes", "notes.csv", Grain.NONE, {name: "string"})

@@ -62,9 +62,9 @@ def read(
     reading = look_into(spark, landing, load.feed, files, code_version="1")
     assert not reading.faults
     assert bool(reading.inspected.large) is not bool(small)
-    found = reading.rows().orderBy("source_file", "block", "row").drop("block", "row").collect()
+    found = reading.rows().orderBy("source_file", "_block", "_row").drop("_block", "_row").collect()
     # Of a line that is no row nothing is used but the line.
-    return [(row.source_file, row.malformed) if row.malformed else tuple(row) for row in found]
+    return [(row.source_file, row["_malformed"]) if row["_malformed"] else tuple(row) for row in found]
 
 
 def test_small_and_large_files_give_the_same_rows(

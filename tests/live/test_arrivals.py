@@ -42,6 +42,27 @@ def test_a_file_put_with_a_plain_client_reaches_core_and_marts(
         assert values(newest)["incorporates arrivals through"] == arrived_at, newest
 
 
+def test_a_file_beside_the_layout_is_named_in_the_quarantine_until_it_is_gone(
+    loaded: Loaded, judge: Judge, note: Callable[[str], None]
+) -> None:
+    platform, key = loaded.platform, "orders/lost on the way.csv"
+
+    def entered() -> list[str]:
+        entries = platform.table("ops.quarantine").to_pylist()
+        return [entry["reason"] for entry in entries if entry["source_file"] == key]
+
+    def becomes(reasons: list[str]) -> None:
+        assert entered() == reasons
+
+    begun = time.monotonic()
+    platform.put(key, order_file(loaded.days[2], 10, order_id=990_000_002))
+    eventually(lambda: becomes(["outside_layout"]), seconds=60)
+    note(f"put -> ops.quarantine, of a file outside the layout: {time.monotonic() - begun:.1f} s")
+    platform.s3.delete_object(Bucket="landing", Key=key)
+    eventually(lambda: becomes([]), seconds=60)
+    judge()
+
+
 def test_new_customers_reach_the_last_seven_days_and_not_the_days_before(
     loaded: Loaded, judge: Judge, note: Callable[[str], None]
 ) -> None:

@@ -48,8 +48,10 @@ class Baseline:
         shutil.copy(CHECKOUT / "bench" / name / "dagster.yaml", home)
         catalog = f"jdbc:sqlite:{home}/catalog.db?journal_mode=WAL&busy_timeout=30000"
         self.port = free_port()
+        # A Spark client in this process leaves word in its environment; a baseline's runs have sessions of their own.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
         self.environment = {
-            name: value for name, value in {**os.environ, **platform.environment}.items() if name != "SPARK_REMOTE"
+            name: value for name, value in {**inherited, **platform.environment}.items() if name != "SPARK_REMOTE"
         } | {
             "DAGSTER_HOME": str(home),
             "TIDEMARK_LANDING_BUCKET": name,

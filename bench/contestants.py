@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import psutil
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.expressions import EqualTo
 
 from pipelines.local import tree
 from pipelines.settings import CHECKOUT, sqlalchemy_uri
@@ -97,9 +99,10 @@ def ours(platform: Platform) -> Contestant:
     return Contestant("tidemark", "landing", platform.catalog, [platform.processes()[0]])
 
 
-def rows_of(contestant: Contestant) -> Any:
-    """All rows of core.orders in one order, without what belongs to the bucket a file was put on."""
-    table = contestant.catalog.load_table("core.orders").scan().to_arrow()
+def rows_of(contestant: Contestant, hour: datetime) -> Any:
+    """The rows of an hour of core.orders in one order, without what belongs to the bucket a file was put on."""
+    of_hour = EqualTo("hour", f"{hour:%Y-%m-%dT%H}:00:00+00:00")
+    table = contestant.catalog.load_table("core.orders").scan(row_filter=of_hour).to_arrow()
     kept = [c for c in table.column_names if c not in ("source_version", "arrived_at", "loaded_by")]
     return table.select(kept).sort_by([(c, "ascending") for c in ("hour", "order_id", "line_number")])
 

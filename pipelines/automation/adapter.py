@@ -33,6 +33,7 @@ LISTED_AT = "tidemark/listed_at"
 ARRIVED_AT = "tidemark/arrived_at"
 REBUILD = "tidemark/rebuild"
 BY_PLANNER = "tidemark/requested-by"
+DAYS = "tidemark/days"
 
 _PAGE = 1000
 _LONGEST_QUEUE = 60.0  # after an outage runs wait for each other, which says nothing of how long one takes

@@ -4,6 +4,7 @@ Belongs here: taking messages from the queue, when they may be deleted, and what
 what a message means (`sources.hints`) and what a look at the bucket finds (`automation.observing`).
 """
 
+import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from datetime import date, datetime
 
 import dagster as dg
 
+from pipelines.automation import adapter
 from pipelines.automation.catch_up import due_now
 from pipelines.automation.ledger import EventLog, Ledger, holds_files, source_key
 from pipelines.automation.observing import Found, observe
@@ -31,6 +33,7 @@ _MOST_PARTITIONS = 400  # a listing each, and Dagster gives up on a tick after 6
 _AT_ONCE = 4
 _FULL = 10
 _TOLD = 20
+_DAY = re.compile(r"dt=(\d{4}-\d{2}-\d{2})/", re.ASCII)
 
 
 @dataclass
@@ -152,20 +155,25 @@ def _receive_backlog(hold: Hold) -> list[Message]:
 def looks_for_strays(context: dg.SensorEvaluationContext, strays: Sequence[Stray]) -> list[dg.RunRequest]:
     """Runs that put strays into the quarantine: a load also sees what lies beside its partitions.
 
-    For each a load of a partition that holds files, of the stray's own day if there is one; without any, the feed's
-    first load will see it.
+    For each a load of a partition that holds files, of the stray's own day if there is one, else told of that day;
+    without any, the feed's first load will see it.
     """
-    wanted: set[tuple[Feed, str]] = set()
+    wanted: dict[tuple[Feed, str], set[str]] = {}
     for stray in strays:
         seen = EventLog(context.instance).latest(stray.feed)
         holding = sorted(p for p, tags in seen.items() if p is not None and holds_files(tags))
         of_its_day = [p for p in holding if f"dt={p[:10]}/" in stray.key]
         if holding:
-            wanted.add((stray.feed, (of_its_day or holding)[-1]))
+            day = _DAY.match(stray.key.removeprefix(stray.feed.prefix))
+            wanted.setdefault((stray.feed, (of_its_day or holding)[-1]), set()).update([day[1]] if day else [])
     graph = context.repository_def.asset_graph if context.repository_def else None
     return [
-        dg.RunRequest(asset_selection=sorted(graph.get(source_key(feed)).child_keys), partition_key=partition)
-        for feed, partition in sorted(wanted, key=lambda at: (at[0].name, at[1]))
+        dg.RunRequest(
+            asset_selection=sorted(graph.get(source_key(feed)).child_keys),
+            partition_key=partition,
+            tags={adapter.DAYS: " ".join(sorted(days))} if days else {},
+        )
+        for (feed, partition), days in sorted(wanted.items(), key=lambda at: (at[0][0].name, at[0][1]))
         if graph
     ]
 

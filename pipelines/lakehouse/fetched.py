@@ -94,9 +94,11 @@ def _records_of(line: str) -> Sequence[dict[str, object] | None]:
 
 
 def _as_text(value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    # An escape may be half of a character, which is no text: \ud800 becomes a question mark.
+    return text.encode(errors="replace").decode()
 
 
 def _of_parquet(feed: Feed, body: bytes) -> dict[str, pa.Array]:

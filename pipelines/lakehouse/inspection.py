@@ -7,6 +7,8 @@ Does not belong here: how the rows are made (`fetched`, `scans`).
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import io
 import json
 import zlib
@@ -20,11 +22,15 @@ import pyarrow.parquet as pq
 from pipelines.lakehouse.files import FileFault, ObjectStore, SourceFile, Unusable
 from pipelines.sources.feed import Feed
 
+INT96 = "INT96"
+"""How old writers put times into Parquet."""
+
 SMALL = 1 << 20  # bytes up to which a file is fetched whole
 _TOGETHER = 32 << 20  # bytes of small files of one load; they pass through the memory of the run
 _USUAL_RATIO = 8  # of text to its gzip
 _PEEK = 4 << 10
 _LONG_PEEK = 64 << 10
+_LONGEST_LINE = 4 << 20
 _THREADS = 16
 
 
@@ -70,9 +76,10 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
         body = store.read(file.key) if file in whole else None
         try:
             shape = _checked(_shape(store, file, body), feed)
+            is_in_hand = body is not None and not _inflates(file, body)
         except Unusable as unusable:
             return file, FileFault(file, unusable.reason, str(unusable)), None
-        return file, shape, None if body is None or _inflates(file, body) else body
+        return file, shape, body if is_in_hand else None
 
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         looked = list(pool.map(_look, files))
@@ -83,8 +90,11 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
     )
 
 
-def text_of(key: str, content: bytes, *, limit: int | None = None) -> bytes:
+def text_of(key: str, content: bytes, *, limit: int | None = None, whole: bool = True) -> bytes:
     """The text of a file, decompressed where its name says so; at most `limit` bytes, else all there is.
+
+    Args:
+        whole: Whether `content` is the whole file; what is only its beginning may end anywhere.
 
     Raises:
         Unusable: the compression is broken or ends too early.
@@ -96,9 +106,9 @@ def text_of(key: str, content: bytes, *, limit: int | None = None) -> bytes:
         while rest and (limit is None or len(text) < limit):
             stream = zlib.decompressobj(wbits=31)
             text += stream.decompress(rest, 0 if limit is None else limit - len(text))
-            if not stream.eof and limit is None:
+            if whole and not stream.eof and (limit is None or len(text) < limit):
                 raise Unusable("unreadable", "the gzip file is truncated: it ends before its end marker")
-            rest = stream.unused_data
+            rest = stream.unused_data.lstrip(b"\0")  # padding, which gzip itself skips
     except zlib.error as error:
         raise Unusable("unreadable", f"no gzip file: {error}") from error
     return text
@@ -168,29 +178,32 @@ def _shape(store: ObjectStore, file: SourceFile, body: bytes | None) -> Shape:
         return _parquet_shape(_tail(store, file) if body is None else body)
     if body is not None:
         return _text_shape(file.key, body)
-    try:
-        return _text_shape(file.key, store.read(file.key, first=_PEEK), cut=file.size > _PEEK)
-    except Unusable:
-        if file.size <= _PEEK:
-            raise
-        # A long header, or a compressed one of which too little was there.
-        return _text_shape(file.key, store.read(file.key, first=_LONG_PEEK), cut=file.size > _LONG_PEEK)
+    # A long header needs more than a little, and so does a compressed one.
+    for first in (_PEEK, _LONG_PEEK):
+        with contextlib.suppress(Unusable):
+            return _text_shape(file.key, store.read(file.key, first=first), cut=file.size > first)
+        if file.size <= first:
+            break
+    return _text_shape(file.key, store.read(file.key, first=_LONGEST_LINE), cut=file.size > _LONGEST_LINE)
 
 
 def _text_shape(key: str, content: bytes, *, cut: bool = False) -> Shape:
-    head = text_of(key, content, limit=_LONG_PEEK)
+    text = text_of(key, content, limit=_LONGEST_LINE, whole=not cut).removeprefix(codecs.BOM_UTF8)
+    end = text.find(b"\n", _LONG_PEEK)
+    head = text if end < 0 else text[:end]  # whole lines
+    cut = cut or len(text) == _LONGEST_LINE
     if not head.strip():
         raise Unusable("empty", "the file is empty")
     first, *_ = head.lstrip().splitlines()
     complete = not cut or len(first) < len(head.strip())
     try:
-        line = first.decode("utf-8-sig", errors="strict" if complete else "ignore")
+        line = first.decode("utf-8", errors="strict" if complete else "ignore")
     except UnicodeDecodeError as error:
         raise Unusable("unreadable", f"the first line is no UTF-8 text: {error.reason}") from error
     if "\0" in line:
         raise Unusable("unreadable", "the first line is binary, not text")
     if key.endswith((".json", ".jsonl")):
-        return _json_shape(head, cut or len(head) == _LONG_PEEK)
+        return _json_shape(head, cut and end < 0)
     if not complete:
         raise Unusable("unreadable", f"the first line is longer than {len(head)} bytes")
     return Shape("csv", tuple((name.strip(), "string") for name in fields_of(line)))
@@ -201,7 +214,7 @@ def _json_shape(head: bytes, cut: bool) -> Shape:
     lines = lines_of(head)
     for line in lines[:-1] if cut and len(lines) > 1 else lines:
         try:
-            record = json.loads(line)
+            record = json.loads(line, parse_int=str)  # a number of 5,000 digits would be an error
         except (ValueError, RecursionError):
             continue
         if isinstance(record, dict):
@@ -222,11 +235,14 @@ def _parquet_shape(content: bytes) -> Shape:
     if not content:
         raise Unusable("empty", "the file is empty")
     try:
-        schema = pq.read_schema(io.BytesIO(content))
+        with pq.ParquetFile(io.BytesIO(content)) as opened:
+            schema, leaves = opened.schema_arrow, [opened.schema.column(i) for i in range(len(opened.schema))]
     except (pa.ArrowException, OSError) as error:
         raise Unusable("unreadable", f"no Parquet file, or a truncated one: {error}") from error
+    # Arrow calls it nanoseconds; to Spark it is another type than a number of them.
+    kinds = {leaf.path: INT96 for leaf in leaves if leaf.physical_type == INT96}
     # Sorted: columns are found by name, so files that differ in their order alone are read together.
-    return Shape("parquet", tuple(sorted((field.name, str(field.type)) for field in schema)))
+    return Shape("parquet", tuple(sorted((field.name, kinds.get(field.name, str(field.type))) for field in schema)))
 
 
 def _checked(shape: Shape, feed: Feed) -> Shape:
@@ -234,7 +250,7 @@ def _checked(shape: Shape, feed: Feed) -> Shape:
     missing = [c for c in feed.required if c not in names]
     if missing:
         raise Unusable("missing_column", f"no column {', '.join(missing)}; found {', '.join(names)}")
-    twice = sorted({n for n in names if names.count(n) > 1})
+    twice = sorted(c for c in feed.columns if names.count(c) > 1)
     if twice:
         raise Unusable("duplicate_column", f"column {', '.join(twice)} stands there twice")
     return shape

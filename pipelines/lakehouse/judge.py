@@ -12,6 +12,9 @@ from pyspark.sql import functions as F
 from pipelines.lakehouse.tables import LINEAGE, Table
 from pipelines.sources.feed import Feed
 
+_LONGEST_NUMBER = 400
+_EXPONENT = "[eE][+-]?[0-9]{1,3}$"
+
 
 def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     """Landing rows with a verdict.
@@ -51,10 +54,19 @@ def winners(judged: DataFrame, table: Table) -> DataFrame:
     return good.withColumn("_place", F.row_number().over(same_key)).where("_place = 1").drop("_place")
 
 
-def has_rivals(judged: DataFrame, table: Table) -> bool:
-    """Whether any two good rows have the same key."""
-    keys = judged.where("_reason IS NULL").groupBy(*table.row_key).count()
-    return not keys.where("count > 1").limit(1).isEmpty()
+def has_rivals(judged: DataFrame, table: Table, *, few: bool = False) -> bool:
+    """Whether any two good rows have the same key.
+
+    Args:
+        few: The rows are few and in memory, see `rejects.tally_of`.
+    """
+    good = judged.where("_reason IS NULL")
+    if few:
+        keys = good.select(*table.row_key).collect()
+        return len(set(keys)) < len(keys)
+    # By a hash of the key, which is shorter than the key: two keys that share one are only ranked in vain.
+    hashes = good.groupBy(F.xxhash64(*table.row_key).alias("key")).count()
+    return not hashes.where("count > 1").limit(1).isEmpty()
 
 
 def typed(text: Column, kind: str) -> Column:
@@ -62,14 +74,24 @@ def typed(text: Column, kind: str) -> Column:
     trimmed = F.trim(text)
     if kind == "string":
         return F.nullif(text, F.lit(""))
+    # Of 1e1000000000 a decimal would be a number of so many digits: an error of the whole job, not of the row.
+    has_exponent = F.contains(trimmed, F.lit("e")) | F.contains(trimmed, F.lit("E"))
+    is_plain = (F.octet_length(trimmed) < _LONGEST_NUMBER) & (F.octet_length(trimmed) == F.length(trimmed))
+    number = F.when(is_plain & (~has_exponent | trimmed.rlike(_EXPONENT)), trimmed)
+    if kind.startswith("decimal"):
+        return number.try_cast(kind)
     if kind == "bigint":
         # 3.0 is three, as a spreadsheet writes it; 2.7 is no count, where a cast alone would cut it to 2.
-        exact = trimmed.try_cast("decimal(38,18)")
+        exact = number.try_cast("decimal(38,18)")
         whole = F.when(exact == F.floor(exact), exact.try_cast("bigint"))
         return F.coalesce(trimmed.try_cast("bigint"), whole)
     if kind == "timestamp":
+        # ISO 8601 allows a comma before the fraction, and no seconds; Spark neither.
+        point = F.replace(trimmed, F.lit(","), F.lit("."))
+        with_seconds = F.concat(F.left(trimmed, F.lit(16)), F.lit(":00"), F.substr(trimmed, F.lit(17)))
+        time = F.coalesce(*(form.try_cast(kind) for form in (trimmed, point, with_seconds)))
         # A time without a date would be taken for today's.
-        return F.when(F.substring(trimmed, 5, 1) == "-", trimmed.try_cast(kind))
+        return F.when(F.substring(trimmed, 5, 1) == "-", time)
     return trimmed.try_cast(kind)
 
 

@@ -54,10 +54,12 @@ def known_files(
         f"'{Where.REJECTED_ROWS}') AS place, reason, count(*) FROM {QUARANTINE.identifier} "
         f"WHERE asset = '{load.asset}' GROUP BY partition, source_file, source_version, loaded_by, place, reason"
     )
+    of_partition = [table.partitioned_by] if table.partitioned_by else []
     rows = (
-        f"SELECT DISTINCT {table.partition_key_sql} AS partition, source_file, source_version, loaded_by, "
-        f"'{Where.TABLE}', '', 0L FROM {table.identifier} VERSION AS OF {snapshot_id} "
-        f"WHERE {table.predicate(as_keys(partitions))} UNION ALL "
+        f"SELECT {table.partition_key_sql} AS partition, source_file, source_version, loaded_by, "
+        f"'{Where.TABLE}', '', 0L "
+        f"FROM (SELECT DISTINCT {', '.join([*of_partition, 'source_file', 'source_version', 'loaded_by'])} "
+        f"FROM {table.identifier} VERSION AS OF {snapshot_id} WHERE {table.predicate(as_keys(partitions))}) UNION ALL "
     )
     known: dict[Partition, set[KnownFile]] = {}
     entered = []

@@ -6,6 +6,7 @@ away are written before the table, those about files that left no row after it: 
 next load finds either a file unknown, which it reads again, or all of it.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -78,11 +79,13 @@ def run_load(
     *,
     run_id: str,
     observed: Callable[[], Observed] = Observed,
+    days: Collection[str] = (),
 ) -> Loaded:
     """Bring these partitions of the table up to what lies in the landing bucket now, in one commit.
 
     Args:
         observed: Asked only when a partition has lost all its files.
+        days: Further days (`2026-10-01`) to look for objects that belong to no partition.
 
     Raises:
         WriteConflict: other runs of the same partitions were faster each time.
@@ -91,7 +94,7 @@ def run_load(
     catalog.ensure(spark, QUARANTINE)
     done: Loaded | None = None
     for _ in range(write.ATTEMPTS):
-        found = look(spark, landing, load, partitions, observed)
+        found = look(spark, landing, load, partitions, observed, days)
         rejects.enter_strays(spark, load, found, run_id)
         if not found.steps:
             return done or _left_alone(spark, load, found)
@@ -140,7 +143,7 @@ def _bring_up(
         entered = rejects.enter(load, found, reading, judged, tally, run_id)
         reached("between_quarantine_and_table")
         rows_read = sum(t.rows for t in tally.values())
-        commit = _commit(load, found, judged, rows_read, run_id)
+        commit = _commit(load, found, reading, judged, rows_read, run_id)
         reached("after_commit")
     finally:
         judged.unpersist()
@@ -165,18 +168,22 @@ def _judged(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str,
     """The rows with their verdicts, evaluated once; without the files that a scan fails on."""
     while True:
         judged = judge(reading.rows(), load.feed, load.table)
-        if not reading.is_small:
-            judged = judged.persist()
         try:
-            return reading, judged, rejects.tally_of(judged)
+            if not reading.is_small:
+                judged = judged.persist()
+            return reading, judged, rejects.tally_of(judged, few=reading.is_small)
         except PySparkException as failure:
-            judged.unpersist()
+            with contextlib.suppress(PySparkException):  # what cannot even be analyzed was never kept
+                judged.unpersist()
             reading = reading.without(failure)
 
 
-def _commit(load: Load, found: Situation, judged: DataFrame, rows_read: int, run_id: str) -> write.Commit:
-    # To look for rivals moves the keys of all rows, to rank all rows moves the rows: it pays from some number on.
-    is_ranked = rows_read < _MANY_ROWS or has_rivals(judged, load.table)
+def _commit(
+    load: Load, found: Situation, reading: Reading, judged: DataFrame, rows_read: int, run_id: str
+) -> write.Commit:
+    # To rank rows moves them. To look for rivals is free where rows are few; where they are many, it moves their keys.
+    is_looked_for = reading.is_small or rows_read >= _MANY_ROWS
+    is_ranked = not is_looked_for or has_rivals(judged, load.table, few=reading.is_small)
     rows = load.transform(winners(judged, load.table) if is_ranked else judged.where("_reason IS NULL"))
     reached("before_commit")
     keys = as_keys(list(found.steps))

@@ -40,11 +40,17 @@ class Tally:
     first_rows: tuple[FirstRow, ...] = ()
 
 
-def tally_of(judged: DataFrame) -> dict[str, Tally]:
-    """File to what became of its rows: the one pass that evaluates them."""
-    groups = judged.groupBy("source_file", "_block", "_reason").agg(
-        F.count(F.lit(1)).alias("rows"), F.min("_row").alias("first")
-    )
+def tally_of(judged: DataFrame, *, few: bool = False) -> dict[str, Tally]:
+    """File to what became of its rows: the one pass that evaluates them.
+
+    Args:
+        few: The rows are few and in memory: they are taken as they are, which Spark does without a job.
+    """
+    place = ["source_file", "_block", "_reason"]
+    if few:
+        groups = judged.select(*place, F.lit(1).alias("rows"), F.col("_row").alias("first"))
+    else:
+        groups = judged.groupBy(*place).agg(F.count(F.lit(1)).alias("rows"), F.min("_row").alias("first"))
     blocks: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for group in groups.collect():
         blocks[group.source_file, group["_block"]].append(group)
@@ -131,7 +137,7 @@ def _of_strays(load: Load, found: Situation) -> list[Entries]:
 
 
 def _is_looked_at(load: Load, found: Situation, key: str) -> bool:
-    return is_looked_at(load.feed, key, list(found.listed), load.start)
+    return is_looked_at(load.feed, key, found.days, load.start)
 
 
 def entries_after(

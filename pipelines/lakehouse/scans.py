@@ -123,7 +123,8 @@ def _place(store: ObjectStore, block: Column, row: Column) -> list[Column]:
     path = F.col("_metadata.file_path")
     # Spark percent-encodes the path; a "+" in it is a plus, which url_decode alone would turn into a space.
     encoded = F.substring(path, len(f"s3a://{store.name}/") + 1, 1 << 30)
-    key = F.url_decode(F.replace(encoded, F.lit("+"), F.lit("%2B")))
+    decoded = F.url_decode(F.replace(encoded, F.lit("+"), F.lit("%2B")))
+    key = F.when(F.contains(encoded, F.lit("%")), decoded).otherwise(encoded)
     return [column.alias(name) for name, column in zip(PLACE, (key, block, row), strict=True)]
 
 

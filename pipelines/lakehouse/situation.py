@@ -19,7 +19,7 @@ from pipelines.sources import removals
 from pipelines.sources.feed import Partition
 from pipelines.sources.listing import LandedObject, Listing, look_at_all, look_at_each
 from pipelines.sources.removals import Fate
-from pipelines.sources.strays import OUTSIDE_LAYOUT, strays
+from pipelines.sources.strays import OUTSIDE_LAYOUT, days_of, strays
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,13 @@ class Observed:
 class Situation:
     """What is there and what is known, at one moment, and so what there is to do.
 
-    `entries` are those of all partitions of the asset, the others are about the load's.
+    `entries` are those of all partitions of the asset, `strays` lie beside the hours of `days`; the others are about
+    the load's partitions.
     """
 
     snapshot_id: int | None
     listed: Mapping[Partition, list[SourceFile]]
+    days: frozenset[str]
     strays: Sequence[SourceFile]
     known: Mapping[Partition, Collection[KnownFile]]
     entries: Sequence[Entries]
@@ -58,7 +60,13 @@ def look(
     load: Load,
     partitions: Sequence[Partition],
     observed: Callable[[], Observed],
+    days: Collection[str] = (),
 ) -> Situation:
+    """Ask.
+
+    Args:
+        days: Further days beside whose hours objects may lie that belong to none.
+    """
     # In this order: what others commit after the snapshot is noticed, what lands after the listing is told by another.
     snapshot = write.current_snapshot(spark, load.table)
     known, entries = known_files(spark, load, partitions, snapshot)
@@ -76,7 +84,9 @@ def look(
         accepted=accepted,
     )
     to_do = steps(listed, known, fates, load.code_version)
-    return Situation(snapshot, listed, _strays(landing, load, partitions), known, entries, fates, alarm, to_do)
+    looked_at = frozenset({*days, *days_of(partitions)})
+    beside = _strays(landing, load, looked_at)
+    return Situation(snapshot, listed, looked_at, beside, known, entries, fates, alarm, to_do)
 
 
 def _alarm(
@@ -96,8 +106,8 @@ def source_files(listing: Listing, partition: Partition) -> list[SourceFile]:
     return [*(_source_file(o, partition) for o in listing.objects), *misplaced]
 
 
-def _strays(landing: Landing, load: Load, partitions: Sequence[Partition]) -> list[SourceFile]:
-    found = strays(landing, load.feed, partitions, load.start)
+def _strays(landing: Landing, load: Load, days: Collection[str]) -> list[SourceFile]:
+    found = strays(landing, load.feed, days, load.start)
     return [replace(_source_file(s.landed, None), misplaced=s.reason, message=s.message) for s in found]
 
 

@@ -60,7 +60,8 @@ class Table:
     def partition_start_sql(self, key: str) -> str:
         """A SQL expression for the partition column, from a column that holds a partition key."""
         if self.partitioned_by == "hour":
-            return f"to_timestamp({key}, 'yyyy-MM-dd-HH:mm')"
+            # A cast, since a pattern takes ten times as long.
+            return f"CAST(concat(left({key}, 10), ' ', substr({key}, 12)) AS TIMESTAMP)"
         return f"to_date({key})"
 
     def predicate(self, partitions: Collection[str] | None) -> str:

@@ -57,6 +57,7 @@ class LakehouseResource(dg.ConfigurableResource[None]):
                 partitions,
                 run_id=context.run_id,
                 observed=lambda: observed_removals(context.instance, feed),
+                days=context.run.tags.get(adapter.DAYS, "").split(),
             )
         for partition, content in loaded.content.items():
             said = partition_metadata(content) | through(loaded.arrived_through.get(partition))

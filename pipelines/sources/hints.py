@@ -112,9 +112,9 @@ _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionErro
 
 def _records(body: str) -> tuple[Callable[[Any], _Event], list[Any]]:
     """The records in a body and how to read one: S3's own, EventBridge's, or either in SNS's envelope."""
-    message = json.loads(body)
+    message = _parsed(body)
     if message.get("Type") == "Notification":  # SNS without raw delivery
-        message = json.loads(message["Message"])
+        message = _parsed(message["Message"])
     if message.get("Event") == "s3:TestEvent":
         return _s3_record, []
     if "detail-type" in message:
@@ -122,14 +122,26 @@ def _records(body: str) -> tuple[Callable[[Any], _Event], list[Any]]:
     return _s3_record, list(message["Records"])
 
 
+def _parsed(body: str) -> Any:
+    # No number in it matters, and one of 5,000 digits would be an error.
+    return json.loads(body, parse_int=str, parse_float=str)
+
+
 def _s3_record(record: Any) -> _Event:
+    _require_s3(record.get("eventSource", "aws:s3"))
     s3 = record["s3"]
-    return _event(s3["bucket"]["name"], unquote_plus(s3["object"]["key"]), record["eventTime"])
+    return _event(s3["bucket"]["name"], unquote_plus(s3["object"]["key"]), record.get("eventTime"))
 
 
 def _eventbridge_event(event: Any) -> _Event:
     # Its keys are as they are; only S3's own records encode them.
-    return _event(event["detail"]["bucket"]["name"], event["detail"]["object"]["key"], event["time"])
+    _require_s3(event.get("source", "aws.s3"))
+    return _event(event["detail"]["bucket"]["name"], event["detail"]["object"]["key"], event.get("time"))
+
+
+def _require_s3(source: object) -> None:
+    if source not in ("aws:s3", "aws.s3"):
+        raise NotOurs(f"an event of {source!r}, not of S3")
 
 
 def _said(error: Exception) -> str:
@@ -137,7 +149,15 @@ def _said(error: Exception) -> str:
 
 
 def _event(bucket: object, key: object, time: object) -> _Event:
-    if not (isinstance(bucket, str) and isinstance(key, str) and isinstance(time, str)):
-        raise TypeError("bucket, key and time are text")
-    at = datetime.fromisoformat(time)
-    return _Event(bucket, key, at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC))
+    if not (isinstance(bucket, str) and isinstance(key, str)):
+        raise TypeError("bucket and key are text")
+    return _Event(bucket, key, _when(time))
+
+
+def _when(said: object) -> datetime:
+    """When it happened, UTC; when it is read, where the message does not say it."""
+    try:
+        at = datetime.fromisoformat(str(said))
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return datetime.now(UTC)

@@ -5,7 +5,7 @@ meant for somebody and would be missed by nobody. Belongs here: which objects th
 becomes of them.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date
 from typing import Protocol
@@ -42,8 +42,13 @@ class Shelves(Bucket, Protocol):
         ...
 
 
-def strays(bucket: Shelves, feed: Feed, partitions: Collection[Partition], start: date) -> list[Stray]:
-    """The strays above these partitions: beside the feed's days, and beside the hours of these partitions' days.
+def days_of(partitions: Iterable[Partition]) -> set[str]:
+    """The days (`2026-10-01`) that these partitions lie in."""
+    return {partition[:10] for partition in partitions if partition}
+
+
+def strays(bucket: Shelves, feed: Feed, days: Collection[str], start: date) -> list[Stray]:
+    """The strays beside the feed's days, and beside the hours of these days (`2026-10-01`).
 
     Args:
         start: The first day of which there are partitions.
@@ -56,7 +61,7 @@ def strays(bucket: Shelves, feed: Feed, partitions: Collection[Partition], start
         if not _is_a_day(folder.removeprefix(feed.prefix).rstrip("/"), start):
             found += bucket.list(folder).objects
     if feed.grain is Grain.HOUR:
-        for day in sorted({p[:10] for p in partitions if p}):
+        for day in sorted(day for day in days if _is_a_day(f"dt={day}", start)):
             of_day = bucket.list_folder(f"{feed.prefix}dt={day}/")
             found += of_day.objects
             for folder in of_day.folders:
@@ -66,10 +71,10 @@ def strays(bucket: Shelves, feed: Feed, partitions: Collection[Partition], start
     return [stray for stray in judged if stray]
 
 
-def is_looked_at(feed: Feed, key: str, partitions: Collection[Partition], start: date) -> bool:
-    """Whether `strays` for these partitions looks where this key lies."""
+def is_looked_at(feed: Feed, key: str, days: Collection[str], start: date) -> bool:
+    """Whether `strays` for these days looks where this key lies."""
     top = key.removeprefix(feed.prefix).partition("/")[0]
-    return not _is_a_day(top, start) or top.removeprefix("dt=") in {p[:10] for p in partitions if p}
+    return not _is_a_day(top, start) or top.removeprefix("dt=") in days
 
 
 def _is_a_day(folder: str, start: date) -> bool:

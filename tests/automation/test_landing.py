@@ -144,13 +144,14 @@ def test_a_load_of_a_neighbour_is_asked_for_so_that_a_stray_is_quarantined(
         observe(EventLog(instance), bucket, {(ORDERS, hour): NOON})
     context = dg.build_sensor_context(instance, repository_def=defs.get_repository_def())
 
-    def asked(*keys: str) -> list[str | None]:
+    def asked(*keys: str) -> list[tuple[str | None, str]]:
         requests = looks_for_strays(context, ZONE.read(event(*keys)).strays)
         assert all(r.asset_selection == [dg.AssetKey(["core", "orders"])] for r in requests)
-        return [r.partition_key for r in requests]
+        return [(r.partition_key, r.tags.get(adapter.DAYS, "")) for r in requests]
 
-    assert asked("orders/a.csv", "orders/dt=2026-09-27/hour=00/a.csv") == ["2026-10-03-05:00"]
-    assert asked("orders/dt=2026-10-01/a.csv") == ["2026-10-01-08:00"]
+    assert asked("orders/a.csv", "orders/dt=2026-09-27/hour=00/a.csv") == [("2026-10-03-05:00", "2026-09-27")]
+    assert asked("orders/dt=2026-10-01/a.csv") == [("2026-10-01-08:00", "2026-10-01")]
+    assert asked("orders/dt=2026-10-02/a.csv") == [("2026-10-03-05:00", "2026-10-02")], "a day without any file"
     assert asked("prices/a.csv") == [], "nothing of that feed was ever seen"
 
 

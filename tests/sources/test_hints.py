@@ -119,8 +119,8 @@ def test_markers_outside_the_layout_are_nothing() -> None:
         (sns("hello"), "not an S3 event"),
         ('{"Type": "SubscriptionConfirmation", "Message": "You have chosen"}', "not an S3 event"),
         ('{"detail-type": "EC2 Instance State-change Notification", "detail": {}}', "not an S3 event"),
-        (json.dumps({"Records": [record(7)]}), "not an S3 event"),  # type: ignore[arg-type]
-        (json.dumps({"Records": [record("orders/a.csv", eventTime="yesterday")]}), "not an S3 event"),
+        (json.dumps({"Records": [record(7)]}), "belongs to no declared feed"),  # type: ignore[arg-type]
+        (json.dumps({"Records": [record(f"{HOUR}a.csv", eventSource="aws:sns")]}), "not of S3"),
         (event(f"{HOUR}a.csv", bucket="other"), "about bucket 'other'"),
         (event("elsewhere/a.csv"), "belongs to no declared feed"),
         (event("customers/2026.csv"), "belongs to no declared feed"),
@@ -132,3 +132,10 @@ def test_what_is_not_ours_is_refused_with_the_reason(body: str, said: str) -> No
     assert len(reading.refused) == 1
     assert said in reading.refused[0]
     assert len(reading.refused[0]) < 400
+
+
+@pytest.mark.parametrize("time", ["yesterday", None, "0001-01-01T00:00:00+14:00", 7])
+def test_a_message_that_does_not_say_when_counts_from_when_it_is_read(time: object) -> None:
+    before = datetime.now(UTC)
+    (hint,) = ZONE.read(json.dumps({"Records": [record(f"{HOUR}a.csv", eventTime=time)]})).hints
+    assert before <= hint.notified_at <= datetime.now(UTC)

@@ -1,0 +1,1 @@
+"""Hostile input, written from the specification alone."""

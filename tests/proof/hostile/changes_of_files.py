@@ -1,0 +1,185 @@
+"""Expectations of the corpus that were changed after its first run: each with the reason, and what it is now.
+
+Some differ with the way a file is read: fetched whole, up to 1 MB, or scanned by Spark.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+A_LINE_IS_A_ROW = "a line is a row: positions count by line, and a large file is read in pieces"
+TO_THE_LETTER = "names are compared to the letter: another spelling is another column"
+NO_OBJECT = "a file without any line that is an object is turned away as a whole"
+SPARK_CANNOT = "Spark has no reader for it: a file above 1 MB is turned away and named, its neighbours are committed"
+REST_SKIPPED = "in files above 1 MB Spark takes the first object of a line and skips the rest: a limit, told in README"
+LENIENT_TIME = "a date with another well-known way to write its time or zone is read"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a case ends in now: good rows by number with what differs in them, entries, and why."""
+
+    why: str
+    rows: Mapping[int, Mapping[str, Any]]
+    entries: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+_BOTH = {
+    "latin1_byte_in_an_extra_column": Change(
+        "only a column nobody reads is hit; its rows are whole", {1: {}, 2: {}, 3: {}, 51: {}}, {}
+    ),
+    "control_z_at_the_end": Change(
+        "a line of blanks and control characters is blank, to Spark too", {1: {}, 2: {}, 3: {}}, {}
+    ),
+    "newline_in_quotes": Change(A_LINE_IS_A_ROW, {1: {}, 2: {}, 3: {}}, {("file.csv", "malformed"): 3}),
+    "crlf_in_quotes": Change(A_LINE_IS_A_ROW, {1: {}, 2: {}, 3: {}}, {("file.csv", "malformed"): 3}),
+    "header_in_capitals": Change(TO_THE_LETTER, {}, {("file.csv", "missing_column"): 1}),
+    "header_in_mixed_case": Change(TO_THE_LETTER, {}, {("file.csv", "missing_column"): 1}),
+    "column_twice_in_other_case": Change(TO_THE_LETTER, {1: {}, 2: {}, 3: {}, 51: {}}, {}),
+    "binary_junk_after_good_rows": Change(
+        "its good rows are taken; the junk is malformed line by line",
+        {1: {}, 2: {}, 3: {}, 51: {}},
+        {("file.csv", "malformed"): 2},
+    ),
+    "json_line_is_an_array_of_a_row": Change(
+        "a list of objects is read as its objects, as Spark does", {1: {}, 2: {}, 3: {}, 4: {}}, {}
+    ),
+    "json_not_a_number_literals": Change(
+        "NaN and Infinity are read as words, which are of no number's type",
+        {1: {}, 2: {}, 3: {}},
+        {("file.jsonl", "bad_type"): 2},
+    ),
+    "json_array_in_one_line": Change(NO_OBJECT, {51: {}}, {("file.jsonl", "unreadable"): 1}),
+    "json_pretty_printed": Change(NO_OBJECT, {51: {}}, {("file.jsonl", "unreadable"): 1}),
+    "json_keys_in_capitals": Change(TO_THE_LETTER, {}, {("file.jsonl", "missing_column"): 1}),
+    "json_extra_raw_control_character": Change(NO_OBJECT, {51: {}}, {("file.jsonl", "unreadable"): 1}),
+    "json_extra_nested_5000_deep": Change(NO_OBJECT, {}, {("file.jsonl", "unreadable"): 1}),
+    "json_key_missing_in_every_line": Change(
+        "a column that no line has is missing in the file", {51: {}}, {("file.jsonl", "missing_column"): 1}
+    ),
+    "json_without_any_known_key": Change(
+        "a column that no line has is missing in the file", {51: {}}, {("file.jsonl", "missing_column"): 1}
+    ),
+    "json_is_csv": Change(NO_OBJECT, {51: {}}, {("file.jsonl", "unreadable"): 1}),
+    "json_is_html": Change(NO_OBJECT, {51: {}}, {("file.jsonl", "unreadable"): 1}),
+    "parquet_times_beyond_the_calendar": Change(
+        "a time no timestamp can hold is of another type", {1: {}}, {("file.parquet", "bad_type"): 2}
+    ),
+    "parquet_times_as_date": Change(
+        "a date is its midnight, which lies in another hour", {51: {}}, {("file.parquet", "wrong_hour"): 3}
+    ),
+    "parquet_double_of_two_to_the_63": Change(
+        "a double beyond 2^53 names no integer for sure", {2: {}}, {("file.parquet", "bad_type"): 2}
+    ),
+    "parquet_columns_in_capitals": Change(TO_THE_LETTER, {}, {("file.parquet", "missing_column"): 1}),
+    "parquet_blank_lines": Change("blank lines are no Parquet file", {51: {}}, {("file.parquet", "unreadable"): 1}),
+    "parquet_two_files_in_one": Change("the last footer describes a whole file, and that is read", {1: {}, 51: {}}, {}),
+    "integers_with_a_fraction": Change(
+        "beyond 18 places a fraction is not seen",
+        {1: {}, 3: {}, 5: {}, 7: {}, 8: {"quantity": 3}, 9: {}},
+        {("rows.csv", "bad_type"): 3},
+    ),
+    "value_of_blanks_only": Change(
+        "blanks other than spaces are a value, of the wrong type",
+        {1: {}, 3: {}, 5: {}, 7: {}},
+        {("rows.csv", "null_value"): 2, ("rows.csv", "bad_type"): 1},
+    ),
+    "discount_of_many_places": Change(
+        "a share is no money: it keeps eight places, so that a third survives",
+        {1: {}, 2: {"discount": Decimal("0.12345679")}, 3: {}, 4: {"discount": Decimal("0.33333333")}, 5: {}},
+        {},
+    ),
+    "json_unicode_escapes_in_values": Change(
+        "a control character behind a number is trimmed like a blank",
+        {1: {}, 2: {"quantity": 5}, 3: {}, 4: {"quantity": 12}, 5: {}, 7: {}, 8: {"quantity": 5}, 9: {}},
+        {("rows.jsonl", "bad_type"): 1},
+    ),
+    "date_only": Change(
+        "a date is its midnight, which lies in another hour", {1: {}, 3: {}}, {("rows.csv", "wrong_hour"): 1}
+    ),
+    "times_with_zone_names": Change(
+        "a zone by its name is read, and the time lies in another hour",
+        {1: {}, 11: {}, 3: {}, 5: {}, 7: {}, 9: {}},
+        {("rows.csv", "wrong_hour"): 4, ("rows.csv", "bad_type"): 1},
+    ),
+    "times_that_say_utc_or_gmt": Change(
+        LENIENT_TIME,
+        {1: {}, 2: {"ordered_at": timedelta(minutes=15)}, 3: {}, 4: {"ordered_at": timedelta(minutes=15)}, 5: {}},
+        {},
+    ),
+    "times_with_single_digits": Change(
+        LENIENT_TIME,
+        {1: {}, 2: {"ordered_at": timedelta(minutes=5)}, 3: {}, 4: {"ordered_at": timedelta(minutes=5)}, 5: {}},
+        {},
+    ),
+    "times_with_text_behind": Change(
+        LENIENT_TIME,
+        {
+            1: {},
+            11: {},
+            2: {"ordered_at": timedelta(minutes=15)},
+            3: {},
+            5: {},
+            7: {},
+            8: {"ordered_at": timedelta(minutes=15)},
+            9: {},
+        },
+        {("rows.csv", "bad_type"): 3},
+    ),
+    "file_in_a_folder_of_unfinished_uploads": Change(
+        "its own name is one of data, so somebody may miss it", {51: {}}, {("_temporary/0/x.csv", "outside_layout"): 1}
+    ),
+    "name_outside_other_endings": Change(
+        "an editor's backup is no data",
+        {51: {}},
+        {
+            ("a.avro", "outside_layout"): 1,
+            ("a.csv.bak", "outside_layout"): 1,
+            ("a.csv.bz2", "outside_layout"): 1,
+            ("a.csv.old", "outside_layout"): 1,
+            ("a.csv.zip", "outside_layout"): 1,
+            ("a.orc", "outside_layout"): 1,
+            ("a.tsv", "outside_layout"): 1,
+            ("a.txt", "outside_layout"): 1,
+            ("a.xlsx", "outside_layout"): 1,
+            ("a.xml", "outside_layout"): 1,
+            ("a.zip", "outside_layout"): 1,
+        },
+    ),
+    "place_outside_deeper_folder_elsewhere": Change(
+        "named as soon as its hour has a file; until then in the sensor's log alone: a limit",
+        {51: {}},
+        {("/backup/dt=2026-10-01/hour=07/x.csv", "outside_layout"): 1},
+    ),
+    "files_with_other_columns_beside_each_other": Change(
+        "the row of a.csv is superseded by b.csv's: known by a `no rows` entry",
+        {1: {}, 2: {}, 3: {}, 4: {}},
+        {("a.csv", "no rows"): 1},
+    ),
+}
+FETCHED: dict[str, Change] = _BOTH | {
+    "parquet_money_as_decimal_of_40_digits": Change(
+        "read exactly, as text; nothing is wrong with the values", {1: {}, 2: {}, 3: {}, 51: {}}, {}
+    ),
+    "parquet_column_twice_in_other_case": Change(TO_THE_LETTER, {1: {}, 2: {}, 3: {}, 51: {}}, {}),
+}
+SCANNED: dict[str, Change] = _BOTH | {
+    "parquet_column_twice_in_other_case": Change(TO_THE_LETTER, {51: {}}, {("file.parquet", "unreadable"): 1}),
+    "line_of_a_million_commas": Change(SPARK_CANNOT, {}, {("file.csv", "unreadable"): 1}),
+    "thirty_thousand_extra_columns": Change(SPARK_CANNOT, {}, {("file.csv", "unreadable"): 1}),
+    "json_comma_after_every_line_but_the_last": Change(REST_SKIPPED, {1: {}, 2: {}, 3: {}}, {}),
+    "json_two_objects_in_a_line": Change(REST_SKIPPED, {1: {}, 2: {}, 3: {}, 4: {}}, {}),
+    "json_text_behind_the_object": Change(REST_SKIPPED, {1: {}, 2: {}, 3: {}, 4: {}}, {}),
+    "json_array_over_several_lines": Change(REST_SKIPPED, {1: {}, 2: {}, 3: {}}, {("file.jsonl", "malformed"): 2}),
+    "json_extra_number_of_5000_digits": Change(
+        "Spark ends at a thousand digits: the lines are malformed", {}, {("file.jsonl", "malformed"): 3}
+    ),
+    "gzip_zero_padding_behind": Change(SPARK_CANNOT, {}, {("file.csv.gz", "unreadable"): 1}),
+    "parquet_compression_brotli": Change(SPARK_CANNOT, {}, {("file.parquet", "unreadable"): 1}),
+    "parquet_times_as_clock_time": Change(SPARK_CANNOT, {51: {}}, {("file.parquet", "unreadable"): 1}),
+    "parquet_extra_columns": Change(SPARK_CANNOT, {}, {("file.parquet", "unreadable"): 1}),
+    "parquet_extra_column_of_half_floats": Change(SPARK_CANNOT, {}, {("file.parquet", "unreadable"): 1}),
+    "parquet_byte_stream_split": Change(SPARK_CANNOT, {}, {("file.parquet", "unreadable"): 1}),
+}

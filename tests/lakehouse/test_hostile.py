@@ -51,6 +51,7 @@ FILES: dict[str, tuple[bytes, str, str]] = {
     "empty.csv.gz": (gzip.compress(b""), "empty", "the file is empty"),
     "empty.jsonl": (b"", "empty", "the file is empty"),
     "cut.csv.gz": (gzip.compress(LONG_CSV)[:-500], "unreadable", "truncated"),
+    "cut in its header.csv.gz": (gzip.compress(LONG_CSV)[:30], "unreadable", "truncated"),
     "no.csv.gz": (LONG_CSV, "unreadable", "no gzip file"),
     "cut.parquet": (LONG_PARQUET[:-200], "unreadable", "no Parquet file"),
     "holed.parquet": (LONG_PARQUET[:200] + b"\0" * 4000 + LONG_PARQUET[4200:], "unreadable", "Parquet file"),
@@ -116,6 +117,8 @@ def test_files_that_cannot_be_taken_are_named_and_their_neighbours_are_committed
 ROWS = {
     "1,2,3,4,5,many,1.25,0.1,2026-10-01T07:15:00Z": ("bad_type", "quantity is no bigint: many"),
     "1,2,3,4,5,2.7,1.25,0.1,2026-10-01T07:15:00Z": ("bad_type", "quantity is no bigint: 2.7"),
+    "1,2,3,4,5,1e-1000000000,1.25,0.1,2026-10-01T07:15:00Z": ("bad_type", "quantity is no bigint: 1e-1000000000"),
+    "1,2,3,4,5,3,1e1000000000,0.1,2026-10-01T07:15:00Z": ("bad_type", "unit_price_usd is no decimal(18,4)"),
     "1,2,3,4,5,9223372036854775808,1.25,0.1,2026-10-01T07:15:00Z": ("bad_type", "quantity is no bigint"),
     "1,2,3,4,5,-9223372036854775808,1.25,0.1,2026-10-01T07:15:00Z": ("quantity_out_of_range", "a good row has"),
     "1,2,3,4,5,3,1e30,0.1,2026-10-01T07:15:00Z": ("bad_type", "unit_price_usd is no decimal(18,4): 1e30"),
@@ -209,3 +212,11 @@ def test_what_lies_beside_the_partitions_is_named_until_it_is_gone(
     assert {e.file.key for e in elsewhere.entries} == {f"{prefix}dt=2026-10-01/{n}" for n in ("a.csv", "hour=24/a.csv")}
     assert loading(started, HOUR).entries == []
     assert quarantined(spark, started) == []
+
+    alone = f"{prefix}dt=2026-10-03/a.csv"
+    put(alone, csv(line(1)))
+    assert loading(started, HOUR).entries == [], "no load is of that day"
+    told = loading(started, HOUR, days=["2026-10-03"])
+    assert {e.file.key for e in told.entries} == {alone}
+    delete(alone)
+    assert loading(started, HOUR, days=["2026-10-03"]).entries == []

@@ -219,7 +219,7 @@ def test_hostile_messages_are_read_as_the_specification_says(report: Report) -> 
 
 
 # As they were written, before anything was mended; of scanned files after what the fetched ones had shown was mended.
-FIRST = {"files-fetched": "422 of 489", "files-scanned": "431 of 489", "messages": "148 of 162"}
+IN_THE_FIRST_RUN = {"files-fetched": "422 of 489", "files-scanned": "431 of 489", "messages": "148 of 162"}
 
 
 def _judge(kind: str, found: dict[str, str], changed: Mapping[str, str], report: Report) -> None:
@@ -229,7 +229,7 @@ def _judge(kind: str, found: dict[str, str], changed: Mapping[str, str], report:
         {
             "cases": len(found),
             "as expected": len(found) - len(different),
-            "as expected in the first run": FIRST[kind],
+            "as expected in the first run": IN_THE_FIRST_RUN[kind],
             "expectations changed since they were written": {n: why for n, why in changed.items() if n in found},
             "different": different,
         },

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.lakehouse.files import FileFault, SourceFile, Unusable
-from pipelines.lakehouse.inspection import Shape, fields_of, lines_of, text_of
+from pipelines.lakehouse.inspection import Shape
+from pipelines.lakehouse.texts import fields_of, lines_of, text_of
 from pipelines.sources.feed import Feed
 
 Texts = Mapping[str, "list[str | None]"]

@@ -57,7 +57,9 @@ def tally_of(judged: DataFrame, *, few: bool = False) -> dict[str, Tally]:
     tally: dict[str, Tally] = defaultdict(Tally)
     for (file, block), found in sorted(blocks.items()):
         before = tally[file]
-        reasons = Counter(before.reasons) + Counter({g["_reason"]: g["rows"] for g in found if g["_reason"]})
+        reasons = Counter(before.reasons)
+        for group in found:
+            reasons.update({group["_reason"]: group["rows"]} if group["_reason"] else {})
         first = FirstRow(block, min(g["first"] for g in found), before.rows)
         tally[file] = Tally(before.rows + sum(g["rows"] for g in found), reasons, (*before.first_rows, first))
     return tally

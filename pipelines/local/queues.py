@@ -1,8 +1,9 @@
 """The local cloud's queues: moto's, able to hold a backlog.
 
-moto looks at the clock twice for each waiting message, several times for every message it hands out, and copies the
-queue for every deletion: with 20,000 waiting a call took seconds. Does not belong here: which queues there are
-(`pipelines.local.cloud`).
+moto looks at the clock twice for each waiting message, several times for every message it hands out, copies the queue
+for every deletion and a list per message for every extended hold: with 20,000 waiting a call took seconds.
+
+Does not belong here: which queues there are (`pipelines.local.cloud`).
 """
 
 from typing import Any
@@ -76,4 +77,5 @@ def _may_be_handed_out(backend: models.SQSBackend, queue_name: str, message: mod
 def use_backlogged_queues() -> None:
     """Let moto make these queues, from now on."""
     models.Queue = BackloggedQueue  # type: ignore[misc]
+    models.Message.had_receipt_handle = _was_received_as  # type: ignore[method-assign, assignment]
     models.SQSBackend.is_message_valid_based_on_retention_period = _may_be_handed_out  # type: ignore[method-assign, assignment]

@@ -33,6 +33,7 @@ def main(
     lines: Annotated[int, typer.Option(help="Order lines of the throughput benchmark.")] = 5_000_000,
 ) -> None:
     """Measure, print, and write bench/report.json."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as containers like to set it; each run would compile its code
     fetch_jars(load_settings())
     record_classes(load_settings())
     report: dict[str, Any] = json.loads(_REPORT.read_text()) if _REPORT.exists() else {}

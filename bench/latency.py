@@ -82,7 +82,7 @@ def _put_to_commit(contestant: Contestant, s3: Any, key: str, body: bytes) -> fl
     begun = time.time()
     s3.put_object(Bucket=contestant.bucket, Key=key, Body=body)
     while time.time() < begun + _SECONDS_TO_COMMIT:
-        time.sleep(0.2)
+        time.sleep(1)  # the snapshot knows its time; who asks often takes the machine from who works
         if not contestant.catalog.table_exists("core.orders"):
             continue
         table = contestant.catalog.load_table("core.orders")

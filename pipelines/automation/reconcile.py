@@ -72,7 +72,7 @@ def reconcile_instance(
     Raises:
         CannotReconcile: the bucket cannot be listed.
     """
-    bucket = S3Bucket(boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
+    bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
     ledger = EventLog(instance)
     try:
         return reconcile(ledger, bucket, feeds, days=days, accept_removals=accept_removals, looked=looked)

@@ -54,17 +54,10 @@ def winners(judged: DataFrame, table: Table) -> DataFrame:
     return good.withColumn("_place", F.row_number().over(same_key)).where("_place = 1").drop("_place")
 
 
-def has_rivals(judged: DataFrame, table: Table, *, few: bool = False) -> bool:
-    """Whether any two good rows have the same key.
-
-    Args:
-        few: The rows are few and in memory, see `rejects.tally_of`.
-    """
-    good = judged.where("_reason IS NULL")
-    if few:
-        keys = good.select(*table.row_key).collect()
-        return len(set(keys)) < len(keys)
+def has_rivals(judged: DataFrame, table: Table) -> bool:
+    """Whether any two good rows have the same key."""
     # By a hash of the key, which is shorter than the key: two keys that share one are only ranked in vain.
+    good = judged.where("_reason IS NULL")
     hashes = good.groupBy(F.xxhash64(*table.row_key).alias("key")).count()
     return not hashes.where("count > 1").limit(1).isEmpty()
 

@@ -138,12 +138,16 @@ def _bring_up(
     """Do the steps; what was done, and the snapshot that the commit was put upon."""
     wanted = [file for step in found.steps.values() for file in step.read]
     reading = look_into(spark, landing, load.feed, wanted, code_version=load.code_version)
-    reading, judged, tally = _judged(load, reading)
+    reading, judged, tally, rivals = _judged(load, reading)
     try:
         entered = rejects.enter(load, found, reading, judged, tally, run_id)
         reached("between_quarantine_and_table")
         rows_read = sum(t.rows for t in tally.values())
-        commit = _commit(load, found, reading, judged, rows_read, run_id)
+        if rivals is None:  # to rank rows moves them all; to look for rivals first, their keys
+            rivals = rows_read < _MANY_ROWS or has_rivals(judged, load.table)
+        commit = _commit(
+            load, found, winners(judged, load.table) if rivals else judged.where("_reason IS NULL"), run_id
+        )
         reached("after_commit")
     finally:
         judged.unpersist()
@@ -164,27 +168,28 @@ def _bring_up(
     return _with_state(spark, load, found, loaded), commit.parent_id
 
 
-def _judged(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str, rejects.Tally]]:
-    """The rows with their verdicts, evaluated once; without the files that a scan fails on."""
+def _judged(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str, rejects.Tally], bool | None]:
+    """The rows with their verdicts, evaluated once; without the files that a scan fails on.
+
+    Returns:
+        What was read, the rows, their tally, and whether two of them have the same key (None: not known).
+    """
     while True:
         judged = judge(reading.rows(), load.feed, load.table)
         try:
-            if not reading.is_small:
-                judged = judged.persist()
-            return reading, judged, rejects.tally_of(judged, few=reading.is_small)
+            if reading.is_small:
+                rows = judged.toArrow()
+                return reading, reading.spark.createDataFrame(rows), *rejects.tally_of_few(rows, load.table)
+            judged = judged.persist()
+            return reading, judged, rejects.tally_of(judged), None
         except PySparkException as failure:
             with contextlib.suppress(PySparkException):  # what cannot even be analyzed was never kept
                 judged.unpersist()
             reading = reading.without(failure)
 
 
-def _commit(
-    load: Load, found: Situation, reading: Reading, judged: DataFrame, rows_read: int, run_id: str
-) -> write.Commit:
-    # To rank rows moves them. To look for rivals is free where rows are few; where they are many, it moves their keys.
-    is_looked_for = reading.is_small or rows_read >= _MANY_ROWS
-    is_ranked = not is_looked_for or has_rivals(judged, load.table, few=reading.is_small)
-    rows = load.transform(winners(judged, load.table) if is_ranked else judged.where("_reason IS NULL"))
+def _commit(load: Load, found: Situation, good: DataFrame, run_id: str) -> write.Commit:
+    rows = load.transform(good)
     reached("before_commit")
     keys = as_keys(list(found.steps))
     if all(step.replaces for step in found.steps.values()):

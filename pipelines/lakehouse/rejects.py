@@ -5,10 +5,13 @@ row or file is turned away (`judge`, `inspection`).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.lakehouse import quarantine
@@ -19,6 +22,7 @@ from pipelines.lakehouse.plan import KnownFile, Step, Where
 from pipelines.lakehouse.quarantine import NO_ROWS, FirstRow
 from pipelines.lakehouse.reading import Reading
 from pipelines.lakehouse.situation import Situation
+from pipelines.lakehouse.tables import Table
 from pipelines.sources.feed import Partition
 from pipelines.sources.strays import is_looked_at
 
@@ -40,20 +44,30 @@ class Tally:
     first_rows: tuple[FirstRow, ...] = ()
 
 
-def tally_of(judged: DataFrame, *, few: bool = False) -> dict[str, Tally]:
-    """File to what became of its rows: the one pass that evaluates them.
+def tally_of(judged: DataFrame) -> dict[str, Tally]:
+    """File to what became of its rows: the one pass that evaluates them."""
+    groups = judged.groupBy("source_file", "_block", "_reason")
+    counted = groups.agg(F.count(F.lit(1)).alias("rows"), F.min("_row").alias("first")).collect()
+    return _tally(group.asDict() for group in counted)
 
-    Args:
-        few: The rows are few and in memory: they are taken as they are, which Spark does without a job.
+
+def tally_of_few(judged: pa.Table, table: Table) -> tuple[dict[str, Tally], bool]:
+    """The same of rows that were few enough to be fetched.
+
+    Returns:
+        The tally, and whether two good rows have the same key.
     """
-    place = ["source_file", "_block", "_reason"]
-    if few:
-        groups = judged.select(*place, F.lit(1).alias("rows"), F.col("_row").alias("first"))
-    else:
-        groups = judged.groupBy(*place).agg(F.count(F.lit(1)).alias("rows"), F.min("_row").alias("first"))
-    blocks: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for group in groups.collect():
-        blocks[group.source_file, group["_block"]].append(group)
+    groups = judged.group_by(["source_file", "_block", "_reason"]).aggregate([([], "count_all"), ("_row", "min")])
+    good = judged.filter(pc.field("_reason").is_null()).select(table.row_key)
+    has_rivals = good.group_by(table.row_key).aggregate([]).num_rows < good.num_rows
+    named = groups.rename_columns({"count_all": "rows", "_row_min": "first"})
+    return _tally(named.to_pylist()), has_rivals
+
+
+def _tally(groups: Iterable[Mapping[str, Any]]) -> dict[str, Tally]:
+    blocks: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
+    for group in groups:
+        blocks[group["source_file"], group["_block"]].append(group)
     tally: dict[str, Tally] = defaultdict(Tally)
     for (file, block), found in sorted(blocks.items()):
         before = tally[file]

@@ -5,6 +5,7 @@ not belong here: the decisions (`plan`, `sources.removals`) and doing anything a
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -69,8 +70,12 @@ def look(
     """
     # In this order: what others commit after the snapshot is noticed, what lands after the listing is told by another.
     snapshot = write.current_snapshot(spark, load.table)
-    known, entries = known_files(spark, load, partitions, snapshot)
-    listings = look_at_each(landing, load.feed, partitions)
+    looked_at = frozenset({*days, *days_of(partitions)})
+    with ThreadPoolExecutor(1) as pool:  # S3 is asked while Spark works
+        listing = pool.submit(look_at_each, landing, load.feed, partitions)
+        beside_them = pool.submit(_strays, landing, load, looked_at)
+        known, entries = known_files(spark, load, partitions, snapshot)
+        listings, beside = listing.result(), beside_them.result()
     listed = {p: source_files(listing, p) for p, listing in listings.items()}
     now = max((listing.listed_at for listing in listings.values()), default=datetime.now(UTC))
     lost = [p for p in partitions if known.get(p) and not listed[p] and removals.follows(load.feed, p, now)]
@@ -84,8 +89,6 @@ def look(
         accepted=accepted,
     )
     to_do = steps(listed, known, fates, load.code_version)
-    looked_at = frozenset({*days, *days_of(partitions)})
-    beside = _strays(landing, load, looked_at)
     return Situation(snapshot, listed, looked_at, beside, known, entries, fates, alarm, to_do)
 
 

@@ -24,15 +24,23 @@ from pipelines.local.warm_runs import GO, SECONDS_TO_FORK, identity_of, server_s
 from pipelines.settings import load_settings
 
 _LIBRARIES = (
-    "boto3",
+    "boto3.s3.transfer",
+    "cronsim",
+    "dagster._core.execution.plan.active",
+    "dagster._core.executor.in_process",
+    "dagster._core.instance.factory",
     "dagster._core.storage.event_log.sqlite.sqlite_event_log",
+    "dagster._core.storage.schedules.sqlite",
+    "dagster._core.workspace.autodiscovery",
     "dagster_aws.s3",
     "dagster_pyspark",
+    "grpc._channel",
     "pandas",
     "pyarrow.parquet",
     "pydantic_settings",
     "pyspark.sql.connect.session",
     "tenacity",
+    "upath.implementations.local",
 )
 """What a run of a Spark pipeline loads before it comes to its own code. Never the code location."""
 

@@ -1,4 +1,11 @@
-"""The landing bucket and the queue of its notifications."""
+"""The landing bucket and the queue of its notifications.
+
+Either is opened once in a process and kept: boto3 takes a tenth of a second to make a client, which many threads may
+use, and a sensor opens both every five seconds.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 import boto3
 import dagster as dg
@@ -8,6 +15,9 @@ from dagster_aws.utils import ResourceWithBoto3Configuration
 from pipelines.sources.s3 import S3Bucket
 from pipelines.sources.sqs import SqsQueue
 
+_Opened = TypeVar("_Opened")
+_opened: dict[Hashable, object] = {}
+
 
 class LandingResource(dg.ConfigurableResource[None]):
     """The landing bucket: where feeds put their files."""
@@ -16,8 +26,8 @@ class LandingResource(dg.ConfigurableResource[None]):
     bucket: str
 
     def open(self) -> S3Bucket:
-        """The bucket, through a client of the caller's thread."""
-        return S3Bucket(self.s3.get_client(), self.bucket)
+        """The bucket."""
+        return _once((self.bucket, self.s3.model_dump_json()), lambda: S3Bucket(self.s3.get_client, self.bucket))
 
 
 class QueueResource(ResourceWithBoto3Configuration):
@@ -26,7 +36,10 @@ class QueueResource(ResourceWithBoto3Configuration):
     queue: str
 
     def open(self) -> SqsQueue:
-        """The queue, through a client of the caller's thread."""
+        """The queue."""
+        return _once(self.model_dump_json(), self._connect)
+
+    def _connect(self) -> SqsQueue:
         client = boto3.Session(
             profile_name=self.profile_name,
             region_name=self.region_name,
@@ -35,3 +48,9 @@ class QueueResource(ResourceWithBoto3Configuration):
             aws_session_token=self.aws_session_token,
         ).client("sqs", endpoint_url=self.endpoint_url, use_ssl=self.use_ssl, verify=self.verify)
         return SqsQueue(client, self.queue)
+
+
+def _once(of: Hashable, make: Callable[[], _Opened]) -> _Opened:
+    if of not in _opened:
+        _opened[of] = make()
+    return _opened[of]  # type: ignore[return-value]

@@ -132,7 +132,7 @@ class Place:
         """Run a load from here; its run id."""
         spark, run_id = new_session(self.settings), f"{self._mark}-{uuid.uuid4().hex}"
         try:
-            run_load(spark, S3Bucket(self.s3, self.settings.landing_bucket), load, [self.hour], run_id=run_id)
+            run_load(spark, S3Bucket(lambda: self.s3, self.settings.landing_bucket), load, [self.hour], run_id=run_id)
         finally:
             spark.stop()
         return run_id

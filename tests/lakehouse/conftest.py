@@ -28,7 +28,7 @@ Loading = Callable[..., Loaded]
 
 @pytest.fixture(scope="session")
 def landing(cloud: Settings) -> S3Bucket:
-    return S3Bucket(boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
+    return S3Bucket(lambda: boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
 
 
 @pytest.fixture

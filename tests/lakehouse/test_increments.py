@@ -201,7 +201,7 @@ def test_nothing_is_removed_while_a_whole_feed_is_gone_until_it_is_accepted(
         put(key(orders, "a.csv", hour), csv(line(h, at=f"2026-10-01T{h:02}:15:00Z")))
     first = loading(orders, *hours)
     landing._client.create_bucket(Bucket="empty-bucket")
-    empty = S3Bucket(landing._client, "empty-bucket")
+    empty = S3Bucket(lambda: landing._client, "empty-bucket")
     bumped = dataclasses.replace(orders, code_version="2")
     for partitions in (hours, hours[:1]):
         held = run_load(spark, empty, bumped, partitions, run_id=str(uuid.uuid4()))

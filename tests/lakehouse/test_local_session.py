@@ -22,7 +22,7 @@ from pipelines.transforms.orders import order_lines
 
 settings = load_settings()
 assert settings.spark_remote is None
-landing = S3Bucket(boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
+landing = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
 spark = new_session(settings)
 load = Load(feeds.ORDERS, core.ORDERS, order_lines, "1")
 for _ in range(2):

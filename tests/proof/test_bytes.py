@@ -17,7 +17,7 @@ from tests.proof.conftest import Report
 
 
 def test_a_day_of_small_files_is_fetched_once(spark: SparkSession, cloud: Settings, report: Report) -> None:
-    landing = S3Bucket(boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
+    landing = S3Bucket(lambda: boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
     orders = renamed(Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1"))
     hours = [f"2026-10-01-{h:02}:00" for h in range(24)]
     begun = time.monotonic()

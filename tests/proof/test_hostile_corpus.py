@@ -85,7 +85,7 @@ class Placed:
 
 @pytest.fixture(scope="module")
 def landing(cloud: Settings) -> S3Bucket:
-    return S3Bucket(boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
+    return S3Bucket(lambda: boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
 
 
 def placed(feed: str, changes: Mapping[str, Change]) -> Iterator[list[Placed]]:

@@ -22,7 +22,7 @@ EXAMPLES = 100
 
 @pytest.mark.timeout(7200)
 def test_a_hundred_histories_end_as_a_fresh_load(spark: SparkSession, cloud: Settings, report: Report) -> None:
-    landing = S3Bucket(boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
+    landing = S3Bucket(lambda: boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
     orders = Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1")
     played: list[list[Event]] = []
     begun = time.monotonic()

@@ -78,7 +78,7 @@ def test_a_million_files_an_hour(filled: Settings, report: Report) -> None:
     settings = filled
     s3 = boto3.client("s3", **settings.aws_options())
     queue = SqsQueue(boto3.client("sqs", **settings.aws_options()), settings.events_queue)
-    bucket = CountedBucket(s3, settings.landing_bucket)
+    bucket = CountedBucket(lambda: s3, settings.landing_bucket)
     zone = Zone(settings.landing_bucket, FEEDS, settings.start_date)
     ticks: list[tuple[Tick, float]] = []
     with opened_home(settings) as instance:

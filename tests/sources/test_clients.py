@@ -34,7 +34,7 @@ def queue(aws: dict[str, Any]) -> Iterator[SqsQueue]:
 
 def test_a_listing_tells_of_more_than_one_page_and_of_strange_names(aws: dict[str, Any]) -> None:
     client = boto3.client("s3", **aws)
-    bucket = S3Bucket(client, f"quiet-{uuid.uuid4().hex}")  # one that notifies nobody
+    bucket = S3Bucket(lambda: client, f"quiet-{uuid.uuid4().hex}")  # one that notifies nobody
     client.create_bucket(Bucket=bucket.name)
     prefix = ORDERS.prefix_of("2026-10-02-00:00")
     names = ["a b.csv", "a+b.csv", "ü%20.csv", *[f"{i:04}.csv" for i in range(1001)]]

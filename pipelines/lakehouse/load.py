@@ -179,7 +179,9 @@ def _judged(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str,
         try:
             if reading.is_small:
                 rows = judged.toArrow()
-                return reading, reading.spark.createDataFrame(rows), *rejects.tally_of_few(rows, load.table)
+                if rows.num_rows:
+                    judged = reading.spark.createDataFrame(rows)  # none of the work on the texts is in it any more
+                return reading, judged, *rejects.tally_of_few(rows, load.table)
             judged = judged.persist()
             return reading, judged, rejects.tally_of(judged), None
         except PySparkException as failure:

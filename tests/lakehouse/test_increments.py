@@ -34,7 +34,7 @@ class Counting(S3Bucket):
     """The landing bucket, with the keys that were fetched."""
 
     def __init__(self, bucket: S3Bucket) -> None:
-        super().__init__(bucket._client, bucket.name)
+        super().__init__(bucket._connect, bucket.name)
         self.fetched: list[str] = []
 
     def read(self, key: str, first: int | None = None, last: int | None = None) -> bytes:
@@ -102,7 +102,7 @@ def without(name: str, look: Callable[..., object]) -> Callable[..., object]:
                     listing, objects=tuple(o for o in listing.objects if not o.key.endswith(name))
                 )
 
-        return look(spark, Behind(landing._client, landing.name), *rest)
+        return look(spark, Behind(landing._connect, landing.name), *rest)
 
     return _look
 
@@ -201,7 +201,7 @@ def test_nothing_is_removed_while_a_whole_feed_is_gone_until_it_is_accepted(
         put(key(orders, "a.csv", hour), csv(line(h, at=f"2026-10-01T{h:02}:15:00Z")))
     first = loading(orders, *hours)
     landing._client.create_bucket(Bucket="empty-bucket")
-    empty = S3Bucket(lambda: landing._client, "empty-bucket")
+    empty = S3Bucket(landing._connect, "empty-bucket")
     bumped = dataclasses.replace(orders, code_version="2")
     for partitions in (hours, hours[:1]):
         held = run_load(spark, empty, bumped, partitions, run_id=str(uuid.uuid4()))

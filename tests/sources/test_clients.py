@@ -51,7 +51,8 @@ def test_a_put_becomes_a_hint_on_the_queue(aws: dict[str, Any], cloud: Settings)
     queue = SqsQueue(boto3.client("sqs", **aws), cloud.events_queue)
     key = ORDERS.prefix_of("2026-10-02-01:00") + "a b+ü.csv"
     boto3.client("s3", **aws).put_object(Bucket=cloud.landing_bucket, Key=key, Body=b"x")
-    for _ in range(20):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
         messages = queue.receive(wait_seconds=5)
         ours = [m for m in messages if "2026-10-02" in m.body]  # other tests put objects too
         hints = [h for m in ours for h in Zone(cloud.landing_bucket, [ORDERS]).read(m.body).hints]

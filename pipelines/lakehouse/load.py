@@ -145,9 +145,8 @@ def _bring_up(
         rows_read = sum(t.rows for t in tally.values())
         if rivals is None:  # to rank rows moves them all; to look for rivals first, their keys
             rivals = rows_read < _MANY_ROWS or has_rivals(judged, load.table)
-        commit = _commit(
-            load, found, winners(judged, load.table) if rivals else judged.where("_reason IS NULL"), run_id
-        )
+        good = winners(judged, load.table) if rivals else judged.where("_reason IS NULL")
+        commit = _commit(load, found, good, run_id)
         reached("after_commit")
     finally:
         judged.unpersist()

@@ -9,6 +9,9 @@ The sensors are the real ones, on a real (ephemeral) instance whose clock is the
 they wait, last and fail as `Pace` says, and write the events a real run writes. Belongs here: what happens when, and
 the ticks of the sensors. Does not belong here: the life of a run (`automation.simulated_runs`), how it is written down
 (`automation.simulated_log`), what a table then holds (`automation.simulated_tables`).
+
+Longer than 250 lines, because a third is the vocabulary of tests: a method of two or three lines for each thing that
+can happen.
 """
 
 import heapq

@@ -71,11 +71,13 @@ def look(
     # In this order: what others commit after the snapshot is noticed, what lands after the listing is told by another.
     snapshot = write.current_snapshot(spark, load.table)
     looked_at = frozenset({*days, *days_of(partitions)})
-    with ThreadPoolExecutor(1) as pool:  # S3 is asked while Spark works
-        listing = pool.submit(look_at_each, landing, load.feed, partitions)
-        beside_them = pool.submit(_strays, landing, load, looked_at)
+    with ThreadPoolExecutor(1) as pool:
+        # S3 is asked while Spark works, not Spark while S3 is listed: a call from the pool hung for ever when an older
+        # session was collected in the middle of it, and closed its client.
+        asked_for = pool.submit(look_at_each, landing, load.feed, partitions)
+        asked_beside = pool.submit(_strays, landing, load, looked_at)
         known, entries = known_files(spark, load, partitions, snapshot)
-        listings, beside = listing.result(), beside_them.result()
+        listings, beside = asked_for.result(), asked_beside.result()
     listed = {p: source_files(listing, p) for p, listing in listings.items()}
     now = max((listing.listed_at for listing in listings.values()), default=datetime.now(UTC))
     lost = [p for p in partitions if known.get(p) and not listed[p] and removals.follows(load.feed, p, now)]

@@ -56,7 +56,7 @@ class BackloggedQueue(models.Queue):
         with self._messages_lock:
             if receipt_handle in self.deleted_messages:
                 return
-            position = next((i for i, m in enumerate(self._messages) if _was_received_as(m, receipt_handle)), None)
+            position = next((i for i, m in enumerate(self._messages) if m.had_receipt_handle(receipt_handle)), None)
             if position is None:
                 raise ReceiptHandleIsInvalid()
             message = self._messages.pop(position)

@@ -21,7 +21,7 @@ def test_a_day_of_small_files_is_fetched_once(spark: SparkSession, cloud: Settin
     orders = renamed(Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1"))
     hours = [f"2026-10-01-{h:02}:00" for h in range(24)]
     begun = time.monotonic()
-    fetched = arrive(spark, landing, orders, cloud, hours=hours, files=500, at_once=50)
+    fetched = arrive(spark, landing, orders, cloud, hours=hours, files=500, at_once=25)
     report(
         "bytes",
         {

@@ -44,6 +44,12 @@ _SALES_DAILY = """CREATE TABLE IF NOT EXISTS lake.marts.sales_daily (
 ) USING iceberg PARTITIONED BY (day)"""
 
 
+def new_session(remote: str) -> SparkSession:
+    """A session on a Spark Connect server (`sc://host:port`), which the caller has to stop."""
+    session: SparkSession = SparkSession.builder.remote(remote).config("spark.sql.session.timeZone", "UTC").create()
+    return session
+
+
 def create_tables(spark: SparkSession) -> None:
     """Create the three tables, if they are not there."""
     for namespace in ("core", "ops", "marts"):

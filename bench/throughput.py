@@ -2,7 +2,8 @@
 
 Method: both read the same 24 CSV files of one day from S3 into empty tables, in turns; a figure is the time of the
 asset's run in this process (Dagster's events, listing, validation, quarantine, commit and content version included)
-or of the script's function. The tables of both have to hold the same rows, rejected ones included.
+or of the script's function; both make a session of their own and stop it. The tables of both have to hold the same
+rows, rejected ones included.
 """
 
 import logging
@@ -21,6 +22,8 @@ from bench import plain
 from pipelines.definitions import build_definitions
 from pipelines.lakehouse.session import new_session
 from pipelines.settings import Settings
+
+Work = Callable[[], object]
 
 DAY = "2026-10-05"
 _HOURS = [f"{DAY}-{hour:02}:00" for hour in range(24)]
@@ -46,47 +49,59 @@ def measure(settings: Settings, *, lines: int, rounds: int) -> dict[str, Any]:
     logging.getLogger("dagster").setLevel(logging.WARNING)
     s3 = boto3.client("s3", **settings.aws_options())
     _put_day(s3, settings.landing_bucket, lines)
-    job = build_definitions(settings).resolve_implicit_global_asset_job_def()
     spark = new_session(settings)
-
-    def asset(key: str, tags: dict[str, str]) -> Callable[[], object]:
-        def run() -> None:
-            with dg.DagsterInstance.ephemeral() as instance:
-                chosen = [dg.AssetKey.from_user_string(key)]
-                job.execute_in_process(asset_selection=chosen, instance=instance, tags=tags)
-
-        return run
-
-    day_of_hours = {"dagster/asset_partition_range_start": _HOURS[0], "dagster/asset_partition_range_end": _HOURS[-1]}
-    work: dict[str, dict[str, Callable[[], object]]] = {
-        "core/orders": {
-            "tidemark": asset("core/orders", day_of_hours),
-            "script": lambda: plain.load_orders(spark, s3, settings.landing_bucket, _HOURS),
-        },
-        "marts/sales_daily": {
-            "tidemark": asset("marts/sales_daily", {"dagster/partition": DAY}),
-            "script": lambda: plain.sales_daily(spark, [DAY]),
-        },
-    }
-    checks = {"core/orders": (_SAME, _REJECTED), "marts/sales_daily": (_SOLD,)}
-    seconds: dict[str, dict[str, list[float]]] = {table: {"tidemark": [], "script": []} for table in work}
-    for number in range(rounds + 1):
-        made: dict[str, list[Any]] = {}
-        for name in ("tidemark", "script") if number % 2 else ("script", "tidemark"):
-            _empty(spark)
-            for table, by in work.items():
-                begun = time.monotonic()
-                by[name]()
-                took = time.monotonic() - begun
-                print(f"round {number} {table} {name}: {took:.1f} s", flush=True)
-                if number:  # the first round warms up
-                    seconds[table][name].append(took)
-                found = [tuple(spark.sql(query).collect()[0]) for query in checks[table]]
-                assert made.setdefault(table, found) == found, f"{table}: {made[table]} and {found}"
+    with dg.DagsterInstance.ephemeral() as instance:
+        work = _contestants(settings, s3, instance)
+        checks = {"core/orders": (_SAME, _REJECTED), "marts/sales_daily": (_SOLD,)}
+        seconds: dict[str, dict[str, list[float]]] = {table: {"tidemark": [], "script": []} for table in work}
+        for number in range(rounds + 1):
+            made: dict[str, list[Any]] = {}
+            for name in ("tidemark", "script") if number % 2 else ("script", "tidemark"):
+                _empty(spark)
+                for table, by in work.items():
+                    begun = time.monotonic()
+                    by[name]()
+                    took = time.monotonic() - begun
+                    print(f"round {number} {table} {name}: {took:.1f} s", flush=True)
+                    if number:  # the first round warms up
+                        seconds[table][name].append(took)
+                    found = [tuple(spark.sql(query).collect()[0]) for query in checks[table]]
+                    assert made.setdefault(table, found) == found, f"{table}: {made[table]} and {found}"
     spark.stop()
     return {
         "what": f"{lines} order lines of one day in 24 CSV files",
         "tables": {table: _summary(by, lines) for table, by in seconds.items()},
+    }
+
+
+def _contestants(settings: Settings, s3: Any, instance: dg.DagsterInstance) -> dict[str, dict[str, Work]]:
+    """What is timed, by table and contestant."""
+    job = build_definitions(settings).resolve_implicit_global_asset_job_def()
+    day_of_hours = {"dagster/asset_partition_range_start": _HOURS[0], "dagster/asset_partition_range_end": _HOURS[-1]}
+
+    def asset(key: str, tags: dict[str, str]) -> Work:
+        chosen = [dg.AssetKey.from_user_string(key)]
+        return lambda: job.execute_in_process(asset_selection=chosen, instance=instance, tags=tags)
+
+    def script(work: Callable[[SparkSession], None]) -> Work:
+        def run() -> None:
+            spark = plain.new_session(settings.spark_remote or "")
+            try:
+                work(spark)
+            finally:
+                spark.stop()
+
+        return run
+
+    return {
+        "core/orders": {
+            "tidemark": asset("core/orders", day_of_hours),
+            "script": script(lambda spark: plain.load_orders(spark, s3, settings.landing_bucket, _HOURS)),
+        },
+        "marts/sales_daily": {
+            "tidemark": asset("marts/sales_daily", {"dagster/partition": DAY}),
+            "script": script(lambda spark: plain.sales_daily(spark, [DAY])),
+        },
     }
 
 

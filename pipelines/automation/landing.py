@@ -19,7 +19,7 @@ from pipelines.automation.ledger import EventLog, Ledger, holds_files, source_ke
 from pipelines.automation.observing import Found, observe
 from pipelines.boundaries import reached
 from pipelines.resources.aws import LandingResource, QueueResource
-from pipelines.sources.feed import Feed, Partition
+from pipelines.sources.feed import Feed, OutsideLayout, Partition
 from pipelines.sources.hints import Stray, Zone
 from pipelines.sources.listing import Bucket
 from pipelines.sources.messages import DeleteRefused, Hold, Message, holding
@@ -153,20 +153,26 @@ def _receive_backlog(hold: Hold) -> list[Message]:
 
 
 def looks_for_strays(context: dg.SensorEvaluationContext, strays: Sequence[Stray]) -> list[dg.RunRequest]:
-    """Runs that put strays into the quarantine: a load also sees what lies beside its partitions.
+    """Runs that put strays into the quarantine: a load also sees what lies among and beside its partition's files.
 
-    For each a load of a partition that holds files, of the stray's own day if there is one, else told of that day;
-    without any, the feed's first load will see it.
+    For each the load of the partition it lies in; in none, that of a partition that holds files, of the stray's own
+    day if there is one, else told of that day; without any, the feed's first load will see it.
     """
+    graph = context.repository_def.asset_graph if context.repository_def else None
+    if not graph:
+        return []
     wanted: dict[tuple[Feed, str], set[str]] = {}
     for stray in strays:
+        around = _partition_around(stray, graph.get(source_key(stray.feed)).partitions_def)
+        if around:
+            wanted.setdefault((stray.feed, around), set())
+            continue
         seen = EventLog(context.instance).latest(stray.feed)
         holding = sorted(p for p, tags in seen.items() if p is not None and holds_files(tags))
         of_its_day = [p for p in holding if f"dt={p[:10]}/" in stray.key]
         if holding:
             day = _DAY.match(stray.key.removeprefix(stray.feed.prefix))
             wanted.setdefault((stray.feed, (of_its_day or holding)[-1]), set()).update([day[1]] if day else [])
-    graph = context.repository_def.asset_graph if context.repository_def else None
     return [
         dg.RunRequest(
             asset_selection=sorted(graph.get(source_key(feed)).child_keys),
@@ -174,8 +180,15 @@ def looks_for_strays(context: dg.SensorEvaluationContext, strays: Sequence[Stray
             tags={adapter.DAYS: " ".join(sorted(days))} if days else {},
         )
         for (feed, partition), days in sorted(wanted.items(), key=lambda at: (at[0][0].name, at[0][1]))
-        if graph
     ]
+
+
+def _partition_around(stray: Stray, partitions: dg.PartitionsDefinition | None) -> Partition:
+    try:
+        around = stray.feed.partition_around(stray.key)
+    except OutsideLayout:
+        return None
+    return around if around and partitions and partitions.has_partition_key(around) else None
 
 
 def _receive(hold: Hold, wait_seconds: int) -> list[Message]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import xor
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -17,6 +18,7 @@ from pipelines.lakehouse.tables import LINEAGE, Table
 
 _FILE = ("source_file", "source_version")
 _LOW = 0xFFFF_FFFF
+_AT = "SELECT * FROM {} VERSION AS OF {}"
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,32 @@ def _grouped(
 ) -> list[Row]:
     if snapshot_id is None:
         return []
-    snapshot = spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}")
-    # A snapshot has the schema of its time; a column that came later holds nulls.
-    held = set(snapshot.columns)
+    try:
+        return _grouped_by(spark, table, partitions, snapshot_id, by, table.columns)
+    except AnalysisException as error:
+        if "UNRESOLVED_COLUMN" not in str(error):
+            raise
+    # A snapshot has the schema of its time. To ask for it first takes every run longer than a query that fails once.
+    held = spark.sql(_AT.format(table.identifier, snapshot_id)).columns
+    return _grouped_by(spark, table, partitions, snapshot_id, by, held)
+
+
+def _grouped_by(
+    spark: SparkSession,
+    table: Table,
+    partitions: Collection[str] | None,
+    snapshot_id: int,
+    by: Collection[str],
+    held: Collection[str],
+) -> list[Row]:
+    """The same for a snapshot that has these columns; one that came later holds nulls."""
     values = [c if c in held else f"CAST(NULL AS {table.columns[c]})" for c in _columns(table)]
     # xxhash64 skips nulls: without isnull beside each column ('a', null) would equal (null, 'a').
     row_hash = f"xxhash64({', '.join(f'isnull({v}), {v}' for v in values)})"
     keys = [table.partitioned_by] if table.partitioned_by else []
     return (
-        snapshot.where(table.predicate(partitions))
+        spark.sql(_AT.format(table.identifier, snapshot_id))
+        .where(table.predicate(partitions))
         .selectExpr(*keys, f"{row_hash} AS h", *by)
         .groupBy(*keys, *by)
         .agg(

@@ -85,7 +85,7 @@ def prepare(settings: Settings, *instead_of_archive: str) -> None:
             Path(folder).mkdir(parents=True, exist_ok=True)
     conf = server_conf(settings)
     java = (
-        conf.pop("spark.driver.extraJavaOptions"),
+        *conf.pop("spark.driver.extraJavaOptions").split(),
         f"-Djava.io.tmpdir={work / 'tmp'}",
         f"-Dlog4j2.configurationFile={work / 'log4j2.properties'}",
         *(instead_of_archive or java_options(settings)),

@@ -112,6 +112,14 @@ class Feed:
         folders = {Grain.HOUR: 2, Grain.DAY: 1, Grain.NONE: 0}[self.grain]
         return self.prefix + "".join(f"{f}/" for f in key.removeprefix(self.prefix).split("/")[:-1][:folders])
 
+    def partition_around(self, key: str) -> Partition:
+        """The partition below whose prefix a key lies, however deep.
+
+        Raises:
+            OutsideLayout: there is none.
+        """
+        return self.partition_of(f"{self.folder_of(key)}x")
+
     def partitions_of(self, day: date) -> list[Partition]:
         """The partitions of a day."""
         if self.grain is Grain.HOUR:

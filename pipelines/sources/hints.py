@@ -29,7 +29,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Stray:
-    """An object below a feed's prefix that belongs to none of its partitions, and why."""
+    """An object below a feed's prefix that is no file of it, and why."""
 
     feed: Feed
     key: str
@@ -93,9 +93,11 @@ class Zone:
         try:
             partition = feed.partition_of(event.key)
         except OutsideLayout as outside:
-            return Stray(feed, event.key, str(outside)) if feed.is_named_like_data(event.key) else None
+            return Stray(feed, event.key, str(outside)) if feed.is_meant_as_data(event.key) else None
         if partition is not None and start_of(partition).date() < self.start:
             return Stray(feed, event.key, f"{event.key!r} is of a time before the start date {self.start}")
+        if feed.is_meant_as_data(event.key) and not feed.is_named_like_data(event.key):
+            return Stray(feed, event.key, f"{event.key!r} has another ending than the files of feed {feed.name}")
         return Hint(feed, partition, event.at)
 
 

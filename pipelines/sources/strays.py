@@ -86,7 +86,7 @@ def _is_a_day(folder: str, start: date) -> bool:
 
 def _holds_a_partition(feed: Feed, folder: str) -> bool:
     try:
-        feed.partition_of(f"{folder}x")
+        feed.partition_around(f"{folder}x")
     except OutsideLayout:
         return False
     return True

@@ -155,6 +155,19 @@ def test_a_load_of_a_neighbour_is_asked_for_so_that_a_stray_is_quarantined(
     assert asked("prices/a.csv") == [], "nothing of that feed was ever seen"
 
 
+def test_the_load_of_the_partition_in_which_a_stray_lies_is_asked_for(instance: dg.DagsterInstance) -> None:
+    context = dg.build_sensor_context(instance, repository_def=defs.get_repository_def())
+
+    def asked(*keys: str) -> list[str | None]:
+        return [r.partition_key for r in looks_for_strays(context, ZONE.read(event(*keys)).strays)]
+
+    hour = "orders/dt=2026-10-01/hour=07"
+    assert asked(f"{hour}/too/deep.csv", f"{hour}/a.xlsx") == [HOUR], "though it holds no file"
+    assert asked("prices/dt=2026-10-01/too/deep.csv") == ["2026-10-01"]
+    assert asked("orders/dt=2999-10-01/hour=07/too/deep.csv") == [], "there is no such hour yet"
+    assert asked(f"{hour}/_SUCCESS", f"{hour}/a.csv.tmp") == [], "nobody meant these as data"
+
+
 def test_nothing_is_deleted_before_its_observation_is_durable(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
     queue = FakeMessageSource()
     bucket.put(KEY, b"1")

@@ -89,10 +89,12 @@ def test_a_record_that_cannot_be_read_does_not_hide_those_after_it() -> None:
         ("orders/dt=2026-10-01/hour=07/deeper/a.csv", "not in the layout"),
         ("orders/dt=2026-13-01/hour=07/a.csv", "not in the layout"),
         ("orders/dt=2026-10-01/hour=０７/a.csv", "not in the layout"),
+        ("orders/readme.txt", "not in the layout"),
+        ("orders/dt=2026-10-01/hour=07/a.xlsx", "has another ending than the files of feed orders"),
         ("prices/dt=2026-09-27/p.csv", "of a time before the start date 2026-09-28"),
     ],
 )
-def test_what_has_no_partition_is_named_and_not_refused(key: str, said: str) -> None:
+def test_what_is_no_file_of_its_feed_is_named_and_not_refused(key: str, said: str) -> None:
     reading = ZONE.read(eventbridge(key))
     assert (reading.hints, reading.refused) == ([], [])
     (stray,) = reading.strays

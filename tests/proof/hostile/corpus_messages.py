@@ -231,13 +231,13 @@ KEYS = (
     done(
         "key_ends_with_newline",
         s3(record(FOLDER + "a.csv\n")),
-        ORDERS,
+        strays=1,
         unsure="the ending is not .csv but .csv and a newline: outside the layout, like any other ending",
     ),
     done(
         "key_with_other_ending",
         s3(record(FOLDER + "a.xlsx")),
-        ORDERS,
+        strays=1,
         unsure="goes to quarantine as outside_layout, hence a stray; a hint for its hour is as useful",
     ),
     done("key_in_the_feeds_root", s3(record("orders/x.csv")), strays=1),
@@ -255,7 +255,7 @@ KEYS = (
     done(
         "key_of_prices_in_parquet",
         s3(record("prices/dt=2026-10-05/p.parquet")),
-        PRICES,
+        strays=1,
         unsure="as key_with_other_ending",
     ),
     done(

@@ -4,8 +4,10 @@ import csv
 import io
 import time
 from collections.abc import Callable
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
+
+import pytest
 
 from tests.live.conftest import Judge, Loaded
 from tests.live.platform import Platform
@@ -42,10 +44,12 @@ def test_a_file_put_with_a_plain_client_reaches_core_and_marts(
         assert values(newest)["incorporates arrivals through"] == arrived_at, newest
 
 
-def test_a_file_beside_the_layout_is_named_in_the_quarantine_until_it_is_gone(
-    loaded: Loaded, judge: Judge, note: Callable[[str], None]
+@pytest.mark.parametrize("place", ["", "dt={}/hour=05/too deep/"], ids=["beside the days", "in an hour without files"])
+def test_a_file_outside_the_layout_is_named_in_the_quarantine_until_it_is_gone(
+    loaded: Loaded, judge: Judge, note: Callable[[str], None], place: str
 ) -> None:
-    platform, key = loaded.platform, "orders/lost on the way.csv"
+    platform = loaded.platform
+    key = f"orders/{place.format(loaded.days[2] + timedelta(days=3))}lost on the way.csv"
 
     def entered() -> list[str]:
         entries = platform.table("ops.quarantine").to_pylist()
@@ -57,7 +61,7 @@ def test_a_file_beside_the_layout_is_named_in_the_quarantine_until_it_is_gone(
     begun = time.monotonic()
     platform.put(key, order_file(loaded.days[2], 10, order_id=990_000_002))
     eventually(lambda: becomes(["outside_layout"]), seconds=60)
-    note(f"put -> ops.quarantine, of a file outside the layout: {time.monotonic() - begun:.1f} s")
+    note(f"put -> ops.quarantine, of {key}: {time.monotonic() - begun:.1f} s")
     platform.s3.delete_object(Bucket="landing", Key=key)
     eventually(lambda: becomes([]), seconds=60)
     judge()

@@ -92,25 +92,25 @@ DEFECTS = [
         meaning.test_a_late_hour_into_an_old_day_refreshes_that_day_only,
     ),
     Defect(
-        "planner:_Tick._decide",
+        "tick:Tick._decide",
         "if pending.absent:",
         "if False:",
         meaning.test_while_one_required_input_is_silent_nothing_is_requested_and_the_reason_names_it,
     ),
     Defect(
-        "planner:_Tick._held",
+        "tick:Tick._held",
         "if failure is None or facts.next_try is None or facts.next_try <= self.now:",
         "if True:",
         meaning.test_a_failed_run_backs_off_from_a_minute_on_to_an_hour_and_heals_without_a_person,
     ),
     Defect(
-        "planner:backoff",
+        "tick:backoff",
         "2.0 **",
         "1.0 **",
         meaning.test_a_failed_run_backs_off_from_a_minute_on_to_an_hour_and_heals_without_a_person,
     ),
     Defect(
-        "planner:_Tick._held",
+        "tick:Tick._held",
         "if self.history.newest_input(node, target[1]) > failure.as_of:",
         "if False:",
         meaning.test_new_data_ends_the_pause_after_a_failure,
@@ -206,7 +206,7 @@ DEFECTS = [
         contracts.test_an_asset_nobody_needs_is_not_run_and_says_so,
     ),
     Defect(
-        "planner:_Tick._waits",
+        "tick:Tick._waits",
         "(stuck if self._stuck(source) and self.now >= start_by else waits).append(source)",
         "pass",
         contracts.test_an_input_of_another_grain_goes_first_and_the_consumer_is_still_in_time,
@@ -218,7 +218,7 @@ DEFECTS = [
         contracts.test_pace_asap_runs_at_once_whatever_the_contract,
     ),
     Defect(
-        "asset_graph:_input",
+        "asset_graph:input_of",
         "bool(declared.get(USE_LATEST))",
         "False",
         contracts.test_a_use_latest_input_makes_its_consumer_neither_pending_nor_late_but_has_to_exist,
@@ -236,7 +236,7 @@ DEFECTS = [
         contracts.test_other_code_rebuilds_what_was_built_and_never_what_was_not,
     ),
     Defect(
-        "planner:_Tick._decide",
+        "tick:Tick._decide",
         "if demand is not None and pending.arrival is not None:",
         "if not pending.stale and demand is not None and pending.arrival is not None:",
         contracts.test_stale_code_holds_up_no_arrival_and_one_run_clears_both,
@@ -251,22 +251,31 @@ DEFECTS = [
 ]
 
 
-def seed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the function by itself with the defect, everywhere it has been imported to."""
+def place_of(defect: Defect) -> tuple[Any, str, Callable[..., Any], str]:
+    """The owner and name of the function that a defect is seeded in, the function, and its source.
+
+    Raises:
+        AssertionError: the line that the defect replaces is not there once.
+    """
     module_name, qualified = defect.where.split(":")
-    module = importlib.import_module(f"pipelines.automation.{module_name}")
-    owner: Any = module
+    owner: Any = importlib.import_module(f"pipelines.automation.{module_name}")
     *path, name = qualified.split(".")
     for part in path:
         owner = getattr(owner, part)
     function = inspect.unwrap(getattr(owner, name))
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(defect.good) == 1, f"{defect.where} has no longer one {defect.good!r}"
-    scope: dict[str, Any] = dict(vars(module))
+    return owner, name, function, source
+
+
+def seed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the function by itself with the defect, everywhere it has been imported to."""
+    owner, name, function, source = place_of(defect)
+    scope: dict[str, Any] = dict(vars(inspect.getmodule(function)))
     exec(compile(source.replace(defect.good, defect.bad), f"<defect in {defect.where}>", "exec"), scope)
     monkeypatch.setattr(owner, name, scope[name])
-    if owner is module:
-        for other in ("demand", "history", "pending", "planner", "records"):
+    if inspect.ismodule(owner):
+        for other in ("demand", "history", "pending", "planner", "records", "tick"):
             importer = importlib.import_module(f"pipelines.automation.{other}")
             if getattr(importer, name, None) is function:
                 monkeypatch.setattr(importer, name, scope[name])

@@ -166,7 +166,10 @@ class Place:
         """Wait until somebody died at the boundary: what the hook said, and the signal that ended the process."""
 
         def said() -> re.Match[str]:
-            found = re.search(r"killed at \S+, process (\d+) of group (\d+)", self.log.read_text())
+            # What a run says goes to a file of its own, and a process that dies with the run copies it to the log.
+            logs = [self.log, *self.settings.state_dir.glob("dagster/storage/*/compute_logs/*.err")]
+            words = "\n".join(log.read_text() for log in logs)
+            found = re.search(r"killed at \S+, process (\d+) of group (\d+)", words)
             assert found, f"{self.cell.boundary} was not reached"
             return found
 

@@ -19,7 +19,7 @@ from pipelines.automation.ledger import EventLog, Ledger, holds_files, source_ke
 from pipelines.automation.observing import Found, observe
 from pipelines.boundaries import reached
 from pipelines.resources.aws import LandingResource, QueueResource
-from pipelines.sources.feed import Feed, OutsideLayout, Partition
+from pipelines.sources.feed import Feed, Partition
 from pipelines.sources.hints import Stray, Zone
 from pipelines.sources.listing import Bucket
 from pipelines.sources.messages import DeleteRefused, Hold, Message, holding
@@ -163,8 +163,9 @@ def looks_for_strays(context: dg.SensorEvaluationContext, strays: Sequence[Stray
         return []
     wanted: dict[tuple[Feed, str], set[str]] = {}
     for stray in strays:
-        around = _partition_around(stray, graph.get(source_key(stray.feed)).partitions_def)
-        if around:
+        around = stray.feed.partition_around(stray.key)
+        partitions = graph.get(source_key(stray.feed)).partitions_def
+        if around and partitions and partitions.has_partition_key(around):
             wanted.setdefault((stray.feed, around), set())
             continue
         seen = EventLog(context.instance).latest(stray.feed)
@@ -181,14 +182,6 @@ def looks_for_strays(context: dg.SensorEvaluationContext, strays: Sequence[Stray
         )
         for (feed, partition), days in sorted(wanted.items(), key=lambda at: (at[0][0].name, at[0][1]))
     ]
-
-
-def _partition_around(stray: Stray, partitions: dg.PartitionsDefinition | None) -> Partition:
-    try:
-        around = stray.feed.partition_around(stray.key)
-    except OutsideLayout:
-        return None
-    return around if around and partitions and partitions.has_partition_key(around) else None
 
 
 def _receive(hold: Hold, wait_seconds: int) -> list[Message]:

@@ -113,12 +113,11 @@ class Feed:
         return self.prefix + "".join(f"{f}/" for f in key.removeprefix(self.prefix).split("/")[:-1][:folders])
 
     def partition_around(self, key: str) -> Partition:
-        """The partition below whose prefix a key lies, however deep.
-
-        Raises:
-            OutsideLayout: there is none.
-        """
-        return self.partition_of(f"{self.folder_of(key)}x")
+        """The partition below whose prefix a key lies, however deep; None where there is none."""
+        try:
+            return self.partition_of(f"{self.folder_of(key)}x")
+        except OutsideLayout:
+            return None
 
     def partitions_of(self, day: date) -> list[Partition]:
         """The partitions of a day."""

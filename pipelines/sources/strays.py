@@ -65,7 +65,7 @@ def strays(bucket: Shelves, feed: Feed, days: Collection[str], start: date) -> l
             of_day = bucket.list_folder(f"{feed.prefix}dt={day}/")
             found += of_day.objects
             for folder in of_day.folders:
-                if not _holds_a_partition(feed, folder):
+                if feed.partition_around(folder) is None:
                     found += bucket.list(folder).objects
     judged = (_judged(feed, landed, start) for landed in found)
     return [stray for stray in judged if stray]
@@ -82,14 +82,6 @@ def _is_a_day(folder: str, start: date) -> bool:
         return folder.startswith("dt=") and len(folder) == 13 and date.fromisoformat(folder[3:]) >= start
     except ValueError:
         return False
-
-
-def _holds_a_partition(feed: Feed, folder: str) -> bool:
-    try:
-        feed.partition_around(f"{folder}x")
-    except OutsideLayout:
-        return False
-    return True
 
 
 def _judged(feed: Feed, landed: LandedObject, start: date) -> Stray | None:

@@ -82,4 +82,4 @@ def test_three_days_of_files_are_caught_up(platform: Platform, tmp_path: Path, r
         },
     )
     assert statuses(runs) == {"SUCCESS"}
-    assert max(by_table.values()) <= 12, "up to eight partitions are asked for one by one, more of them as ranges"
+    assert max(by_table.values()) <= 4, "ranges, not a run for each partition"

@@ -8,13 +8,15 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import ceil
 from typing import Any
 
 from pipelines.automation.simulator import Pace, Simulation
 from pipelines.definitions import defs
-from tests.automation.lag_oracle import Miss, Oracle, RunRecord, Target, sample
+from tests.automation.lag_oracle import Miss, Oracle, Promise, RunRecord, Target, sample
 
-START = datetime(2026, 10, 5, tzinfo=UTC)  # a Monday
+START = datetime(2026, 10, 4, tzinfo=UTC)  # a Sunday: the morning after it a day and a week are due
+HOUR, DAY, WEEK = 3600.0, 24 * 3600.0, 7 * 24 * 3600.0
 ROUGH = Pace(step=20.0, spread=0.5, failing=0.02, launch=(1.0, 6.0), notice=(0.2, 2.0))
 
 READS: Mapping[str, Sequence[tuple[str, str]]] = {
@@ -28,14 +30,46 @@ READS: Mapping[str, Sequence[tuple[str, str]]] = {
     "marts/executive_rollup": [("core/orders", "hours of day"), ("marts/margin_hourly", "hours of day")],
     "marts/weekly_review": [("core/orders", "hours of two weeks")],
 }
-WINDOWS = {
-    "core/orders": 5 * 60.0,
-    "marts/sales_hourly": 3600.0,
-    "marts/sales_daily": 24 * 3600.0,
-    "marts/order_stats": 24 * 3600.0,
-    "marts/margin_hourly": 2 * 3600.0,
+PARTITIONS = {
+    "core/orders": HOUR,
+    "marts/sales_hourly": HOUR,
+    "marts/margin_hourly": HOUR,
+    "marts/sales_daily": DAY,
+    "marts/order_stats": DAY,
+    "marts/executive_rollup": DAY,
+    "marts/weekly_review": WEEK,
 }
-LAZY = [asset for asset in WINDOWS if asset != "core/orders"]
+"""How long a partition of each asset with a contract is."""
+WITHIN = {
+    "core/orders": 5 * 60.0,
+    "marts/sales_hourly": HOUR,
+    "marts/margin_hourly": 2 * HOUR,
+    "marts/sales_daily": DAY,
+    "marts/order_stats": DAY,
+}
+"""Contracts on lag."""
+BY_NINE = {"marts/executive_rollup": 0.5 * HOUR, "marts/weekly_review": HOUR}
+"""Contracts on a deadline: nine o'clock after the partition's end, for what arrived so long before."""
+SHORTEST = 60.0
+"""A contract on lag is never scaled below this."""
+
+
+def promise(target: Target, scale: float = 1.0) -> Promise:
+    """By when a partition is to hold what arrived at a time."""
+    asset, partition = target
+    if asset in WITHIN:
+        return lambda arrival: arrival + max(SHORTEST, WITHIN[asset] * scale)
+    length = PARTITIONS[asset]
+    nine = datetime.fromisoformat(str(partition)).replace(tzinfo=UTC).timestamp() + length + 9 * HOUR
+    return lambda arrival: nine + ceil(max(0.0, arrival + BY_NINE[asset] - nine) / length) * length
+
+
+def partition_at(asset: str, hour: str) -> str:
+    """The partition of an asset that an hour of orders lies in."""
+    if PARTITIONS[asset] == HOUR:
+        return hour
+    day = datetime.fromisoformat(hour[:10])
+    return f"{day - timedelta(days=day.weekday() if PARTITIONS[asset] == WEEK else 0):%Y-%m-%d}"
 
 
 def reads(target: Target) -> list[list[Target]]:
@@ -118,35 +152,27 @@ class Judgement:
         }
 
 
-def judge(simulation: Simulation, windows: Mapping[str, float] = WINDOWS) -> Judgement:
+def judge(simulation: Simulation) -> Judgement:
     """Judge the time so far."""
     oracle = oracle_of(simulation)
-    targets = {target: windows[target[0]] for target in _targets_with_data(simulation, oracle, windows)}
+    hours = {partition for _, (source, partition) in simulation.arrivals if source == "raw/orders" and partition}
+    targets = {(asset, partition_at(asset, hour)) for asset in PARTITIONS for hour in hours}
+    promises = {target: promise(target) for target in targets if oracle.present_since(target) is not None}
     begin, end = simulation.start.timestamp(), simulation.clock.now
-    looks, lacking, misses = sample(oracle, targets, [begin + 60.0 * n for n in range(1, int((end - begin) / 60))])
+    looks, lacking, misses = sample(oracle, promises, [begin + 60.0 * n for n in range(1, int((end - begin) / 60))])
     return Judgement(
         looks,
         lacking,
         misses,
         len(simulation.runs),
         sum(run.succeeded is False for run in simulation.runs),
-        {asset: _runs_per_window(simulation, asset, windows[asset]) for asset in windows if asset in LAZY},
+        {asset: _runs_per_window(simulation, asset) for asset in PARTITIONS if asset != "core/orders"},
     )
 
 
-def _targets_with_data(simulation: Simulation, oracle: Oracle, windows: Mapping[str, float]) -> set[Target]:
-    arrived = {partition for _, (source, partition) in simulation.arrivals if source == "raw/orders" and partition}
-    hourly = {(asset, p) for asset in windows for p in arrived if _hourly(asset)}
-    daily = {(asset, p[:10]) for asset in windows for p in arrived if not _hourly(asset)}
-    return {target for target in hourly | daily if oracle.present_since(target) is not None}
-
-
-def _hourly(asset: str) -> bool:
-    return asset in ("core/orders", "marts/sales_hourly", "marts/margin_hourly")
-
-
-def _runs_per_window(simulation: Simulation, asset: str, contract: float) -> tuple[float, float]:
+def _runs_per_window(simulation: Simulation, asset: str) -> tuple[float, float]:
     """Runs of a lazy asset per partition, and how many there may be: 1.1 + the span of its arrivals / contract."""
+    contract = WITHIN.get(asset, PARTITIONS[asset])
     spans: dict[Target, list[float]] = {}
     sources = {p: _sources((asset, p)) for run in simulation.runs_of(asset) for p in run.partitions}
     for at, source in simulation.arrivals:
@@ -168,5 +194,5 @@ def _clock(at: float) -> str:
 
 
 def whole_graph(seed: int, pace: Pace = ROUGH) -> Simulation:
-    """The grocer's graph, from the Monday on."""
+    """The grocer's graph, from the Sunday on."""
     return Simulation(defs, start=START, seed=seed, pace=pace)

@@ -1,7 +1,7 @@
 """How old the data is that a partition lacks, worked out a second time from bare facts.
 
-Reads the arrivals and the runs (when created, and when each of their partitions was written), and nothing else: no
-event log, no planner. A run sees of its inputs what was there when it was created, and what it made itself before.
+Reads the arrivals and the runs (when created, and when each partition was written), and nothing else. A run sees of
+its inputs what was there when it was created, and what it made itself before.
 """
 
 from bisect import bisect_right
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 Target = tuple[str, str | None]
 Reads = Callable[[Target], Sequence[Sequence[Target]]]
 """A partition's inputs, each as the partitions of it that are read; none for a source."""
+Promise = Callable[[float], float]
+"""By when a partition is to hold what arrived at a time."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Miss:
-    """A sample at which a partition lacked data for longer than its contract allows."""
+    """A sample at which a partition lacked data that it had been promised to hold by then."""
 
     target: Target
     at: float
@@ -91,8 +93,8 @@ class Oracle:
         return next((arrivals[n] for n in rest if self._counts(target, source, arrivals[n])), None)
 
 
-def sample(oracle: Oracle, windows: Mapping[Target, float], moments: Sequence[float]) -> tuple[int, int, list[Miss]]:
-    """Look at every partition at every moment: how many looks, how many found something lacking, and each miss."""
-    lacking = [(t, at, since) for t in windows for at in moments if (since := oracle.lacks_since(t, at)) is not None]
-    misses = [Miss(target, at, at - since) for target, at, since in lacking if at - since > windows[target]]
-    return len(windows) * len(moments), len(lacking), misses
+def sample(oracle: Oracle, due: Mapping[Target, Promise], moments: Sequence[float]) -> tuple[int, int, list[Miss]]:
+    """How many looks at partitions there were, how many found something lacking, and each miss."""
+    lacking = [(t, at, since) for t in due for at in moments if (since := oracle.lacks_since(t, at)) is not None]
+    misses = [Miss(target, at, at - since) for target, at, since in lacking if at > due[target](since)]
+    return len(due) * len(moments), len(lacking), misses

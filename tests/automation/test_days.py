@@ -1,6 +1,10 @@
 """Short days of the grocer, and a few mornings; the long ones are in tests/proof."""
 
-from tests.automation.grocer_days import busy, judge, whole_graph
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.automation.grocer_days import busy, judge, promise, whole_graph
 from tests.automation.mornings import PATH, mornings
 
 
@@ -19,3 +23,19 @@ def test_the_report_is_there_by_nine_though_something_on_its_path_fails_first() 
     played = mornings(len(PATH), every_hours=6)
     assert [(morning.failed, morning.in_time) for morning in played] == [(True, True)] * len(PATH)
     assert all(morning.first_start >= 0 for morning in played), played
+
+
+@pytest.mark.parametrize(
+    ("asset", "partition", "arrived", "promised"),
+    [
+        ("marts/sales_hourly", "2026-10-04-07:00", "2026-10-04 07:10", "2026-10-04 08:10"),
+        ("marts/executive_rollup", "2026-10-04", "2026-10-04 07:10", "2026-10-05 09:00"),
+        ("marts/executive_rollup", "2026-10-04", "2026-10-05 08:30", "2026-10-05 09:00"),
+        ("marts/executive_rollup", "2026-10-04", "2026-10-05 08:31", "2026-10-06 09:00"),
+        ("marts/weekly_review", "2026-09-28", "2026-10-05 08:00", "2026-10-05 09:00"),
+        ("marts/weekly_review", "2026-09-28", "2026-10-05 08:01", "2026-10-12 09:00"),
+    ],
+)
+def test_what_the_days_are_judged_by(asset: str, partition: str, arrived: str, promised: str) -> None:
+    at, due = (datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in (arrived, promised))
+    assert promise((asset, partition))(at) == due

@@ -45,9 +45,9 @@ def test_what_was_never_built_lacks_since_its_last_input_came() -> None:
     assert [found.lacks_since(("margin", "a"), at) for at in (40, 60)] == [None, 50]
 
 
-def test_samples_beyond_the_window_are_misses() -> None:
+def test_samples_beyond_the_promise_are_misses() -> None:
     found = oracle([(0, RAW)], (90, {CORE: 100}))
-    looked, lacking, misses = sample(found, {CORE: 60.0}, [30, 60, 61, 100])
+    looked, lacking, misses = sample(found, {CORE: lambda arrival: arrival + 60}, [30, 60, 61, 100])
     assert (looked, lacking, misses) == (4, 3, [Miss(CORE, 61, 61)])
 
 

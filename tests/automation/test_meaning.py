@@ -14,7 +14,7 @@ D20, H7, H8 = "2026-09-20", "2026-09-20-07:00", "2026-09-20-08:00"
 CORE, PRICES, HOURLY, DAILY, MODEL, FORECAST = "core/orders", "core/prices", "hourly", "daily", "model", "forecast"
 HOUR, DAY = LagContract(3600), LagContract(86_400)
 NINE = CronContract("0 9 * * *", 1800)
-MARGIN, LEAD = 20.0, 60.0
+MARGIN, LEAD = 12.0, 60.0
 
 
 def hourly(key: str, *inputs: Input, **more: Any) -> Node:

@@ -12,10 +12,10 @@ _figures: dict[str, dict[str, Any]] = {}
 
 
 def day(seed: int, *, everything: bool) -> Judgement:
-    """24 hours of data every five minutes, and an hour to end what began."""
+    """A Sunday of data every five minutes, and the morning after it, when a day and a week are due."""
     simulation = whole_graph(seed)
     busy(simulation, hours=24, everything=everything, seed=seed)
-    simulation.run(hours=25)
+    simulation.run(hours=34)
     return judge(simulation)
 
 

@@ -9,10 +9,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +20,47 @@ from pipelines.settings import CHECKOUT, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_figures: list[str] = []
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where two processes share the tests, one takes all that use the one live platform, the other the rest by file."""
+    here = Path(__file__).parent
+    live = {item: item.path.is_relative_to(here / "live") for item in items}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("live" if live[item] else str(item.path)))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not live[item])  # the longest first
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand the figures to the process that prints them."""
+    handed: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if handed is not None:
+        handed["figures"] = _figures
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take the figures of a process that has ended; one that died has none."""
+    _figures.extend(getattr(node, "workeroutput", {}).get("figures", []))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures."""
+    if _figures:
+        terminalreporter.section("figures of the live tests")
+        for line in _figures:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def note() -> Callable[[str], None]:
+    """Note a figure, to be looked at and not judged: it is printed at the end."""
+    return _figures.append
 
 
 def free_port() -> int:

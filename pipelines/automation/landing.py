@@ -14,6 +14,7 @@ from datetime import date, datetime
 import dagster as dg
 
 from pipelines.automation import adapter
+from pipelines.automation.asset_graph import AnyGraph
 from pipelines.automation.catch_up import due_now
 from pipelines.automation.ledger import EventLog, Ledger, holds_files, source_key
 from pipelines.automation.observing import Found, observe
@@ -105,7 +106,8 @@ def landing_sensor(feeds: Sequence[Feed], start: date) -> dg.SensorDefinition:
         with holding(events_queue.open()) as hold:
             tick = take(hold, zone, bucket, EventLog(context.instance))
         _tell(context, tick, hold)
-        requests = [*due_now(context), *looks_for_strays(context, tick.received.strays)] if tick.received.count else []
+        due = due_now(context) if tick.received.count else []
+        requests = [*due, *looks_for_strays(context, tick.received.strays, due)]
         if not requests:
             return dg.SkipReason(str(tick))
         context.log.info(str(tick))
@@ -152,15 +154,35 @@ def _receive_backlog(hold: Hold) -> list[Message]:
         return [message for some in pool.map(lambda _: _receive(hold, 1), range(_AT_ONCE)) for message in some]
 
 
-def looks_for_strays(context: dg.SensorEvaluationContext, strays: Sequence[Stray]) -> list[dg.RunRequest]:
+def looks_for_strays(
+    context: dg.SensorEvaluationContext, strays: Sequence[Stray], due: Sequence[dg.RunRequest] = ()
+) -> list[dg.RunRequest]:
     """Runs that put strays into the quarantine: a load also sees what lies among and beside its partition's files.
 
-    For each the load of the partition it lies in; in none, that of a partition that holds files, of the stray's own
-    day if there is one, else told of that day; without any, the feed's first load will see it.
+    Args:
+        due: What this tick asks for anyway; it is not asked for twice.
     """
-    graph = context.repository_def.asset_graph if context.repository_def else None
+    graph = context.repository_def.asset_graph if context.repository_def and strays else None
     if not graph:
         return []
+    loads = {(key, run.partition_key) for run in due for key in run.asset_selection or ()}
+    requests = []
+    for (feed, partition), days in sorted(_looks(context, graph, strays).items(), key=_by_name):
+        keys = sorted(graph.get(source_key(feed)).child_keys)
+        if days or not loads.issuperset((key, partition) for key in keys):
+            tags = {adapter.DAYS: " ".join(sorted(days))} if days else {}
+            requests.append(dg.RunRequest(asset_selection=keys, partition_key=partition, tags=tags))
+    return requests
+
+
+def _looks(
+    context: dg.SensorEvaluationContext, graph: AnyGraph, strays: Sequence[Stray]
+) -> dict[tuple[Feed, str], set[str]]:
+    """Which partitions to load for strays, and of which days those loads are to be told.
+
+    For each the partition it lies in; in none, one that holds files, of the stray's own day if there is one, else told
+    of that day; without any, the feed's first load will see it.
+    """
     wanted: dict[tuple[Feed, str], set[str]] = {}
     for stray in strays:
         around = stray.feed.partition_around(stray.key)
@@ -174,14 +196,12 @@ def looks_for_strays(context: dg.SensorEvaluationContext, strays: Sequence[Stray
         if holding:
             day = _DAY.match(stray.key.removeprefix(stray.feed.prefix))
             wanted.setdefault((stray.feed, (of_its_day or holding)[-1]), set()).update([day[1]] if day else [])
-    return [
-        dg.RunRequest(
-            asset_selection=sorted(graph.get(source_key(feed)).child_keys),
-            partition_key=partition,
-            tags={adapter.DAYS: " ".join(sorted(days))} if days else {},
-        )
-        for (feed, partition), days in sorted(wanted.items(), key=lambda at: (at[0][0].name, at[0][1]))
-    ]
+    return wanted
+
+
+def _by_name(look: tuple[tuple[Feed, str], set[str]]) -> tuple[str, str]:
+    (feed, partition), _ = look
+    return feed.name, partition
 
 
 def _receive(hold: Hold, wait_seconds: int) -> list[Message]:

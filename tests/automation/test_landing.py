@@ -168,6 +168,19 @@ def test_the_load_of_the_partition_in_which_a_stray_lies_is_asked_for(instance: 
     assert asked(f"{hour}/_SUCCESS", f"{hour}/a.csv.tmp") == [], "nobody meant these as data"
 
 
+def test_a_load_that_is_due_anyway_is_not_asked_for_a_second_time(instance: dg.DagsterInstance) -> None:
+    context = dg.build_sensor_context(instance, repository_def=defs.get_repository_def())
+    strays = ZONE.read(event("orders/dt=2026-10-01/hour=07/a.xlsx")).strays
+
+    def also(asset: str, partition: str) -> int:
+        due = dg.RunRequest(asset_selection=[dg.AssetKey.from_user_string(asset)], partition_key=partition)
+        return len(looks_for_strays(context, strays, [due]))
+
+    assert also("core/orders", HOUR) == 0
+    assert also("core/orders", "2026-10-01-08:00") == 1
+    assert also("marts/sales_hourly", HOUR) == 1
+
+
 def test_nothing_is_deleted_before_its_observation_is_durable(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
     queue = FakeMessageSource()
     bucket.put(KEY, b"1")

@@ -1,12 +1,10 @@
-"""One platform for the whole folder, filled once; tests leave it with every table as the oracle says.
-
-The figures that tests note are printed at the end: they are to be looked at, not judged.
-"""
+"""One platform for the whole folder, filled once; tests leave it with every table as the oracle says."""
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +23,6 @@ TABLES = (
     "marts.sales_daily",
     "marts.sales_hourly",
 )
-_figures: list[str] = []
 
 Judge = Callable[..., dict[str, float]]
 """Names of tables (all, if none) to the seconds after which each was right."""
@@ -53,20 +50,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(420))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the figures."""
-    if _figures:
-        terminalreporter.section("figures of the live tests")
-        for line in _figures:
-            terminalreporter.write_line(line)
-
-
-@pytest.fixture(scope="session")
-def note() -> Callable[[str], None]:
-    """Note a figure."""
-    return _figures.append
-
-
 @pytest.fixture(scope="session")
 def platform(tmp_path_factory: pytest.TempPathFactory, jars: Path, note: Callable[[str], None]) -> Iterator[Platform]:
     """A running platform without a sample feed."""
@@ -89,13 +72,13 @@ def judge(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Judge
         assert not expected.rejected_files
         right_after: dict[str, float] = {}
 
-        def check() -> None:
-            for name in set(tables or TABLES) - set(right_after):
-                assert expected.tables[name].num_rows, f"nothing is expected of {name}"
-                assert_same(name, expected.tables[name], platform.table(name))
-                right_after[name] = time.monotonic() - begun
+        def check(name: str) -> None:
+            assert expected.tables[name].num_rows, f"nothing is expected of {name}"
+            assert_same(name, expected.tables[name], platform.table(name))
 
-        eventually(check, seconds=seconds, every=1)
+        for name in sorted(tables or TABLES):  # core before marts
+            eventually(partial(check, name), seconds=max(0.0, begun + seconds - time.monotonic()), every=1)
+            right_after[name] = time.monotonic() - begun
         return right_after
 
     return become_as_expected

@@ -17,7 +17,7 @@ dev: $(INSTALLED)
 
 # Two processes: the tests on a whole platform mostly wait; the other takes the rest.
 test: $(INSTALLED)
-	@exec .venv/bin/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	@exec .venv/bin/python -m pytest -n 2 --no-loadscope-reorder
 
 # Ratios against two baselines and a plain script, in one session; the report is bench/report.json. Half an hour.
 bench: $(INSTALLED)

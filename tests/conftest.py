@@ -20,20 +20,29 @@ from pipelines.settings import CHECKOUT, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from xdist.scheduler import LoadScopeScheduling
 
 
+_LIVE = "tests/live/"
 _figures: list[str] = []
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeScheduling":
     """Where two processes share the tests, one takes all that use the one live platform, the other the rest by file."""
-    here = Path(__file__).parent
-    live = {item: item.path.is_relative_to(here / "live") for item in items}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("live" if live[item] else str(item.path)))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByPlatform(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _LIVE if nodeid.startswith(_LIVE) else nodeid.partition("::")[0]
+
+    return ByPlatform(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A process that shares the tests with another begins with the longest."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: not live[item])  # the longest first
+        items.sort(key=lambda item: not item.nodeid.startswith(_LIVE))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -1,7 +1,8 @@
 """The check `contract`: whether an asset's promise on its freshness is kept, seen in the UI beside the asset.
 
-No run is needed for it: the sensor `contracts` writes a result whenever the state becomes another one, and only then.
-A person may also execute it. Does not belong here: how a contract stands (`automation.standing`).
+No run is needed for it: the sensor `contracts` writes a result when the state becomes another one, and after each
+materialization, because the UI shows a result of the latest one only. A person may also execute it. Does not belong
+here: how a contract stands (`automation.standing`).
 """
 
 import json
@@ -47,7 +48,7 @@ def contract_checks(assets: Iterable[Any]) -> list[dg.AssetChecksDefinition]:
 
 
 def contract_sensor() -> dg.SensorDefinition:
-    """The sensor that says how the contracts stand, whenever one stands otherwise than before."""
+    """The sensor that says how the contracts stand."""
 
     @dg.sensor(
         name="contracts",
@@ -56,15 +57,16 @@ def contract_sensor() -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def contracts(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        """Writes a result of the check `contract` where the state of a promise has become another one."""
+        """Writes a result of the check `contract` where a promise stands otherwise, or the asset was built again."""
         repository = context.repository_def
         if repository is None:
             raise dg.DagsterInvariantViolationError("the contracts are those of a code location")
+        built = _last_built(context.instance, repository.asset_graph)  # first: what comes meanwhile is told next time
         plan, standings = overview(context.instance, repository.asset_graph)
         if plan.catching_up:
             return dg.SkipReason(plan.catching_up)
-        told: Mapping[str, str] = json.loads(context.cursor or "{}")
-        states = {asset: str(standing.verdict) for asset, standing in standings.items()}
+        told: Mapping[str, list[Any]] = json.loads(context.cursor or "{}")
+        states = {asset: [standing.verdict, built.get(asset)] for asset, standing in standings.items()}
         changed = [standing for asset, standing in standings.items() if told.get(asset) != states[asset]]
         if not changed:
             return dg.SkipReason(_summary(list(standings.values())))
@@ -72,6 +74,13 @@ def contract_sensor() -> dg.SensorDefinition:
         return dg.SensorResult(asset_events=events, cursor=json.dumps(states))
 
     return contracts
+
+
+def _last_built(instance: dg.DagsterInstance, assets: AnyGraph) -> dict[str, int | None]:
+    """The storage id of each asset's last materialization."""
+    records = instance.get_asset_records(sorted(assets.materializable_asset_keys))
+    entries = [record.asset_entry for record in records]
+    return {entry.asset_key.to_user_string(): entry.last_materialization_storage_id for entry in entries}
 
 
 def _check(key: dg.AssetKey, graph: Callable[[], AnyGraph]) -> dg.AssetChecksDefinition:

@@ -75,6 +75,20 @@ def test_a_promise_that_is_broken_and_kept_again_is_said_once_each_with_the_reas
     assert len(watched.told) == 3, "nothing is said again while nothing changes"
 
 
+def test_it_is_said_again_of_each_materialization_because_the_ui_shows_no_older_result() -> None:
+    watched = Watched()
+    simulation = watched.simulation
+    watched.look(hours=6)
+    for hour in (7, 8):
+        watched.told.clear()
+        simulation.arrive("raw/orders", f"2026-10-05-{hour:02}:00", at=simulation.time(hours=hour))
+        watched.look(hours=hour, minutes=2)
+        assert watched.told == [("core/orders", "met")]
+        made = simulation.runs_of("core/orders")[-1]
+        assert watched.last("core/orders").metadata["judged at"].value >= made.ended_at
+        assert "met" in watched.look(hours=hour, minutes=3), "and only once"
+
+
 def test_it_says_lag_reason_partition_and_how_bad_it_is() -> None:
     watched = Watched()
     watched.simulation.fail("core/orders", times=9)

@@ -54,11 +54,10 @@ class EventLog:
             reached("after_observation")
 
     def tell(self, feed: Feed, alarm: str | None) -> None:
-        said = adapter.latest_check_metadata(self._instance, removals_check(feed))
-        before = said.get(ALARM) if said else None
-        if alarm == before:
-            return
         key = removals_check(feed)
+        said = adapter.latest_check_metadata(self._instance, key)
+        if said is not None and alarm == said.get(ALARM):
+            return
         evaluation = dg.AssetCheckEvaluation(
             asset_key=key.asset_key,
             check_name=key.name,

@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("live")
-            item.add_marker(pytest.mark.timeout(420))
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +90,7 @@ def loaded(platform: Platform, judge: Judge) -> Loaded:
     # Not the days of today: a new customers file reaches only some of these.
     first = datetime.now(UTC).date() - timedelta(days=7)
     platform.pipelines("feed", "--once", "--start", f"{first}T00", "--hours", "72")
-    judge(seconds=300)
+    judge(seconds=400)
     platform.quiet()
     days = (first, first + timedelta(days=1), first + timedelta(days=2))
     return Loaded(platform, days, list(reversed(platform.ui.runs())))

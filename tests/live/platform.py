@@ -29,7 +29,7 @@ from tests.live.waiting import eventually, holds_for
 
 _BIN = Path(sys.executable).parent
 _OURS = re.compile("TIDEMARK_|AWS_|SPARK_|DAGSTER_|PYICEBERG_|FEED$")
-_SECONDS_TO_START = 240  # of which the jars, the first time on a machine, take most
+_SECONDS_TO_START = 480  # of which the jars, the first time on a machine, take most; another process tests beside
 _SECONDS_TO_STOP = 40
 
 

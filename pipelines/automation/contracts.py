@@ -16,9 +16,9 @@ SHORTEST_WINDOW = 60.0
 """A lag contract is never scaled below this."""
 
 LAUNCH_SECONDS = 2.0
-"""From a request to the body of its run on a laptop: measured are 0.8 to 1.3 s in the median.
+"""From a request to the body of its run on a laptop: at most 1.5 s in `proof/live-lag.json`.
 
-A place where launches take longer is learned all the same: the lead counts from the creation of a run.
+Where launches take longer that is learned: the lead counts from the creation of a run.
 """
 
 _RESERVE_BEYOND_LEAD = 60.0  # the first pause after a failure

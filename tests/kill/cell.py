@@ -115,9 +115,9 @@ class Place:
         )
         exports = self.settings.exports().items()
         prefix = "PYICEBERG_CATALOG__LAKE__"
-        self._catalog: Catalog = load_catalog(
-            "lake", **{n.removeprefix(prefix).lower(): v for n, v in exports if n.startswith(prefix)}
-        )
+        catalog = {n.removeprefix(prefix).lower(): v for n, v in exports if n.startswith(prefix)}
+        with _making_tables:  # the first to open the catalog makes its tables too
+            self._catalog: Catalog = load_catalog("lake", **catalog)
 
     def put(self, name: str, *rows: str, body: bytes | None = None) -> None:
         """Put a file of order lines; a row is "order_id,quantity,discount"."""

@@ -222,16 +222,22 @@ def save(instance: DagsterInstance, key: str, value: str) -> None:
         instance.daemon_cursor_storage.set_cursor_values({key: value})
 
 
-def check_results(instance: DagsterInstance, asset: str, check: str, limit: int) -> list[tuple[float, bool]]:
-    """The last results of an asset check: when (Unix seconds), and whether it did not fail outright; newest first."""
+def check_results(instance: DagsterInstance, asset: str, check: str, since: float) -> list[tuple[float, bool]]:
+    """The results of an asset check from a time on, and some before: when (Unix seconds), whether it did not fail."""
     key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check)
-    found = []
-    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit):
-        event = record.event.dagster_event if record.event else None
-        result = event.event_specific_data if event else None
-        if isinstance(result, dg.AssetCheckEvaluation):
-            warned = result.severity is dg.AssetCheckSeverity.WARN
-            found.append((record.event.timestamp if record.event else 0.0, result.passed or warned))
+    found: list[tuple[float, bool]] = []  # newest first
+    cursor = None
+    while not found or found[-1][0] >= since:
+        records = instance.event_log_storage.get_asset_check_execution_history(key, _PAGE, cursor)
+        for record in records:
+            event = record.event.dagster_event if record.event else None
+            result = event.event_specific_data if event else None
+            if isinstance(result, dg.AssetCheckEvaluation):
+                warned = result.severity is dg.AssetCheckSeverity.WARN
+                found.append((record.event.timestamp if record.event else 0.0, result.passed or warned))
+        if len(records) < _PAGE:
+            break
+        cursor = records[-1].id
     return found
 
 

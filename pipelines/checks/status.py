@@ -24,7 +24,6 @@ from pipelines.automation.standing import span, told
 from pipelines.checks.contract import CHECK
 
 _DAY = 86_400.0
-_RESULTS = 1000
 _STYLES = {Verdict.MET: "green", Verdict.AT_RISK: "yellow", Verdict.BREACHED: "bold red"}
 
 
@@ -160,7 +159,7 @@ def _reason(standing: Standing | None, decisions: Sequence[Decision]) -> str:
 
 
 def _within(instance: DagsterInstance, key: str, now: float) -> float | None:
-    return share_within(adapter.check_results(instance, key, CHECK, _RESULTS), now)
+    return share_within(adapter.check_results(instance, key, CHECK, now - _DAY), now)
 
 
 def _last_built(instance: DagsterInstance, assets: Sequence[str]) -> dict[str, tuple[str | None, float | None]]:

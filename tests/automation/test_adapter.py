@@ -161,6 +161,18 @@ def test_ended_and_deleted_runs_are_told_from_open_ones(instance: dg.DagsterInst
     assert facts[done].seconds and not facts["deleted"].seconds
 
 
+def test_the_results_of_a_check_are_read_back_to_a_time_over_pages(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "_PAGE", 10)
+    for number in range(25):
+        evaluation = dg.AssetCheckEvaluation(table.key, "contract", passed=number != 3, metadata={})
+        instance.report_runless_asset_event(evaluation)
+    found = adapter.check_results(instance, "table", "contract", since=0.0)
+    assert [passed for _, passed in found] == [number != 3 for number in reversed(range(25))]
+    assert len(adapter.check_results(instance, "table", "contract", since=found[0][0] + 1)) == 10
+
+
 def test_an_instance_keeps_its_identity_and_another_has_its_own(instance: dg.DagsterInstance) -> None:
     assert adapter.identity_of(instance) == adapter.identity_of(instance)
     with dg.DagsterInstance.ephemeral() as other:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from functools import cache
 
 import dagster as dg
 
@@ -183,19 +184,22 @@ def _looks(
     For each the partition it lies in; in none, one that holds files, of the stray's own day if there is one, else told
     of that day; without any, the feed's first load will see it.
     """
+
+    @cache  # one look at the event log a feed, however many strays there are
+    def holding(feed: Feed) -> list[str]:
+        seen = EventLog(context.instance).latest(feed)
+        return sorted(p for p, tags in seen.items() if p is not None and holds_files(tags))
+
     wanted: dict[tuple[Feed, str], set[str]] = {}
     for stray in strays:
-        around = stray.feed.partition_around(stray.key)
-        partitions = graph.get(source_key(stray.feed)).partitions_def
+        feed, around = stray.feed, stray.feed.partition_around(stray.key)
+        partitions = graph.get(source_key(feed)).partitions_def
         if around and partitions and partitions.has_partition_key(around):
-            wanted.setdefault((stray.feed, around), set())
-            continue
-        seen = EventLog(context.instance).latest(stray.feed)
-        holding = sorted(p for p, tags in seen.items() if p is not None and holds_files(tags))
-        of_its_day = [p for p in holding if f"dt={p[:10]}/" in stray.key]
-        if holding:
-            day = _DAY.match(stray.key.removeprefix(stray.feed.prefix))
-            wanted.setdefault((stray.feed, (of_its_day or holding)[-1]), set()).update([day[1]] if day else [])
+            wanted.setdefault((feed, around), set())
+        elif holding(feed):
+            of_its_day = [p for p in holding(feed) if f"dt={p[:10]}/" in stray.key]
+            day = _DAY.match(stray.key.removeprefix(feed.prefix))
+            wanted.setdefault((feed, (of_its_day or holding(feed))[-1]), set()).update([day[1]] if day else [])
     return wanted
 
 

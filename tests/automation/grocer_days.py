@@ -54,11 +54,16 @@ SHORTEST = 60.0
 """A contract on lag is never scaled below this."""
 
 
+def window(asset: str, scale: float = 1.0) -> float:
+    """How many seconds a contract on lag gives."""
+    return max(SHORTEST, WITHIN[asset] * scale)
+
+
 def promise(target: Target, scale: float = 1.0) -> Promise:
     """By when a partition is to hold what arrived at a time."""
     asset, partition = target
     if asset in WITHIN:
-        return lambda arrival: arrival + max(SHORTEST, WITHIN[asset] * scale)
+        return lambda arrival: arrival + window(asset, scale)
     length = PARTITIONS[asset]
     nine = datetime.fromisoformat(str(partition)).replace(tzinfo=UTC).timestamp() + length + 9 * HOUR
     return lambda arrival: nine + ceil(max(0.0, arrival + BY_NINE[asset] - nine) / length) * length

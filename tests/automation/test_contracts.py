@@ -39,7 +39,7 @@ def minutes(moment: float) -> float:
 
 
 def test_the_margin_is_two_ticks_and_the_launch() -> None:
-    assert margin_of(5, launch_seconds=2) == 12
+    assert margin_of(5) == 12
 
 
 # A contract on lag.

@@ -90,7 +90,7 @@ def loaded(platform: Platform, judge: Judge) -> Loaded:
     # Not the days of today: a new customers file reaches only some of these.
     first = datetime.now(UTC).date() - timedelta(days=7)
     platform.pipelines("feed", "--once", "--start", f"{first}T00", "--hours", "72")
-    judge(seconds=400)
+    judge(seconds=300)
     platform.quiet()
     days = (first, first + timedelta(days=1), first + timedelta(days=2))
     return Loaded(platform, days, list(reversed(platform.ui.runs())))

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.automation.grocer_days import HOUR, PARTITIONS, READS, SHORTEST, WITHIN, counts, promise, reads
+from tests.automation.grocer_days import HOUR, PARTITIONS, READS, WITHIN, counts, promise, reads, window
 from tests.automation.lag_oracle import Oracle, RunRecord, Target, sample
 from tests.live.platform import Platform
 from tests.proof.conftest import Report
@@ -108,7 +108,7 @@ def judged(arrivals: list[tuple[float, Target]], runs: list[RunRecord], begun: f
     looked, lacking, misses = sample(oracle, due, moments)
     builds = {asset: sum(asset == key for run in runs for key, _ in run.written) for asset in JUDGED}
     spans = [max(span) - min(span) for span in orders.values()]
-    allowed = {a: sum(1.1 + span / max(SHORTEST, WITHIN[a] * SCALE) for span in spans) for a in LAZY}
+    allowed = {a: sum(1.1 + span / window(a, SCALE) for span in spans) for a in LAZY}
     within = 1 - len(misses) / looked
     figures = {
         "minutes": MINUTES,

@@ -1,7 +1,8 @@
 """The console script `pipelines`.
 
 Belongs here: commands, their options, and how an error becomes one line and an exit code (1: it did not
-work, 2: a wrong setting or option, 3: nothing runs, 4: removals were held back, or a promise on freshness is broken).
+work, 2: a wrong setting or option, 3: nothing runs, 4: removals were held back, or a promise on freshness is broken, 5:
+an asset is set aside and nobody looks after it).
 Does not belong here: what the commands do.
 """
 
@@ -160,18 +161,19 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Again every few seconds, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of a table.")] = False,
 ) -> None:
-    """Show how each asset's promise on its freshness stands; exits with 4 when one is broken."""
+    """Show how each asset's promise on its freshness stands; exits with 4 if one is broken, 5 if nobody looks."""
     from pipelines.checks.status import NoSuchAsset
     from pipelines.local.running import NothingRuns
     from pipelines.local.supervision import SupervisorDied
     from pipelines.status import show_contracts, show_services
 
     broken: list[str] = []
+    aside: list[str] = []
     try:
         if services:
             show_services(_settings(), as_json=as_json)
         else:
-            broken = show_contracts(_settings(), asset, watch=watch, as_json=as_json)
+            broken, aside = show_contracts(_settings(), asset, watch=watch, as_json=as_json)
     except (NoSuchAsset, NothingRuns, SupervisorDied) as error:
         codes: dict[type[Exception], int] = {NoSuchAsset: 2, NothingRuns: 3, SupervisorDied: 1}
         _fail(str(error), code=codes[type(error)])
@@ -179,6 +181,8 @@ def status(
         return
     if broken:
         _fail(f"broken: {', '.join(broken)}", code=4)
+    if aside:
+        _fail(f"set aside, so nobody looks after them: {', '.join(aside)}", code=5)
 
 
 def _settings() -> Settings:

@@ -14,7 +14,8 @@ from dagster_aws.s3 import S3Resource
 from pipelines import feeds
 from pipelines.assets import core, marts, raw
 from pipelines.automation.arrivals import InputArrivals
-from pipelines.automation.catch_up import automation_sensor, catch_up_sensor
+from pipelines.automation.automation_sensors import automation_sensors
+from pipelines.automation.catch_up import catch_up_sensor
 from pipelines.automation.condition import with_automation
 from pipelines.automation.landing import landing_sensor
 from pipelines.automation.reconcile import reconcile_schedules
@@ -51,12 +52,13 @@ def build_definitions(settings: Settings, **overrides: Any) -> dg.Definitions:
             *dg.load_assets_from_package_module(marts),
         ]
     )
+    checks = [*contract_checks(assets), *with_automation(removal_checks(feeds.FEEDS))]
     return dg.Definitions(
         assets=assets,
-        asset_checks=[*contract_checks(assets), *removal_checks(feeds.FEEDS)],
+        asset_checks=checks,
         sensors=[
             landing_sensor(feeds.FEEDS, settings.start_date),
-            automation_sensor(),
+            *automation_sensors([*assets, *checks]),
             catch_up_sensor(),
             contract_sensor(),
         ],

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 from pipelines.automation.adapter import now
-from pipelines.checks.status import breached, explained, rows
+from pipelines.checks.status import breached, explained, rows, set_aside
 from pipelines.local.overview import services
 from pipelines.local.running import NothingRuns, running_environment
 from pipelines.settings import Settings
@@ -23,8 +23,11 @@ from pipelines.settings import Settings
 _WATCH_SECONDS = 3.0
 
 
-def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_json: bool) -> list[str]:
-    """Print how the contracts stand; which assets' are broken. With `watch` it ends by Ctrl-C only.
+def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_json: bool) -> tuple[list[str], list[str]]:
+    """Print how the contracts stand. With `watch` it ends by Ctrl-C only.
+
+    Returns:
+        The assets whose contract is broken, and those that are set aside.
 
     Raises:
         NothingRuns: no platform runs, and the environment names no Dagster home.
@@ -44,7 +47,7 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
                 while True:
                     time.sleep(_WATCH_SECONDS)
                     live.update(explained(rows(instance, graph, asset), now()), refresh=True)
-    return breached(found)
+    return breached(found), set_aside(found)
 
 
 def show_services(settings: Settings, *, as_json: bool) -> None:

@@ -1,27 +1,33 @@
 """The parts of Dagster that are not annotated as public, behind plain functions.
 
 Everything here may break with an upgrade; tests/automation/test_adapter.py says so loudly, one test an
-attribute. Does not belong here: any decision, and the asset graph (`automation.asset_graph`).
+attribute. Does not belong here: any decision, the asset graph (`automation.asset_graph`), the event log as a table
+(`automation.event_log`), and how runs end (`automation.run_facts`).
+
+Longer than 250 lines, so that all of it that an upgrade may break is in one place.
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import dagster as dg
+import sqlalchemy
 from dagster import (
     AssetRecordsFilter,
     DagsterEventType,
     DagsterInstance,
-    DagsterRunStatus,
     EventLogRecord,
     EventRecordsResult,
-    RunRecord,
-    RunsFilter,
 )
-from dagster._core.storage.event_log import SqliteEventLogStorage
+from dagster._core.assets import AssetDetails
+from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType
+from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
 from dagster._core.storage.event_log.in_memory import InMemoryEventLogStorage
+from dagster._core.storage.event_log.schema import AssetKeyTable
 from dagster._core.storage.runs import SqlRunStorage
+from dagster._core.storage.runs.schema import KeyValueStoreTable
+from dagster._serdes import deserialize_value
 from dagster._time import get_current_timestamp
 from dagster._utils.warnings import disable_dagster_warnings
 
@@ -36,8 +42,6 @@ BY_PLANNER = "tidemark/requested-by"
 DAYS = "tidemark/days"
 
 _PAGE = 1000
-_LONGEST_QUEUE = 60.0  # after an outage runs wait for each other, which says nothing of how long one takes
-ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
 
 def now() -> float:
@@ -150,58 +154,19 @@ def commits_in_order(instance: DagsterInstance) -> bool:
     return isinstance(instance.event_log_storage, SqliteEventLogStorage | InMemoryEventLogStorage)
 
 
-def present_partitions(instance: DagsterInstance, key: str) -> set[Partition]:
-    """The partitions an asset has an observation or a materialization of that was neither wiped nor deleted."""
-    asset_key = dg.AssetKey.from_user_string(key)
-    found: set[Partition] = set()
-    for kind in (DagsterEventType.ASSET_OBSERVATION, DagsterEventType.ASSET_MATERIALIZATION):
-        found |= set(instance.event_log_storage.get_latest_storage_id_by_partition(asset_key, kind))
-    if not found and any(fetch(AssetRecordsFilter(asset_key), limit=1).records for fetch in _latest(instance)):
-        found.add(None)
-    return found
+def catalog(instance: DagsterInstance) -> dict[str, float]:
+    """All assets an instance knows of to when they were last wiped (Unix seconds), minus infinity if never."""
+    storage = instance.event_log_storage
+    assert isinstance(storage, SqlEventLogStorage)
+    query = sqlalchemy.select(AssetKeyTable.c.asset_key, AssetKeyTable.c.asset_details)
+    with storage.index_connection() as connection:
+        rows = connection.execute(query).fetchall()
+    return {"/".join(json.loads(key)): _wiped_at(details) for key, details in rows}
 
 
-def _latest(instance: DagsterInstance) -> tuple[Fetch, Fetch]:
-    return instance.fetch_observations, instance.fetch_materializations
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """What a run's record says.
-
-    Args:
-        ended_at: Unix seconds, None while it has not ended.
-        seconds: From its creation (waiting in the queue counts up to a minute) to its end, if it succeeded.
-        by_person: Nobody but a person asked for it.
-        rebuild: It is of the class rebuild.
-    """
-
-    ended_at: float | None
-    seconds: float | None = None
-    by_person: bool = False
-    rebuild: bool = False
-
-
-def run_facts(instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, RunFacts]:
-    """What is known of these runs. One that was deleted has ended."""
-    found: dict[str, RunFacts] = {}
-    asked = list(run_ids)
-    for start in range(0, len(asked), _PAGE):
-        some = asked[start : start + _PAGE]
-        records = instance.get_run_records(RunsFilter(run_ids=some))
-        found |= {run_id: RunFacts(now()) for run_id in some}
-        found |= {record.dagster_run.run_id: _facts(record) for record in records}
-    return found
-
-
-def _facts(record: RunRecord) -> RunFacts:
-    run, ended_at, seconds = record.dagster_run, None, None
-    if run.status in ENDED:
-        ended_at = record.end_time or record.update_timestamp.timestamp()
-    if run.status is DagsterRunStatus.SUCCESS and record.start_time and ended_at:
-        queued = max(0.0, record.start_time - record.create_timestamp.timestamp())
-        seconds = min(queued, _LONGEST_QUEUE) + ended_at - record.start_time
-    return RunFacts(ended_at, seconds, BY_PLANNER not in run.tags, REBUILD in run.tags)
+def _wiped_at(details: str | None) -> float:
+    found = deserialize_value(details, AssetDetails).last_wipe_timestamp if details else None
+    return float("-inf") if found is None else found
 
 
 def run_slots(instance: DagsterInstance) -> int | None:
@@ -210,10 +175,48 @@ def run_slots(instance: DagsterInstance) -> int | None:
     return queue.max_concurrent_runs if queue and queue.max_concurrent_runs > 0 else None
 
 
+def dynamic_partitions(instance: DagsterInstance, names: Collection[str]) -> dict[str, list[str]]:
+    """Of each dynamic partitions definition the keys that exist now, in Dagster's order: the oldest first."""
+    return {name: list(instance.get_dynamic_partitions(name)) for name in names}
+
+
+def stopped_sensors(
+    instance: DagsterInstance, *, location: str | None = None, repository: str | None = None
+) -> frozenset[str]:
+    """The names of sensors that somebody stopped; where nothing is stored, a sensor is as its code declares it.
+
+    Args:
+        location: Only of this code location; None: of any.
+        repository: Only of the repository of this name.
+    """
+    if instance.schedule_storage is None:
+        return frozenset()
+    states = instance.all_instigator_state(
+        instigator_type=InstigatorType.SENSOR, instigator_statuses={InstigatorStatus.STOPPED}
+    )
+    found = [(state.repository_selector, state.instigator_name) for state in states]
+    return frozenset(
+        name
+        for owner, name in found
+        if location in (None, owner.location_name) and repository in (None, owner.repository_name)
+    )
+
+
 def saved(instance: DagsterInstance, key: str) -> str | None:
     """What was saved under a key in the instance's own storage."""
     storage = instance.daemon_cursor_storage
     return storage.get_cursor_values({key}).get(key) if storage else None
+
+
+def saved_under(instance: DagsterInstance, prefix: str) -> dict[str, str]:
+    """All that was saved under keys with a prefix."""
+    storage = instance.run_storage
+    if not isinstance(storage, SqlRunStorage):
+        return {}
+    table = KeyValueStoreTable.c
+    query = sqlalchemy.select(table.key, table.value).where(table.key.startswith(prefix, autoescape=True))
+    with storage.connect() as connection:
+        return {str(key): str(value) for key, value in connection.execute(query)}
 
 
 def save(instance: DagsterInstance, key: str, value: str) -> None:

@@ -6,6 +6,7 @@ late as its lane allows: the latest starts at which all of them are in time (lis
 Belongs here: that arithmetic. Does not belong here: when a run alone would be due (`automation.demand`).
 """
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -89,10 +90,12 @@ def _as_ranges(runs: Iterable[_Run]) -> list[_Run]:
         by_asset.setdefault(run.targets[0][0], []).append(run)
     found: list[_Run] = []
     for ordered in by_asset.values():
-        while ordered:
-            first = ordered[0]
-            close = [run for run in ordered if run.latest <= first.latest + first.seconds]
-            ordered = ordered[len(close) :]
+        start = 0
+        while start < len(ordered):
+            first = ordered[start]
+            end = bisect_right(ordered, first.latest + first.seconds, lo=start, key=lambda run: run.latest)
+            close = ordered[start:end]
+            start = end
             if len(close) > SINGLES:
                 for run in close[1:]:
                     first.add(run)

@@ -13,7 +13,10 @@ from typing import Any
 import dagster as dg
 
 from pipelines.automation import adapter
-from pipelines.automation.asset_graph import input_of
+from pipelines.automation.asset_graph import dynamic_names, edge_between
+from pipelines.automation.edges import Edge
+from pipelines.automation.graph import Moment
+from pipelines.automation.partition_keys import KeysOf
 from pipelines.sources.feed import Partition
 
 THROUGH = "incorporates arrivals through"
@@ -29,6 +32,7 @@ class InputArrivals:
 
     def __init__(self) -> None:
         self._read: dict[str, dict[dg.AssetKey, Mapping[Partition, float]]] = defaultdict(dict)  # by step
+        self._edges: dict[tuple[dg.AssetKey, dg.AssetKey], Edge] = {}
 
     def about_to_read(self, context: dg.InputContext) -> None:
         partitions = set(context.asset_partition_keys) if context.has_asset_partitions else None
@@ -37,10 +41,18 @@ class InputArrivals:
         self._read[context.step_context.step.key][context.asset_key] = arrivals
 
     def said_of(self, context: dg.OutputContext, partition: Partition) -> Mapping[str, Any]:
-        graph = context.step_context.job_def.asset_layer.asset_graph
         arrivals = []
         for key, said in self._read[context.step_context.step.key].items():
-            of_partition = input_of(graph, context.asset_key, key).upstream
+            of_partition = self._edge(context, key).upstream
             read = said if of_partition is None else of_partition(partition)
             arrivals += [said[p] for p in read if p in said]
         return through(datetime.fromtimestamp(max(arrivals), UTC) if arrivals else None)
+
+    def _edge(self, context: dg.OutputContext, read: dg.AssetKey) -> Edge:
+        if (context.asset_key, read) not in self._edges:
+            graph = context.step_context.job_def.asset_layer.asset_graph
+            instance = context.step_context.instance
+            dynamic = {name: instance.get_dynamic_partitions(name) for name in dynamic_names(graph)}
+            keys_of = KeysOf(Moment(adapter.now(), dynamic))
+            self._edges[context.asset_key, read] = edge_between(graph, context.asset_key, read, keys_of)
+        return self._edges[context.asset_key, read]

@@ -1,84 +1,134 @@
 """A history as text, so that a restarted code server need not read the whole event log again.
 
-Belongs here: the form. A text of another form, or about other assets, is no checkpoint: the log is read again, which
-gives the same. Does not belong here: where it is kept and when (`automation.follower`).
+Belongs here: the form. A text of another form is no checkpoint: the log is read again, which gives the same. Does not
+belong here: where it is kept and when (`automation.follower`), and what outlives a lost one (`automation.journal`).
 """
 
 import base64
 import json
 import zlib
 from collections import deque
+from dataclasses import dataclass, fields
 from typing import Any
 
+from pipelines.automation.check_results import FailedCheck
 from pipelines.automation.graph import Graph, Target
 from pipelines.automation.history import History
 from pipelines.automation.records import SAMPLES, Built, Change, Failure, Materialization, OpenRun
 
-_FORM = 1
+PREFIX = "tidemark/history/"
+_FORM = 2
+
+
+@dataclass
+class Checkpoint:
+    """What an earlier process knew.
+
+    Args:
+        added: Assets of the graph that it did not know of: their part of the log is not in the history.
+        reader: The state of its log reader.
+        rest: What else the follower kept.
+    """
+
+    history: History
+    added: list[str]
+    reader: dict[str, Any]
+    rest: dict[str, Any]
 
 
 def key_of(graph: Graph) -> str:
-    """Where the checkpoint of a code location is kept: two on one instance have no asset in common."""
-    return f"tidemark/history/{min(graph.nodes, default='')}"
+    """Where the checkpoint of a code location is kept: two on one instance build no asset both."""
+    built = (key for key, node in graph.nodes.items() if not node.source)
+    return f"{PREFIX}{min(built, default='')}"
 
 
-def dump(history: History, cursor: int) -> str:
-    """A history that contains all events up to a storage id."""
+def dump(history: History, reader: dict[str, Any], rest: dict[str, Any] | None = None) -> str:
+    """A history as its log reader's state says how far it goes."""
     targets = {*history.changes, *history.versions, *history.built, *history.failures, *history.listed_at}
     state = {
         "form": _FORM,
         "assets": sorted(history.graph.nodes),
-        "cursor": cursor,
+        "reader": reader,
+        "rest": rest or {},
         "first_seen": history.first_seen,
         "leads": {asset: list(seconds) for asset, seconds in history.leads.items()},
         "strides": history.strides,
         "set_aside": [[*target, why] for target, why in history.set_aside.items()],
+        "failed_checks": [
+            [asset, check, failed.id, failed.partitions and sorted(failed.partitions, key=repr)]
+            for asset, checks in history.checks.failed.items()
+            for check, failed in checks.items()
+        ],
         "open_runs": {run_id: _of_run(run) for run_id, run in history.open_runs.items()},
-        "targets": [_of_target(history, target) for target in sorted(targets, key=repr)],
+        "targets": [row_of(history, target) for target in sorted(targets, key=repr)],
     }
-    return base64.b64encode(zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)).decode()
+    return packed(state)
 
 
-def load(text: str | None, graph: Graph) -> tuple[History, int] | None:
-    """The history and the storage id up to which it goes; None if this is no checkpoint of this graph."""
-    if not text:
+def assets_of(text: str) -> set[str]:
+    """The assets a text is about; none if it is no checkpoint."""
+    state = unpacked(text, _FORM)
+    return set(state["assets"]) if state else set()
+
+
+def load(text: str | None, graph: Graph) -> Checkpoint | None:
+    """What was known of the assets of a graph; None if this is no checkpoint, or one of none of them."""
+    state = unpacked(text, _FORM)
+    if state is None:
         return None
-    try:
-        state = json.loads(zlib.decompress(base64.b64decode(text)))
-    except (ValueError, zlib.error):
-        return None
-    if state.get("form") != _FORM or state["assets"] != sorted(graph.nodes):
+    known = graph.nodes.keys() & set(state["assets"])
+    if not known:
         return None
     history = History(graph)
-    history.first_seen = state["first_seen"]
-    history.leads = {asset: deque(seconds, SAMPLES) for asset, seconds in state["leads"].items()}
-    history.strides = state["strides"]
-    history.set_aside = {(asset, partition): why for asset, partition, why in state["set_aside"]}
+    history.first_seen = _only(known, state["first_seen"])
+    history.leads = {asset: deque(seconds, SAMPLES) for asset, seconds in _only(known, state["leads"]).items()}
+    history.strides = _only(known, state["strides"])
+    history.set_aside = {(asset, partition): why for asset, partition, why in state["set_aside"] if asset in known}
     for row in state["targets"]:
-        _take(history, row)
+        if row[0] in known:
+            take(history, row)
+    for asset, check, id, partitions in state["failed_checks"]:
+        failed = FailedCheck(id, None if partitions is None else frozenset(partitions))
+        history.checks.failed.setdefault(asset, {})[check] = failed
     for run_id, row in state["open_runs"].items():
         history.open_runs[run_id] = run = _run(row)
         for target in run.planned:
             history.running.setdefault(target, set()).add(run_id)
     history.adopt(graph)
-    return history, state["cursor"]
+    return Checkpoint(history, sorted(graph.nodes.keys() - known), state["reader"], state["rest"])
 
 
-def _of_target(history: History, target: Target) -> list[Any]:
-    built, failure = history.built.get(target), history.failures.get(target)
+def packed(state: dict[str, Any]) -> str:
+    """Plain data as a text."""
+    return base64.b64encode(zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)).decode()
+
+
+def unpacked(text: str | None, form: int) -> dict[str, Any] | None:
+    """The plain data of a text; None if it is none of this form."""
+    try:
+        state = json.loads(zlib.decompress(base64.b64decode(text or "")))
+    except (ValueError, zlib.error):
+        return None
+    return state if isinstance(state, dict) and state.get("form") == form else None
+
+
+def row_of(history: History, target: Target) -> list[Any]:
+    """All that is known of a partition, as plain data."""
     return [
         *target,
-        [[c.id, c.arrived_at, c.run_id] for c in history.changes.get(target, ())],
+        [_values(change) for change in history.changes.get(target, ())],
         history.first_arrival.get(target),
         history.versions.get(target),
         history.listed_at.get(target),
-        built and [built.id, built.as_of, built.run_id, built.started_at, built.code_version],
-        failure and [failure.attempts, failure.as_of, failure.ended_at, failure.code_version],
+        _values(history.built.get(target)),
+        _values(history.failures.get(target)),
+        history.again.get(target),
     ]
 
 
-def _take(history: History, row: list[Any]) -> None:
-    asset, partition, changes, first_arrival, version, listed_at, built, failure = row
+def take(history: History, row: list[Any]) -> None:
+    """Know of a partition what a row says."""
+    asset, partition, changes, first_arrival, version, listed_at, built, failure, again = row
     target = (asset, partition)
     if changes:
         history.changes[target] = tuple(Change(*change) for change in changes)
@@ -91,8 +141,27 @@ def _take(history: History, row: list[Any]) -> None:
         history.listed_at[target] = listed_at
     if built is not None:
         history.built[target] = Built(*built)
+    if again is not None:
+        history.again[target] = again
     if failure is not None:
         history.failures[target] = Failure(*failure)
+
+
+def newest(row: list[Any]) -> int:
+    """The place of the latest event a row knows of."""
+    changes, built = row[2], row[6]
+    return max([change[0] for change in changes] + ([built[0]] if built else []), default=-1)
+
+
+def _values(record: Change | Built | Failure | None) -> list[Any] | None:
+    return None if record is None else [getattr(record, name) for name in _NAMES[type(record)]]
+
+
+_NAMES = {kind: tuple(field.name for field in fields(kind)) for kind in (Change, Built, Failure)}
+
+
+def _only(known: set[str], told: dict[str, Any]) -> dict[str, Any]:
+    return {asset: value for asset, value in told.items() if asset in known}
 
 
 def _of_run(run: OpenRun) -> list[Any]:

@@ -79,6 +79,8 @@ class Verdict(StrEnum):
 
     MET = "met"
     AT_RISK = "at risk"
+    NOT_JUDGED = "not judged"
+    """Nobody looks after the asset: it is set aside."""
     BREACHED = "breached"
 
 
@@ -92,6 +94,12 @@ def tick_at_or_after(contract: CronContract, at: float) -> float:
     return _tick(contract.schedule, contract.timezone, at)
 
 
+def tick_before(contract: CronContract, at: float) -> float:
+    """The last tick of a cron contract before a time."""
+    when = datetime.fromtimestamp(at, UTC).astimezone(ZoneInfo(contract.timezone))
+    return float(next(CronSim(contract.schedule, when, reverse=True)).timestamp())
+
+
 def first_tick(contract: Contract, window: Window | None) -> float | None:
     """T0: by when a window is to be there at all. None for a lag contract, and where there are no windows."""
     if isinstance(contract, LagContract) or window is None:
@@ -99,15 +107,20 @@ def first_tick(contract: Contract, window: Window | None) -> float | None:
     return tick_at_or_after(contract, window.end)
 
 
-def deadline(contract: Contract, arrival: float, window: Window | None, *, built: bool = True) -> float:
+def deadline(
+    contract: Contract, arrival: float, window: Window | None, *, built: bool = True, own_tick: float | None = None
+) -> float:
     """By when what arrived at a time is to be incorporated.
 
     Cron: the first tick, from the window's own on, up to whose bound it arrived. A window that was never built is
     promised for its own tick, however late its data came.
+
+    Args:
+        own_tick: The window's first tick, where it is known: the window is not needed then.
     """
     if isinstance(contract, LagContract):
         return arrival + contract.fail
-    own = first_tick(contract, window)
+    own = first_tick(contract, window) if own_tick is None else own_tick
     if own is not None and not built:
         return own
     after = arrival + contract.bound
@@ -151,7 +164,15 @@ class Due:
         return min(self.opens, self.latest)
 
 
-def due(contract: Contract, arrival: float, window: Window | None, pace: Pace, *, built: bool = True) -> Due:
+def due(
+    contract: Contract,
+    arrival: float,
+    window: Window | None,
+    pace: Pace,
+    *,
+    built: bool = True,
+    own_tick: float | None = None,
+) -> Due:
     """When to ask for the run that incorporates what arrived at a time: so late that the fewest runs do.
 
     Cron: when nothing later is required; earlier only if the run takes longer than the bound. A partition that was
@@ -159,8 +180,9 @@ def due(contract: Contract, arrival: float, window: Window | None, pace: Pace, *
 
     Args:
         arrival: Of the oldest pending data; of a partition never built, when the last required input had data.
+        own_tick: The window's first tick, see `deadline`.
     """
-    promised = deadline(contract, arrival, window, built=built)
+    promised = deadline(contract, arrival, window, built=built, own_tick=own_tick)
     start_by = promised - pace.lead - pace.margin
     latest = start_by - reserve(contract, pace)
     opens = promised - contract.bound if isinstance(contract, CronContract) else float("inf")

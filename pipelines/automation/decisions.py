@@ -5,13 +5,13 @@ times are Unix seconds. Reasons hold only stable values (an arrival, a latest st
 explanation again whenever its text changes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
 from pipelines.automation.contracts import Verdict, verdict
-from pipelines.automation.graph import Target
+from pipelines.automation.graph import Graph, Target
 from pipelines.sources.feed import Partition
 
 
@@ -20,12 +20,18 @@ class State(StrEnum):
 
     NO_DATA = "no data"
     NO_CONSUMER = "no consumer"
+    BLOCKED = "blocked by a check"
     INCOMPLETE = "waiting for all inputs to change"
     RUNNING = "running"
     WAITING = "waiting for input"
     NOT_DUE = "not due"
     BACKING_OFF = "backing off"
     THROTTLED = "throttled"
+    HELD = "held"
+    """The sensor that would ask for it is switched off."""
+    UNANSWERED = "asked for, and no run came"
+    LEFT = "due, if its own condition says so"
+    """An asset with an automation condition of its own, which has the last word."""
     REQUESTED = "requested"
 
 
@@ -101,13 +107,29 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What was asked for and is not in the history yet.
+
+    Args:
+        reserved: Targets whose run may just be slow to appear.
+        unanswered: Targets that were asked for without a run coming of it, to how often and until when they pause.
+        rebuilding: A run of the class rebuild is asked for or under way: there is one at a time.
+    """
+
+    reserved: frozenset[Target] = frozenset()
+    unanswered: Mapping[Target, tuple[int, float]] = field(default_factory=dict)
+    rebuilding: bool = False
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything the planner decided at a time.
 
     Args:
         decisions: For every partition with something pending; one that is not here contains all that arrived.
         requests: The runs to ask for now.
-        set_aside: Events about partitions that no asset has, with the reason.
+        set_aside: What nobody looks after, with the reason: events about partitions that no asset has, partitions,
+            and whole assets (of a partitioned one: with the partition None).
         catching_up: Not empty: how far the event log has been read; nothing is requested until it is read whole.
     """
 
@@ -120,6 +142,17 @@ class Plan:
     def of(self, asset: str) -> list[Decision]:
         """The decisions about an asset."""
         return self._by_asset.get(asset, [])
+
+    def aside(self, asset: str) -> dict[Partition, str]:
+        """What of an asset is set aside, with the reason."""
+        return self._aside_by_asset.get(asset, {})
+
+    @cached_property
+    def _aside_by_asset(self) -> dict[str, dict[Partition, str]]:
+        found: dict[str, dict[Partition, str]] = {}
+        for (asset, partition), reason in self.set_aside.items():
+            found.setdefault(asset, {})[partition] = reason
+        return found
 
     @cached_property
     def _by_asset(self) -> dict[str, list[Decision]]:
@@ -141,8 +174,9 @@ class Standing:
     Args:
         verdict: The worst of its partitions.
         lag: The longest, in seconds; 0 where nothing is pending.
-        worst: The partition the verdict is about, None where all is met and nothing pending.
+        partition: The one the verdict is about, None where all is met and nothing pending.
         reason: Why, in data terms.
+        set_aside: What of the asset, or of what it reads, is set aside: the verdict says nothing of it.
     """
 
     asset: str
@@ -152,3 +186,37 @@ class Standing:
     reason: str = ""
     due_at: float | None = None
     deadline: float | None = None
+    set_aside: tuple[str, ...] = ()
+
+
+RANGES = "catch_up"
+"""The sensor that asks for ranges, and for single partitions of assets that different sensors look after."""
+
+
+def asker(graph: Graph, request: Request) -> str:
+    """The sensor whose business a request is.
+
+    A single partition is asked for by the automation sensor of its asset. The landing sensor may be quicker, and asks
+    for nothing that one would not: with an automation sensor switched off, nobody asks for single partitions.
+    """
+    return RANGES if request.as_range else graph.nodes[request.assets[0]].sensor
+
+
+def held(plan: Plan, graph: Graph, off: Collection[str]) -> Plan:
+    """A plan without the requests that nobody would make: what they are about waits, and says for which sensor.
+
+    Args:
+        off: The names of the sensors that are switched off.
+    """
+    kept: list[Request] = []
+    waiting: dict[Target, Decision] = {}
+    for request in plan.requests:
+        sensor = asker(graph, request)
+        if sensor not in off:
+            kept.append(request)
+            continue
+        reason = f"its sensor {sensor} is switched off"
+        asked = [plan.decisions[target] for target in request.targets if target in plan.decisions]
+        behind = [d for asset in request.assets for d in plan.of(asset) if d.state is State.THROTTLED]
+        waiting |= {d.target: replace(d, state=State.HELD, reason=reason) for d in (*asked, *behind)}
+    return replace(plan, decisions=plan.decisions | waiting, requests=kept) if waiting else plan

@@ -4,14 +4,21 @@ An asset without a contract runs as its consumers need; an input that several re
 
 Belongs here: due times through the graph, from pending data and the learned duration of runs. Nothing here depends
 on the time it is asked. Does not belong here: whether it can run (`automation.planner`).
+
+What is asked of a partition is kept as a function of the arrival of its data (`Needs`), put together once from those
+of its readers, so that a thousand days read by one table, which a thousand others read, cost a thousand steps each way.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pipelines.automation.contracts import Due, Pace, due
-from pipelines.automation.graph import Graph, Node, Target
+from pipelines.automation.contracts import Due, Pace, due, first_tick
+from pipelines.automation.graph import Graph, Input, Node, Target
 from pipelines.automation.history import History
 from pipelines.automation.pending import Backlog, Pending
+
+_MOST_TERMS = 16
+"""Beyond so many terms of a kind two are taken together, as the stricter of each: earlier than needed, never later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,63 @@ class Demand:
         return Demand(self.opens, self.latest - seconds, self.for_)
 
 
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A contract, as it asks for data of any arrival.
+
+    Args:
+        tick: By when the window is promised at all, where it is.
+        after: It asks for what arrives later than this; a first build asks for the rest.
+    """
+
+    asset: str
+    tick: float | None
+    after: float
+
+
+@dataclass
+class Needs:
+    """What is asked of a partition, for data of any arrival: the strictest of these.
+
+    Args:
+        asap: Assets that run as soon as something is pending, to the seconds their inputs go before them.
+        contracts: Assets with a contract, to those seconds.
+        firsts: First builds: for data up to an arrival, this. Their contract asks for what comes after that.
+        always: Whatever the arrival, as the run that asks for it takes place anyway.
+    """
+
+    asap: dict[str, float] = field(default_factory=dict)
+    contracts: dict[Term, float] = field(default_factory=dict)
+    firsts: list[tuple[float, Demand]] = field(default_factory=list)
+    always: Demand | None = None
+
+    def add(self, other: "Needs", earlier: float) -> None:
+        """What a reader is asked, and so this input that many seconds before it."""
+        for asset, seconds in other.asap.items():
+            self.asap[asset] = max(self.asap.get(asset, seconds + earlier), seconds + earlier)
+        for term, seconds in other.contracts.items():
+            self.contracts[term] = max(self.contracts.get(term, seconds + earlier), seconds + earlier)
+        self.firsts += [(arrival, demand.before(earlier)) for arrival, demand in other.firsts]
+        if other.always is not None:
+            self.ask(other.always.before(earlier))
+
+    def ask(self, demand: Demand) -> None:
+        """Ask for this, whatever the arrival."""
+        self.always = demand if self.always is None else _strictest(self.always, demand)
+
+    def reduced(self) -> "Needs":
+        """The same, without what another term asks for as well, and not more than a few terms of a kind."""
+        self.contracts = _reduced(self.contracts)
+        firsts: list[tuple[float, Demand]] = []
+        for arrival, demand in sorted(self.firsts, key=lambda first: first[0], reverse=True):
+            if firsts and (firsts[-1][0] == arrival or len(firsts) >= _MOST_TERMS):
+                firsts[-1] = (firsts[-1][0], _strictest(firsts[-1][1], demand))
+            else:
+                firsts.append((arrival, demand))
+        self.firsts = firsts
+        return self
+
+
 @dataclass
 class Demands:
     """The due times of everything pending, computed when asked for."""
@@ -48,15 +112,12 @@ class Demands:
     history: History
     backlog: Backlog
     margin: float
-    _known: dict[tuple[Target, float], Demand | None] = field(default_factory=dict)
+    _needs: dict[Target, Needs] = field(default_factory=dict)
+    _paces: dict[str, Pace] = field(default_factory=dict)
 
     def of(self, target: Target, arrival: float) -> Demand | None:
         """When a partition has to run for data that arrived at a time; None if nothing and nobody needs it."""
-        at = (target, arrival)
-        if at not in self._known:
-            self._known[at] = None  # a graph has no cycles; a partition that reads its own past ends here
-            self._known[at] = self._find(target, arrival)
-        return self._known[at]
+        return self._at(self._needs_of(target), arrival)
 
     def own(self, target: Target, arrival: float) -> Due | None:
         """The due time by the asset's own contract."""
@@ -71,43 +132,100 @@ class Demands:
 
     def pace(self, asset: str) -> Pace:
         """How long the asset takes to run, and to start."""
-        return Pace(self.history.lead(asset), self.margin)
+        if asset not in self._paces:
+            self._paces[asset] = Pace(self.history.lead(asset), self.margin)
+        return self._paces[asset]
 
-    def _find(self, target: Target, arrival: float) -> Demand | None:
-        node = self.graph.nodes[target[0]]
-        found = [] if (own := self._by_itself(node, target, arrival)) is None else [own]
-        for read, reader, pending in self.backlog.readers(target):
-            if target not in pending.behind or pending.absent or pending.unchanged:
-                continue
-            earlier = 0.0 if read.joinable else self.history.lead(node.key) + self.margin
-            needed = self.of(reader, arrival)
-            if needed is not None:
-                found.append(needed.before(earlier))
-            together = self._together_with(target, reader, pending, earlier)
-            if together is not None:
-                found.append(together)
+    def _at(self, needs: Needs, arrival: float) -> Demand | None:
+        found = [Demand(arrival, arrival - earlier, asset) for asset, earlier in needs.asap.items()]
+        for term, earlier in needs.contracts.items():
+            contract = self.graph.nodes[term.asset].contract
+            if contract is not None and arrival > term.after:
+                promised = due(contract, arrival, None, self.pace(term.asset), own_tick=term.tick)
+                found.append(Demand(promised.opens, promised.latest - earlier, term.asset))
+        found += [demand for until, demand in needs.firsts if arrival <= until]
+        if needs.always is not None:
+            found.append(needs.always)
         if not found:
             return None
-        strictest = min(found, key=lambda demand: demand.at)
-        return Demand(min(d.opens for d in found), min(d.latest for d in found), strictest.for_)
+        return Demand(min(d.opens for d in found), min(d.latest for d in found), min(found, key=lambda d: d.at).for_)
 
-    def _by_itself(self, node: Node, target: Target, arrival: float) -> Demand | None:
+    def _needs_of(self, target: Target) -> Needs:
+        """Readers first, with a stack of our own: a chain of partitions can be as long as a table is old."""
+        stack, asking = [target], dict[Target, list[tuple[Input, Target, Pending]]]()
+        while stack:
+            one = stack[-1]
+            if one in self._needs:
+                stack.pop()
+            elif one not in asking:
+                asking[one] = list(self._readers(one))
+                # One that is being looked at already would be its own reader; a mapping can say so, and means nothing.
+                stack += [r for _, r, _ in asking[one] if r not in self._needs and r not in asking]
+            else:
+                self._needs[one] = self._put_together(one, asking[one])
+                stack.pop()
+        return self._needs[target]
+
+    def _readers(self, target: Target) -> Iterable[tuple[Input, Target, Pending]]:
+        for read, reader, pending in self.backlog.readers(target):
+            if target in pending.behind and not (pending.absent or pending.unchanged):
+                yield read, reader, pending
+
+    def _put_together(self, target: Target, readers: Iterable[tuple[Input, Target, Pending]]) -> Needs:
+        node, pending = self.graph.nodes[target[0]], self.backlog.get(target)
+        found = self._by_itself(node, target, pending)
+        before_it = self.history.lead(node.key) + self.margin
+        for read, reader, of_reader in readers:
+            needs = self._needs.get(reader)
+            if needs is None:
+                continue
+            earlier = 0.0 if read.joinable else before_it
+            found.add(needs, earlier)
+            self._ask_once(found, target, of_reader, needs, earlier)
+        return found.reduced()
+
+    def _by_itself(self, node: Node, target: Target, pending: Pending | None) -> Needs:
         if node.asap:
-            return Demand(arrival, arrival, node.key)
-        own = self.own(target, arrival)
-        return None if own is None else Demand(own.opens, own.latest, node.key)
+            return Needs(asap={node.key: 0.0})
+        if node.contract is None or pending is None:
+            return Needs()
+        window, arrival = node.window(target[1]), None if pending.built else pending.arrival
+        term = Term(node.key, first_tick(node.contract, window), float("-inf") if arrival is None else arrival)
+        if arrival is None:
+            return Needs(contracts={term: 0.0})
+        first = due(node.contract, arrival, window, self.pace(node.key), built=False)
+        return Needs(contracts={term: 0.0}, firsts=[(arrival, Demand(first.opens, first.latest, node.key))])
 
-    def _together_with(self, target: Target, reader: Target, pending: Pending, earlier: float) -> Demand | None:
-        """What asks an input to run once more before a reader that is going to run anyway, for other data.
+    def _ask_once(self, found: Needs, target: Target, of_reader: Pending, needs: Needs, earlier: float) -> None:
+        """Ask an input to run once more before a reader that is going to run anyway, for other data.
 
         Once: what arrives after that is only waited for if the reader's contract needs it, or an input that keeps
         changing would hold its reader up for ever.
         """
-        if pending.arrival is None:
-            return None
-        needed = self.of(reader, pending.arrival)
+        needed = None if of_reader.arrival is None else self._at(needs, of_reader.arrival)
         if needed is None:
-            return None
+            return
         wanted = needed.before(earlier)
         built = self.history.built.get(target)
-        return wanted if built is None or built.started_at < wanted.at else None
+        if built is None or built.started_at < wanted.at:
+            found.ask(wanted)
+
+
+def _strictest(one: Demand, other: Demand) -> Demand:
+    return Demand(min(one.opens, other.opens), min(one.latest, other.latest), min(one, other, key=lambda d: d.at).for_)
+
+
+def _reduced(contracts: dict[Term, float]) -> dict[Term, float]:
+    """Without those terms to which another of the same asset is stricter in everything."""
+    if len(contracts) < 2:
+        return contracts
+    kept: dict[str, list[tuple[Term, float]]] = {}
+    for term, seconds in sorted(contracts.items(), key=lambda item: (item[0].tick or 0.0, item[0].after, -item[1])):
+        stricter = kept.setdefault(term.asset, [])
+        if any(other.after <= term.after and more >= seconds for other, more in stricter):
+            continue
+        if len(stricter) >= _MOST_TERMS:
+            last, more = stricter.pop()
+            term, seconds = Term(last.asset, last.tick, min(last.after, term.after)), max(more, seconds)
+        stricter.append((term, seconds))
+    return dict(item for of_asset in kept.values() for item in of_asset)

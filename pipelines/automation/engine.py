@@ -6,14 +6,14 @@ observations take the same lock: a plan sees all of what one look found, or noth
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dagster import DagsterInstance
 
-from pipelines.automation import adapter, asset_graph
-from pipelines.automation.decisions import Plan, Request
+from pipelines.automation import adapter, asset_graph, retries
+from pipelines.automation.decisions import Asked, Plan, Request, held
 from pipelines.automation.follower import Follower
 from pipelines.automation.graph import Graph, Target
 from pipelines.automation.planner import Planner
@@ -39,12 +39,20 @@ class Engine:
 
     Args:
         slots: How many runs the instance lets run at once; None where it says nothing.
+        reserved: What was asked for and whose run has not appeared, with when that was.
+        off: The sensors that are switched off, by name.
+        unanswered: What was asked for without a run coming of it: how often, and until when it pauses.
     """
 
     follower: Follower
     slots: int | None = None
     planner: Planner = field(init=False)
     reserved: dict[Target, float] = field(default_factory=dict)
+    unanswered: dict[Target, tuple[int, float]] = field(default_factory=dict)
+    off: frozenset[str] = frozenset()
+    _rejected: dict[Target, str] = field(default_factory=dict)
+    _raising: dict[str, str] = field(default_factory=dict)
+    _told: dict[Target, str] = field(default_factory=dict)
     _behind: str = "nothing read yet"
     _rebuild_asked: float = float("-inf")
 
@@ -72,6 +80,40 @@ class Engine:
                     self._rebuild_asked = now
             return taken, plan
 
+    def take(self, targets: Collection[Target], now: float) -> list[Target]:
+        """Reserve what a plan of just now asks for; those of it that no other sensor has asked for meanwhile."""
+        with _lock:
+            running = self.follower.history.running
+            free = [target for target in targets if target not in self.reserved and target not in running]
+            self.reserved |= dict.fromkeys(free, now)
+            return free
+
+    def release(self, targets: Collection[Target]) -> None:
+        """These were not asked for after all."""
+        with _lock:
+            self.reserved = {target: at for target, at in self.reserved.items() if target not in set(targets)}
+
+    def reject(self, targets: Collection[Target], reason: str, now: float) -> None:
+        """No run can be made of these: they are set aside, and not asked for again at every tick."""
+        with _lock:
+            self.reserved |= dict.fromkeys(targets, now)
+            self._rejected |= dict.fromkeys(targets, reason)
+
+    def condition_raises(self, asset: str, why: str | None) -> None:
+        """An asset's own condition raised, with what was logged of it; None: it does no longer."""
+        with _lock:
+            if why is not None:
+                self._raising[asset] = self._told[(asset, None)] = why
+            else:
+                self._raising.pop(asset, None)
+
+    def untold(self, plan: Plan) -> dict[Target, str]:
+        """What is set aside and was not when this was asked last: each is logged once."""
+        with _lock:
+            new = {target: why for target, why in plan.set_aside.items() if self._told.get(target) != why}
+            self._told = dict(plan.set_aside)
+            return new
+
     def look(self, now: float, instance: DagsterInstance | None = None) -> Plan:
         """What the plan would be at a time (Unix seconds); nothing is taken, nothing reserved.
 
@@ -80,19 +122,49 @@ class Engine:
         """
         with _lock:
             stop = _after(SLICE_SECONDS)
-            if instance is not None:
-                self._behind = self.follower.read(instance, stop)
+            if not self.planner.deciding:  # what happens while a plan is half made is for the next one
+                self._read(instance, now, stop)
+                self._look_after_requests(now)
             if self._behind:
                 return Plan(now, catching_up=self._behind)
-            # A request that led to no run is made again; until then its run may just be slow to appear.
-            self.reserved = {
-                target: at
-                for target, at in self.reserved.items()
-                if at + _RESERVED_FOR > now and target not in self.follower.planned
-            }
-            self.follower.planned.clear()
             rebuilding = bool(self.follower.rebuilds) or self._rebuild_asked + _RESERVED_FOR > now
-            return self.planner.plan(now, self.reserved, rebuilding=rebuilding, stop=stop)
+            asked = Asked(frozenset(self.reserved), dict(self.unanswered), rebuilding)
+            return self._as_asked_for(self.planner.plan(now, asked, stop=stop))
+
+    def _read(self, instance: DagsterInstance | None, now: float, stop: Callable[[], bool]) -> None:
+        """The world as it is now: the time, the dynamic partitions, the sensors that are switched off, the events."""
+        if instance is None:
+            self.graph.moment.moves_to(now)
+            return
+        names = self.graph.dynamic
+        self.graph.moment.moves_to(now, adapter.dynamic_partitions(instance, names) if names else None)
+        self.off = adapter.stopped_sensors(instance)
+        self._behind = self.follower.read(instance, stop)
+
+    def _look_after_requests(self, now: float) -> None:
+        """A request that leads to no run is made again: at once, then after growing pauses."""
+        for target, at in list(self.reserved.items()):
+            if target in self.follower.planned:
+                self.unanswered.pop(target, None)
+            elif at + _RESERVED_FOR > now:
+                continue  # its run may just be slow to appear
+            else:
+                asked = self.unanswered.get(target, (0, now))[0] + 1
+                pause = 0.0 if asked == 1 else retries.backoff(asked - 1)
+                self.unanswered[target] = (asked, now + pause)
+            del self.reserved[target]
+        for target in self.unanswered.keys() & self.follower.planned:
+            del self.unanswered[target]
+        self.follower.planned.clear()
+
+    def _as_asked_for(self, plan: Plan) -> Plan:
+        """The plan without what nobody would ask for, and with what no run could be made of until it is tried again."""
+        asked = self.reserved.keys() | self.unanswered.keys()
+        self._rejected = {target: why for target, why in self._rejected.items() if target in asked}
+        raising: dict[Target, str] = {(asset, None): why for asset, why in self._raising.items()}
+        aside = self._rejected | raising
+        found = replace(plan, set_aside=aside | plan.set_aside) if aside else plan
+        return held(found, self.graph, self.off) if self.off else found
 
     def steady_until(self, now: float) -> float:
         """Until when looks from `now` on give the same plan if the event log has no news (Unix seconds)."""
@@ -101,7 +173,7 @@ class Engine:
 
     def adopt(self, graph: Graph) -> None:
         """Go on with another version of the code."""
-        self.follower.history.adopt(graph)
+        self.follower.adopt(graph)
         self.planner = Planner(graph, self.follower.history, slots=self.slots)
 
 
@@ -124,6 +196,8 @@ def engine_for(instance: DagsterInstance, assets: asset_graph.AnyGraph) -> Engin
         if engine is not None and set(engine.graph.nodes) == set(graph.nodes):
             engine.adopt(graph)
         else:
+            if engine is not None:
+                engine.follower.save(instance)
             engine = Engine(Follower.started(instance, graph), adapter.run_slots(instance))
         _engines[identity] = (assets, engine)
         return engine

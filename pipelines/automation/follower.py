@@ -1,27 +1,39 @@
 """Follows the event log: from its records to the history, from where it was left the last time.
 
 Belongs here: what is read, in which order, how far in one go, and where to go on after a restart. Does not belong
-here: what the events mean (`automation.history`).
+here: what the events say (`automation.intake`) and mean (`automation.history`).
 """
 
+import logging
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from dagster import DagsterInstance
 
-from pipelines.automation import adapter, checkpoint
-from pipelines.automation.event_log import Event, Kind, events_after
+from pipelines.automation import adapter, checkpoint, journal, reading_again
+from pipelines.automation.event_log import JOURNAL, Event
 from pipelines.automation.graph import Graph, Target
 from pipelines.automation.history import History
+from pipelines.automation.intake import Intake
+from pipelines.automation.log_reader import LogReader
+from pipelines.automation.records import Outcome
+from pipelines.automation.run_facts import RunFacts, run_facts
 
-_OVERLAP_SECONDS = 15.0
 _BETWEEN_LOOKS_AT_THE_CLOCK = 200
 _BETWEEN_RUNS_CLOSED = 2000
 _RUN_EVENTS_WITHIN = 60.0
+_ASSETS_READ_AGAIN_AT_ONCE = 100
 _SAVE_AFTER_EVENTS = 2000
 _SAVE_SECONDS = 600.0
 _SAVE_WHILE_CATCHING_UP_SECONDS = 60.0
+_PARTITIONS_IN_A_NOTE = 2000
+_NOTE_WHEN_QUIET_SECONDS = 30.0
+_NOTE_SECONDS = 300.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -29,142 +41,209 @@ class Follower:
     """Where in the event log of an instance a history has come to.
 
     Args:
-        cursor: All events up to this storage id are in the history.
-        recent: Those after it that are in the history already, to when they were written.
-        planned: Targets whose run has appeared since this was last cleared.
+        key: Under which the checkpoint is kept.
+        catalog: Assets of the instance to when they were last wiped (Unix seconds); None if nobody looked yet.
         rebuilds: Runs of the class rebuild that have not ended.
     """
 
     history: History
-    cursor: int = 0
-    recent: dict[int, float] = field(default_factory=dict)
-    planned: set[Target] = field(default_factory=set)
+    key: str
+    reader: LogReader = field(default_factory=LogReader)
+    catalog: dict[str, float] | None = None
     rebuilds: set[str] = field(default_factory=set)
     caught_up: bool = False
+    intake: Intake = field(init=False)
+    _to_read_again: list[str] = field(default_factory=list)
+    _process: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _wipes_until: float = 0.0
+    _noted_at: float = float("-inf")
+    _noted_shifts: list[tuple[int, int]] = field(default_factory=list)
     _unsaved: int = 0
     _saved_at: float = field(default_factory=time.monotonic)
-    _to_compare: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.intake = Intake(self.history)
+
+    @property
+    def cursor(self) -> int:
+        """All events up to this storage id are in the history."""
+        return self.reader.after
+
+    @property
+    def planned(self) -> set[Target]:
+        """Targets whose run has appeared since this was last cleared."""
+        return self.intake.planned
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """Of assets, what their events leave to be desired."""
+        return self.intake.notes
 
     @classmethod
     def started(cls, instance: DagsterInstance, graph: Graph) -> "Follower":
         """From the checkpoint an earlier process left, or from the beginning of the log."""
-        kept = checkpoint.load(adapter.saved(instance, checkpoint.key_of(graph)), graph)
-        history, cursor = kept or (History(graph), 0)
-        return cls(history, cursor, _to_compare=list(graph.nodes))
+        key, kept = checkpoint.key_of(graph), _kept(instance, graph)
+        if kept is None:
+            made = cls(History(graph), key)
+        else:
+            made = cls(kept.history, key, LogReader.of_state(kept.reader), kept.rest["catalog"])
+            made._to_read_again = kept.added
+            made.intake.unread = {(asset, p): why for asset, p, why in kept.rest["unread"] if asset in graph.nodes}
+            made.intake.touched = {(asset, p) for asset, p in kept.rest["touched"] if asset in graph.nodes}
+            made.intake.tell()
+            made.intake.goes_back_to(float("-inf"), kept.history.known)
+        made.reader.know(journal.last_shifts(instance, key))
+        made._noted_shifts = list(made.reader.shifts)
+        return made
+
+    def adopt(self, graph: Graph) -> None:
+        """Go on with another version of the code, which may have other assets."""
+        self._to_read_again += [key for key in graph.nodes if key not in self.history.graph.nodes]
+        self.history.adopt(graph)
+        self.intake.tell()
 
     def read(self, instance: DagsterInstance, stop: Callable[[], bool]) -> str:
         """Read what is new. Empty if all of it was read, else how far it came until it had to stop."""
         # States of runs first: a run that has ended by now wrote its events before, so they are seen below.
-        open_runs = adapter.run_facts(instance, self.history.open_runs)
+        open_runs = run_facts(instance, self.history.open_runs)
+        unsaved = self._unsaved
         if not self._read_events(instance, stop):
             self._save_now_and_then(instance, _SAVE_WHILE_CATCHING_UP_SECONDS)
             return f"read the event log up to {self.cursor} of {adapter.last_event_id(instance)}"
         self._close(open_runs)
+        self._notice_wipes(instance)
+        if not self._read_again(instance, stop):
+            return "reading what the event log says of assets that were wiped or added"
         if not self.caught_up:
-            if not self._compare_all(instance, stop):
-                return "looking for what was wiped"
+            while len(self.intake.touched) >= _PARTITIONS_IN_A_NOTE and self._note(instance):
+                if stop():
+                    return "noting what is known of each partition"
             self.caught_up, self._saved_at = True, float("-inf")
-        self._compare_next(instance)
+        self._note_now_and_then(instance, quiet=unsaved == self._unsaved)
         self._save_now_and_then(instance, _SAVE_SECONDS)
         return ""
 
     def _read_events(self, instance: DagsterInstance, stop: Callable[[], bool]) -> bool:
-        in_order = adapter.commits_in_order(instance)
-        now = adapter.now()
-        for count, event in enumerate(events_after(instance, self.cursor), start=1):
-            if event.id in self.recent:
-                continue
+        checks = frozenset[str]().union(*(node.blocking for node in self.history.graph.nodes.values()))
+        news = self.reader.new(instance, checks, first_time=not self.caught_up)
+        for count, event in enumerate(news, start=1):
             self._apply(event)
             self._unsaved += 1
-            if in_order or event.at < now - _OVERLAP_SECONDS:
-                self.cursor = max(self.cursor, event.id)
-            else:
-                self.recent[event.id] = event.at
             if count % _BETWEEN_LOOKS_AT_THE_CLOCK == 0 and stop():
                 return False
             if not self.caught_up and count % _BETWEEN_RUNS_CLOSED == 0:
                 self._close(self._over(instance, event.at))
-        # What is younger is read again: ids are given out before they are committed, and so not in order.
-        for id in sorted(id for id, at in self.recent.items() if at < now - _OVERLAP_SECONDS):
-            self.cursor = max(self.cursor, id)
-        self.recent = {id: at for id, at in self.recent.items() if id > self.cursor}
         return True
 
-    def _over(self, instance: DagsterInstance, reached: float) -> dict[str, adapter.RunFacts]:
+    def _apply(self, event: Event) -> None:
+        if event.asset != JOURNAL:
+            self.intake.apply(event)
+            return
+        note = journal.opened(event)
+        if note is not None and note["process"] != self._process:
+            told = journal.restore(self.history, note, self.catalog or {}, knows_better=not self.caught_up)
+            self.intake.touched -= told
+            self.intake.goes_back_to(note["wipes_until"], {asset for asset, _ in told})
+
+    def _over(self, instance: DagsterInstance, reached: float) -> dict[str, RunFacts]:
         """While catching up: the runs that built all they planned, and those that ended before what was read."""
         runs = self.history.open_runs
-        over = {run_id: adapter.RunFacts(run.created_at) for run_id, run in runs.items() if not run.planned}
-        found = adapter.run_facts(instance, [run_id for run_id in runs if run_id not in over])
+        over = {run_id: RunFacts(run.created_at, Outcome.SUCCEEDED) for run_id, run in runs.items() if not run.planned}
+        found = run_facts(instance, [run_id for run_id in runs if run_id not in over])
         ended = {i: run for i, run in found.items() if run.ended_at and run.ended_at < reached - _RUN_EVENTS_WITHIN}
         return over | ended
 
-    def _close(self, runs: dict[str, adapter.RunFacts]) -> None:
+    def _close(self, runs: dict[str, RunFacts]) -> None:
         for run_id, run in runs.items():
-            if run.ended_at is not None:
-                self.history.ended(run_id, at=run.ended_at, seconds=run.seconds, by_person=run.by_person)
-                self.rebuilds.discard(run_id)
-            elif run.rebuild:
-                self.rebuilds.add(run_id)
+            if run.ended_at is None:
+                if run.rebuild:
+                    self.rebuilds.add(run_id)
+                continue
+            self.rebuilds.discard(run_id)
+            try:
+                self.history.ended(
+                    run_id,
+                    at=run.ended_at,
+                    outcome=run.outcome,
+                    seconds=run.seconds,
+                    by_person=run.by_person,
+                )
+            except Exception:  # it concerns what this run was to build: the others' ends are known all the same
+                self.history.open_runs.pop(run_id, None)
+                _log.exception("the end of run %s cannot be applied", run_id)
 
-    def _apply(self, event: Event) -> None:
-        node = self.history.graph.nodes.get(event.asset)
-        if node is None:
-            return
-        targets = [(event.asset, partition) for partition in event.partitions]
-        if event.kind is Kind.PLANNED and event.run_id:
-            self.history.planned(targets, id=event.id, run_id=event.run_id, at=event.at)
-            self.planned.update(targets)
-        elif event.kind is Kind.MATERIALIZED:
-            self._materialize(targets[0], event)
-        elif adapter.DATA_VERSION in event.tags and not node.inputs:  # else it says that somebody looked, not at what
-            self._observe(targets[0], event)
+    def _notice_wipes(self, instance: DagsterInstance) -> None:
+        looked_at, before = adapter.now(), self.catalog
+        self.catalog = adapter.catalog(instance)
+        self._to_read_again += reading_again.wiped(self.intake, before, self.catalog)
+        self._wipes_until = looked_at
 
-    def _observe(self, target: Target, event: Event) -> None:
-        self.history.observed(
-            target,
-            id=event.id,
-            version=event.tags[adapter.DATA_VERSION],
-            arrived_at=float(event.tags.get(adapter.ARRIVED_AT, event.at)),
-            listed_at=float(event.tags.get(adapter.LISTED_AT, event.at)),
-            at=event.at,
-        )
-
-    def _materialize(self, target: Target, event: Event) -> None:
-        self.history.materialized(
-            target,
-            id=event.id,
-            run_id=event.run_id,
-            as_of=self.history.as_of(event.run_id, target) if event.run_id else None,
-            version=event.content,
-            at=event.at,
-            code_version=event.code_version,
-        )
-
-    def _compare_all(self, instance: DagsterInstance, stop: Callable[[], bool]) -> bool:
-        while self._to_compare:
-            self._compare(instance, self._to_compare.pop())
+    def _read_again(self, instance: DagsterInstance, stop: Callable[[], bool]) -> bool:
+        """Know of assets what the log says of them, and nothing else: they were wiped, or are new in the graph."""
+        wiped = self.catalog or {}
+        self._to_read_again.sort(
+            key=lambda asset: wiped.get(asset, float("-inf"))
+        )  # those wiped last have least to read
+        while self._to_read_again:
+            some = set(self._to_read_again[-_ASSETS_READ_AGAIN_AT_ONCE:])
+            known = some & self.history.graph.nodes.keys()
+            reopened = reading_again.read_again(instance, known, self.intake, self.reader, wiped)
+            self._close(reopened)
+            self._to_read_again = [asset for asset in self._to_read_again if asset not in some]
+            self._unsaved += 1
             if stop():
                 return False
         return True
 
-    def _compare_next(self, instance: DagsterInstance) -> None:
-        """What was wiped or deleted leaves no event: one asset after the other is compared with what there is."""
-        self._to_compare = self._to_compare or list(self.history.graph.nodes)
-        self._compare(instance, self._to_compare.pop())
+    def _note_now_and_then(self, instance: DagsterInstance, *, quiet: bool) -> None:
+        waited = adapter.now() - self._noted_at
+        long = waited >= _NOTE_SECONDS or waited < 0  # the clock may be set back
+        is_lull = quiet and not self.history.open_runs and waited >= _NOTE_WHEN_QUIET_SECONDS
+        many = len(self.intake.touched) >= _PARTITIONS_IN_A_NOTE
+        if self.reader.shifts != self._noted_shifts or many or (self.intake.touched and (long or is_lull)):
+            self._note(instance)
 
-    def _compare(self, instance: DagsterInstance, key: str) -> None:
-        known = self.history.known.get(key)
-        if not known:
-            return
-        there = adapter.present_partitions(instance, key)
-        gone = [(key, partition) for partition in known if partition not in there]
-        if gone:
-            self.history.forget(gone)
+    def _note(self, instance: DagsterInstance) -> bool:
+        runs = self.history.open_runs.values()
+        held = {m.target for run in runs for written in run.written.values() for m in written}
+        targets = list(islice((t for t in self.intake.touched if t not in held), _PARTITIONS_IN_A_NOTE))
+        journal.write(
+            instance,
+            self.history,
+            targets,
+            location=self.key,
+            process=self._process,
+            wipes_until=self._wipes_until,
+            shifts=self.reader.shifts,
+        )
+        self.intake.touched.difference_update(targets)
+        self._noted_at, self._noted_shifts = adapter.now(), list(self.reader.shifts)
+        return bool(targets)
 
     def _save_now_and_then(self, instance: DagsterInstance, seconds: float) -> None:
         # Of a hundred thousand partitions it takes a second or two.
         if self._unsaved < _SAVE_AFTER_EVENTS or time.monotonic() < self._saved_at + seconds:
             return
-        key, text = checkpoint.key_of(self.history.graph), checkpoint.dump(self.history, self.cursor)
-        adapter.save(instance, key, text)
+        self.save(instance)
+
+    def save(self, instance: DagsterInstance) -> None:
+        """Keep what is known for the next process."""
+        rest = {
+            "catalog": self.catalog,
+            "unread": [[*target, why] for target, why in self.intake.unread.items()],
+            "touched": [list(target) for target in self.intake.touched],
+        }
+        adapter.save(instance, self.key, checkpoint.dump(self.history, self.reader.state(), rest))
         self._unsaved, self._saved_at = 0, time.monotonic()
+
+
+def _kept(instance: DagsterInstance, graph: Graph) -> checkpoint.Checkpoint | None:
+    """The checkpoint of this code location, with whatever assets it was made."""
+    best, most = None, 0
+    for text in adapter.saved_under(instance, checkpoint.PREFIX).values():
+        assets = checkpoint.assets_of(text)
+        common = len(assets & graph.nodes.keys())
+        # Locations on one instance may share assets that one of them only reads.
+        if common > most and 2 * common >= len(assets):
+            best, most = text, common
+    return checkpoint.load(best, graph)

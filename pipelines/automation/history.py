@@ -9,17 +9,30 @@ that run was created (the storage id of its planned event), and those made earli
 Longer than 250 lines, so that all that an event changes can be read in one place.
 """
 
+from bisect import insort
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from pipelines.automation import retries
+from pipelines.automation.check_results import CheckResults
 from pipelines.automation.graph import Graph, Input, Node, Target
-from pipelines.automation.records import SAMPLES, Built, Change, Failure, Materialization, OpenRun, contains, reaches
+from pipelines.automation.reasons import name
+from pipelines.automation.records import (
+    DEFAULT_LEAD,
+    FEW,
+    SAMPLES,
+    Built,
+    Change,
+    Failure,
+    Materialization,
+    OpenRun,
+    Outcome,
+    contains,
+    lead_of,
+    reaches,
+)
 from pipelines.sources.feed import Partition
-
-DEFAULT_LEAD = 60.0
-
-_FEW = 8  # a run over more partitions says nothing about how long one takes
 
 
 @dataclass
@@ -29,9 +42,12 @@ class History:
     Args:
         changes: Of each partition, oldest first: the latest, and those before it that a reader does not contain.
         first_arrival: When the first data of a partition arrived.
-        first_seen: When a source was first observed at all.
+        first_seen: When anything was first heard of a source.
         dirty: Targets about which something may have changed since the planner last looked.
         set_aside: Events about partitions that their asset does not have, with the reason.
+        again: Built partitions whose last run was lost with the platform, with that run: whoever wanted it still does.
+        checks: The blocking checks that failed.
+        broken: By asset and partition of an input: why it is unknown which of its partitions a change there concerns.
         leads: Of each asset the seconds its last runs of a few partitions took.
         strides: Of each asset the seconds a partition took in its latest run.
         revision: Another one after every event.
@@ -50,27 +66,39 @@ class History:
     dirty: set[Target] = field(default_factory=set)
     known: dict[str, set[Partition]] = field(default_factory=dict)
     set_aside: dict[Target, str] = field(default_factory=dict)
+    again: dict[Target, str] = field(default_factory=dict)
+    checks: CheckResults = field(default_factory=CheckResults)
+    broken: dict[tuple[str, Target], str] = field(default_factory=dict)
     leads: dict[str, deque[float]] = field(default_factory=dict)
     strides: dict[str, float] = field(default_factory=dict)
     revision: int = 0
 
     def observed(
-        self, target: Target, *, id: int, version: str, arrived_at: float, listed_at: float, at: float | None = None
+        self,
+        target: Target,
+        *,
+        id: int,
+        version: str,
+        arrived_at: float,
+        listed_at: float | None,
+        at: float | None = None,
     ) -> None:
-        """A source partition was seen with this data version, in a listing of this time."""
+        """A source partition was seen with this data version, in a listing of this time, where that is known."""
         self.revision += 1
         if self._strange(target):
             return
-        self.first_seen.setdefault(target[0], listed_at if at is None else at)
-        if listed_at < self.listed_at.get(target, 0.0):
-            return  # an older listing that was written later
-        self.listed_at[target] = listed_at
+        self.first_seen.setdefault(target[0], arrived_at if at is None else at)
+        if listed_at is not None:
+            if listed_at < self.listed_at.get(target, 0.0):
+                return  # an older listing that was written later
+            self.listed_at[target] = listed_at
         self._changed(target, version, Change(id, arrived_at))
 
     def planned(self, targets: Iterable[Target], *, id: int, run_id: str, at: float = 0.0) -> None:
         """A run was created that is going to build these."""
         self.revision += 1
         run = self.open_runs.setdefault(run_id, OpenRun(at, id))
+        run.as_of = min(run.as_of, id)
         for target in targets:
             if self._strange(target):
                 continue
@@ -97,6 +125,9 @@ class History:
         if self._strange(target):
             return
         version = version or str(id)
+        node = self.graph.nodes.get(target[0])
+        if node is not None and node.source:
+            self.first_seen.setdefault(target[0], at)
         if run_id is None or as_of is None or run_id not in self.open_runs:
             self._changed(target, version, Change(id, at))
             return
@@ -108,10 +139,19 @@ class History:
         if not any(key == target[0] for key, _ in run.planned):
             self._apply(run.written.pop(target[0]))
 
-    def ended(self, run_id: str, *, at: float, seconds: float | None = None, by_person: bool = False) -> None:
+    def ended(
+        self,
+        run_id: str,
+        *,
+        at: float,
+        outcome: Outcome = Outcome.FAILED,
+        seconds: float | None = None,
+        by_person: bool = False,
+    ) -> None:
         """A run ended. What it had not built by then, it failed to build.
 
         Args:
+            outcome: A run that succeeded without writing some of what it planned saw that there was nothing to write.
             seconds: From its creation (queue time capped) to its end, if it succeeded.
             by_person: Nobody but a person asked for it: what failed is tried again after the shortest pause.
         """
@@ -122,12 +162,36 @@ class History:
         if seconds is not None and run.built:
             self._sample(run.built, seconds)
         for target, as_of in run.planned.items():
-            before = self.failures.get(target)
-            attempts = 1 if before is None or by_person else before.attempts + 1
-            node = self.graph.nodes.get(target[0])
-            self.failures[target] = Failure(attempts, as_of, at, node.code_version if node else None)
             self._stop(target, run_id)
             self.dirty.add(target)
+            if outcome is Outcome.SUCCEEDED:
+                self._saw(target, run_id, run, as_of)
+                continue
+            if outcome is Outcome.LOST and target in self.built:
+                self.again[target] = run_id
+            node, before = self.graph.nodes.get(target[0]), self.failures.get(target)
+            self.failures[target] = retries.after(
+                before,
+                outcome,
+                as_of=as_of,
+                ended_at=at,
+                seconds=max(0.0, at - run.created_at) if run.created_at else 0.0,
+                code_version=node.code_version if node else None,
+                starts_over=by_person or (before is not None and self.has_new_data(target, before.as_of)),
+            )
+
+    def checked(self, asset: str, check: str, *, id: int, passed: bool, run_id: str | None) -> None:
+        """A blocking check was evaluated: on what this run had built, or else on the asset as it stands."""
+        self.revision += 1
+        run = self.open_runs.get(run_id or "")
+        on = {m.target[1] for m in run.written.get(asset, ())} if run else set()
+        on |= {p for p in self.known.get(asset, ()) if (b := self.built.get((asset, p))) and b.run_id == run_id}
+        (self.checks.passed_on if passed else self.checks.failed_on)(asset, check, id, on)
+
+    def blocking(self, target: Target) -> str | None:
+        """The failed check because of which nobody is to be built on a partition; None if there is none."""
+        built = self.built.get(target)
+        return self.checks.blocking(target, built.id if built else 0) if self.checks.failed else None
 
     def forget(self, targets: Collection[Target]) -> None:
         """These were wiped: whatever was known of them is not so any more."""
@@ -135,7 +199,7 @@ class History:
         gone = set(targets)
         for target in gone:
             # Not the version: rebuilt with the same content, it is no news to those who read it before.
-            for known in (self.changes, self.first_arrival, self.listed_at, self.built, self.failures):
+            for known in (self.changes, self.first_arrival, self.listed_at, self.built, self.failures, self.again):
                 known.pop(target, None)
             self.known.get(target[0], set()).discard(target[1])
             self.dirty.add(target)
@@ -168,20 +232,35 @@ class History:
         built = self.built[target]
         for source in self.inputs_of(read, target[1]):
             changes = self.changes[source]
+            if (read.upstream is None or read.volatile) and self._began_after(source, built):
+                yield source, changes[-1]  # what is read of "all" or "the last" is what exists at that time
+                continue
             if changes[-1].id <= built.as_of:
                 continue
             for change in changes:
-                if not contains(built, change) and reaches(read, change.arrived_at, target[1]):
+                if not contains(built, change) and self.reaches(read, change.arrived_at, target):
                     yield source, change
 
-    def newest_input(self, node: Node, partition: Partition) -> int:
-        """The storage id of the latest change of any input of a partition."""
-        found = (self.changes[s][-1].id for read in node.inputs for s in self.inputs_of(read, partition))
-        return max(found, default=0)
+    def _began_after(self, source: Target, built: Built) -> bool:
+        node = self.graph.nodes.get(source[0])
+        return node is not None and built.started_at < node.exists_from(source[1]) <= self.graph.moment.now
+
+    def reaches(self, read: Input, arrived_at: float | None, target: Target) -> bool:
+        """Whether a change of an input that arrived at a time makes a built partition stale."""
+        return reaches(read, arrived_at, self.graph.nodes[target[0]].window(target[1]) if read.ripple_days else None)
+
+    def has_new_data(self, target: Target, since: int) -> bool:
+        """Whether any input of a partition has changed since a storage id."""
+        node = self.graph.nodes.get(target[0])
+        reads = node.inputs if node else ()
+        try:
+            return any(self.changes[s][-1].id > since for read in reads for s in self.inputs_of(read, target[1]))
+        except Exception:  # a mapping that raises: the planner names the asset when it looks at the partition
+            return False
 
     def lead(self, asset: str) -> float:
-        """Seconds a run of a few partitions takes: the longest of the last ones."""
-        return max(self.leads.get(asset, ()), default=DEFAULT_LEAD)
+        """Seconds a run of a few partitions takes, see `records.lead_of`."""
+        return lead_of(self.leads.get(asset, ()))
 
     def stride(self, asset: str) -> float:
         """Seconds a partition takes in a run over many: of the latest run."""
@@ -193,48 +272,80 @@ class History:
         same = self.versions.get(target) == version
         if same and before:
             return
-        self.versions[target] = version
         if change.arrived_at is not None:
             self.first_arrival.setdefault(target, change.arrived_at)
+        self.dirty.add(target)
+        if before and change.id < before[-1].id:  # committed late: no news of what is there, but something that came
+            ordered = list(before)
+            insort(ordered, change, key=lambda known: known.id)
+            self.changes[target] = tuple(ordered)
+            return
+        self.versions[target] = version
         # After a wipe the same content is there again, and no news to anybody.
         self.changes[target] = (replace(change, id=0),) if same else (*self._still_news(target, before), change)
-        self.dirty.add(target)
 
     def _still_news(self, target: Target, changes: tuple[Change, ...]) -> tuple[Change, ...]:
         """Those changes that some built reader does not contain, or might not once a run that is open ends."""
         open_as_of = min((run.as_of for run in self.open_runs.values()), default=None)
         readers = (
-            [(read, t[1], self.built[t]) for read, t in self.readers_of(target) if t in self.built] if changes else []
+            [(read, t, self.built[t]) for read, t in self.readers_of(target) if t in self.built] if changes else []
         )
         return tuple(
             change
             for change in changes
             if (open_as_of is not None and change.id > open_as_of)
-            or any(not contains(built, change) and reaches(read, change.arrived_at, p) for read, p, built in readers)
+            or any(not contains(built, change) and self.reaches(r, change.arrived_at, t) for r, t, built in readers)
         )
 
     def readers_of(self, target: Target) -> Iterator[tuple[Input, Target]]:
         """The targets that read a target, as far as they hold anything where all partitions do."""
         for node, read in self.graph.readers.get(target[0], ()):
-            if read.downstream is not None:
-                partitions: Iterable[Partition] = read.downstream(target[1])
-            else:
-                partitions = list(self.known.get(node.key, ())) if node.partitioned else (None,)
-            for partition in partitions:
+            for partition in self.reading(node, read, target[1]):
                 yield read, (node.key, partition)
+
+    def reading(self, node: Node, read: Input, partition: Partition) -> Iterable[Partition]:
+        """The partitions of an asset that read a partition of one of its inputs.
+
+        Where nobody can say (a mapping raises) it is any: all that hold something, and the asset is named.
+        """
+        if read.downstream is not None:
+            broken = (node.key, (read.key, partition))
+            try:
+                found = read.downstream(partition)
+            except Exception as error:
+                self.broken[broken] = f"which of its partitions read {name(broken[1])} is unknown: {error!r}"
+            else:
+                if self.broken:
+                    self.broken.pop(broken, None)
+                return found
+        return list(self.known.get(node.key, ())) if node.partitioned else (None,)
 
     def _apply(self, written: Sequence[Materialization]) -> None:
         for m in written:
             before = self.built.get(m.target)
-            arrival = self._consumed(m, before)
+            try:
+                arrival = self._consumed(m, before)
+            except Exception:  # a mapping that raises: the planner names the asset when it looks at the partition
+                arrival = m.at
             if before is None or m.id > before.id:
                 self.built[m.target] = Built(m.id, m.as_of, m.run_id, m.started_at, m.code_version)
             self.failures.pop(m.target, None)
+            self.again.pop(m.target, None)
             self.dirty.add(m.target)
             self._stop(m.target, m.run_id)
             self._changed(m.target, m.version, Change(m.id, arrival, m.run_id))
         for asset in {m.target[0] for m in written}:
             self._shorten_pauses(asset)
+
+    def _saw(self, target: Target, run_id: str, run: OpenRun, as_of: int) -> None:
+        """A run succeeded without writing a partition: it contains what the run saw, and its content is what it was."""
+        before = self.built.get(target)
+        if before is None or before.as_of < as_of:
+            node = self.graph.nodes.get(target[0])
+            id = max(as_of, before.id if before else 0)
+            self.built[target] = Built(id, as_of, run_id, run.created_at, node.code_version if node else None)
+        self.failures.pop(target, None)
+        self.again.pop(target, None)
 
     def _consumed(self, m: Materialization, before: Built | None) -> float | None:
         """The smallest arrival that a materialization newly contains, or None.
@@ -252,25 +363,26 @@ class History:
 
     def _fresh(self, read: Input, target: Target, after: Built, before: Built | None) -> float | None:
         """The smallest arrival of one input that is in `after` and was not in `before`."""
-        sources = self.inputs_of(read, target[1])
+        sources = list(self.inputs_of(read, target[1]))
         if before is None:
             first = (self.first_arrival.get(source) for source in sources)
             return min((arrival for arrival in first if arrival is not None), default=None)
-        changes = (c for source in sources for c in self.changes[source])
-        fresh = (c.arrived_at for c in changes if contains(after, c) and not contains(before, c))
+        moving = read.upstream is None or read.volatile
+        begun = [self.changes[s][-1] for s in sources if moving and self._began_after(s, before)]
+        changes = (c for source in sources for c in self.changes[source] if not contains(before, c))
+        fresh = (c.arrived_at for c in (*begun, *changes) if contains(after, c))
         return min((arrival for arrival in fresh if arrival is not None), default=None)
 
     def _sample(self, built: dict[str, int], seconds: float) -> None:
         for asset, partitions in built.items():
             self.strides[asset] = seconds / partitions
-            if partitions <= _FEW:
+            if partitions <= FEW:
                 self.leads.setdefault(asset, deque(maxlen=SAMPLES)).append(seconds)
 
     def _shorten_pauses(self, asset: str) -> None:
-        # What held the others up may be over with this success; one that fails for itself is asked once a minute.
         for target, failure in self.failures.items():
-            if target[0] == asset and failure.attempts > 1:
-                self.failures[target] = replace(failure, attempts=1)
+            if target[0] == asset:
+                self.failures[target] = retries.shortened(failure)
 
     def _stop(self, target: Target, run_id: str) -> None:
         runs = self.running.get(target, set())
@@ -280,7 +392,10 @@ class History:
 
     def _strange(self, target: Target) -> bool:
         node = self.graph.nodes.get(target[0])
-        problem = node.problem(target[1]) if node else None
+        try:
+            problem = node.problem(target[1]) if node else None
+        except Exception as error:  # a partitions definition can be anybody's code
+            problem = f"{target[1]!r}: {error}"
         if problem:
             self.set_aside[target] = problem
         return problem is not None

@@ -1,23 +1,42 @@
 """Every contract of an instance as it stands now: the plan, beside what the event log holds.
 
 Belongs here: from an instance and its asset graph to standings. Does not belong here: how a contract stands
-(`automation.standing`), and who is told (`checks.contract`, `automation.status`).
+(`automation.standing`), and who is told (`checks.contract`, `checks.status`).
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache, partial
 
 import dagster as dg
 from dagster import DagsterInstance
+from dagster._core.definitions.partitions.context import partition_loading_context
 
 from pipelines.automation import adapter, engine
 from pipelines.automation.asset_graph import AnyGraph
+from pipelines.automation.contracts import CronContract
 from pipelines.automation.decisions import Plan, Standing
 from pipelines.automation.graph import Graph
 from pipelines.automation.standing import standings
+from pipelines.automation.unbuilt import Since, Unbuilt, Windows
 from pipelines.sources.feed import Partition
 
-_LAST_WINDOWS = 4
+_SINCE = "tidemark/since"
+
+
+@dataclass
+class _Seen:
+    """What is kept of an instance between two looks."""
+
+    graph: Graph
+    unbuilt: Unbuilt
+    since: Since
+
+
+_seen: dict[str, _Seen] = {}
 
 
 def overview(instance: DagsterInstance, assets: AnyGraph, *, wait: bool = False) -> tuple[Plan, dict[str, Standing]]:
@@ -32,16 +51,62 @@ def overview(instance: DagsterInstance, assets: AnyGraph, *, wait: bool = False)
         plan = found.look(adapter.now(), instance)
     if plan.catching_up:
         return plan, {}
-    latest = _latest(assets, found.graph, plan.now)
-    return plan, standings(found.graph, found.planner.history, plan, latest)
+    with engine.reporting(), partition_loading_context(dynamic_partitions_store=instance):
+        history, seen = found.planner.history, _seen_of(instance, assets, found.graph, plan.now)
+        missing = partial(seen.unbuilt.missing, history=history, since=seen.since, now=plan.now)
+        return plan, standings(found.graph, history, plan, missing)
 
 
-def _latest(assets: AnyGraph, graph: Graph, now: float) -> Mapping[str, Sequence[Partition]]:
-    """The last windows of every asset with a contract, the newest first."""
-    found: dict[str, Sequence[Partition]] = {}
-    at = datetime.fromtimestamp(now, UTC)
-    for key, node in graph.nodes.items():
-        by = assets.get(dg.AssetKey.from_user_string(key)).partitions_def
-        if node.contract is not None and isinstance(by, dg.TimeWindowPartitionsDefinition):
-            found[key] = list(reversed(by.get_partition_keys(current_time=at)[-_LAST_WINDOWS:]))
-    return found
+def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: float) -> _Seen:
+    identity = adapter.identity_of(instance)
+    seen = _seen.get(identity)
+    if seen is None or seen.graph is not graph:
+        seen = _seen[identity] = _Seen(graph, Unbuilt(graph, _windows(assets)), _since(instance, graph, now))
+    return seen
+
+
+def _since(instance: DagsterInstance, graph: Graph, now: float) -> Since:
+    """From when on each asset with a cron contract is judged; what is new to the instance from now on."""
+    saved = json.loads(adapter.saved(instance, _SINCE) or "null")
+    began, assets = (now, {}) if saved is None else (saved["began"], saved["assets"])
+    promised = [key for key, node in graph.nodes.items() if isinstance(node.contract, CronContract)]
+    new = [key for key in promised if key not in assets]
+    if new:
+        assets |= dict.fromkeys(new, now)
+        adapter.save(instance, _SINCE, json.dumps({"began": began, "assets": assets}))
+    return Since(began, assets)
+
+
+def _windows(assets: AnyGraph) -> Windows:
+    # Assets of one definition share what takes Dagster 20 microseconds a key.
+    ended = lru_cache(maxsize=64)(_ended)
+
+    def _keys(by: dg.PartitionsDefinition | None, after: float, until: float) -> Iterable[str]:
+        if isinstance(by, dg.TimeWindowPartitionsDefinition):
+            return ended(by, after, until)
+        if isinstance(by, dg.MultiPartitionsDefinition):
+            axes = [(axis.name, axis.partitions_def) for axis in by.partitions_defs]
+            if not any(isinstance(of, dg.TimeWindowPartitionsDefinition) for _, of in axes):
+                return ()
+            pairs = ([(name, key) for key in _keys(of, after, until)] for name, of in axes)
+            return [str(dg.MultiPartitionKey(dict(of_all))) for of_all in itertools.product(*pairs)]
+        return () if by is None else by.get_partition_keys()
+
+    def _of(asset: str, after: float, until: float) -> Iterable[Partition]:
+        return _keys(assets.get(dg.AssetKey.from_user_string(asset)).partitions_def, after, until)
+
+    return _of
+
+
+def _ended(by: dg.TimeWindowPartitionsDefinition, after: float, until: float) -> Sequence[str]:
+    """The keys whose window ends after a time and not after another."""
+    earliest = by.start.timestamp()
+    if after > earliest:
+        around = by.get_partition_key_for_timestamp(after)
+        earliest = max(earliest, by.start_time_for_partition_key(around).timestamp())
+    latest = min(until, by.end.timestamp()) if by.end else until
+    if latest <= earliest:
+        return ()
+    between = dg.TimeWindow(datetime.fromtimestamp(earliest, UTC), datetime.fromtimestamp(latest, UTC))
+    keys = by.get_partition_keys_in_time_window(between)
+    return [key for key in keys if after < by.time_window_for_partition_key(key).end.timestamp() <= until]

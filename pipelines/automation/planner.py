@@ -5,12 +5,12 @@ what the last materialization contains, however that came about. Belongs here: w
 belong here: the decisions (`automation.tick`).
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from pipelines.automation.contracts import margin_of
-from pipelines.automation.decisions import Plan
-from pipelines.automation.graph import Graph, Target
+from pipelines.automation.decisions import Asked, Plan
+from pipelines.automation.graph import Graph
 from pipelines.automation.history import History
 from pipelines.automation.pending import Backlog
 from pipelines.automation.tick import Tick
@@ -34,8 +34,10 @@ class Planner:
     slots: int | None = None
     backlog: Backlog = field(init=False)
     _last: Plan | None = None
-    _basis: tuple[int, frozenset[Target], bool] | None = None
+    _basis: tuple[int, Asked] | None = None
     _wake: float = float("-inf")
+    _tick: Tick | None = None
+    _steps: Iterator[int] = field(default_factory=lambda: iter(()))
 
     def __post_init__(self) -> None:
         self.backlog = Backlog(self.graph, self.history)
@@ -46,32 +48,45 @@ class Planner:
         """Until when the last plan holds if nothing happens but time."""
         return min(self._wake, self.backlog.begins_next)
 
+    @property
+    def deciding(self) -> bool:
+        """Whether a plan is half made: what happens meanwhile is for the next one."""
+        return self._tick is not None
+
     def plan(
         self,
         now: float,
-        reserved: Collection[Target] = (),
+        asked: Asked = Asked(),  # noqa: B008 (frozen)
         *,
-        rebuilding: bool = False,
         stop: Callable[[], bool] = lambda: False,
     ) -> Plan:
         """Decide what is due at `now` (Unix seconds).
 
         Args:
-            reserved: Targets that were asked for and whose run is not in the history yet.
-            rebuilding: Whether a run of the class rebuild is asked for or under way: there is one at a time.
-            stop: Asked now and then while much is new; once it says so the plan is not made in this tick.
+            asked: What was asked for and is not in the history yet.
+            stop: Asked now and then while much is new; once it says so the plan is not made in this tick, and the
+                next call goes on where this one stopped.
         """
-        if not self.backlog.settle(now, stop):
-            return Plan(now, catching_up="looking at what the event log says of each partition")
-        basis = (self.history.revision, frozenset(reserved), rebuilding)
-        if (
-            self._last is not None
-            and basis == self._basis
-            and not self.backlog.moved
-            and self._last.now <= now < self._wake
-        ):
-            return replace(self._last, now=now)
-        self.backlog.moved = False
-        tick = Tick(self.graph, self.history, self.backlog, self.margin, self.slots, now, basis[1], rebuilding)
-        self._last, self._basis, self._wake = tick.run(), basis, tick.wake
+        if self._tick is None:
+            if not self.backlog.settle(now, stop):
+                return Plan(now, catching_up="looking at what the event log says of each partition")
+            basis = (self.history.revision, asked)
+            steady = basis == self._basis and not self.backlog.moved
+            if self._last is not None and steady and self._last.now <= now < self._wake:
+                return replace(self._last, now=now)
+            self.backlog.moved = False
+            self._basis = basis
+            self._tick = Tick(self.graph, self.history, self.backlog, self.margin, self.slots, now, asked)
+            self._steps = self._tick.steps()
+        tick = self._tick
+        try:
+            for decided in self._steps:
+                if stop():
+                    return Plan(now, catching_up=f"deciding on each partition, {decided} so far")
+        except BaseException:
+            self._tick = None  # begun anew by the next call
+            raise
+        self._tick = None
+        assert tick.plan is not None
+        self._last, self._wake = tick.plan, tick.wake
         return self._last

@@ -23,3 +23,13 @@ def names(all_: Iterable[str]) -> str:
     found = list(all_)
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return ", ".join(found[:_NAMED]) + more
+
+
+def unanswered(times: int, next_try: float) -> str:
+    """Of what was asked for again and again, and Dagster made no run of it."""
+    return f"asked for {times} times and no run came, next at {moment(next_try)}"
+
+
+def lost(ended_at: float) -> str:
+    """Of what a run was to build that ended with the platform; nobody is to blame, and it is run again."""
+    return f"its run was lost at {moment(ended_at)}, before it built this"

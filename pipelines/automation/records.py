@@ -4,15 +4,33 @@ Belongs here: the records, and what follows from two of them alone. Does not bel
 (`automation.history`).
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from enum import StrEnum
 
+from pipelines.automation.contracts import Window
 from pipelines.automation.graph import Input, Target
-from pipelines.sources.feed import Partition, start_of
 
 SAMPLES = 20
 """Durations of runs that are remembered of an asset."""
 
+DEFAULT_LEAD = 60.0
+FEW = 8
+"""A run over more partitions says nothing about how long one takes."""
+
+_TOO_FEW_TO_TELL = 3
 _DAY = 86_400.0
+
+
+class Outcome(StrEnum):
+    """How a run ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    """By a person."""
+    LOST = "lost"
+    """With the platform: its process died, or it never began. It says nothing of what it was to build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +65,21 @@ class Built:
 
 @dataclass(frozen=True)
 class Failure:
-    """Attempts that ended without building a partition, since it was last built."""
+    """Attempts that ended without building a partition, since it was last built.
+
+    Args:
+        attempts: Those that failed, in a row.
+        as_of: When the last one was created.
+        lost: Those in a row that were lost with the platform; 0 if the last one failed.
+        seconds: How long the last one lasted.
+    """
 
     attempts: int
     as_of: int
     ended_at: float
     code_version: str | None = None
+    lost: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -88,19 +115,28 @@ class OpenRun:
     built: dict[str, int] = field(default_factory=dict)
 
 
+def lead_of(samples: Collection[float]) -> float:
+    """Seconds a run takes, by the last ones: the longest, but of more than a few at most twice the second longest.
+
+    The longest, because what is promised for nine o'clock has to be there also if the run is slow again; a single
+    outlier (a run that hung for an hour) would make the next twenty start that much too early.
+    """
+    if not samples:
+        return DEFAULT_LEAD
+    *_, second, longest = [0.0, *sorted(samples)]
+    return min(longest, 2 * second) if len(samples) > _TOO_FEW_TO_TELL else longest
+
+
 def contains(built: Built, change: Change) -> bool:
     """Whether a materialization contains a change."""
     return change.id <= built.as_of or (change.run_id is not None and change.run_id == built.run_id)
 
 
-def reaches(read: Input, arrived_at: float | None, partition: Partition) -> bool:
-    """Whether a change of an input that arrived at a time makes a built partition stale."""
+def reaches(read: Input, arrived_at: float | None, window: Window | None) -> bool:
+    """Whether a change of an input that arrived at a time makes a built partition of this window stale."""
     if read.use_latest:
         return False
-    if read.ripple_days is None or arrived_at is None:
+    if read.ripple_days is None or arrived_at is None or window is None:
         return True
-    return 0 <= arrived_at // _DAY - _day_of(partition) < read.ripple_days
-
-
-def _day_of(partition: Partition) -> float:
-    return start_of(partition or "1970-01-01").timestamp() // _DAY
+    last = arrived_at - arrived_at % _DAY + _DAY  # the UTC day it arrived on ends then
+    return window.start < last and window.end > last - read.ripple_days * _DAY

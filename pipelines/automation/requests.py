@@ -1,12 +1,16 @@
 """From decisions to runs: what shares one, and what is asked for as a range.
 
-Belongs here: which runs to ask for, given which partitions are to be asked for. Does not belong here: which are.
+A run follows the assets' own backfill policies, and a range is only asked for where Dagster's own range holds just the
+partitions meant. Belongs here: which runs to ask for, given which partitions are to be asked for. Does not belong
+here: which are.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from pipelines.automation.decisions import Decision, Request, State
+from pipelines.automation.decisions import Asked, Decision, Request, State
 from pipelines.automation.graph import Graph, Node, Target
 from pipelines.automation.history import History
 from pipelines.sources.feed import Partition
@@ -17,33 +21,46 @@ SINGLES = 8
 _RANGES_PER_TICK = 8
 _SHARE_OF_A_REBUILD = 4
 _LONGEST_REBUILD = 900.0
+_HELD_BY_OTHERS = (State.NO_DATA, State.BLOCKED, State.BACKING_OFF, State.UNANSWERED)
 
 
 @dataclass
 class Requests:
-    """The runs for what the planner found due."""
+    """The runs for what the planner found due.
+
+    Args:
+        aside: Assets whose runs could not be put together, with the reason.
+    """
 
     graph: Graph
     history: History
+    asked: Asked
+    aside: dict[Target, str] = field(default_factory=dict)
 
-    def of(
-        self, decisions: Mapping[Target, Decision], *, rebuilding: bool
-    ) -> tuple[list[Request], dict[Target, Decision]]:
+    def of(self, decisions: Mapping[Target, Decision]) -> tuple[list[Request], dict[Target, Decision]]:
         """The runs to ask for, and what the decisions about those become that are not asked for, or along with others.
 
-        Args:
-            rebuilding: Whether a run of the class rebuild is there already: there is one at a time, so that none
-                queues with partitions that something could arrive for.
+        One run of the class rebuild is there at a time, so that none queues with partitions something could arrive for.
         """
-        found = _Found(self.graph, self.history, decisions)
+        found = _Found(self.graph, self.history, self.asked, decisions)
         for key in self.graph.nodes:
-            found.arrivals(key)
-        found.rebuild(allowed=not rebuilding)
+            self._isolated(found, key)
+        found.rebuild(allowed=not self.asked.rebuilding)
         return found.requests, found.changed
+
+    def _isolated(self, found: "_Found", key: str) -> None:
+        before = len(found.requests)
+        try:
+            found.arrivals(key)
+        except Exception as error:  # anybody's partitions definition may have raised
+            self.aside[(key, None)] = f"{type(error).__name__}: {error}"
+            del found.requests[before:]
+            for partition in found.arrived.get(key, ()):
+                found.throttle((key, partition), "set aside")
 
 
 class _Found:
-    def __init__(self, graph: Graph, history: History, decisions: Mapping[Target, Decision]) -> None:
+    def __init__(self, graph: Graph, history: History, asked: Asked, decisions: Mapping[Target, Decision]) -> None:
         self.graph, self.history, self.decisions = graph, history, decisions
         self.requests: list[Request] = []
         self.changed: dict[Target, Decision] = {}
@@ -51,6 +68,7 @@ class _Found:
         self.arrived: dict[str, list[Partition]] = {}
         self.stale: dict[str, list[Partition]] = {}
         self.waiting: dict[Partition, set[str]] = {}
+        self.in_flight = Counter(key for key, _ in {*history.running, *asked.reserved})
         for (key, partition), decision in decisions.items():
             if decision.state is State.REQUESTED:
                 of = self.stale if decision.due_at is None else self.arrived
@@ -62,86 +80,144 @@ class _Found:
         """The runs for an asset's due partitions, with whoever waits for just those."""
         node = self.graph.nodes[key]
         due = [p for p in self.arrived.get(key, ()) if (key, p) not in self.taken]
-        newest_first = sorted(due, key=node.ordinal, reverse=True)
-        alone = [p for p in newest_first if self._failed_often((key, p))]
-        for held in alone[SINGLES:]:
-            self._throttle((key, held))
-        for partition in alone[:SINGLES]:
-            self._ask(Request(self._joined(key, partition), (partition,)))
-        self._together(node, [p for p in newest_first if not self._failed_often((key, p))])
+        newest_first = sorted(due, key=node.order, reverse=True)
+        ready = [p for p in newest_first if not self._held_by_others((key, p))]
+        alone = [p for p in ready if self._failed_often((key, p))]
+        self._singly(node, alone, dict.fromkeys(alone))
+        self._together(node, [p for p in ready if not self._failed_often((key, p))])
 
     def rebuild(self, *, allowed: bool) -> None:
         """At most one run for what is stale by code alone: the newest partitions, and not for long."""
-        for key in self.graph.nodes:
-            stale = sorted(self.stale.get(key, ()), key=self.graph.nodes[key].ordinal, reverse=True)
-            first = _runs(self.graph.nodes[key], [(p, ()) for p in stale])[:1] if allowed else []
-            chosen = list(first[0][0][-self._most(key) :]) if first else []
-            if chosen:
+        for key, node in self.graph.nodes.items():
+            due = [p for p in self.stale.get(key, ()) if (key, p) not in self.taken]
+            stale = [p for p in sorted(due, key=node.order, reverse=True) if not self._held_by_others((key, p))]
+            if node.conditional:  # its own condition has the last word over rebuilds too
+                self._singly(node, stale, dict.fromkeys(stale))
+                continue
+            chosen: Sequence[Partition] = ()
+            if allowed and stale:
+                assets = self._operation(key)
+                most = min(self._most_of_a_rebuild(key), self._most(assets))
+                chosen = _runs(node, [(p, assets) for p in stale])[0][0][-most:]
                 allowed = False
-                self._ask(Request((key,), tuple(chosen), as_range=True, rebuild=True))
+                self._ask(Request(assets, tuple(chosen), as_range=True, rebuild=True))
             for partition in stale:
                 if partition not in chosen:
-                    self._throttle((key, partition), "one rebuild at a time, newest partitions first")
+                    self.throttle((key, partition), "one rebuild at a time, newest partitions first")
 
-    def _most(self, key: str) -> int:
+    def throttle(self, target: Target, reason: str = "newer partitions first") -> None:
+        """It is due, and not asked for in this tick."""
+        self.changed[target] = replace(self.decisions[target], state=State.THROTTLED, reason=reason)
+
+    def _most_of_a_rebuild(self, key: str) -> int:
         bound = (self.graph.strictest or _LONGEST_REBUILD * _SHARE_OF_A_REBUILD) / _SHARE_OF_A_REBUILD
         return max(1, int(bound / self.history.stride(key)))
 
     def _together(self, node: Node, ordered: Sequence[Partition]) -> None:
+        joined = {p: self._joined(node.key, p) for p in ordered}
         fresh = [p for p in ordered if (node.key, p) not in self.history.built]
-        joined = [(p, self._joined(node.key, p)) for p in ordered]
-        if node.conditional or not node.partitioned or (len(ordered) <= SINGLES and len(fresh) <= 1):
-            for partition, assets in joined[:SINGLES]:
-                self._ask(Request(assets, (partition,), conditional=node.conditional))
-            for partition, _ in joined[SINGLES:]:
-                self._throttle((node.key, partition))
+        few = len(ordered) <= SINGLES and len(fresh) <= 1
+        if node.conditional or not node.partitioned or node.most == 1 or few:
+            self._singly(node, ordered, joined)
             return
-        ranges = [Request(assets, tuple(run), as_range=True) for run, assets in _runs(node, joined)]
+        ranges = [
+            Request(assets, tuple(part), as_range=True)
+            for run, assets in _runs(node, list(joined.items()))
+            for part in _parts(run, self._most(assets))
+        ]
         for request in ranges[:_RANGES_PER_TICK]:
             self._ask(request)
         for held in ranges[_RANGES_PER_TICK:]:
             for target in held.targets:
-                self._throttle(target)
+                self.throttle(target)
+
+    def _singly(
+        self, node: Node, ordered: Sequence[Partition], joined: Mapping[Partition, tuple[str, ...] | None]
+    ) -> None:
+        """One run a partition, and not more of them at a time than the queue can look through."""
+        # What takes one partition a run can have thousands due: without a bound all of them would be in the queue.
+        room = max(0, SINGLES - self.in_flight[node.key]) if node.most == 1 or node.conditional else SINGLES
+        for partition in ordered[:room]:
+            assets = joined[partition] or self._joined(node.key, partition)
+            # A condition asks for what its own sensor looks after; a run over two sensors' assets is asked for as one.
+            split = len({self.graph.nodes[asset].sensor for asset in assets}) > 1
+            self._ask(Request(assets, (partition,), as_range=split, conditional=node.conditional))
+        for partition in ordered[room:]:
+            self.throttle((node.key, partition))
+
+    def _operation(self, key: str) -> tuple[str, ...]:
+        """The asset, with all that the same operation builds."""
+        together = self.graph.nodes[key].together
+        return (key, *(name for name in self.graph.nodes if name in together and name != key)) if together else (key,)
 
     def _joined(self, key: str, partition: Partition) -> tuple[str, ...]:
         """The asset, and all that wait for nothing but what is in the same run."""
-        assets = [key]
+        assets = list(self._operation(key))
         waiting = self.waiting.get(partition, set())
-        for name in [n for n in self.graph.nodes if n in waiting] if waiting else ():
+        if self.graph.nodes[key].conditional or not waiting:
+            return tuple(assets)
+        for name in [n for n in self.graph.nodes if n in waiting and n not in assets]:
             node, decision = self.graph.nodes[name], self.decisions[(name, partition)]
             inside = {(asset, partition) for asset in assets}
             shared = all(read.joinable for read in node.inputs if (read.key, partition) in inside)
-            if node.conditional or self.graph.nodes[key].conditional:
+            alike = (node.most == 1) == (self.graph.nodes[key].most == 1)
+            if node.conditional or node.together or not shared or not alike:
                 continue
-            if decision.wait_for and inside.issuperset(decision.wait_for) and shared and not decision.attempts:
+            if decision.wait_for and inside.issuperset(decision.wait_for) and not decision.attempts:
                 assets.append(name)
         return tuple(assets)
+
+    def _most(self, assets: Sequence[str]) -> int:
+        bounds = [most for asset in assets if (most := self.graph.nodes[asset].most) is not None]
+        return min(bounds, default=1_000_000)
 
     def _ask(self, request: Request) -> None:
         self.requests.append(request)
         for target in request.targets:
             self.taken.add(target)
-            decision = self.decisions[target]
-            if decision.state is not State.REQUESTED:
+            decision = self.decisions.get(target)
+            if decision is not None and request.conditional:
+                self.changed[target] = replace(
+                    decision, state=State.LEFT, reason=f"{decision.reason}, by its condition"
+                )
+            elif decision is not None and decision.state is not State.REQUESTED:
                 with_ = request.assets[0]
                 self.changed[target] = replace(decision, state=State.REQUESTED, reason=f"in one run with {with_}")
 
-    def _throttle(self, target: Target, reason: str = "newer partitions first") -> None:
-        self.changed[target] = replace(self.decisions[target], state=State.THROTTLED, reason=reason)
+    def _held_by_others(self, target: Target) -> bool:
+        """Whether what the same operation builds cannot be built now."""
+        for key in self._operation(target[0])[1:]:
+            decision = self.decisions.get((key, target[1]))
+            if decision is not None and decision.state in _HELD_BY_OTHERS:
+                self.throttle(target, f"built by one operation with {key}: {decision.state}, {decision.reason}")
+                return True
+        return False
 
     def _failed_often(self, target: Target) -> bool:
         # One bad partition would hold up its whole range for ever; alone it holds up itself.
         return self.decisions[target].attempts > 1
 
 
+def _parts(run: Sequence[Partition], most: int) -> list[Sequence[Partition]]:
+    """A run cut into as many as a backfill policy asks for, the newest first."""
+    starts = range(len(run), 0, -most)
+    return [run[max(0, start - most) : start] for start in starts]
+
+
 def _runs(
     node: Node, newest_first: Sequence[tuple[Partition, tuple[str, ...]]]
 ) -> list[tuple[list[Partition], tuple[str, ...]]]:
-    """Consecutive partitions with the same assets together, oldest first in each, the newest run first."""
+    """Consecutive partitions with the same assets together, oldest first in each, the newest run first.
+
+    Of several dimensions a range goes along one: those that are alike in the others are looked at by themselves.
+    """
     runs: list[tuple[list[Partition], tuple[str, ...]]] = []
+    last: dict[tuple[Any, tuple[str, ...]], list[Partition]] = {}
     for partition, assets in newest_first:
-        if runs and runs[-1][1] == assets and node.ordinal(runs[-1][0][0]) - node.ordinal(partition) == 1:
-            runs[-1][0].insert(0, partition)
+        along = (node.place(partition)[0], assets)
+        if along in last and node.in_a_row(partition, last[along][0]):
+            last[along].insert(0, partition)
         else:
-            runs.append(([partition], assets))
+            last[along] = [partition]
+            runs.append((last[along], assets))
     return runs

@@ -15,6 +15,9 @@ from dagster._core.storage.event_log import InMemoryEventLogStorage
 from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
 from dagster._core.storage.root import TemporaryLocalArtifactStorage
 from dagster._core.storage.runs import InMemoryRunStorage
+from dagster._core.storage.schedules.schema import ScheduleStorageSqlMetadata
+from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
+from sqlalchemy import create_engine
 from sqlalchemy.engine import Connection
 
 
@@ -29,6 +32,7 @@ def simulated_instance(at_once: int | None = None) -> DagsterInstance:
         local_artifact_storage=TemporaryLocalArtifactStorage(),  # type: ignore[no-untyped-call]
         run_storage=_Runs(),
         event_storage=_Events(),
+        schedule_storage=_Schedules(),
         compute_log_manager=NoOpComputeLogManager(),
         run_coordinator=QueuedRunCoordinator(at_once) if at_once else DefaultRunCoordinator(),
         run_launcher=SyncInMemoryRunLauncher(),
@@ -47,6 +51,30 @@ class _Runs(InMemoryRunStorage):
     def connect(self) -> Iterator[Connection]:
         with _transaction(self._held_conn) as connection:
             yield connection
+
+
+class _Schedules(SqlScheduleStorage):
+    """The states of sensors; Dagster has no such storage in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._held_conn = create_engine("sqlite://").connect()
+        with self._held_conn.begin():
+            ScheduleStorageSqlMetadata.create_all(self._held_conn)
+
+    @contextmanager
+    def connect(self) -> Iterator[Connection]:
+        with _transaction(self._held_conn) as connection:
+            yield connection
+
+    def has_secondary_index(self, name: str) -> bool:
+        return True
+
+    def upgrade(self) -> None:
+        """There is no older form of it."""
+
+    def dispose(self) -> None:
+        self._held_conn.close()
 
 
 @contextmanager

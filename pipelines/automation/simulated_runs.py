@@ -1,83 +1,25 @@
 """How simulated runs go: they wait in the queue, start, take their time, fail, and write what they built.
 
-Belongs here: the platform's pace and the life of a run. Does not belong here: who asks for one
-(`automation.simulator`), and how its events look (`automation.simulated_log`).
+Belongs here: the life of a run. Does not belong here: who asks for one (`automation.simulator`), and how its events
+look (`automation.simulated_log`).
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+import dagster as dg
 from dagster import DagsterEventType
+from dagster._core.events import RunFailureReason
 
-from pipelines.automation.graph import Target
 from pipelines.automation.simulated_log import Clock, Log
+from pipelines.automation.simulated_run import Failing, Fate, Lasting, Meeting, Pace, Run, Stalling
 from pipelines.automation.simulated_tables import Tables
-from pipelines.sources.feed import Partition
 
 _PRIORITY = "dagster/priority"
 _DEQUEUE_SECONDS = 1.0
+_START_TIMEOUT = 120.0
+_PROCESS_GONE = "The platform stopped while this run was in progress."
 
-
-@dataclass(frozen=True)
-class Pace:
-    """How fast and how reliable the simulated platform is. Times in seconds.
-
-    Args:
-        step: Median time one asset takes in a run; one for all, or by asset.
-        spread: Sigma of the lognormal distribution of these times, which ends at four medians.
-        each_more: What every further partition of a run adds, as a share of the first.
-        failing: Share of runs that fail, at a random step.
-        launch: From leaving the queue to the start, at least and at most.
-        tick: Between two ticks of the sensors.
-        notice: From an arrival to its observation, at least and at most.
-        at_once: Runs that may be under way at the same time.
-        limits: How many runs with a tag may be under way at the same time.
-    """
-
-    step: float | Mapping[str, float] = 20.0
-    spread: float = 0.0
-    each_more: float = 0.02
-    failing: float = 0.0
-    launch: tuple[float, float] = (1.0, 1.0)
-    tick: float = 5.0
-    notice: tuple[float, float] = (1.0, 1.0)
-    at_once: int = 3
-    limits: Mapping[str, int] = field(default_factory=lambda: {"tidemark/rebuild": 1})
-
-    def duration(self, asset: str, partitions: int, chance: random.Random) -> float:
-        """How long a step takes."""
-        median = self.step.get(asset, 20.0) if isinstance(self.step, Mapping) else self.step
-        factor = min(chance.lognormvariate(0.0, self.spread), 4.0) if self.spread else 1.0
-        return median * factor * (1 + self.each_more * (partitions - 1))
-
-
-@dataclass
-class Run:
-    """A simulated run. `committed` holds for each of its assets when its partitions were written."""
-
-    id: str
-    assets: tuple[str, ...]
-    partitions: tuple[Partition, ...]
-    tags: Mapping[str, str]
-    created_at: float
-    chance: random.Random = field(repr=False)
-    started_at: float | None = None
-    ended_at: float | None = None
-    succeeded: bool | None = None
-    committed: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def targets(self) -> list[Target]:
-        """What it builds."""
-        return [(asset, partition) for asset in self.assets for partition in self.partitions]
-
-
-Failing = Callable[[Run, str], bool]
-"""Whether a run fails at this asset."""
-
-Lasting = Callable[[Run, str], float | None]
-"""How long a run takes at this asset, where that is said."""
 
 At = Callable[[float, Callable[[], None]], None]
 """Do something at a time."""
@@ -93,7 +35,10 @@ class Runs:
 
     def __init__(self, pace: Pace, seed: int, clock: Clock, tables: Tables, at: At, stir: Callable[[], None]) -> None:
         self.all: list[Run] = []
+        self.meeting: list[Meeting] = []
         self.failing: list[Failing] = []
+        self.stalling: list[Stalling] = []
+        self.holding: list[Stalling] = []
         self.lasting: list[Lasting] = []
         self.paused = False
         self.log: Log
@@ -101,29 +46,51 @@ class Runs:
         self._at, self._stir = at, stir
         self._queue: list[Run] = []
         self._under_way: list[Run] = []
+        self._gone: list[Run] = []
 
-    def create(self, assets: Sequence[str], tags: Mapping[str, str]) -> Run:
-        """A run is created and queued. `assets` in topological order; its partitions are in the tags."""
+    def create(
+        self, assets: Sequence[str], tags: Mapping[str, str], checks: Collection[dg.AssetCheckKey] | None = None
+    ) -> Run:
+        """A run is created and queued.
+
+        Args:
+            assets: In topological order.
+            tags: They name its partitions.
+
+        Raises:
+            Exception: as `Log.created`.
+        """
         # Its own dice, so that one run more does not change the fate of all that follow.
         chance = random.Random(f"{self._seed}/run {len(self.all)}")
         run_id = f"{chance.getrandbits(128):032x}"
-        partitions = self.log.created(run_id, assets, tags)
-        run = Run(run_id, tuple(assets), tuple(partitions), tags, self._clock.now, chance)
+        run = Run(run_id, tuple(assets), {}, tags, self._clock.now, chance, checks)
+        self._stir()
+        run.of = self.log.created(run_id, assets, tags, checks)
         self.all.append(run)
         self._queue.append(run)
         self._after(_DEQUEUE_SECONDS, self._dequeue)
-        self._stir()
         return run
 
     def kill_all(self) -> None:
-        """Every run that has not ended fails."""
-        for run in [*self._under_way, *self._queue]:
-            self._end(run, succeeded=False)
+        """The processes of all runs under way die; nothing is left to say so."""
+        for run in list(self._under_way):
+            self._gone.append(run)
+            self._leave(run, why=Fate.DIES)
 
     def resume(self) -> None:
-        """The queue is served again."""
+        """The platform is up again: it cancels the runs whose process is gone, and serves the queue."""
+        for run in self._gone:
+            self.log.canceled(run.id, _PROCESS_GONE)
+        self._gone.clear()
         self.paused = False
+        self._stir()
         self._dequeue()
+
+    def cancel(self, run: Run) -> None:
+        """A person cancels a run."""
+        if run.ended_at is None:
+            self.log.canceled(run.id)
+            self._leave(run, why="canceled")
 
     def _after(self, seconds: float, action: Callable[[], None]) -> None:
         self._at(self._clock.now + seconds, action)
@@ -136,10 +103,13 @@ class Runs:
                 self._queue.remove(run)
                 self._under_way.append(run)
                 self.log.state(run.id, DagsterEventType.RUN_STARTING)
-                self._after(run.chance.uniform(*self._pace.launch), lambda run=run: self._start(run))  # type: ignore[misc]
+                if any(stalls(run) for stalls in self.stalling):
+                    self._after(_START_TIMEOUT, lambda run=run: self._fail(run, Fate.NEVER_BEGINS))  # type: ignore[misc]
+                else:
+                    self._after(run.chance.uniform(*self._pace.launch), lambda run=run: self._start(run))  # type: ignore[misc]
 
     def _admitted(self, run: Run) -> bool:
-        return all(
+        return not any(holds(run) for holds in self.holding) and all(
             sum(tag in other.tags for other in self._under_way) < limit
             for tag, limit in self._pace.limits.items()
             if tag in run.tags
@@ -155,30 +125,64 @@ class Runs:
 
     def _step(self, run: Run, number: int, fails_at: str | None) -> None:
         asset = run.assets[number]
-        contents = {partition: self._tables.content((asset, partition)) for partition in run.partitions}
-        fails = asset == fails_at or any(failing(run, asset) for failing in self.failing)
+        run.began[asset] = self._clock.now
+        saw = {partition: self._tables.inputs((asset, partition)) for partition in run.of[asset]}
+        contents = {partition: self._tables.content((asset, partition), inputs) for partition, inputs in saw.items()}
+        run.saw |= {(asset, partition): inputs for partition, inputs in saw.items()}
+        told = (found for meets in self.meeting if (found := meets(run, asset)) is not None)
+        fate = Fate.FAILS if asset == fails_at else next(told, None)
 
         def _ends() -> None:
             if run.ended_at is not None:
                 return
-            if fails:
-                self._end(run, succeeded=False)
+            wrong = self.log.existing.why_it_raises(asset, run.of[asset])
+            if wrong or fate in (Fate.FAILS, Fate.DIES):
+                self._fail(run, fate if fate and not wrong else Fate.FAILS, wrong)
                 return
-            self._tables.write(asset, contents)
-            run.committed[asset] = self._clock.now
-            self.log.materialized(run.id, asset, contents)
+            if fate is Fate.YIELDS_NOTHING:
+                run.empty[asset] = self._clock.now
+            else:
+                self._tables.write(asset, contents)
+                run.wrote |= {(asset, partition): content for partition, content in contents.items()}
+                run.committed[asset] = self._clock.now
+                self.log.materialized(run.id, asset, contents)
             self._stir()
-            if number + 1 < len(run.assets):
+            if not self._checked(run, asset):
+                self._fail(run, Fate.FAILS, "a blocking check failed")
+            elif number + 1 < len(run.assets):
                 self._step(run, number + 1, fails_at)
             else:
-                self._end(run, succeeded=True)
+                self.log.state(run.id, DagsterEventType.RUN_SUCCESS)
+                self._leave(run)
 
-        by_chance = self._pace.duration(asset, len(run.partitions), run.chance)
-        self._after(next((told for lasts in self.lasting if (told := lasts(run, asset)) is not None), by_chance), _ends)
+        by_chance = self._pace.duration(asset, len(run.of[asset]), run.chance)
+        lasting = (seconds for lasts in self.lasting if (seconds := lasts(run, asset)) is not None)
+        self._after(next(lasting, by_chance), _ends)
 
-    def _end(self, run: Run, *, succeeded: bool) -> None:
-        run.ended_at, run.succeeded = self._clock.now, succeeded
-        self.log.state(run.id, DagsterEventType.RUN_SUCCESS if succeeded else DagsterEventType.RUN_FAILURE)
+    def _checked(self, run: Run, asset: str) -> bool:
+        """Evaluate the checks of what was built; whether none that blocks has failed."""
+        passed = True
+        for check in self.log.checks_of([asset], run.checks) if asset in run.committed else ():
+            fails = any(failing(run, check) for failing in self.failing)
+            self.log.checked(run.id, check, passed=not fails)
+            passed = passed and not (fails and self.log.blocks(check))
+        return passed
+
+    def _fail(self, run: Run, fate: Fate, why: str = "") -> None:
+        if run.ended_at is not None:
+            return
+        if fate is Fate.FAILS:
+            self.log.failed(run.id, RunFailureReason.STEP_FAILURE)
+        elif fate is Fate.NEVER_BEGINS:
+            message = f"Run timed out due to taking longer than {_START_TIMEOUT:.0f} seconds to start."
+            self.log.failed(run.id, RunFailureReason.START_TIMEOUT, message)
+        else:
+            message = f"Detected run worker status FAILED. Marking run {run.id} as failed."
+            self.log.failed(run.id, None, message)
+        self._leave(run, why=why or fate)
+
+    def _leave(self, run: Run, why: str = "") -> None:
+        run.ended_at, run.succeeded, run.why = self._clock.now, not why, why
         self._stir()
         for held in (self._under_way, self._queue):
             if run in held:

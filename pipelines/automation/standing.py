@@ -4,36 +4,51 @@ Pure. The contract check and `pipelines status` say what is worked out here. Doe
 and when it is due (`automation.planner`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
-from pipelines.automation.contracts import Contract, CronContract, LagContract, Verdict, first_tick
+from pipelines.automation.contracts import Contract, LagContract, Verdict
 from pipelines.automation.decisions import Decision, Plan, Standing, State
 from pipelines.automation.graph import Graph, Node, Target
 from pipelines.automation.history import History
 from pipelines.automation.reasons import moment, name, names
 from pipelines.sources.feed import Partition
 
-_WORST_FIRST = (Verdict.BREACHED, Verdict.AT_RISK, Verdict.MET)
+_WORST_FIRST = (Verdict.BREACHED, Verdict.NOT_JUDGED, Verdict.AT_RISK, Verdict.MET)
 _ON_ITS_WAY = (State.RUNNING, State.REQUESTED)
+_MET = "everything that arrived is in it"
+
+Missing = Callable[[Node], Mapping[Partition, float]]
+"""From an asset to the partitions that were promised for a time that is past and are not there, oldest first; with the
+time. It raises where the windows of the asset cannot be told."""
 
 
-def standings(
-    graph: Graph, history: History, plan: Plan, latest: Mapping[str, Sequence[Partition]]
-) -> dict[str, Standing]:
-    """How each asset with a contract stands, at the time of the plan.
-
-    Args:
-        latest: The last few partitions of each asset, the newest first. Of a cron contract, the newest whose first
-            tick is past has to be there, whether its data came or not.
-    """
-    found = {}
-    for node in graph.nodes.values():
+def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> dict[str, Standing]:
+    """How each asset with a contract stands, at the time of the plan."""
+    found: dict[str, Standing] = {}
+    silence = _Silence(graph, history)
+    above: dict[str, set[str]] = {}  # the assets it is made from, at any depth, that nobody looks after
+    whole: dict[str, str] = {}
+    for key, node in graph.nodes.items():
+        above[key] = set().union(*(above.get(r.key, set()) | ({r.key} & whole.keys()) for r in node.inputs))
+        reason = is_set_aside(node, plan)
+        if reason:
+            whole[key] = reason
         if node.contract is not None:
-            judged = [_of_decision(decision, plan.now) for decision in plan.of(node.key)]
-            judged += _unbuilt(graph, node, history, plan, latest.get(node.key, ()))
-            met = Standing(node.key, Verdict.MET, 0.0, reason="everything that arrived is in it")
-            found[node.key] = min(judged, key=_badness, default=met)
+            found[key] = _not_judged(key, reason) if reason else _standing(node, history, plan, missing, silence)
+            notes = [f"{name((key, p))}: {why}" for p, why in sorted(plan.aside(key).items(), key=str) if not reason]
+            notes += [f"{source}, which it is made from: {whole[source]}" for source in sorted(above[key])]
+            found[key] = _noted(found[key], tuple(notes))
     return found
+
+
+def is_set_aside(node: Node, plan: Plan) -> str:
+    """Why nobody looks after an asset. Empty: the planner does."""
+    if node.refused:
+        return node.refused
+    reason = plan.aside(node.key).get(None, "")
+    # An event that names no partition of a partitioned asset is about none of them.
+    return "" if reason and node.partitioned and reason == node.problem(None) else reason
 
 
 def told(contract: Contract) -> str:
@@ -81,31 +96,59 @@ def _goes_as_planned(decision: Decision) -> bool:
     return decision.warn_at is None and decision.state in _ON_ITS_WAY and not decision.attempts
 
 
-def _unbuilt(graph: Graph, node: Node, history: History, plan: Plan, latest: Sequence[Partition]) -> list[Standing]:
-    """The newest window whose tick is past, if it is not there and nothing of it is pending: nothing arrived for it."""
-    if not isinstance(node.contract, CronContract):
-        return []
-    seen = [history.first_seen[source] for source in graph.sources_of[node.key] if source in history.first_seen]
-    for partition in latest:
-        promised = first_tick(node.contract, node.window(partition))
-        if promised is None or promised > plan.now:
-            continue
+def _standing(node: Node, history: History, plan: Plan, missing: Missing, silence: "_Silence") -> Standing:
+    judged = [_of_decision(decision, plan.now) for decision in plan.of(node.key)]
+    try:
+        judged += _unbuilt(node, history, plan, missing, silence)
+    except Exception as error:  # a partitions definition can be anybody's code
+        judged.append(_not_judged(node.key, f"its windows cannot be told: {type(error).__name__}: {error}"))
+    return min(judged, key=_badness, default=Standing(node.key, Verdict.MET, 0.0, reason=_MET))
+
+
+def _not_judged(asset: str, reason: str) -> Standing:
+    return Standing(asset, Verdict.NOT_JUDGED, 0.0, reason=f"set aside: {reason}")
+
+
+def _noted(standing: Standing, notes: tuple[str, ...]) -> Standing:
+    if not notes:
+        return standing
+    reason = f"{standing.reason}; set aside: {names(notes)}".replace(_MET, "everything else that arrived is in it")
+    return replace(standing, reason=reason, set_aside=notes)
+
+
+def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence: "_Silence") -> list[Standing]:
+    """The oldest window that is not there though its tick is past, where the decisions do not say so already."""
+    found, known, aside = missing(node), history.known.get(node.key, ()), plan.aside(node.key)
+    for partition, promised in found.items():
         target = (node.key, partition)
         decision = plan.decisions.get(target)
         judged_by_it = decision is not None and decision.deadline is not None
-        if target in history.built or judged_by_it or not seen or promised < min(seen):
-            return []
-        reason = f"{name(target)} was promised for {moment(promised)}; {_silent(graph, node, history)}"
+        if promised > plan.now or partition in known or partition in aside or judged_by_it:
+            continue
+        reason = f"{name(target)} was promised for {moment(promised)}; {silence.of(node.key)}"
+        if decision is not None:
+            reason = f"{reason}; {decision.state}: {decision.reason}"
+        if len(found) > 1:
+            reason = f"{reason}; {len(found)} windows are not there"
         return [Standing(node.key, Verdict.BREACHED, plan.now - promised, partition, reason, deadline=promised)]
     return []
 
 
-def _silent(graph: Graph, node: Node, history: History) -> str:
-    return names(_silent_since(source, history) for source in sorted(graph.sources_of[node.key]))
+@dataclass
+class _Silence:
+    """Since when the sources of an asset are silent."""
 
+    graph: Graph
+    history: History
+    _known: dict[str, str] = field(default_factory=dict)
 
-def _silent_since(source: str, history: History) -> str:
-    targets: list[Target] = [(source, partition) for partition in history.known.get(source, ())]
-    arrivals = [change.arrived_at for target in targets for change in history.changes.get(target, ())]
-    last = max((at for at in arrivals if at is not None), default=None)
-    return f"{source} never had data" if last is None else f"{source} silent since {moment(last)}"
+    def of(self, asset: str) -> str:
+        return names(self._since(source) for source in sorted(self.graph.sources_of[asset]))
+
+    def _since(self, source: str) -> str:
+        if source not in self._known:
+            targets: list[Target] = [(source, partition) for partition in self.history.known.get(source, ())]
+            arrivals = [change.arrived_at for target in targets for change in self.history.changes.get(target, ())]
+            last = max((at for at in arrivals if at is not None), default=None)
+            self._known[source] = f"{source} " + ("never had data" if last is None else f"silent since {moment(last)}")
+        return self._known[source]

@@ -3,21 +3,24 @@
 No run is needed for it: the sensor `contracts` writes a result when the state becomes another one, and after each
 materialization, because the UI shows a result of the latest one only. A person may also execute it. Does not belong
 here: how a contract stands (`automation.standing`).
+
+An asset that is set aside stands "not judged", and fails as with a breach: its promise may be broken, nobody looks.
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
+from zlib import crc32
 
 import dagster as dg
 from dagster import AutomationContext, AutomationResult
-from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
-from pipelines.automation.asset_graph import AnyGraph
+from pipelines.automation.asset_graph import AnyGraph, loaded
 from pipelines.automation.contracts import Verdict
 from pipelines.automation.decisions import Standing
 from pipelines.automation.overview import overview
+from pipelines.automation.reasons import names
 from pipelines.automation.standing import span
 
 CHECK = "contract"
@@ -29,6 +32,9 @@ class ReportedBySensor(dg.AutomationCondition[dg.AssetCheckKey]):
 
     It has a condition at all so that Dagster does not execute the check within every run of its asset.
     """
+
+    asks_for_nothing = True  # no automation sensor need evaluate it
+    requires_cursor = False
 
     @property
     def name(self) -> str:
@@ -42,8 +48,7 @@ def contract_checks(assets: Iterable[Any]) -> list[dg.AssetChecksDefinition]:
     """A check for each asset with a freshness policy."""
     every = list(assets)
     specs = (spec for found in every if isinstance(found, dg.AssetsDefinition) for spec in found.specs)
-    # Not through definitions: those would ask for the resources of all assets.
-    graph = cache(lambda: AssetGraph.from_assets(AssetGraph.normalize_assets(every)))
+    graph = cache(lambda: loaded(every))
     return [_check(spec.key, graph) for spec in specs if spec.freshness_policy is not None]
 
 
@@ -66,7 +71,7 @@ def contract_sensor() -> dg.SensorDefinition:
         if plan.catching_up:
             return dg.SkipReason(plan.catching_up)
         told: Mapping[str, list[Any]] = json.loads(context.cursor or "{}")
-        states = {asset: [standing.verdict, built.get(asset)] for asset, standing in standings.items()}
+        states = {asset: _state(standing, built.get(asset)) for asset, standing in standings.items()}
         changed = [standing for asset, standing in standings.items() if told.get(asset) != states[asset]]
         if not changed:
             return dg.SkipReason(_summary(list(standings.values())))
@@ -74,6 +79,13 @@ def contract_sensor() -> dg.SensorDefinition:
         return dg.SensorResult(asset_events=events, cursor=json.dumps(states))
 
     return contracts
+
+
+def _state(standing: Standing, built: int | None) -> list[Any]:
+    """What has to become another one for a result to be written again."""
+    # No hash of Python's: those of strings differ from process to process.
+    aside = [crc32("\n".join(standing.set_aside).encode())] if standing.set_aside else []
+    return [standing.verdict, built, *aside]
 
 
 def _last_built(instance: dg.DagsterInstance, assets: AnyGraph) -> dict[str, int | None]:
@@ -113,6 +125,8 @@ def _result(standing: Standing, now: float) -> dict[str, Any]:
     }
     if standing.partition is not None:
         metadata["partition"] = standing.partition
+    if standing.set_aside:
+        metadata["set aside"] = names(standing.set_aside)
     if standing.deadline is not None:
         metadata["promised for"] = dg.MetadataValue.timestamp(standing.deadline)
     at_risk = standing.verdict is Verdict.AT_RISK

@@ -18,13 +18,21 @@ from pipelines.automation import adapter, engine
 from pipelines.automation.asset_graph import AnyGraph
 from pipelines.automation.contracts import Verdict
 from pipelines.automation.decisions import Decision, Plan, Standing
+from pipelines.automation.graph import Node
 from pipelines.automation.overview import overview
-from pipelines.automation.reasons import moment
-from pipelines.automation.standing import span, told
+from pipelines.automation.reasons import moment, name, names
+from pipelines.automation.standing import is_set_aside, span, told
 from pipelines.checks.contract import CHECK
 
 _DAY = 86_400.0
-_STYLES = {Verdict.MET: "green", Verdict.AT_RISK: "yellow", Verdict.BREACHED: "bold red"}
+SET_ASIDE = "set aside"
+_STYLES = {
+    Verdict.MET: "green",
+    Verdict.AT_RISK: "yellow",
+    Verdict.BREACHED: "bold red",
+    Verdict.NOT_JUDGED: "bold red",
+    SET_ASIDE: "bold red",
+}
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,7 @@ class Row:
 
     Args:
         contract: In words; empty where there is none.
-        state: met, at risk or breached; empty where there is no contract.
+        state: met, at risk, breached or not judged; where there is no contract set aside, or empty.
         lag: Seconds since the oldest data arrived that it does not contain; 0 where none is pending.
         pending: How many of its partitions have something pending.
         due: When the next run of it is asked for.
@@ -41,6 +49,8 @@ class Row:
         last_run: Status of the run that built it last, and when that was.
         last_built: When it was built last.
         within: Share of the last day (or of the time since it was first judged) it was not breached, 0 to 1.
+        set_aside: What of it nobody looks after, each with the reason.
+        source: Its data comes from outside. Sources have a row only where something of them is set aside.
     """
 
     asset: str
@@ -53,6 +63,8 @@ class Row:
     last_run: str | None
     last_built: float | None
     within: float | None
+    set_aside: tuple[str, ...] = ()
+    source: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -64,21 +76,22 @@ class NoSuchAsset(Exception):
 
 
 def rows(instance: DagsterInstance, assets: AnyGraph, only: str | None = None) -> list[Row]:
-    """A row for each asset the planner looks after (or for one), in the order of the graph.
+    """A row for each asset the planner looks after, or should (or for one), in the order of the graph.
 
     Raises:
         NoSuchAsset: there is none of that name.
     """
     plan, standings = overview(instance, assets, wait=True)
     nodes = engine.engine_for(instance, assets).graph.nodes
-    wanted = [key for key, node in nodes.items() if node.automated and only in (None, key)]
+    shown = [key for key, node in nodes.items() if node.automated or node.refused or plan.aside(key)]
+    wanted = [key for key in shown if only in (None, key)]
     if not wanted:
-        known = ", ".join(key for key, node in nodes.items() if node.automated)
+        known = ", ".join(shown)
         raise NoSuchAsset(f"there is no asset {only!r}; there are {known}")
     contracts = {key: told(node.contract) for key, node in nodes.items() if node.contract is not None}
     built = _last_built(instance, wanted)
     return [
-        _row(instance, key, plan, contracts.get(key, ""), standings.get(key), built.get(key, (None, None)))
+        _row(instance, nodes[key], plan, contracts.get(key, ""), standings.get(key), built.get(key, (None, None)))
         for key in wanted
     ]
 
@@ -86,13 +99,13 @@ def rows(instance: DagsterInstance, assets: AnyGraph, only: str | None = None) -
 def table(found: Sequence[Row], now: float) -> Table:
     """The rows as a table for a terminal, at a time (Unix seconds)."""
     shown = Table(title=f"contracts at {moment(now)}", title_justify="left")
-    for name in ("asset", "contract", "state", "lag", "due", "last run", "in time"):
-        shown.add_column(name, no_wrap=name in ("asset", "state"))
+    for column in ("asset", "contract", "state", "lag", "due", "last run", "in time"):
+        shown.add_column(column, no_wrap=column in ("asset", "state"))
     for row in found:
         shown.add_row(
             row.asset,
-            row.contract or "by its consumers",
-            f"[{_STYLES[Verdict(row.state)]}]{row.state}[/]" if row.state else "",
+            row.contract or ("a source" if row.source else "by its consumers"),
+            f"[{_STYLES[row.state]}]{row.state}[/]" if row.state else "",
             span(row.lag) if row.lag else "",
             _due(row, now),
             "" if row.last_built is None else f"{row.last_run or 'reported'} {span(now - row.last_built)} ago",
@@ -102,14 +115,21 @@ def table(found: Sequence[Row], now: float) -> Table:
 
 
 def explained(found: Sequence[Row], now: float) -> Group:
-    """The table, and below it why a contract is not met; of a single asset always."""
-    whys = [row for row in found if row.reason and (len(found) == 1 or row.state not in ("", Verdict.MET))]
+    """The table, and below it why a contract is not met, and what is set aside; of a single asset always."""
+    whys = [
+        row for row in found if row.reason and (len(found) == 1 or row.set_aside or row.state not in ("", Verdict.MET))
+    ]
     return Group(table(found, now), *(Text(f"{row.asset}: {row.reason}") for row in whys))
 
 
 def breached(found: Iterable[Row]) -> list[str]:
     """The assets whose contract is broken."""
     return [row.asset for row in found if row.state == Verdict.BREACHED]
+
+
+def set_aside(found: Iterable[Row]) -> list[str]:
+    """The assets that nobody looks after as a whole."""
+    return [row.asset for row in found if row.state in (Verdict.NOT_JUDGED, SET_ASIDE)]
 
 
 def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | None:
@@ -128,30 +148,43 @@ def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | N
 
 def _row(
     instance: DagsterInstance,
-    key: str,
+    node: Node,
     plan: Plan,
     contract: str,
     standing: Standing | None,
     built: tuple[str | None, float | None],
 ) -> Row:
-    decisions = plan.of(key)
+    decisions = plan.of(node.key)
+    aside = is_set_aside(node, plan)
+    state = str(standing.verdict) if standing is not None else ""
     return Row(
-        asset=key,
+        asset=node.key,
         contract=contract,
-        state="" if standing is None else str(standing.verdict),
+        state=state or (SET_ASIDE if aside else ""),
         lag=max((decision.lag(plan.now) for decision in decisions), default=0.0),
         pending=len(decisions),
         due=min((decision.due_at for decision in decisions if decision.due_at is not None), default=None),
-        reason=_reason(standing, decisions),
+        reason=_reason(node, plan, standing, decisions),
         last_run=built[0],
         last_built=built[1],
-        within=None if standing is None else _within(instance, key, plan.now),
+        within=None if standing is None else _within(instance, node.key, plan.now),
+        set_aside=_aside(node, plan, standing),
+        source=node.source or not (node.automated or node.refused),
     )
 
 
-def _reason(standing: Standing | None, decisions: Sequence[Decision]) -> str:
-    if standing is not None and standing.partition is not None:
+def _aside(node: Node, plan: Plan, standing: Standing | None) -> tuple[str, ...]:
+    own = (f"{name((node.key, partition))}: {why}" for partition, why in plan.aside(node.key).items())
+    return tuple(sorted({*own, *(standing.set_aside if standing is not None else ())}))
+
+
+def _reason(node: Node, plan: Plan, standing: Standing | None, decisions: Sequence[Decision]) -> str:
+    if standing is not None and (
+        standing.partition is not None or standing.set_aside or standing.verdict is Verdict.NOT_JUDGED
+    ):
         return standing.reason
+    if standing is None and plan.aside(node.key):
+        return f"set aside: {is_set_aside(node, plan) or names(_aside(node, plan, None))}"
     first = min(decisions, key=lambda decision: decision.due_at or float("inf"), default=None)
     if first is None:
         return ""

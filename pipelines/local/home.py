@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.events import RunFailureReason
+from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
 
 from pipelines.local.warm_runs import process_of
 from pipelines.settings import CHECKOUT, Settings
@@ -44,6 +46,9 @@ def end_unfinished_runs(instance: dg.DagsterInstance) -> int:
     runs = instance.get_runs(filters=dg.RunsFilter(statuses=_LIVE))
     dead = [run for run in runs if process_of(run) is None]
     for run in dead:
+        if run.status is not dg.DagsterRunStatus.CANCELING:
+            # Told apart from a run that a person canceled: this one says nothing of what it was to build.
+            instance.add_run_tags(run.run_id, {RUN_FAILURE_REASON_TAG: RunFailureReason.UNEXPECTED_TERMINATION.value})
         instance.report_run_canceled(run, "The platform stopped while this run was in progress.")
     return len(dead)
 

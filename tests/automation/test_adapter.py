@@ -2,13 +2,24 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import dagster as dg
 import pytest
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
+from dagster._core.scheduler.instigation import (
+    InstigatorState,
+    InstigatorStatus,
+    InstigatorType,
+    SensorInstigatorData,
+)
 
 from pipelines.automation import adapter
 from pipelines.automation.asset_graph import graph_of
 from pipelines.automation.contracts import Window
+from pipelines.automation.graph import Moment
+from pipelines.automation.partition_context import as_of
+from pipelines.automation.run_facts import run_facts
 from pipelines.automation.simulated_instance import simulated_instance
 from pipelines.definitions import defs
 from pipelines.lakehouse.io_manager import CONTENT
@@ -43,7 +54,7 @@ def test_the_graph_has_inputs_mappings_and_who_can_share_a_run() -> None:
     assert list(orders.upstream("2026-10-01-07:00")) == ["2026-10-01-07:00"]
     assert prices.upstream("2026-10-01-07:00") == ["2026-10-01"]
     assert len(prices.downstream("2026-10-01")) == 24
-    assert margin.ordinal("2026-10-01-07:00") - margin.ordinal("2026-10-01-06:00") == 1
+    assert margin.in_a_row("2026-10-01-06:00", "2026-10-01-07:00")
     assert not graph.nodes["raw/orders"].automated
     assert graph.nodes["core/orders"].automated
 
@@ -93,10 +104,22 @@ def test_days_of_a_zone_with_daylight_saving_have_their_windows_and_follow_each_
     node, (read,) = graph.nodes["daily"], graph.nodes["daily"].inputs
     window = node.window("2026-10-25")
     assert window is not None and window.end - window.start == 25 * 3600
-    assert [node.ordinal(f"2026-10-{d}") for d in (24, 25, 26)] == [4, 5, 6]
+    assert node.in_a_row("2026-10-24", "2026-10-25") and node.in_a_row("2026-10-25", "2026-10-26")
     assert read.upstream is not None and len(read.upstream("2026-10-25")) == 25
-    places = [graph.nodes["hourly"].ordinal(hour) for hour in read.upstream("2026-10-25") if hour]
-    assert places == list(range(places[0], places[0] + 25)), "both hours from two to three have their place"
+    hours_read = read.upstream("2026-10-25")
+    in_a_row = [graph.nodes["hourly"].in_a_row(*two) for two in pairwise(hours_read)]
+    assert all(in_a_row) and len(in_a_row) == 24, "both hours from two to three have their place"
+
+
+def test_dagster_remembers_windows_by_key_alone_and_forgets_them_when_it_is_told() -> None:
+    days = dg.DailyPartitionsDefinition("2026-10-01")
+    before, after = datetime(2026, 10, 2, tzinfo=UTC), datetime(2026, 10, 3, tzinfo=UTC)
+    with dg.partition_loading_context(before):
+        assert days.subset_with_partition_keys(["2026-10-02"]).is_empty
+    with dg.partition_loading_context(after):
+        assert days.subset_with_partition_keys(["2026-10-02"]).is_empty, "why partition_context makes it forget"
+    with as_of(Moment(after.timestamp())):
+        assert not days.subset_with_partition_keys(["2026-10-02"]).is_empty
 
 
 def test_static_partitions_have_places_and_no_windows() -> None:
@@ -104,7 +127,7 @@ def test_static_partitions_have_places_and_no_windows() -> None:
     def regions() -> None: ...
 
     node = graph_of(dg.Definitions([regions]).resolve_asset_graph()).nodes["regions"]
-    assert (node.ordinal("north"), node.ordinal("south"), node.window("north")) == (0, 1, None)
+    assert (node.order("north"), node.order("south"), node.window("north")) == (0, 1, None)
     assert node.problem("north") is None and node.problem("west")
 
 
@@ -156,7 +179,7 @@ def test_ended_and_deleted_runs_are_told_from_open_ones(instance: dg.DagsterInst
     open_run = instance.create_run_for_job(
         dg.define_asset_job("j", [table]).resolve(asset_graph=dg.Definitions([table]).resolve_asset_graph())
     )
-    facts = adapter.run_facts(instance, [done, open_run.run_id, "deleted"])
+    facts = run_facts(instance, [done, open_run.run_id, "deleted"])
     assert {run_id for run_id, run in facts.items() if run.ended_at} == {done, "deleted"}
     assert facts[done].seconds and not facts["deleted"].seconds
 
@@ -182,3 +205,43 @@ def test_an_instance_keeps_its_identity_and_another_has_its_own(instance: dg.Dag
 def test_a_queue_says_how_many_runs_it_lets_run_at_once(instance: dg.DagsterInstance) -> None:
     assert adapter.run_slots(instance) is None
     assert adapter.run_slots(simulated_instance(at_once=3)) == 3
+
+
+def test_the_keys_of_dynamic_partitions_are_as_dagster_orders_them(instance: dg.DagsterInstance) -> None:
+    instance.add_dynamic_partitions("shops", ["west", "east"])
+    instance.add_dynamic_partitions("shops", ["north"])
+    assert adapter.dynamic_partitions(instance, ["shops", "none"]) == {"shops": ["west", "east", "north"], "none": []}
+    instance.delete_dynamic_partition("shops", "west")
+    assert adapter.dynamic_partitions(instance, ["shops"]) == {"shops": ["east", "north"]}
+
+
+def stored(instance: dg.DagsterInstance, sensor: str, status: InstigatorStatus, location: str = "here") -> None:
+    code = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "__repository__")
+    origin = RemoteInstigatorOrigin(code, sensor)
+    data = SensorInstigatorData(min_interval=1)
+    instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, status, data))
+
+
+def test_sensors_that_somebody_stopped_are_known_by_their_code_location() -> None:
+    with dg.instance_for_test() as instance:
+        assert adapter.stopped_sensors(instance) == frozenset()
+        stored(instance, "catch_up", InstigatorStatus.STOPPED)
+        stored(instance, "landing", InstigatorStatus.RUNNING)
+        stored(instance, "contracts", InstigatorStatus.DECLARED_IN_CODE)
+        stored(instance, "automation", InstigatorStatus.STOPPED, "there")
+        assert adapter.stopped_sensors(instance) == {"catch_up", "automation"}
+        assert adapter.stopped_sensors(instance, location="here", repository="__repository__") == {"catch_up"}
+        assert adapter.stopped_sensors(instance, location="nowhere") == frozenset()
+
+
+def test_an_instance_without_schedules_has_no_stopped_sensors(instance: dg.DagsterInstance) -> None:
+    assert instance.schedule_storage is None and adapter.stopped_sensors(instance) == frozenset()
+
+
+def test_what_was_saved_is_found_by_the_beginning_of_its_key(instance: dg.DagsterInstance) -> None:
+    for key in ("tidemark/history/a_b", "tidemark/history/axb", "other/x"):
+        adapter.save(instance, key, f"text of {key}")
+    assert set(adapter.saved_under(instance, "tidemark/history/")) == {"tidemark/history/a_b", "tidemark/history/axb"}
+    assert adapter.saved_under(instance, "tidemark/history/a_") == {
+        "tidemark/history/a_b": "text of tidemark/history/a_b"
+    }

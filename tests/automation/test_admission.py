@@ -10,7 +10,7 @@ from pipelines.automation.condition import with_automation
 from pipelines.automation.graph import Target
 from pipelines.automation.requests import SINGLES
 from pipelines.automation.simulated_instance import simulated_instance
-from pipelines.automation.simulated_runs import Pace
+from pipelines.automation.simulated_run import Pace
 from pipelines.automation.simulator import Simulation
 
 MARGIN = 20.0

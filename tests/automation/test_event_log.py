@@ -72,14 +72,41 @@ def test_events_are_read_in_pages_from_after_an_id_on(
     assert [e.id for e in events_after(instance, read[2].id)] == [read[3].id, read[4].id]
 
 
-def test_what_is_left_of_an_asset_after_a_wipe_is_nothing(instance: dg.DagsterInstance) -> None:
+def test_the_catalog_says_when_an_asset_was_wiped(instance: dg.DagsterInstance) -> None:
     instance.report_runless_asset_event(dg.AssetMaterialization(["core", "table"], partition=FIRST))
-    instance.report_runless_asset_event(dg.AssetMaterialization("whole"))
-    assert adapter.present_partitions(instance, "core/table") == {FIRST}
-    assert adapter.present_partitions(instance, "whole") == {None}
-    instance.wipe_assets([table.key, dg.AssetKey("whole")])
-    assert adapter.present_partitions(instance, "core/table") == set()
-    assert adapter.present_partitions(instance, "whole") == set()
+    assert adapter.catalog(instance) == {"core/table": float("-inf")}
+    instance.wipe_assets([table.key])
+    assert abs(adapter.catalog(instance)["core/table"] - adapter.now()) < 60
+
+
+def evaluate(instance: dg.DagsterInstance, name: str, **told: object) -> None:
+    instance.report_runless_asset_event(dg.AssetCheckEvaluation(table.key, name, metadata={}, **told))  # type: ignore
+
+
+def test_the_evaluations_of_blocking_checks_are_read_and_no_others(instance: dg.DagsterInstance) -> None:
+    evaluate(instance, "rows", passed=False)
+    evaluate(instance, "contract", passed=False)
+    evaluate(instance, "rows", passed=False, severity=dg.AssetCheckSeverity.WARN)
+    evaluate(instance, "rows", passed=True, description='not "contract"')
+    assert list(events_after(instance, 0)) == []
+    found = list(events_after(instance, 0, {"rows"}))
+    assert [(e.kind, e.asset, e.check, e.passed, e.run_id) for e in found] == [
+        (Kind.CHECKED, "core/table", "rows", passed, None) for passed in (False, True, True)
+    ]
+
+
+def test_an_evaluation_names_the_run_whose_materialization_it_is_about(instance: dg.DagsterInstance) -> None:
+    @dg.asset_check(asset=table, blocking=True, name="rows")
+    def check() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=False)
+
+    built = dg.materialize([table], instance=instance, partition_key=FIRST).run_id
+    checked = dg.Definitions([table], asset_checks=[check]).resolve_implicit_global_asset_job_def()
+    keys = {dg.AssetCheckKey(table.key, "rows")}
+    run = checked.get_subset(asset_selection=set(), asset_check_selection=keys)
+    again = run.execute_in_process(instance=instance, raise_on_error=False)
+    (found,) = [e for e in events_after(instance, 0, {"rows"}) if e.kind is Kind.CHECKED]
+    assert (found.run_id, found.passed) == (built, False) and again.run_id != built
 
 
 def test_the_last_id_and_a_saved_text_are_the_instances_own(instance: dg.DagsterInstance) -> None:

@@ -8,8 +8,8 @@ import pytest
 from pipelines.automation.graph import Graph, Input, Node
 from pipelines.automation.history import History
 from pipelines.automation.planner import Planner
-from pipelines.automation.tick import backoff
-from tests.automation.world import NOW, World, day_of, hours_of, ordinal, same
+from pipelines.automation.retries import backoff
+from tests.automation.world import NOW, World, day_of, day_window, hours_of, ordinal, same
 
 GRAPH = Graph(
     {
@@ -36,6 +36,7 @@ GRAPH = Graph(
                     Input("core/customers", lambda _: [None], None, ripple_days=2),
                 ],
                 lambda d: ordinal(f"{d}-00") // 24,
+                window=day_window,
                 partitioned=True,
                 asap=True,
             ),
@@ -159,6 +160,7 @@ def test_new_data_ends_a_backoff(world: World) -> None:
     world.start("r", ("core/orders", H7))
     world.end("r")
     world.arrive(H7, "v2")
+    world.now += 60
     assert ("core/orders", H7) in world.due()
 
 

@@ -7,7 +7,12 @@ import pytest
 
 from pipelines.automation import adapter
 from pipelines.automation.catch_up import catch_up_sensor
+from pipelines.automation.condition import derived
+from pipelines.automation.engine import engine_for
 from pipelines.definitions import defs
+from tests.automation.ticks import Location
+from tests.automation.toy_graph import asset, small, source
+from tests.checks.test_contract import refuse
 
 HOURS = [f"2026-10-01-{h:02}:00" for h in range(10)]
 
@@ -36,11 +41,11 @@ def catch_up(instance: dg.DagsterInstance) -> dg.SensorResult | dg.SkipReason:
 def automation(instance: dg.DagsterInstance) -> dict[str, set[str | None]]:
     result = dg.evaluate_automation_conditions(defs=defs, instance=instance)
     asked = {}
-    for asset in result.results:
-        subset = asset.true_subset
+    for found in result.results:
+        subset = found.true_subset
         if not subset.is_empty:
             partitions = subset.expensively_compute_partition_keys() if subset.is_partitioned else {None}
-            asked[asset.key.to_user_string()] = set(partitions)
+            asked[found.key.to_user_string()] = set(partitions)
     return asked
 
 
@@ -75,3 +80,40 @@ def test_a_mart_without_one_of_its_inputs_is_named_with_the_reason(instance: dg.
     assert isinstance(result, dg.SkipReason)
     assert f"marts/margin_hourly {HOURS[0]}: no data: core/prices" in str(result.skip_message)
     assert "marts/order_stats 2026-10-01: no data: core/customers" in str(result.skip_message)
+
+
+def test_what_is_set_aside_is_logged_once_and_said_in_the_tab_automation(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refuse(monkeypatch, "core/orders", "there is no pace 'fast'")
+    location = Location(instance, small())
+    location.observe("raw/orders", "yesterday")
+    line = "set aside: there is no pace 'fast'"
+    ticks = [location.tick() for _ in range(3)]
+    assert [line in ticked.said("core/orders") for ticked in ticks] == [True, False, False], "stored once"
+    context = dg.build_sensor_context(instance, repository_def=location.repository)
+    catch_up_sensor().evaluate_tick(context)
+    for said in ("set aside: core/orders: there is no pace 'fast'", "set aside: raw/orders yesterday: "):
+        assert len([message for message in caplog.messages if message.startswith(said)]) == 1
+
+
+def test_each_asset_takes_only_its_own_share(instance: dg.DagsterInstance) -> None:
+    location = Location(instance, small())
+    location.observe("raw/orders", "2026-10-05-00:00")
+    # Another sensor, which looks after something else, is evaluated first.
+    with dg.build_sensor_context(instance, repository_def=location.repository) as context:
+        other = dg.AutomationConditionSensorDefinition(
+            "other", target=dg.AssetSelection.assets("marts/daily").without_checks(), use_user_code_server=True
+        )
+        assert not other.evaluate_tick(context).run_requests
+    hour = "2026-10-05-00:00"
+    assert location.tick().asked == {("core/orders", hour), ("marts/hourly", hour)}
+
+
+def test_a_condition_that_may_refuse_reserves_nothing(instance: dg.DagsterInstance) -> None:
+    own = derived() & dg.AutomationCondition.cron_tick_passed("0 9 * * *")
+    tags = {"tidemark/pace": "asap"}
+    location = Location(instance, [source("orders"), asset("own", "raw/orders", automation_condition=own, tags=tags)])
+    location.observe("raw/orders", None)
+    assert location.tick().asked == set()
+    assert engine_for(instance, location.repository.asset_graph).reserved == {}

@@ -9,7 +9,8 @@ from dagster import DagsterEventType
 
 from pipelines.automation import adapter
 from pipelines.automation.simulated_instance import simulated_instance
-from pipelines.automation.simulated_log import Clock, Log, partition_tags
+from pipelines.automation.simulated_log import Clock, Log
+from pipelines.automation.simulated_partitions import partition_tags
 from pipelines.lakehouse.io_manager import CONTENT
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)

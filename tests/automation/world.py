@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pipelines.automation.contracts import Window
-from pipelines.automation.decisions import Decision, Plan, State
+from pipelines.automation.decisions import Asked, Decision, Plan, State
 from pipelines.automation.graph import Graph
 from pipelines.automation.history import History
 from pipelines.automation.planner import Planner
@@ -115,7 +115,7 @@ class World:
         self.history.ended(run, at=self.now)
 
     def plan(self) -> Plan:
-        return self.planner.plan(self.now, self.reserved)
+        return self.planner.plan(self.now, Asked(frozenset(self.reserved)))
 
     def due(self) -> set[tuple[str, str | None]]:
         return {target for request in self.plan().requests for target in request.targets}

@@ -1,12 +1,15 @@
 """The check `contract`: what it says, when it says it, and that no run has to do with it."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from pipelines.automation import adapter
+from pipelines.automation import adapter, asset_graph
+from pipelines.automation import overview as overview_module
+from pipelines.automation.graph import Graph
 from pipelines.automation.simulator import Simulation
 from pipelines.checks.contract import CHECK, STATE, contract_checks, contract_sensor
 from pipelines.definitions import defs as grocer
@@ -104,7 +107,8 @@ def test_it_says_lag_reason_partition_and_how_bad_it_is() -> None:
 
 def test_a_report_whose_data_never_came_is_breached_at_its_tick_and_names_the_silent_source() -> None:
     watched = Watched()
-    watched.simulation.arrive("raw/orders", "2026-10-05-07:00", at=watched.simulation.time(hours=7))
+    for hour in ("2026-10-04-07:00", "2026-10-05-07:00"):
+        watched.simulation.arrive("raw/orders", hour, at=watched.simulation.time(hours=7))
     watched.look(days=2, hours=8.9)
     assert watched.last("marts/report").passed, "the day before yesterday was there, and yesterday's tick is to come"
     watched.look(days=2, hours=9.1)
@@ -124,8 +128,9 @@ def test_it_is_written_without_a_run_and_no_run_executes_it() -> None:
     watched = Watched()
     watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
     requested: list[dg.RunRequest] = []
-    ask = watched.simulation._ask
-    watched.simulation._ask = lambda asked: (requested.extend(asked), ask(asked))[1]  # type: ignore[method-assign,func-returns-value]
+    daemon = watched.simulation._daemon
+    submit = daemon._submit
+    daemon._submit = lambda sensor, asked, **more: (requested.extend(asked), submit(sensor, asked, **more))[1]  # type: ignore[method-assign,func-returns-value]
     watched.look(days=1, hours=10)
     assert requested and all(request.asset_check_keys == [] for request in requested)
 
@@ -145,6 +150,66 @@ def test_a_person_can_execute_it() -> None:
         )
     (evaluation,) = done.get_asset_check_evaluations()
     assert evaluation.metadata[STATE].value == "met"
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, asset_key: str, reason: str) -> None:
+    """The planner has no answer for an asset."""
+    real = asset_graph.graph_of
+
+    def _graph_of(assets: asset_graph.AnyGraph, **more: float) -> Graph:
+        nodes = real(assets, **more).nodes
+        return Graph({key: replace(n, refused=reason if key == asset_key else "") for key, n in nodes.items()})
+
+    monkeypatch.setattr(asset_graph, "graph_of", _graph_of)
+
+
+def test_an_asset_that_nobody_looks_after_is_not_judged_and_fails_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refuse(monkeypatch, "core/orders", "there is no pace 'fast'")
+    watched = Watched()
+    watched.look(hours=6)
+    assert dict(watched.told) == {"core/orders": "not judged", "marts/report": "met"}
+    said = watched.last("core/orders")
+    assert not said.passed and said.severity is dg.AssetCheckSeverity.ERROR
+    assert said.metadata["reason"].value == "set aside: there is no pace 'fast'"
+    made_from = watched.last("marts/report").metadata["set aside"].value
+    assert made_from == "core/orders, which it is made from: there is no pace 'fast'"
+
+
+def test_a_partition_that_is_set_aside_is_named_when_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched()
+    watched.look(hours=6)
+    watched.told.clear()
+    with watched.simulation.clock.frozen():
+        watched.simulation.instance.report_runless_asset_event(
+            dg.AssetMaterialization(dg.AssetKey(["core", "orders"]), partition="yesterday")
+        )
+    watched.look(hours=6, minutes=1)
+    assert watched.told == [("core/orders", "met")]
+    said = watched.last("core/orders")
+    assert said.passed and "core/orders yesterday: 'yesterday' is no partition key" in said.metadata["set aside"].value
+    assert "everything else that arrived is in it; set aside: core/orders yesterday" in said.metadata["reason"].value
+    assert "met" in watched.look(hours=6, minutes=2), "and only once"
+
+
+def test_a_report_that_never_came_stays_breached_for_days_and_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched()
+    watched.look(hours=6)  # from now on it is judged
+    for day in (1, 2, 9):
+        watched.look(days=day, hours=10)
+        said = watched.last("marts/report")
+        assert (said.passed, said.metadata["partition"].value) == (False, "2026-10-04")
+        assert "raw/orders never had data" in said.metadata["reason"].value
+    monkeypatch.setattr(overview_module, "_seen", {})  # another process
+    watched.told.clear()
+    watched._cursor = None
+    watched.look(days=9, hours=11)
+    assert watched.last("marts/report").metadata["partition"].value == "2026-10-04"
+    for n in range(9):  # a person gives them up
+        watched.simulation.report("marts/report", f"2026-10-{4 + n:02}", at=watched.simulation.time(days=9, hours=12))
+    watched.look(days=9, hours=13)
+    assert watched.last("marts/report").metadata["partition"].value == "2026-10-13"
 
 
 @pytest.mark.parametrize("asset_key", ["core/orders", "marts/executive_rollup", "marts/weekly_review"])

@@ -2,12 +2,16 @@
 
 import json
 
+import dagster as dg
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines.checks.status import NoSuchAsset, Row, breached, explained, rows, share_within, table
+from pipelines import status
+from pipelines.automation import adapter
+from pipelines.checks.status import NoSuchAsset, Row, breached, explained, rows, set_aside, share_within, table
 from pipelines.cli import app
-from tests.checks.test_contract import HOUR_7, Watched
+from tests.checks.test_contract import HOUR_7, Watched, refuse
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -65,6 +69,45 @@ def test_all_assets_make_a_table_and_an_unknown_one_is_refused() -> None:
         with pytest.raises(NoSuchAsset, match="no asset 'core/order'; there are core/orders"):
             rows(watched.simulation.instance, graph, "core/order")
     json.dumps([r.as_dict() for r in found])
+
+
+def test_what_nobody_looks_after_is_shown_with_the_reason_and_is_complete_as_json(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refuse(monkeypatch, "marts/unpromised", "there is no pace 'fast'")
+    watched = Watched()
+    key = dg.AssetKey(["raw", "orders"])
+    with watched.simulation.clock.frozen():
+        for n in range(7):
+            event = dg.AssetObservation(key, partition=f"no {n}", tags={adapter.DATA_VERSION: "1"})
+            watched.simulation.instance.report_runless_asset_event(event)
+        found = rows(watched.simulation.instance, watched._repository.asset_graph)
+    states = {r.asset: r.state for r in found}
+    assert states == {"raw/orders": "", "core/orders": "met", "marts/report": "met", "marts/unpromised": "set aside"}
+    assert set_aside(found) == ["marts/unpromised"] and breached(found) == []
+    source, *_, refused = [r.as_dict() for r in found]
+    assert len(source["set_aside"]) == 7 and source["set_aside"][0].startswith("raw/orders no 0: ")
+    assert refused["reason"] == "set aside: there is no pace 'fast'"
+    console = Console(width=80, record=True)
+    console.print(explained(found, NOW))
+    text = console.export_text()
+    assert "marts/unpromised: set aside: there is no pace 'fast'" in text and "raw/orders: set aside: " in text
+
+
+@pytest.mark.parametrize(
+    ("broken", "aside", "code", "said"),
+    [
+        ([], [], 0, ""),
+        ([], ["a"], 5, "nobody looks after them: a"),
+        (["b"], ["a"], 4, "broken: b"),
+    ],
+)
+def test_the_exit_code_says_whether_a_promise_is_broken_or_nobody_looks(
+    monkeypatch: pytest.MonkeyPatch, broken: list[str], aside: list[str], code: int, said: str
+) -> None:
+    monkeypatch.setattr(status, "show_contracts", lambda *_, **__: (broken, aside))
+    result = CliRunner().invoke(app, ["status"])
+    assert (result.exit_code, said in result.output) == (code, True)
 
 
 @pytest.mark.parametrize(

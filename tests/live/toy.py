@@ -12,7 +12,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipelines.automation import planner
+from pipelines.automation import retries
 from pipelines.automation.catch_up import automation_sensor, catch_up_sensor
 from pipelines.automation.condition import derived
 from pipelines.lakehouse.io_manager import CONTENT
@@ -22,8 +22,8 @@ HOURS = dg.HourlyPartitionsDefinition("2026-11-02-00:00", end_offset=1)
 DAYS = dg.DailyPartitionsDefinition("2026-11-02", end_offset=1)
 WITHIN = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
 
-# A minute is the smallest backoff there is; a test has no minute for each failure.
-planner._FIRST_BACKOFF = 8.0
+# A minute is the smallest pause there is; a test has no minute for each failure. Only the daemon loads this.
+retries.FIRST_PAUSE = 8.0
 
 
 @dg.observable_source_asset(key=["raw", "numbers"], partitions_def=HOURS)

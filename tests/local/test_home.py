@@ -7,6 +7,8 @@ from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteRepos
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.utils import make_new_run_id
 
+from pipelines.automation.records import Outcome
+from pipelines.automation.run_facts import run_facts
 from pipelines.local.home import end_unfinished_runs, opened_home
 from pipelines.settings import CHECKOUT
 from tests.conftest import make_settings
@@ -51,6 +53,9 @@ def test_a_run_whose_process_is_gone_is_canceled_and_a_queued_one_stays(tmp_path
             status.SUCCESS: status.SUCCESS,
         }
         assert end_unfinished_runs(instance) == 0
+        outcomes = {before: run_facts(instance, [run_id])[run_id].outcome for before, run_id in ids.items()}
+        assert outcomes[status.NOT_STARTED] is outcomes[status.STARTED] is Outcome.LOST
+        assert outcomes[status.CANCELING] is Outcome.CANCELED, "a person wanted that"
 
 
 def _run(status: dg.DagsterRunStatus) -> dg.DagsterRun:

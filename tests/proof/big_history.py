@@ -13,7 +13,8 @@ from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as EV
 from dagster._core.storage.runs.schema import RunsTable as RUNS
 from dagster._core.storage.runs.schema import RunTagsTable as RUN_TAGS
 
-from pipelines.automation.simulated_log import Clock, Log, partition_tags
+from pipelines.automation.simulated_log import Clock, Log
+from pipelines.automation.simulated_partitions import partition_tags
 from tests.automation.toy_graph import asset, lag, source
 
 START = datetime(2026, 8, 3, tzinfo=UTC)
@@ -43,7 +44,7 @@ def fill(instance: DagsterInstance, repository: dg.RepositoryDefinition, *, roun
     log = Log(instance, clock, repository.asset_graph)
     events = 0
     for round_ in range(rounds):
-        clock.now = (END - timedelta(hours=2 * (rounds - round_))).timestamp()
+        clock.now = (END - timedelta(minutes=9 * (rounds - round_))).timestamp()  # the last hour exists by then
         for family in range(FAMILIES):
             with clock.frozen():
                 before = instance.event_log_storage.get_maximum_record_id() or 0

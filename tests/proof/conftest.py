@@ -14,6 +14,8 @@ from pipelines.settings import CHECKOUT
 
 Report = Callable[[str, dict[str, Any]], None]
 
+pytest.register_assert_rewrite("tests.proof.shape_stories", "tests.proof.fault_stories", "tests.proof.shapes_platform")
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """All tests of this folder are proofs, may take long, and run only when `-m proof` asks for them."""

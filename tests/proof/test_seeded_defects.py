@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.automation import test_any_graph as shapes
 from tests.automation import test_semantics as meaning
 from tests.automation import test_semantics_contracts as contracts
 
@@ -87,7 +88,7 @@ DEFECTS = [
     ),
     Defect(
         "pending:Backlog._mark_readers",
-        "marked.update(read.downstream(target[1]))",
+        "marked.update(self.history.reading(node, read, target[1]))",
         "marked.update(self.of.get(node.key, ()))",
         meaning.test_a_late_hour_into_an_old_day_refreshes_that_day_only,
     ),
@@ -98,33 +99,33 @@ DEFECTS = [
         meaning.test_while_one_required_input_is_silent_nothing_is_requested_and_the_reason_names_it,
     ),
     Defect(
-        "tick:Tick._held",
+        "waiting:Waiting._pauses",
         "if failure is None or facts.next_try is None or facts.next_try <= self.now:",
         "if True:",
         meaning.test_a_failed_run_backs_off_from_a_minute_on_to_an_hour_and_heals_without_a_person,
     ),
     Defect(
-        "tick:backoff",
+        "retries:backoff",
         "2.0 **",
         "1.0 **",
         meaning.test_a_failed_run_backs_off_from_a_minute_on_to_an_hour_and_heals_without_a_person,
     ),
     Defect(
-        "tick:Tick._held",
-        "if self.history.newest_input(node, target[1]) > failure.as_of:",
-        "if False:",
+        "retries:next_try",
+        "if has_new_data else pause",
+        "if False else pause",
         meaning.test_new_data_ends_the_pause_after_a_failure,
     ),
     Defect(
         "history:History._shorten_pauses",
-        "failure.attempts > 1",
-        "False",
+        "if target[0] == asset:",
+        "if False:",
         meaning.test_the_first_success_of_another_partition_ends_the_long_pauses_of_an_asset,
     ),
     Defect(
         "history:History.ended",
-        "self.dirty.add(target)",
-        "self.failures.pop(target, None); self.built[target] = Built(as_of, as_of, run_id)",
+        "if outcome is Outcome.SUCCEEDED:",
+        "if True:",
         meaning.test_a_failed_run_backs_off_from_a_minute_on_to_an_hour_and_heals_without_a_person,
     ),
     Defect(
@@ -177,12 +178,12 @@ DEFECTS = [
     ),
     Defect(
         "history:History.lead",
-        "max(self.leads.get(asset, ()), default=DEFAULT_LEAD)",
+        "lead_of(self.leads.get(asset, ()))",
         "DEFAULT_LEAD",
         contracts.test_a_path_longer_than_the_bound_starts_earlier_and_goes_again_for_what_came_later,
     ),
     Defect(
-        "pending:Backlog._pending",
+        "pending:Backlog._first",
         "arrival = None if absent else max(first, default=None)",
         "arrival = None if absent else min(first, default=None)",
         contracts.test_of_a_partition_never_built_the_clock_starts_when_its_last_required_input_has_data,
@@ -194,20 +195,20 @@ DEFECTS = [
         contracts.test_lag_stays_relative_to_the_sources_at_any_depth,
     ),
     Defect(
-        "demand:Demands._find",
+        "demand:Demands._readers",
         "self.backlog.readers(target)",
         "()",
         contracts.test_an_asset_without_a_contract_runs_as_its_strictest_consumer_needs,
     ),
     Defect(
         "demand:Demands._by_itself",
-        "return None if own is None else",
-        "return Demand(arrival, arrival, node.key) if own is None else",
+        "return Needs()",
+        "return Needs(asap={node.key: 0.0})",
         contracts.test_an_asset_nobody_needs_is_not_run_and_says_so,
     ),
     Defect(
-        "tick:Tick._waits",
-        "(stuck if self._stuck(source) and self.now >= start_by else waits).append(source)",
+        "waiting:Waiting.for_inputs",
+        "(passed if late else waits).append(source)",
         "pass",
         contracts.test_an_input_of_another_grain_goes_first_and_the_consumer_is_still_in_time,
     ),
@@ -219,18 +220,18 @@ DEFECTS = [
     ),
     Defect(
         "asset_graph:input_of",
-        "bool(declared.get(USE_LATEST))",
+        "use_latest_of(metadata, name)",
         "False",
         contracts.test_a_use_latest_input_makes_its_consumer_neither_pending_nor_late_but_has_to_exist,
     ),
     Defect(
         "records:reaches",
-        "if read.ripple_days is None or arrived_at is None:",
+        "if read.ripple_days is None or arrived_at is None or window is None:",
         "if True:",
         contracts.test_a_rippling_input_makes_the_last_days_stale_and_not_history,
     ),
     Defect(
-        "pending:Backlog._pending",
+        "pending:Backlog._stale",
         "built.code_version != node.code_version",
         "False",
         contracts.test_other_code_rebuilds_what_was_built_and_never_what_was_not,
@@ -248,6 +249,127 @@ DEFECTS = [
         contracts.test_the_scale_multiplies_lag_windows_and_never_a_time_of_day,
     ),
     Defect("history:History.forget", "known.pop(target, None)", "pass", contracts.test_a_wiped_table_is_built_again),
+    # Graphs of other shapes.
+    Defect(
+        "pending:Backlog._look",
+        "except Exception as error:",
+        "except ZeroDivisionError as error:",
+        shapes.test_what_raises_for_one_partition_leaves_the_others_of_its_asset,
+    ),
+    Defect(
+        "history:History.reading",
+        "except Exception as error:",
+        "except ZeroDivisionError as error:",
+        shapes.test_a_mapping_that_raises_sets_its_asset_aside_and_nobody_else,
+    ),
+    Defect(
+        "pending:Backlog._look",
+        "self._sleep(target, now + _LOOK_AGAIN)",
+        "pass",
+        shapes.test_a_mapping_that_raised_for_a_while_is_asked_again_without_any_event,
+    ),
+    Defect(
+        "candidates:Candidates.moved",
+        "node.enumerated or",
+        "False or",
+        shapes.test_days_that_read_only_a_table_without_partitions_are_built_when_it_is_there,
+    ),
+    Defect(
+        "candidates:Candidates.begins",
+        "window.end if window else _NEVER",
+        "_NEVER",
+        shapes.test_partitions_of_an_asset_without_inputs_are_built_once_their_window_is_over,
+    ),
+    Defect(
+        "pending:Backlog._exists",
+        "exists = node.exists(target[1])",
+        "exists = True",
+        shapes.test_dynamic_keys_are_built_when_they_are_added_and_no_more_once_they_are_removed,
+    ),
+    Defect(
+        "candidates:Candidates._after_first",
+        "return any(",
+        "return True or any(",
+        shapes.test_a_cumulative_table_begins_with_the_first_day_that_has_data_and_goes_on_in_order,
+    ),
+    Defect(
+        "candidates:Candidates.gap",
+        "if place >= self._last.get((node.key, group), place):",
+        "if True:",
+        shapes.test_a_day_without_data_is_gone_through_and_a_late_file_before_the_first_rebuilds_what_follows,
+    ),
+    Defect(
+        "waiting:Waiting._is_newer_than_built",
+        "arrival > built.started_at",
+        "False",
+        shapes.test_a_stream_that_never_pauses_does_not_starve_a_reader_that_runs_as_soon_as_possible,
+    ),
+    Defect(
+        "retries:next_try",
+        "max(FIRST_PAUSE, failure.seconds)",
+        "0.0",
+        shapes.test_an_input_that_fails_under_a_stream_keeps_a_rate,
+    ),
+    Defect(
+        "retries:after",
+        "1 if starts_over else attempts + 1",
+        "attempts + 1",
+        shapes.test_the_count_of_attempts_starts_over_with_new_data,
+    ),
+    Defect(
+        "retries:after",
+        "if outcome is Outcome.LOST:",
+        "if False:",
+        shapes.test_an_attempt_lost_with_the_platform_is_none_of_the_partition,
+    ),
+    Defect(
+        "history:History.ended",
+        "if outcome is Outcome.LOST and target in self.built:",
+        "if False:",
+        shapes.test_an_up_to_date_partition_whose_run_was_lost_is_asked_for_again,
+    ),
+    Defect(
+        "history:History.ended",
+        "if outcome is Outcome.SUCCEEDED:",
+        "if False:",
+        shapes.test_a_run_that_succeeds_without_writing_contains_what_it_saw,
+    ),
+    Defect(
+        "check_results:CheckResults.blocking",
+        "failed.id > built_id",
+        "False",
+        shapes.test_nobody_is_built_on_what_a_blocking_check_failed_until_it_passes_or_is_rebuilt,
+    ),
+    Defect(
+        "requests:_Found._together",
+        "node.most == 1",
+        "False",
+        shapes.test_an_asset_that_takes_one_partition_a_run_is_never_asked_for_as_a_range_nor_floods_the_queue,
+    ),
+    Defect(
+        "requests:_parts",
+        "range(len(run), 0, -most)",
+        "range(len(run), 0, -len(run))",
+        shapes.test_a_range_is_cut_as_the_backfill_policy_says,
+    ),
+    Defect(
+        "requests:_Found._operation",
+        "if together else (key,)",
+        "if False else (key,)",
+        shapes.test_what_one_operation_builds_is_built_in_one_run_and_held_together,
+    ),
+    Defect(
+        "requests:_Found.rebuild",
+        "if node.conditional:",
+        "if False:",
+        shapes.test_an_assets_own_condition_has_the_last_word_over_rebuilds_too,
+    ),
+    Defect(
+        "waiting:Waiting._pauses",
+        "if until > self.now:",
+        "if False:",
+        shapes.test_what_was_asked_for_in_vain_pauses_and_says_so,
+    ),
 ]
 
 
@@ -275,7 +397,7 @@ def seed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(source.replace(defect.good, defect.bad), f"<defect in {defect.where}>", "exec"), scope)
     monkeypatch.setattr(owner, name, scope[name])
     if inspect.ismodule(owner):
-        for other in ("demand", "history", "pending", "planner", "records", "tick"):
+        for other in ("demand", "history", "pending", "planner", "records", "requests", "retries", "tick", "waiting"):
             importer = importlib.import_module(f"pipelines.automation.{other}")
             if getattr(importer, name, None) is function:
                 monkeypatch.setattr(importer, name, scope[name])

@@ -1,0 +1,82 @@
+"""Some assets' part of the event log, read again from its beginning: they were wiped, or are new in the graph.
+
+Belongs here: which assets were wiped, and how their history is made anew from what the log and the planner's notes
+say of them. Does not belong here: when (`automation.follower`).
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import partial
+from operator import itemgetter
+
+from dagster import DagsterInstance
+
+from pipelines.automation import event_log, journal
+from pipelines.automation.event_log import Event, Kind
+from pipelines.automation.intake import Intake
+from pipelines.automation.log_reader import LogReader
+from pipelines.automation.records import Outcome
+from pipelines.automation.run_facts import RunFacts, run_facts
+
+_NEVER = float("-inf")
+
+
+def wiped(intake: Intake, before: Mapping[str, float] | None, now: Mapping[str, float]) -> list[str]:
+    """The assets of which something is known that was wiped between two looks at the instance's catalog.
+
+    A wipe leaves no event that every storage keeps, but its time; or no trace of the asset at all.
+    """
+    found = []
+    for asset, partitions in intake.history.known.items():
+        wiped_at = now.get(asset)
+        if wiped_at is None:
+            is_wiped = before is None or asset in before
+        else:
+            is_news = before is None or wiped_at > before.get(asset, _NEVER)
+            is_wiped = is_news and intake.oldest.get(asset, _NEVER) <= wiped_at
+        if is_wiped and partitions:
+            found.append(asset)
+    return found
+
+
+def read_again(
+    instance: DagsterInstance, assets: Collection[str], intake: Intake, reader: LogReader, wiped: Mapping[str, float]
+) -> dict[str, RunFacts]:
+    """Know of assets what the log says of them up to where its reader is, and nothing else.
+
+    Args:
+        wiped: Assets to when they were last wiped (Unix seconds): what is older does not count.
+
+    Returns:
+        Runs that are open again in the history and have ended.
+    """
+    history = intake.history
+    open_before = set(history.open_runs)
+    since = min((wiped.get(asset, _NEVER) for asset in assets), default=_NEVER)
+    rows = event_log.rows_of_assets(instance, assets, event_log.kinds_with(()), since)
+    found = [event_log.event_of(row, reader.place(row.id)) for row in rows if reader.has_read(row.id)]
+    events = [event for event in found if event and (event.problem or event.at > wiped.get(event.asset, _NEVER))]
+    ended = run_facts(instance, {event.run_id for event in events if event.run_id} - open_before)
+    written = {(e.run_id, e.asset, p) for e in events if e.kind is Kind.MATERIALIZED for p in e.partitions}
+    steps: list[tuple[int, Callable[[], object]]] = []
+    for event in events:
+        steps.append((event.id, partial(intake.apply, _as_it_ended(event, ended, written))))
+    for id, note in journal.notes(instance, since):
+        steps.append((reader.place(id), partial(journal.restore, history, note, wiped, only=assets)))
+    for asset in assets:
+        intake.forget(asset)
+        history.forget([(asset, partition) for partition in history.known.get(asset, ())])
+    for _, step in sorted(steps, key=itemgetter(0)):
+        step()
+    # How long they took was learned when they ended.
+    reopened = history.open_runs.keys() & ended.keys()
+    return {run_id: replace(ended[run_id], seconds=None) for run_id in reopened}
+
+
+def _as_it_ended(event: Event, ended: Mapping[str, RunFacts], written: Collection[object]) -> Event:
+    """Without what a run planned and did not build: that was told when it ended."""
+    run = ended.get(event.run_id or "")
+    if event.kind is not Kind.PLANNED or run is None or run.ended_at is None or run.outcome is Outcome.SUCCEEDED:
+        return event
+    partitions = tuple(p for p in event.partitions if (event.run_id, event.asset, p) in written)
+    return replace(event, partitions=partitions)

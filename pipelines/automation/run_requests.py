@@ -1,0 +1,110 @@
+"""From the planner's requests to Dagster's, each looked at first: could the daemon make a run of it?
+
+One request that it could not ends the daemon's tick, and those behind it in the tick are lost: it tries all of them
+once more, and fails at the same one. So what it would refuse is not handed out, but set aside with the reason.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, PRIORITY_TAG
+
+from pipelines.automation import adapter
+from pipelines.automation.asset_graph import AnyGraph
+from pipelines.automation.decisions import Request
+from pipelines.automation.engine import Engine
+from pipelines.automation.graph import Graph
+from pipelines.sources.feed import Partition
+
+TAGS = {adapter.BY_PLANNER: "planner"}
+"""Of every run that the planner asks for."""
+
+
+class NoRun(Exception):
+    """Dagster could not make a run of a request. The message says why.
+
+    Args:
+        partitions: Those because of which it could not; none: because of the assets.
+    """
+
+    def __init__(self, reason: str, partitions: Iterable[Partition] = ()) -> None:
+        super().__init__(reason)
+        self.partitions = frozenset(partitions)
+
+
+def run_requests(
+    requests: Iterable[Request], assets: AnyGraph, engine: Engine, context: dg.SensorEvaluationContext, now: float
+) -> list[dg.RunRequest]:
+    """The runs to ask for. Of what no run can be made is set aside, the rest of its request asked for another time."""
+    found = []
+    for request in requests:
+        try:
+            with partition_loading_context(dynamic_partitions_store=context.instance):
+                validate(request, assets, engine.graph)
+                found.append(_run_request(request, assets))
+        except NoRun as error:
+            bad = [t for t in request.targets if not error.partitions or t[1] in error.partitions]
+            engine.release(request.targets)
+            engine.reject(bad, str(error), now)
+        except Exception as error:  # a partitions definition can be anybody's code
+            engine.reject(request.targets, f"no run can be made of it: {type(error).__name__}: {error}", now)
+    return found
+
+
+def validate(request: Request, assets: AnyGraph, graph: Graph) -> None:
+    """Whether Dagster can make a run of a request, at this moment.
+
+    Raises:
+        NoRun: it cannot.
+    """
+    keys = [dg.AssetKey.from_user_string(asset) for asset in request.assets]
+    for name, key in zip(request.assets, keys, strict=True):
+        if not assets.has(key) or not assets.get(key).is_materializable:
+            raise NoRun(f"{name} cannot be built here")
+        if request.as_range and graph.nodes[name].conditional:
+            raise NoRun(f"only the automation condition of {name} asks for its runs")
+        left = {other.to_user_string() for other in assets.get(key).execution_set_asset_keys} - set(request.assets)
+        if left:
+            raise NoRun(f"{name} is built together with {', '.join(sorted(left))} only")
+    definitions = {assets.get(key).partitions_def for key in keys}
+    if len(definitions) > 1:
+        raise NoRun(f"{', '.join(request.assets)} have different partitions")
+    by = definitions.pop()
+    if by is None or None in request.partitions:
+        if by is not None or request.partitions != (None,):
+            raise NoRun("a run is over partitions, or over none")
+        return
+    asked = [str(partition) for partition in request.partitions]
+    gone = [partition for partition in asked if not by.has_partition_key(partition)]
+    if gone:
+        raise NoRun("the code location has no such partition", gone)
+    if len(asked) > 1:
+        meant = list(by.get_partition_keys_in_range(dg.PartitionKeyRange(asked[0], asked[-1])))
+        if meant != asked:
+            raise NoRun(f"the range from {asked[0]} to {asked[-1]} holds {len(meant)} partitions, not {len(asked)}")
+
+
+def _run_request(request: Request, assets: AnyGraph) -> dg.RunRequest:
+    tags, partition = dict(TAGS), None
+    if len(request.partitions) == 1:
+        # Not as a range of one: the body of an asset may ask for its partition key.
+        (partition,) = request.partitions
+        by = assets.get(dg.AssetKey.from_user_string(request.assets[0])).partitions_def
+        if by is not None and partition is not None:
+            tags |= by.get_tags_for_partition_key(partition)  # with these Dagster does not look for the key once more
+    else:
+        first, last = str(request.partitions[0]), str(request.partitions[-1])
+        tags |= {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
+    if request.rebuild:
+        tags |= {adapter.REBUILD: "true", PRIORITY_TAG: "-10"}
+    return dg.RunRequest(partition_key=partition, tags=tags, **_selection(request, assets))
+
+
+def _selection(request: Request, assets: AnyGraph) -> dict[str, Any]:
+    """The assets of a run, and those of their checks that are no business of somebody else."""
+    keys = [dg.AssetKey.from_user_string(asset) for asset in request.assets]
+    checks = assets.get_check_keys_for_assets(set(keys))
+    own = [check for check in sorted(checks) if assets.get(check).automation_condition is None]
+    return {"asset_selection": keys, "asset_check_keys": own}

@@ -1,0 +1,155 @@
+"""What a partition that is due waits for: its inputs, a model, a pause after a failure, a check that failed.
+
+Pure. Belongs here: the reasons not to ask for a run now. Does not belong here: when a partition is due
+(`automation.demand`), and what is made of it (`automation.tick`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from pipelines.automation.decisions import Decision, State
+from pipelines.automation.demand import Demand, Demands
+from pipelines.automation.graph import Graph, Node, Target
+from pipelines.automation.history import History
+from pipelines.automation.pending import Backlog, Pending
+from pipelines.automation.reasons import lost, moment, name, names, unanswered
+from pipelines.automation.refit import Refits
+
+_STUCK = (State.BACKING_OFF, State.NO_DATA, State.INCOMPLETE, State.NO_CONSUMER, State.BLOCKED, State.UNANSWERED)
+
+
+@dataclass
+class Waiting:
+    """What partitions wait for, at one time.
+
+    Args:
+        decisions: Those made so far: on every input of what is asked about.
+        at: When a partition is asked for, given what is asked of it.
+        wake_at: Takes a time at which the answer may be another.
+        unanswered: Targets that were asked for without a run coming of it, to how often and until when they pause.
+    """
+
+    graph: Graph
+    history: History
+    backlog: Backlog
+    demands: Demands
+    decisions: Mapping[Target, Decision]
+    now: float
+    at: Callable[[Target, Demand], float]
+    wake_at: Callable[[float], None]
+    unanswered: Mapping[Target, tuple[int, float]]
+    _refits: Refits = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._refits = Refits(self.graph, self.history, self.backlog)
+
+    def for_inputs(self, target: Target, pending: Pending, start_by: float) -> tuple[Target, ...]:
+        """The inputs that go first: whose pending data makes this due, or that are being built anyway.
+
+        All of it only while there is time. Past the latest start nobody waits for an input that cannot be built now,
+        nor for what arrived after the input was built last: what else arrived is not held up by them. A stream that
+        never pauses would hold up its readers for ever.
+        """
+        waits: list[Target] = []
+        passed: list[Target] = []
+        for source, arrival in pending.behind.items():
+            needed = self.demands.of(target, arrival)
+            if needed is not None and self.at(source, needed) <= self.now:
+                late = self.now >= start_by and (self._is_stuck(source) or self._is_newer_than_built(source, arrival))
+                (passed if late else waits).append(source)
+            elif self.now < start_by and self._is_under_way(source):
+                waits.append(source)
+        if waits or not passed:
+            return tuple(waits)
+        rest = [arrival for source, arrival in pending.behind.items() if source not in passed]
+        if pending.news is not None:
+            rest.append(pending.news)
+        needed = self.demands.of(target, min(rest)) if rest and self._has_all(target) else None
+        if needed is not None:
+            self.wake_at(needed.at)
+        return () if needed is not None and needed.at <= self.now else tuple(passed)
+
+    def for_rebuilt_inputs(self, node: Node, target: Target) -> tuple[Target, ...]:
+        """The inputs that are stale by code, or read what is."""
+        reads = (read for read in node.inputs if not read.use_latest)
+        return tuple(s for read in reads for s, pending in self.backlog.inputs(read, target[1]) if pending.restless)
+
+    def held(self, node: Node, target: Target, start_by: float, facts: Decision) -> Decision | None:
+        """Why a partition that is due, and whose inputs are ready, is not asked for all the same; None if it is."""
+        return (
+            self._lacks_partitions(node, target, facts)
+            or self._is_blocked(node, target, facts)
+            or self._pauses(target, facts)
+            or self._waits_for_a_model(node, start_by, facts)
+        )
+
+    def _is_stuck(self, target: Target) -> bool:
+        seen: set[Target] = set()
+        stack = [target]
+        while stack:  # all it waits for is stuck as well; a table's own past can be a long chain
+            one = stack.pop()
+            decision = self.decisions.get(one)
+            if decision is None or one in seen:
+                continue  # nobody asks for it: an asset left to people, or a partition that does not exist
+            seen.add(one)
+            if decision.state is State.WAITING:
+                stack += decision.wait_for
+            elif decision.state not in _STUCK:
+                return False
+        return True
+
+    def _is_newer_than_built(self, source: Target, arrival: float) -> bool:
+        built = self.history.built.get(source)
+        return built is not None and arrival > built.started_at
+
+    def _is_under_way(self, target: Target) -> bool:
+        decision = self.decisions.get(target)
+        return decision is not None and decision.state in (State.RUNNING, State.REQUESTED)
+
+    def _has_all(self, target: Target) -> bool:
+        node = self.graph.nodes[target[0]]
+        return all(
+            self.history.inputs_of(read, target[1]) or self.backlog.candidates.needs_none(node, read, target[1])
+            for read in node.inputs
+        )
+
+    def _lacks_partitions(self, node: Node, target: Target, facts: Decision) -> Decision | None:
+        lacking = next((why for read in node.inputs if (why := read.lacking(target[1]))), "")
+        return replace(facts, state=State.NO_DATA, reason=lacking) if lacking else None
+
+    def _is_blocked(self, node: Node, target: Target, facts: Decision) -> Decision | None:
+        if not self.history.checks.failed:
+            return None
+        for read in node.inputs:
+            if not self.history.checks.failed.get(read.key) or read.key == node.key:
+                continue
+            for source in self.history.inputs_of(read, target[1]):
+                check = self.history.blocking(source)
+                if check is not None:
+                    reason = f"the check {check} failed on {name(source)}"
+                    return replace(facts, state=State.BLOCKED, reason=reason, wait_for=(source,))
+        return None
+
+    def _pauses(self, target: Target, facts: Decision) -> Decision | None:
+        asked, until = self.unanswered.get(target, (0, self.now))
+        if until > self.now:
+            self.wake_at(until)
+            return replace(facts, state=State.UNANSWERED, reason=unanswered(asked, until), next_try=until)
+        failure = self.history.failures.get(target)
+        if failure is None or facts.next_try is None or facts.next_try <= self.now:
+            return None
+        told = lost(failure.ended_at) if failure.lost else f"{failure.attempts} failed attempts"
+        return replace(facts, state=State.BACKING_OFF, reason=f"{told}, next at {moment(facts.next_try)}")
+
+    def _waits_for_a_model(self, node: Node, start_by: float, facts: Decision) -> Decision | None:
+        held = None if self.now >= start_by else self._refits.wait(node)
+        if held is None:
+            return None
+        reason, wait_for = held
+        return replace(facts, state=State.WAITING, reason=reason, wait_for=wait_for)
+
+
+def waiting(facts: Decision, inputs: tuple[Target, ...], why: str = "") -> Decision:
+    """The decision on a partition that waits for these inputs."""
+    told = names(map(name, inputs))
+    return replace(facts, state=State.WAITING, reason=f"{why}{told}", wait_for=inputs)

@@ -1,0 +1,208 @@
+"""What is so, worked out from bare facts: who is healthy, what partitions hold, and since when they lack something.
+
+Reads the world as it was declared, what arrived and what the simulated runs saw and wrote; and nothing of the planner.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from pipelines.automation.simulator import Run
+from tests.automation.random_graphs.mappings import VOLATILE
+from tests.automation.random_graphs.play import QUIET_HOURS, Day
+from tests.automation.random_graphs.shapes import Read, Table, Target
+
+
+@dataclass(frozen=True)
+class Build:
+    """A partition was written.
+
+    Args:
+        at: When.
+        run: By which run.
+        value: The content it got.
+        consumed: The oldest arrival that is new in it; None where nothing arrived.
+    """
+
+    at: float
+    run: Run
+    value: str
+    consumed: float | None
+
+
+@dataclass
+class Facts:
+    """The facts of a day that was played."""
+
+    day: Day
+    builds: dict[Target, list[Build]] = field(default_factory=lambda: defaultdict(list))
+    arrivals: dict[Target, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        for at, target, version in self.day.simulation.versions:
+            known = self.arrivals[target]
+            if not known or known[-1][1] != version:
+                known.append((at, version))
+        commits = [(at, run, asset) for run in self.day.simulation.runs for asset, at in run.committed.items()]
+        for at, run, asset in sorted(commits, key=lambda commit: commit[0]):
+            for partition in run.of[asset]:
+                target = (asset, partition)
+                found = Build(at, run, run.wrote[target], self._consumed(target, run))
+                self.builds[target].append(found)
+
+    def _consumed(self, target: Target, run: Run) -> float | None:
+        before = self.builds[target][-1].run.saw[target] if self.builds[target] else {}
+        fresh = [
+            self.first_after(source, before.get(source), run.began[target[0]])
+            for source, version in run.saw[target].items()
+            if before.get(source) != version and source[0] != target[0]
+        ]
+        arrivals = [at for at in fresh if at is not None]
+        if not arrivals:
+            return None
+        return min(arrivals) if before else max(arrivals)
+
+    def first_after(self, source: Target, seen: str | None, until: float = float("inf")) -> float | None:
+        """The oldest arrival in what a source, or a table, holds beyond a version that was seen of it."""
+        if source in self.arrivals:
+            versions = [version for _, version in self.arrivals[source]]
+            begin = versions.index(seen) + 1 if seen in versions else 0
+            return next((at for at, _ in self.arrivals[source][begin:] if at <= until), None)
+        builds = [build for build in self.builds[source] if build.at <= until]
+        values = [build.value for build in builds]
+        last = len(values) - 1 - values[::-1].index(seen) if seen in values else -1
+        later = [build.consumed for build in builds[last + 1 :] if build.value != seen]
+        return min((at for at in later if at is not None), default=None)
+
+    # What is there.
+
+    @cached_property
+    def now(self) -> datetime:
+        return self.day.moment()
+
+    def value(self, target: Target, at: float | None = None) -> str | None:
+        """What a partition holds at a time, by default at the end."""
+        if self.day.world.table(target[0]).outside:
+            known = self.arrivals.get(target, [])
+            found = len(known) if at is None else bisect_right(known, at, key=lambda arrival: arrival[0])
+            return known[found - 1][1] if found else None
+        build = self.build(target, at)
+        return build.value if build else None
+
+    def build(self, target: Target, at: float | None = None) -> Build | None:
+        """The last build of a partition at a time, by default at the end."""
+        builds = self.builds.get(target, [])
+        found = len(builds) if at is None else bisect_right(builds, at, key=lambda build: build.at)
+        return builds[found - 1] if found else None
+
+    def reads(self, target: Target, read: Read) -> list[Target]:
+        """The partitions of an input that a partition reads, at the end."""
+        found = self.day.readings.of(target[0], read, target[1], self.now)
+        return [(read.key, partition) for partition in found]
+
+    def reads_before_the_quiet(self, target: Target, read: Read) -> list[Target]:
+        """Those of them that it read already when the quiet began: others may just have come to be read."""
+        then = self.now - timedelta(hours=QUIET_HOURS - 1.0)
+        return [(read.key, partition) for partition in self.day.readings.of(target[0], read, target[1], then)]
+
+    # Who is expected to be built.
+
+    @cached_property
+    def healthy(self) -> set[str]:
+        """Tables that the planner has to look after: nothing is wrong with them or anything above them."""
+        found: set[str] = set()
+        for table in self.day.world.tables:
+            above = all(read.key in found or read.key == table.key for read in table.reads)
+            automated = table.condition in ("derived", "missing")
+            if table.outside or (above and automated and not table.broken):
+                found.add(table.key)
+        return found
+
+    @cached_property
+    def needed(self) -> set[str]:
+        """Tables that have a contract or a pace, or that are read by one that is needed."""
+        found: set[str] = set()
+        for table in reversed(self.day.world.tables):
+            if table.contract or table.asap or table.condition == "missing":
+                found.add(table.key)
+            if table.key in found and table.key in self.healthy:
+                found |= {read.key for read in table.reads if not read.use_latest}
+        groups = {t.group for t in self.day.world.tables if t.group and t.key in found}
+        return found | {t.key for t in self.day.world.tables if t.group in groups}
+
+    @cached_property
+    def read_by_somebody(self) -> set[Target]:
+        """The partitions that a partition of a needed, healthy table reads, and those built together with them."""
+        found: set[Target] = set()
+        for table in self.day.world.tables:
+            if table.key in self.needed & self.healthy:
+                for partition in self.day.readings.partitions(table.key, self.now):
+                    for read in table.reads:
+                        found.update(self.reads((table.key, partition), read))
+        return found
+
+    def is_needed(self, target: Target) -> bool:
+        """Whether a partition is promised, or read by what is."""
+        table = self.day.world.table(target[0])
+        by_itself = table.contract or table.asap or table.condition == "missing" or table.group
+        return table.key in self.needed and (bool(by_itself) or target in self.read_by_somebody)
+
+    def present(self, target: Target) -> bool:
+        """Whether every input of a partition has something for it."""
+        table = self.day.world.table(target[0])
+        return all(any(self.value(source) for source in self.must_read(table, target, read)) for read in table.reads)
+
+    def must_read(self, table: Table, target: Target, read: Read) -> list[Target]:
+        """The same; of a table that reads its own past, the first one needs nothing of it."""
+        found = self.reads(target, read)
+        if read.key == table.key and not found:
+            return [source for other in table.reads if other.key != table.key for source in self.reads(target, other)]
+        return found
+
+    def lacking(self, target: Target) -> list[Target]:
+        """What lies in the inputs of a built partition and is not in it, at the end."""
+        table, build = self.day.world.table(target[0]), self.build(target)
+        if build is None:
+            return []
+        saw = build.run.saw[target]
+        return [
+            source
+            for read in table.reads
+            if not read.use_latest
+            for source in self.reads(target, read)
+            if source in self.reads_before_the_quiet(target, read)
+            and (held := self.value(source)) is not None
+            and saw.get(source) != held
+            and self._concerns(read, target, source, saw.get(source), build)
+        ]
+
+    def _concerns(self, read: Read, target: Target, source: Target, seen: str | None, build: Build) -> bool:
+        if read.ripple_days is None or target[1] is None:
+            return True
+        arrived = self.last_arrival(source)
+        if arrived is None:
+            return False  # rebuilt and nothing arrived: the last days only, or none
+        first = datetime.fromisoformat(target[1]).date()
+        on = datetime.fromtimestamp(arrived, self.now.tzinfo).date()
+        return 0 <= (on - first).days < read.ripple_days
+
+    def last_arrival(self, source: Target) -> float | None:
+        """When the newest data of a partition arrived."""
+        if source in self.arrivals:
+            return self.arrivals[source][-1][0]
+        return next((b.consumed for b in reversed(self.builds[source]) if b.consumed is not None), None)
+
+    def above(self, key: str) -> set[str]:
+        """A table and all it is made from."""
+        found, table = {key}, self.day.world.table(key)
+        for read in table.reads:
+            if read.key != key:
+                found |= self.above(read.key)
+        return found
+
+    def is_volatile(self, key: str) -> bool:
+        """Whether what a table reads changes as time goes by, at any depth."""
+        tables = [self.day.world.table(name) for name in self.above(key)]
+        return any(read.way in VOLATILE for table in tables for read in table.reads)

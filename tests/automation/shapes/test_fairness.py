@@ -1,0 +1,121 @@
+"""Nothing starves, nothing is asked for too often, and what one tick costs does not grow with the square."""
+
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+
+from pipelines.automation.simulator import Fate, Pace
+from tests.automation.shapes.playing import asked, built, play
+from tests.automation.toy_graph import ASAP, DAYS, HOURS, asset, lag, source, within
+
+DAY = "2026-10-05"
+
+
+def stream(simulation: Any, *, every: float, hours: float, partition: str | None = None) -> None:
+    for n in range(int(hours * 3600 / every)):
+        at = simulation.time(seconds=n * every + 1)
+        simulation.arrive("raw/x", partition or f"{DAY}-{int(n * every // 3600):02}:00", at=at)
+
+
+def test_a_stream_that_never_pauses_does_not_starve_what_reads_its_table() -> None:
+    simulation = play(
+        [
+            source("x", HOURS),
+            asset("core/x", "raw/x", by=HOURS, **ASAP),
+            asset("day", within("core/x"), by=DAYS, **ASAP),
+        ],
+        pace=Pace(step=20.0),
+    )
+    stream(simulation, every=10.0, hours=1)
+    simulation.run(hours=1)
+    times = [run.committed["day"] for run in simulation.runs_of("day") if "day" in run.committed]
+    gaps = [b - a for a, b in zip([simulation.time(), *times], [*times, simulation.clock.now], strict=True)]
+    assert max(gaps) < 10 * 60, f"{len(times)} runs, the longest pause {max(gaps):.0f} s"
+
+
+def test_a_reader_past_its_latest_start_waits_only_for_what_came_before_its_inputs_last_run() -> None:
+    simulation = play(
+        [
+            source("x", HOURS),
+            asset("core/x", "raw/x", by=HOURS, **ASAP),
+            asset("day", within("core/x"), by=DAYS, freshness_policy=lag(minutes=20)),
+        ],
+        pace=Pace(step=20.0),
+    )
+    stream(simulation, every=10.0, hours=1)
+    simulation.run(hours=1)
+    times = [simulation.time(), *(run.committed["day"] for run in simulation.runs_of("day") if "day" in run.committed)]
+    gaps = [b - a for a, b in zip(times, [*times[1:], simulation.clock.now], strict=True)]
+    assert max(gaps) < 21 * 60, f"{len(times)} runs, the longest pause {max(gaps):.0f} s"
+
+
+def test_new_data_ends_the_pause_after_failures_and_counts_from_one_again() -> None:
+    simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)])
+    simulation.fail("core/x", times=6)
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
+    simulation.run(minutes=20)  # tried after 1, 2, 4, 8 min; the next pause is 16 min
+    failures = len(simulation.runs)
+    assert failures == 5
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=21))
+    simulation.run(minutes=4)
+    assert len(simulation.runs) >= failures + 2, "at once, and again after the shortest pause"
+    assert simulation.tables.fresh(("core/x", DAY))
+
+
+def test_an_attempt_that_died_with_the_platform_is_no_failure_of_the_partition() -> None:
+    for how in (Fate.DIES, Fate.NEVER_BEGINS):
+        simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)])
+        simulation.fail("core/x", how=how, times=4)
+        simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
+        simulation.run(hours=1)
+        assert built(simulation, "core/x") == [DAY]
+        ended = [run.ended_at for run in simulation.runs]
+        pauses = [run.created_at - end for run, end in zip(simulation.runs[1:], ended, strict=False) if end]
+        assert max(pauses) <= 130, f"{how}: {pauses}"
+
+
+def test_runs_that_an_outage_ended_are_tried_again_as_soon_as_the_platform_is_up() -> None:
+    simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)], pace=Pace(step=600.0))
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
+    for hour in (0.05, 0.3, 0.6):
+        simulation.outage(at=simulation.time(hours=hour), until=simulation.time(hours=hour + 0.1))
+    simulation.run(hours=1)
+    up = [simulation.time(hours=hour + 0.1) for hour in (0.05, 0.3, 0.6)]
+    tried = [run.created_at for run in simulation.runs[1:]]
+    assert len(tried) == 3
+    assert all(again - at < 60 for at, again in zip(up, tried, strict=True))
+
+
+def test_a_breach_of_a_window_that_was_never_built_stays_until_it_is_built() -> None:
+    nine = dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(minutes=30))
+    simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, freshness_policy=nine)])
+    for n in range(10):
+        if n != 1:  # the data of one day never comes
+            simulation.arrive("raw/x", f"2026-10-{5 + n:02}", at=simulation.time(days=n, hours=12))
+    simulation.run(days=9, hours=10)
+    standing = simulation.standings()["core/x"]
+    assert (standing.verdict, standing.partition) == ("breached", "2026-10-06")
+    simulation.arrive("raw/x", "2026-10-06", at=simulation.time(days=9, hours=11))
+    simulation.run(hours=3)
+    assert simulation.standings()["core/x"].verdict == "met"
+
+
+def test_one_slow_run_does_not_make_the_next_twenty_eager() -> None:
+    simulation = play(
+        [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, freshness_policy=lag(hours=2))], pace=Pace(step=20.0)
+    )
+    simulation.slow("core/x", seconds=3600.0)
+    for n in range(12):
+        simulation.arrive("raw/x", DAY, at=simulation.time(hours=3 * n, minutes=1))
+        simulation.arrive("raw/x", DAY, at=simulation.time(hours=3 * n, minutes=70))
+    simulation.run(hours=38)
+    assert len(asked(simulation, "core/x")) <= 16, "two arrivals within one contract are one run"
+
+
+def test_a_failing_table_under_a_stream_of_new_data_is_held_to_a_rate() -> None:
+    simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)], pace=Pace(step=8.0))
+    simulation.fail("core/x", times=10_000)
+    stream(simulation, every=10.0, hours=0.5, partition=DAY)
+    simulation.run(hours=0.5)
+    assert 3 <= len(simulation.runs) <= 65, f"{len(simulation.runs)} failing runs in half an hour"

@@ -1,0 +1,107 @@
+"""One asset, partition or event that the planner has no answer for harms only itself."""
+
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from pipelines.automation.condition import derived, with_automation
+from tests.automation.shapes.playing import CITIES, REGIONS, healthy, keeps_the_pair, mapped, play, why_not
+from tests.automation.toy_graph import ASAP, DAYS, HOURS, asset, lag, source
+
+DAY = "2026-10-05"
+pytestmark = pytest.mark.filterwarnings("ignore:Non-built-in PartitionMappings")
+
+
+class Raising(dg.IdentityPartitionMapping):
+    """A user's mapping with a defect."""
+
+    def get_upstream_mapped_partitions_result_for_partitions(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueError("the calendar has no such day")
+
+    def get_downstream_partitions_for_partitions(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueError("the calendar has no such day")
+
+
+def broken_mapping() -> list[Any]:
+    return [source("x", DAYS), asset("broken", mapped("raw/x", Raising()), by=HOURS, **ASAP)]
+
+
+def raising_condition() -> list[Any]:
+    class Broken(dg.AutomationCondition):  # type: ignore[type-arg]
+        def evaluate(self, context: Any) -> Any:
+            raise ValueError("the author's mistake")
+
+    return [source("x", DAYS), asset("broken", "raw/x", by=DAYS, automation_condition=derived() & Broken())]
+
+
+def foreign_policy() -> list[Any]:
+    return [source("x", DAYS), asset("broken", "raw/x", by=DAYS, tags={"tidemark/pace": "whenever"})]
+
+
+def missing_cities() -> list[Any]:
+    return [source("x", CITIES), asset("broken", "raw/x", by=CITIES, **ASAP)]
+
+
+KINDS = [broken_mapping, foreign_policy, missing_cities]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_broken_asset_beside_a_healthy_pair_is_set_aside_and_named(kind: Any) -> None:
+    simulation = play([*kind(), *healthy()])
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=4))
+    simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=5))
+    simulation.run(hours=1)
+    keeps_the_pair(simulation)
+    assert why_not(simulation, "broken") or why_not(simulation, "raw/x")
+
+
+def test_a_condition_of_a_users_own_that_raises_harms_no_other_asset() -> None:
+    simulation = play(with_automation([*raising_condition(), *healthy()]))
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=4))
+    simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=5))
+    simulation.run(hours=1)
+    partitions = [run.assets for run in simulation.runs if set(run.assets) <= {"core/healthy", "marts/healthy"}]
+    assert partitions, "the pair goes on, whatever the sensor's tick says"
+    assert simulation.tables.fresh(("marts/healthy", DAY))
+
+
+def test_what_was_to_be_looked_at_is_looked_at_though_the_tick_met_a_broken_asset() -> None:
+    many = [asset(f"core/t{n}", "raw/healthy", by=DAYS, freshness_policy=lag(minutes=30)) for n in range(20)]
+    simulation = play([*broken_mapping(), *healthy(), *many])
+    for target in ("raw/x", "raw/healthy"):
+        simulation.arrive(target, DAY, at=simulation.time(minutes=5))
+    simulation.run(hours=1)
+    assert all(simulation.tables.fresh((f"core/t{n}", DAY)) for n in range(20))
+    keeps_the_pair(simulation)
+
+
+def test_one_of_each_in_one_location_leaves_the_pair_its_contract() -> None:
+    @dg.multi_asset(
+        specs=[dg.AssetSpec(f"part{n}", deps=["static_one"], automation_condition=derived()) for n in (1, 2)]
+    )
+    def parts():  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+    assets = [
+        source("x", DAYS),
+        source("city", CITIES),
+        asset("mapping", mapped("raw/x", Raising()), by=HOURS, **ASAP),
+        asset("cities", "raw/city", by=CITIES, **ASAP),
+        asset("static_one", "raw/x", by=REGIONS, **ASAP),
+        asset("tag", "raw/x", by=DAYS, tags={"tidemark/requires": "luck"}),
+        asset("alias", "raw/x", by=DAYS, freshness_policy=dg.FreshnessPolicy.cron("@daily", timedelta(hours=1))),
+        parts,
+        *healthy(),
+    ]
+    simulation = play(assets)
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=3))
+    simulation.arrive("raw/x", "no day", at=simulation.time(minutes=3))
+    simulation.arrive("raw/city", "never was", at=simulation.time(minutes=4))
+    for minute in (5, 50, 100):
+        simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=minute))
+    simulation.run(hours=3)
+    keeps_the_pair(simulation)
+    for asset_key in ("mapping", "tag"):
+        assert why_not(simulation, asset_key), asset_key

@@ -1,0 +1,243 @@
+"""Operations of several assets, runs that follow an asset's own policy, checks, conditions, and data from outside."""
+
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from pipelines.automation.condition import derived
+from pipelines.automation.simulator import Fate
+from tests.automation.shapes.playing import REGIONS, built, healthy, keeps_the_pair, play
+from tests.automation.toy_graph import ASAP, DAYS, asset, lag, source
+
+DAY = "2026-10-05"
+BASE, THEIRS = dg.AssetKey(["theirs", "base"]), dg.AssetKey(["theirs", "x"])
+LATE_DAYS = [f"2026-10-0{n}" for n in range(1, 6)]
+
+
+def both(*, can_subset: bool) -> Any:
+    @dg.multi_asset(
+        specs=[
+            dg.AssetSpec(
+                f"part{n}",
+                deps=[dg.AssetKey(["core", "x"])],
+                automation_condition=derived(),
+                freshness_policy=lag(minutes=30 * n),
+            )
+            for n in (1, 2)
+        ],
+        partitions_def=DAYS,
+        can_subset=can_subset,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def parts():  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+    return parts
+
+
+@pytest.mark.parametrize("can_subset", [True, False])
+def test_an_operation_of_several_assets_is_run_as_it_can_be(can_subset: bool) -> None:
+    simulation = play(
+        [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP), both(can_subset=can_subset), *healthy()]
+    )
+    for day in LATE_DAYS[:-1]:
+        simulation.arrive("raw/x", day, at=simulation.time(minutes=1))
+    simulation.arrive("raw/x", DAY, at=simulation.time(hours=2))
+    simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=2))
+    simulation.run(hours=4)
+    for day in LATE_DAYS:
+        assert simulation.tables.fresh(("part1", day)) and simulation.tables.fresh(("part2", day)), day
+    if not can_subset:
+        assert all({"part1", "part2"} <= set(run.assets) for run in simulation.runs_of("part1"))
+        assert len(built(simulation, "part1")) == len(LATE_DAYS)
+    keeps_the_pair(simulation)
+
+
+def test_a_graph_of_operations_is_an_asset_like_any_other() -> None:
+    @dg.op(ins={"x": dg.In(dg.Nothing)})
+    def first() -> Any:
+        raise NotImplementedError
+
+    @dg.op
+    def second(found: Any) -> Any:
+        raise NotImplementedError
+
+    @dg.graph_asset(
+        name="table",
+        ins={"x": dg.AssetIn(dg.AssetKey(["raw", "x"]), dagster_type=dg.Nothing)},
+        partitions_def=DAYS,
+        automation_condition=derived(),
+        tags=ASAP["tags"],
+    )
+    def table(x: Any) -> Any:
+        return second(first(x))
+
+    simulation = play([source("x", DAYS), table])
+    for n, day in enumerate(LATE_DAYS):
+        simulation.arrive("raw/x", day, at=simulation.time(minutes=1 + n))
+    simulation.run(hours=1)
+    assert sorted(map(str, built(simulation, "table"))) == LATE_DAYS
+    assert all(run.succeeded for run in simulation.runs)
+
+
+@pytest.mark.parametrize(
+    ("policy", "most"),
+    [(None, 1), (dg.BackfillPolicy.multi_run(3), 3), (dg.BackfillPolicy.single_run(), 12)],
+    ids=["none", "three a run", "a single run"],
+)
+def test_a_run_has_as_many_partitions_as_the_assets_own_policy_allows(policy: Any, most: int) -> None:
+    days = [f"2026-09-{n}" for n in range(28, 31)] + [f"2026-10-0{n}" for n in range(1, 6)]
+    simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, backfill_policy=policy, **ASAP)])
+    simulation.outage(at=simulation.time(minutes=1), until=simulation.time(minutes=3))
+    for day in days:
+        simulation.arrive("raw/x", day, at=simulation.time(minutes=2))
+    simulation.run(hours=2)
+    assert sorted(map(str, built(simulation, "core/x"))) == days
+    assert all(run.succeeded for run in simulation.runs)
+    assert max(len(run.partitions) for run in simulation.runs) <= most
+
+
+@dg.asset_check(asset=dg.AssetKey(["core", "x"]), blocking=True)
+def complete() -> dg.AssetCheckResult:
+    """Whether all rows are there."""
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("ends", ["by the check alone", "by a rebuild"])
+def test_what_reads_an_asset_whose_blocking_check_failed_waits_until_it_passes(ends: str) -> None:
+    simulation = play(
+        [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP), asset("mart", "core/x", by=DAYS, **ASAP)],
+        [complete],
+    )
+    simulation.fail_check("core/x", "complete")
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=5))
+    simulation.run(hours=1)
+    assert built(simulation, "core/x") == [DAY]
+    assert built(simulation, "mart") == []
+    decision = simulation.plan().decisions[("mart", DAY)]
+    assert "complete" in decision.reason and "core/x" in decision.reason
+    if ends == "by the check alone":
+        simulation.evaluate_check("core/x", "complete", passed=True, at=simulation.time(hours=1.1))
+    else:
+        simulation.arrive("raw/x", DAY, at=simulation.time(hours=1.1))
+    simulation.run(hours=1)
+    assert built(simulation, "mart") == [DAY]
+    assert simulation.tables.fresh(("mart", DAY))
+
+
+def test_a_blocking_check_that_fails_later_by_itself_holds_the_next_build_of_its_readers() -> None:
+    simulation = play(
+        [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP), asset("mart", "core/x", by=DAYS, **ASAP)],
+        [complete],
+    )
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=5))
+    simulation.run(hours=1)
+    assert built(simulation, "mart") == [DAY]
+    simulation.evaluate_check("core/x", "complete", passed=False, at=simulation.time(hours=1), by_run=False)
+    simulation.fail("mart")  # whoever built it now would fail; nobody is to try
+    simulation.run(hours=1)
+    assert len(simulation.runs_of("mart")) == 1
+
+
+def test_an_assets_own_condition_has_the_last_word_over_rebuilds_too() -> None:
+    nightly = derived() & dg.AutomationCondition.cron_tick_passed("0 2 * * *")
+
+    def graph(code: str) -> list[Any]:
+        return [
+            source("x", DAYS),
+            asset("core/x", "raw/x", by=DAYS, code_version=code, automation_condition=nightly, **ASAP),
+        ]
+
+    simulation = play(graph("1"), own_every=120.0)
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=30))
+    simulation.run(hours=3)
+    (first,) = simulation.runs
+    assert simulation.time(hours=2) <= first.created_at <= simulation.time(hours=2.1)
+    simulation.deploy(graph("2"), at=simulation.time(hours=4))
+    simulation.run(hours=2)
+    assert len(simulation.runs) == 1, "today it was rebuilt at once"
+    simulation.run(hours=22)
+    assert len(simulation.runs) == 2
+    assert simulation.time(hours=26) <= simulation.runs[1].created_at <= simulation.time(hours=26.1)
+
+
+def outside(**more: Any) -> list[Any]:
+    return [
+        dg.AssetSpec(BASE, partitions_def=DAYS),
+        dg.AssetSpec(THEIRS, deps=[BASE], partitions_def=DAYS),
+        asset("core/x", "theirs/x", by=DAYS, freshness_policy=more.pop("policy", lag(minutes=30)), **more),
+        *healthy(),
+    ]
+
+
+@pytest.mark.parametrize("how", ["materialization", "observation", "observation without a version"])
+def test_an_external_table_whose_builds_are_reported_is_a_source(how: str) -> None:
+    simulation = play(outside())
+    for hour in (0.05, 1.5):
+        simulation.report("theirs/base", DAY, at=simulation.time(hours=hour))
+    for hour in (0.1, 2):
+        if how == "materialization":
+            simulation.report("theirs/x", DAY, at=simulation.time(hours=hour))
+        else:
+            version = f"as of {hour}" if how == "observation" else None
+            simulation.tell("theirs/x", DAY, version, at=simulation.time(hours=hour))
+    simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=2))
+    simulation.run(hours=4)
+    assert built(simulation, "core/x") == [DAY, DAY]
+    keeps_the_pair(simulation)
+
+
+def silent(*reports: str) -> Any:
+    """A table promised for nine o'clock; days of its source were reported so, and then no more."""
+    nine = dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(minutes=30))
+    simulation = play(outside(policy=nine))
+    simulation.standings()  # as the sensor `contracts` does from the first minute on
+    simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=2))
+    for n, how in enumerate(reports):
+        day = f"2026-10-0{4 + n}"
+        if how == "materialization":
+            simulation.report("theirs/x", day, at=simulation.time(hours=1 + 24 * n))
+        else:
+            simulation.tell("theirs/x", day, "v1", at=simulation.time(hours=1 + 24 * n))
+    simulation.run(days=len(reports) + 2, hours=10)
+    return simulation
+
+
+@pytest.mark.parametrize("how", ["materialization", "observation"])
+def test_a_source_that_falls_silent_is_a_breach_however_it_was_reported(how: str) -> None:
+    simulation = silent(how)
+    standing = simulation.standings()["core/x"]
+    assert standing.verdict == "breached", standing
+    assert "theirs/x" in standing.reason
+
+
+def test_a_source_that_never_said_anything_is_a_breach_and_named() -> None:
+    simulation = silent()
+    standing = simulation.standings()["core/x"]
+    assert standing.verdict == "breached", standing
+    assert "theirs/x" in standing.reason or "theirs/base" in standing.reason
+
+
+def test_a_run_that_succeeds_and_yields_nothing_contains_what_it_saw() -> None:
+    @dg.asset(
+        key=["core", "x"],
+        deps=[["raw", "x"]],
+        partitions_def=REGIONS,
+        output_required=False,
+        automation_condition=derived(),
+        tags=ASAP["tags"],
+    )
+    def x() -> Any:
+        raise NotImplementedError
+
+    simulation = play([source("x", REGIONS), x])
+    simulation.fail("core/x", how=Fate.YIELDS_NOTHING, times=1)
+    simulation.arrive("raw/x", "eu", at=simulation.time(minutes=5))
+    simulation.run(hours=3)
+    assert len(simulation.runs) == 1, "a success is not tried again"
+    simulation.arrive("raw/x", "eu", at=simulation.time(hours=4))
+    simulation.run(hours=3)
+    assert len(simulation.runs) == 2
+    assert built(simulation, "core/x") == ["eu"]

@@ -1,0 +1,38 @@
+"""A second code location on the same instance: a table that is somebody else's to the first, and very many tables.
+
+Two automation sensors look after them. All but two of the many read what never comes.
+"""
+
+import dagster as dg
+
+from pipelines.automation.automation_sensors import automation_sensors
+from pipelines.automation.catch_up import catch_up_sensor
+from pipelines.automation.condition import with_automation
+from pipelines.checks.contract import contract_checks, contract_sensor
+from tests.proof.shapes_bodies import source, table
+
+MANY = 420
+
+
+def definitions() -> dg.Definitions:
+    """The code location."""
+    last = MANY - 1
+    assets = with_automation(
+        [
+            source("raw/other"),
+            table("other/table", "raw/other"),
+            source("raw/many"),
+            source("raw/silent"),
+            *(table(f"many/t{i:03}", "raw/many" if i in (0, last) else "raw/silent") for i in range(MANY)),
+        ]
+    )
+    checks = contract_checks(assets)
+    return dg.Definitions(
+        assets=assets,
+        asset_checks=checks,
+        sensors=[*automation_sensors([*assets, *checks]), catch_up_sensor(), contract_sensor()],
+        executor=dg.in_process_executor,
+    )
+
+
+defs = definitions()

@@ -8,6 +8,7 @@ Longer than 250 lines, so that all of it that an upgrade may break is in one pla
 """
 
 import json
+import weakref
 from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
@@ -99,7 +100,12 @@ def identity_of(instance: DagsterInstance) -> str:
     """What tells one instance's storage from another's, for as long as it lives."""
     storage = instance.run_storage
     assert isinstance(storage, SqlRunStorage)
-    return storage.get_run_storage_id()
+    if storage not in _identities:  # it never changes, and is asked for at every look
+        _identities[storage] = storage.get_run_storage_id()
+    return _identities[storage]
+
+
+_identities: "weakref.WeakKeyDictionary[SqlRunStorage, str]" = weakref.WeakKeyDictionary()
 
 
 def content_version(record: EventLogRecord) -> str | None:

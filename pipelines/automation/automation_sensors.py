@@ -4,14 +4,15 @@ Dagster refuses every tick of a sensor with more than 500 assets and checks that
 what the conditions say (`automation.condition`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
+from dagster_shared.record import replace
 
 from pipelines.automation.guarded import ASKS_FOR_NOTHING
-from pipelines.automation.run_requests import TAGS
+from pipelines.automation.run_requests import TAGS, apart
 from pipelines.automation.sensor_names import FIRST
 from pipelines.automation.set_aside import planned
 
@@ -21,7 +22,7 @@ _OF_CHECKS = "automation_checks"
 
 def automation_sensor() -> dg.SensorDefinition:
     """Runs for what the planner finds due, one a partition: of a location with few assets."""
-    return dg.AutomationConditionSensorDefinition(FIRST, target=dg.AssetSelection.all(), **_settings())
+    return _Automation(FIRST, dg.AssetSelection.all())
 
 
 def automation_sensors(definitions: Iterable[Any]) -> list[dg.SensorDefinition]:
@@ -46,7 +47,7 @@ def automation_sensors(definitions: Iterable[Any]) -> list[dg.SensorDefinition]:
             shares.setdefault(sensor, _Share()).idle.append(spec.key)
         else:
             _with_room(shares, sensor).checks.append(spec.key)
-    return [_Automation(name, share) for name, share in shares.items()]
+    return [_Automation(name, share.evaluated, share.idle) for name, share in shares.items()]
 
 
 @dataclass
@@ -76,19 +77,31 @@ class _Share:
 
 
 class _Automation(dg.AutomationConditionSensorDefinition):
-    """An automation sensor that has more in its selection than it evaluates."""
+    """An automation sensor whose runs hold nothing that has nothing to do with each other.
 
-    def __init__(self, name: str, share: _Share, metadata: Mapping[str, Any] | None = None) -> None:
-        self._share = share
-        all_ = share.evaluated | dg.AssetSelection.checks(*share.idle)
-        self._evaluates = dg.AutomationConditionSensorDefinition(name, target=share.evaluated, **_settings())
-        super().__init__(name, target=all_, metadata=metadata, **_settings())
+    Args:
+        idle: Checks that are its own, and that it does not evaluate.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        evaluated: dg.AssetSelection,
+        idle: Sequence[dg.AssetCheckKey] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._of = (name, evaluated, idle)
+        self._evaluates = dg.AutomationConditionSensorDefinition(name, target=evaluated, **_settings())
+        super().__init__(name, target=evaluated | dg.AssetSelection.checks(*idle), metadata=metadata, **_settings())
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
-        return self._evaluates.evaluate_tick(context)
+        found = self._evaluates.evaluate_tick(context)
+        assert context.repository_def is not None
+        graph = context.repository_def.asset_graph
+        return replace(found, run_requests=[part for run in found.run_requests or () for part in apart(run, graph)])
 
     def with_attributes(self, *, jobs: Any = None, metadata: Mapping[str, Any] | None = None) -> "_Automation":
-        return _Automation(self.name, self._share, metadata)
+        return _Automation(*self._of, metadata)
 
 
 def _settings() -> dict[str, Any]:

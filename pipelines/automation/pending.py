@@ -74,6 +74,7 @@ class Backlog:
     Args:
         of: By asset and partition; what is not here contains everything.
         aside: The partitions about which nothing could be found out, with the reason.
+        moved: Whether something in it is another since this was last set to False.
     """
 
     graph: Graph
@@ -85,6 +86,7 @@ class Backlog:
     _dirty: dict[str, set[Partition]] = field(default_factory=dict)
     _asleep: list[tuple[float, str, bool, str]] = field(default_factory=list)
     _sleeping: set[Target] = field(default_factory=set)
+    _troubles: object = None
 
     def __post_init__(self) -> None:
         self.candidates = Candidates(self.graph, self.history)
@@ -115,6 +117,8 @@ class Backlog:
                     if count % _AT_ONCE == 0 and stop():
                         return False
         self._dirty.clear()
+        troubles = dict(self.history.broken), dict(self.candidates.failed)
+        self.moved, self._troubles = self.moved or troubles != self._troubles, troubles
         return True
 
     def get(self, target: Target) -> Pending | None:
@@ -160,7 +164,6 @@ class Backlog:
             self._sleeping.discard(target)
             self._mark(target)
             self._mark_readers(target)
-        self.moved = self.moved or bool(self._dirty)
 
     def _wake_with(self, target: Target, now: float) -> None:
         """Data of a window that does not exist yet is read, by who reads all or the last, when that begins."""
@@ -185,8 +188,7 @@ class Backlog:
         """Compute one partition again; it is off the list only when that is done."""
         target = (node.key, partition)
         entries = self.of.setdefault(node.key, {})
-        before = entries.get(partition)
-        self.aside.pop(target, None)
+        before, why = entries.get(partition), self.aside.pop(target, None)
         try:
             after = self._pending(node, target) if self._exists(node, target, now) else None
         except Exception as error:
@@ -201,6 +203,7 @@ class Backlog:
             del entries[partition]
         if _told(after) != _told(before):
             self._mark_readers(target)
+        self.moved = self.moved or after != before or why != self.aside.get(target)
         self._dirty[node.key].discard(partition)
 
     def _exists(self, node: Node, target: Target, now: float) -> bool:

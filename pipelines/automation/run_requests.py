@@ -4,12 +4,13 @@ One request that it could not ends the daemon's tick, and those behind it in the
 once more, and fails at the same one. So what it would refuse is not handed out, but set aside with the reason.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, PRIORITY_TAG
+from dagster_shared.record import replace
 
 from pipelines.automation import adapter
 from pipelines.automation.asset_graph import AnyGraph
@@ -108,3 +109,41 @@ def _selection(request: Request, assets: AnyGraph) -> dict[str, Any]:
     checks = assets.get_check_keys_for_assets(set(keys))
     own = [check for check in sorted(checks) if assets.get(check).automation_condition is None]
     return {"asset_selection": keys, "asset_check_keys": own}
+
+
+def apart(request: dg.RunRequest, graph: AnyGraph) -> list[dg.RunRequest]:
+    """A run for each part of a request whose assets and checks read each other, or are built by one operation.
+
+    Dagster puts all that a tick asks for of one partition into one run, and what cancels or kills that run, or a
+    blocking check that fails in it, would hit what has nothing to do with it.
+    """
+    left: dict[dg.AssetKey | dg.AssetCheckKey, None] = dict.fromkeys(
+        [*(request.asset_selection or ()), *(request.asset_check_keys or ())]
+    )
+    near: dict[Any, set[Any]] = {key: set() for key in left}
+    for key in left:
+        for other in (
+            graph.get(key).parent_entity_keys | graph.get_execution_set_asset_and_check_keys(key)
+        ) & left.keys():
+            near[key].add(other)
+            near[other].add(key)
+    found = []
+    while left:
+        part, new = set(), [next(iter(left))]
+        while new:
+            key = new.pop()
+            part.add(key)
+            left.pop(key, None)
+            new += near[key] - part
+        found.append(_share(request, part))
+    return found
+
+
+def _share(request: dg.RunRequest, part: Set[Any]) -> dg.RunRequest:
+    checks = request.asset_check_keys
+    return replace(
+        request,
+        asset_selection=[key for key in request.asset_selection or () if key in part],
+        # None: all checks of the assets.
+        asset_check_keys=checks if checks is None else [key for key in checks if key in part],
+    )

@@ -138,13 +138,15 @@ def naming_the_server(session: SparkSession) -> Iterator[None]:
 
 
 def _is_lost(session: SparkSession, remote: str) -> bool:
-    # The client closes a session when it is told that the server does not know it.
-    if getattr(session, "is_stopped", False):
-        return True
     try:
         _require_server(remote)
+        # Not every error of a session that is gone closes it: one in the middle of a result does not. An answer that
+        # the server does not know it does.
+        _ = session.version
     except SparkUnreachable:
         return True
+    except Exception:
+        return bool(getattr(session, "is_stopped", False))
     return False
 
 

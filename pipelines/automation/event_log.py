@@ -194,18 +194,22 @@ def _evaluation(row: Row, id: int, checks: Collection[str]) -> Event | None:
     told = entry["dagster_event"]["event_specific_data"]
     if told["check_name"] not in checks:
         return None
-    target = told.get("target_materialization_data")
-    warned = str(told["severity"]["__enum__"]).endswith(".WARN")
+    target, partition = told.get("target_materialization_data"), told.get("partition")
+    passed = bool(told["success"]) or str(told["severity"]["__enum__"]).endswith(".WARN")
+    built_by = target["run_id"] if target else row.run_id
+    # Evaluated by itself it says something of the whole asset. That is well where it passes; where it fails, Dagster
+    # tells the newest materialization, and only what that wrote is held up.
+    of_the_whole = passed and partition is None and built_by != row.run_id
     return Event(
         id,
         Kind.CHECKED,
         "/".join(told["asset_key"]["path"]),
-        (told.get("partition"),),
-        (target["run_id"] if target else row.run_id) or None,
+        (partition,),
+        None if of_the_whole else built_by or None,
         float(entry["timestamp"]),
         {},
         check=told["check_name"],
-        passed=bool(told["success"]) or warned,
+        passed=passed,
     )
 
 

@@ -180,12 +180,14 @@ class History:
                 starts_over=by_person or (before is not None and self.has_new_data(target, before.as_of)),
             )
 
-    def checked(self, asset: str, check: str, *, id: int, passed: bool, run_id: str | None) -> None:
-        """A blocking check was evaluated: on what this run had built, or else on the asset as it stands."""
+    def checked(self, target: Target, check: str, *, id: int, passed: bool, run_id: str | None) -> None:
+        """A blocking check was evaluated: on a partition, on what this run had built, or on the asset as it stands."""
         self.revision += 1
-        run = self.open_runs.get(run_id or "")
+        (asset, partition), run = target, self.open_runs.get(run_id or "")
         on = {m.target[1] for m in run.written.get(asset, ())} if run else set()
-        on |= {p for p in self.known.get(asset, ()) if (b := self.built.get((asset, p))) and b.run_id == run_id}
+        if run_id is not None:
+            on |= {p for p in self.known.get(asset, ()) if (b := self.built.get((asset, p))) and b.run_id == run_id}
+        on = {partition} if partition is not None else on
         (self.checks.passed_on if passed else self.checks.failed_on)(asset, check, id, on)
 
     def blocking(self, target: Target) -> str | None:

@@ -113,7 +113,7 @@ class Intake:
             self.touched.add(target)
 
     def _check(self, target: Target, event: Event) -> None:
-        self.history.checked(target[0], event.check, id=event.id, passed=event.passed, run_id=event.run_id)
+        self.history.checked(target, event.check, id=event.id, passed=event.passed, run_id=event.run_id)
 
     def _observe(self, target: Target, event: Event) -> None:
         arrived_at, listed_at = _number(event, adapter.ARRIVED_AT), _number(event, adapter.LISTED_AT)

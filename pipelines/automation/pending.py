@@ -298,9 +298,10 @@ class Backlog:
             found.present = True
             if not built:
                 found.there = found.first = _min(found.first, first_arrival.get(source))
+        only_has_to_exist = read.use_latest and (built or found.present or self._comes_by_itself(read.key))
         for source, pending in self.inputs(read, target[1]):
             found.restless = found.restless or pending.restless
-            if pending.arrival is None or read.use_latest:
+            if pending.arrival is None or only_has_to_exist:
                 continue
             if not pending.built:
                 found.present = True
@@ -311,6 +312,11 @@ class Backlog:
         if not found.present:
             found.needs_none = self.candidates.needs_none(node, read, target[1])
         return found
+
+    def _comes_by_itself(self, key: str) -> bool:
+        """Whether an asset is built without being asked for by who reads it; nobody else would ask for another."""
+        node = self.graph.nodes.get(key)
+        return node is None or node.contract is not None or node.asap
 
 
 def _told(pending: Pending | None) -> object:

@@ -45,12 +45,21 @@ class _Events(InMemoryEventLogStorage):
         with _transaction(self._held_conn) as connection:
             yield connection
 
+    def has_asset_key_index_cols(self) -> bool:
+        return True  # just made; Dagster looks at the table at every event
+
 
 class _Runs(InMemoryRunStorage):
     @contextmanager
     def connect(self) -> Iterator[Connection]:
         with _transaction(self._held_conn) as connection:
             yield connection
+
+    def has_run_stats_index_cols(self) -> bool:
+        return True
+
+    def has_backfill_id_column(self) -> bool:
+        return True
 
 
 class _Schedules(SqlScheduleStorage):

@@ -302,13 +302,13 @@ def test_nobody_is_built_on_what_a_blocking_check_failed_until_it_passes_or_is_r
         run = f"run {w.id}"
         w.start(run, ("core", day(n)))
         w.build(run, ("core", day(n)))
-        w.history.checked("core", "sane", id=w.next(), passed=sane, run_id=run)
+        w.history.checked(("core", None), "sane", id=w.next(), passed=sane, run_id=run)
         w.history.ended(run, at=w.now, outcome=Outcome.SUCCEEDED if sane else Outcome.FAILED)
 
     build(1, sane=False), build(2, sane=True)
     assert w.due() == {("mart", day(2))}
     assert w.state("mart", day(1)) is State.BLOCKED and "sane" in w.of("mart", day(1)).reason
-    w.history.checked("core", "sane", id=w.next(), passed=True, run_id=None)
+    w.history.checked(("core", None), "sane", id=w.next(), passed=True, run_id=None)
     assert ("mart", day(1)) in w.due()
     w.run_all()
     build(1, sane=False)

@@ -95,10 +95,13 @@ def test_the_evaluations_of_blocking_checks_are_read_and_no_others(instance: dg.
     ]
 
 
-def test_an_evaluation_names_the_run_whose_materialization_it_is_about(instance: dg.DagsterInstance) -> None:
+@pytest.mark.parametrize("passed", [False, True])
+def test_a_failure_is_about_the_run_that_wrote_last_and_a_pass_by_itself_about_all(
+    instance: dg.DagsterInstance, passed: bool
+) -> None:
     @dg.asset_check(asset=table, blocking=True, name="rows")
     def check() -> dg.AssetCheckResult:
-        return dg.AssetCheckResult(passed=False)
+        return dg.AssetCheckResult(passed=passed)
 
     built = dg.materialize([table], instance=instance, partition_key=FIRST).run_id
     checked = dg.Definitions([table], asset_checks=[check]).resolve_implicit_global_asset_job_def()
@@ -106,7 +109,7 @@ def test_an_evaluation_names_the_run_whose_materialization_it_is_about(instance:
     run = checked.get_subset(asset_selection=set(), asset_check_selection=keys)
     again = run.execute_in_process(instance=instance, raise_on_error=False)
     (found,) = [e for e in events_after(instance, 0, {"rows"}) if e.kind is Kind.CHECKED]
-    assert (found.run_id, found.passed) == (built, False) and again.run_id != built
+    assert (found.run_id, found.passed) == (None if passed else built, passed) and again.run_id != built
 
 
 def test_the_last_id_and_a_saved_text_are_the_instances_own(instance: dg.DagsterInstance) -> None:

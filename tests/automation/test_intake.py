@@ -190,7 +190,7 @@ def test_only_blocking_checks_of_the_asset_itself_are_told(
 ) -> None:
     told: list[tuple[object, ...]] = []
     monkeypatch.setattr(
-        History, "checked", lambda _, asset, check, id, passed, run_id: told.append((asset, check, passed, run_id))
+        History, "checked", lambda _, target, check, id, passed, run_id: told.append((target, check, passed, run_id))
     )
     nodes = dict(follower.history.graph.nodes)
     nodes[CORE] = replace(nodes[CORE], blocking=frozenset({"rows"}))
@@ -199,7 +199,7 @@ def test_only_blocking_checks_of_the_asset_itself_are_told(
         evaluation = dg.AssetCheckEvaluation(dg.AssetKey(checked.split("/")), check, passed=False, metadata={})
         instance.report_runless_asset_event(evaluation)
     look(follower, instance)
-    assert told == [(CORE, "rows", False, None)]
+    assert told == [((CORE, None), "rows", False, None)]
 
 
 def test_runs_of_another_code_location_are_folded_and_block_nothing(instance: dg.DagsterInstance) -> None:

@@ -52,7 +52,7 @@ def _arrivals(chance: random.Random, world: World, table: Table) -> list[Event]:
             times += [begin + chance.uniform(0, 120) for _ in range(chance.randint(2, 8))]
     elif pattern == "stream":
         begin = chance.uniform(0, max(0.0, end - SECONDS))
-        times = [begin + 20.0 * n for n in range(chance.randint(30, 90))]
+        times = [begin + 20.0 * n for n in range(chance.randint(20, 45))]
     elif pattern == "few":
         times = [chance.uniform(0, end) for _ in range(chance.randint(1, 3))]
     narrow = pattern == "stream"

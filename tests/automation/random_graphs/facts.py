@@ -13,6 +13,7 @@ from pipelines.automation.simulator import Run
 from tests.automation.random_graphs.mappings import VOLATILE
 from tests.automation.random_graphs.play import QUIET_HOURS, Day
 from tests.automation.random_graphs.shapes import Read, Table, Target
+from tests.automation.random_graphs.windows import window_of
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,13 @@ class Facts:
     day: Day
     builds: dict[Target, list[Build]] = field(default_factory=lambda: defaultdict(list))
     arrivals: dict[Target, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
+    _possible: dict[Target, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for at, target, version in self.day.simulation.versions:
-            known = self.arrivals[target]
+            known, (_, exists) = self.arrivals[target], window_of(self.day, self.day.world.table(target[0]), target)
             if not known or known[-1][1] != version:
-                known.append((at, version))
+                known.append((max(at, exists), version))  # nobody can read it before
         commits = [(at, run, asset) for run in self.day.simulation.runs for asset, at in run.committed.items()]
         for at, run, asset in sorted(commits, key=lambda commit: commit[0]):
             for partition in run.of[asset]:
@@ -125,29 +127,58 @@ class Facts:
         """Tables that have a contract or a pace, or that are read by one that is needed."""
         found: set[str] = set()
         for table in reversed(self.day.world.tables):
-            if table.contract or table.asap or table.condition == "missing":
+            if table.contract or table.asap:
                 found.add(table.key)
             if table.key in found and table.key in self.healthy:
-                found |= {read.key for read in table.reads if not read.use_latest}
+                found |= {read.key for read in table.reads}
         groups = {t.group for t in self.day.world.tables if t.group and t.key in found}
         return found | {t.key for t in self.day.world.tables if t.group in groups}
 
     @cached_property
-    def read_by_somebody(self) -> set[Target]:
-        """The partitions that a partition of a needed, healthy table reads, and those built together with them."""
-        found: set[Target] = set()
-        for table in self.day.world.tables:
-            if table.key in self.needed & self.healthy:
-                for partition in self.day.readings.partitions(table.key, self.now):
+    def _needed_partitions(self) -> dict[Target, bool]:
+        """The partitions that are promised, and those that such a one reads which can be built, or is.
+
+        To whether each change of theirs is needed: of what is only read as it is, the first build.
+        """
+        found: dict[Target, bool] = {}
+        for table in reversed(self.day.world.tables):
+            if table.key not in self.needed & self.healthy:
+                continue
+            of_itself = bool(table.contract or table.asap or table.group)
+            for partition in self.day.readings.partitions(table.key, self.now):
+                target = (table.key, partition)
+                if of_itself:
+                    found[target] = True
+                if target in found and self.possible(target):
                     for read in table.reads:
-                        found.update(self.reads((table.key, partition), read))
+                        sources = self.reads(target, read)
+                        if not read.use_latest or not any(self.value(source) for source in sources):
+                            for source in sources:
+                                found[source] = found.get(source, False) or (found[target] and not read.use_latest)
         return found
 
     def is_needed(self, target: Target) -> bool:
-        """Whether a partition is promised, or read by what is."""
-        table = self.day.world.table(target[0])
-        by_itself = table.contract or table.asap or table.condition == "missing" or table.group
-        return table.key in self.needed and (bool(by_itself) or target in self.read_by_somebody)
+        """Whether a partition is promised, or read by what is and can be built."""
+        return target in self._needed_partitions
+
+    def is_kept_up(self, target: Target) -> bool:
+        """Whether a needed partition is needed again after each change."""
+        return self._needed_partitions[target]
+
+    def possible(self, target: Target) -> bool:
+        """Whether a partition is built, or all that it is made from is there or can be built in turn."""
+        if target not in self._possible:
+            table = self.day.world.table(target[0])
+            self._possible[target] = self.value(target) is not None
+            if not table.outside and not self._possible[target] and not self._never_written(target):
+                others = [read for read in table.reads if read.key != table.key]  # the first needs nothing of its past
+                self._possible[target] = all(
+                    any(self.possible(source) for source in self.reads(target, read)) for read in others
+                )
+        return self._possible[target]
+
+    def _never_written(self, target: Target) -> bool:
+        return any(target[0] in run.empty and target in run.targets for run in self.day.simulation.runs)
 
     def present(self, target: Target) -> bool:
         """Whether every input of a partition has something for it."""

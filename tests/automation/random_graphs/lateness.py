@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-import dagster as dg
 from cronsim import CronSim
 
 from tests.automation.random_graphs.facts import Facts
-from tests.automation.random_graphs.shapes import Table, Target, definition
+from tests.automation.random_graphs.shapes import Table, Target
+from tests.automation.random_graphs.windows import window_of
 
 _STEP = 120.0
 """Seconds a table on the path may take: its run, and waiting for a tick."""
@@ -71,7 +71,7 @@ def lacks_since(facts: Facts, target: Target, at: float) -> float | None:
             held = facts.value(source, at)
             if held is not None and saw.get(source) != held:
                 arrived = facts.first_after(source, saw.get(source), at)
-                found += [] if arrived is None else [arrived]
+                found += [] if arrived is None else [_once_there(facts, source, arrived)]
             if not facts.day.world.table(source[0]).outside and facts.build(source, at) is not None:
                 deeper = lacks_since(facts, source, at)
                 found += [] if deeper is None else [_once_there(facts, source, deeper)]
@@ -100,12 +100,12 @@ def _present_since(facts: Facts, target: Target, at: float) -> float | None:
 
 def _once_there(facts: Facts, source: Target, since: float) -> float:
     """What a partition of an input lacks, it can get from its beginning on."""
-    return max(since, window_of(facts, facts.day.world.table(source[0]), source)[1])
+    return max(since, window_of(facts.day, facts.day.world.table(source[0]), source)[1])
 
 
 def _promised(facts: Facts, table: Table, target: Target, since: float, at: float) -> float | None:
     assert table.contract is not None
-    window, exists = window_of(facts, table, target)
+    window, exists = window_of(facts.day, table, target)
     kind, *rest = table.contract
     if kind == "lag":
         # Its inputs of time exist no earlier than it does, but other grains may.
@@ -114,28 +114,6 @@ def _promised(facts: Facts, table: Table, target: Target, since: float, at: floa
     built = facts.build(target, at) is not None
     after = since + bound if built else max(since + bound, facts.day.simulation.time() + _FOR)
     return _tick(schedule, zone, max(after, window, exists + bound))
-
-
-def window_of(facts: Facts, table: Table, target: Target) -> tuple[float, float]:
-    """When a partition's window ends, and from when on it exists (0 where it is not of time), Unix seconds."""
-    by = definition(facts.day.world, table.grain)
-    key = target[1]
-    if isinstance(by, dg.MultiPartitionsDefinition):
-        key = by.get_partition_key_from_str(str(key)).keys_by_dimension["day"]
-        by = definition(facts.day.world, "days")
-    if not isinstance(by, dg.TimeWindowPartitionsDefinition):
-        return 0.0, _key_exists_from(facts, table, target)
-    window = by.time_window_for_partition_key(str(key))
-    exists = window.start if facts.day.world.offset else window.end
-    return window.end.timestamp(), max(exists.timestamp(), _key_exists_from(facts, table, target))
-
-
-def _key_exists_from(facts: Facts, table: Table, target: Target) -> float:
-    if "dynamic" not in table.grain:
-        return 0.0
-    keys = set(str(target[1]).split("|"))
-    added = [e.at for e in facts.day.world.events if e.what in ("add_key", "remove_key") and e.of[0] in keys]
-    return facts.day.simulation.time(seconds=max(added, default=0.0))
 
 
 def _feasible(facts: Facts, table: Table, since: float, at: float, promised: float) -> bool:

@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tests.automation.random_graphs.facts import Facts
-from tests.automation.random_graphs.lateness import late, window_of
+from tests.automation.random_graphs.lateness import late
 from tests.automation.random_graphs.mappings import VOLATILE
 from tests.automation.random_graphs.play import QUIET_HOURS, Day
 from tests.automation.random_graphs.shapes import Read, Table, Target
+from tests.automation.random_graphs.windows import window_of
 
 _QUIET = (QUIET_HOURS - 1.0) * 3600.0
 
@@ -63,7 +64,7 @@ def _lost(facts: Facts) -> Iterator[str]:
 
 def _settled(facts: Facts, table: Table, partition: str | None) -> bool:
     """Whether a partition, and the tick of a cron contract after its window, were there before the quiet."""
-    ends, exists = window_of(facts, table, (table.key, partition))
+    ends, exists = window_of(facts.day, table, (table.key, partition))
     promised_once_it_ends = table.contract is not None and table.contract[0] == "cron"
     return (ends if promised_once_it_ends else exists) + _QUIET <= facts.now.timestamp()
 
@@ -71,9 +72,8 @@ def _settled(facts: Facts, table: Table, partition: str | None) -> bool:
 def _lost_of(facts: Facts, table: Table, target: Target) -> str:
     build = facts.build(target)
     if build is None:
-        never_written = any(target[0] in run.empty and target in run.targets for run in facts.day.simulation.runs)
-        return f"{target} was never built" if facts.present(target) and not never_written else ""
-    lacks = facts.lacking(target) if facts.present(target) else []
+        return f"{target} was never built" if facts.possible(target) else ""
+    lacks = facts.lacking(target) if facts.present(target) and facts.is_kept_up(target) else []
     if lacks and not table.every_input and not _saw_nothing_to_write(facts, target, lacks):
         return f"{target}, built at {_hour(facts, build.at)}, lacks what lies in {lacks[0]}"
     today, then = facts.day.now.table(table.key).code, build_code(facts, target)

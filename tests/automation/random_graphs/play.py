@@ -24,7 +24,7 @@ class Day:
             start=world.begin,
             seed=world.seed,
             pace=pace,
-            own_every=600.0,
+            own_every=1800.0,
             content=self._content,
             reads=self._reads,
         )

@@ -127,6 +127,22 @@ def test_what_reads_an_asset_whose_blocking_check_failed_waits_until_it_passes(e
     assert simulation.tables.fresh(("mart", DAY))
 
 
+def test_a_check_that_passes_by_itself_frees_what_was_built_by_other_runs_too() -> None:
+    other = "2026-10-02"
+    simulation = play(
+        [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP), asset("mart", "core/x", by=DAYS, **ASAP)],
+        [complete],
+    )
+    for hour, day in ((0.1, DAY), (0.5, other)):
+        simulation.at(simulation.time(hours=hour), lambda: simulation.fail_check("core/x", "complete"))
+        simulation.arrive("raw/x", day, at=simulation.time(hours=hour))
+    simulation.run(hours=1)
+    assert built(simulation, "core/x") == [DAY, other] and built(simulation, "mart") == []
+    simulation.evaluate_check("core/x", "complete", passed=True, at=simulation.time(hours=1.1))
+    simulation.run(hours=1)
+    assert built(simulation, "mart") == [DAY, other]
+
+
 def test_a_blocking_check_that_fails_later_by_itself_holds_the_next_build_of_its_readers() -> None:
     simulation = play(
         [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP), asset("mart", "core/x", by=DAYS, **ASAP)],

@@ -7,10 +7,12 @@ import dagster as dg
 import pytest
 
 from pipelines.automation.condition import derived, with_automation
+from pipelines.automation.run_requests import apart
 from tests.automation.shapes.playing import CITIES, REGIONS, healthy, keeps_the_pair, mapped, play, why_not
 from tests.automation.toy_graph import ASAP, DAYS, HOURS, asset, lag, source
 
 DAY = "2026-10-05"
+NOON = dg.FreshnessPolicy.cron("0 12 * * *", timedelta(hours=3))
 pytestmark = pytest.mark.filterwarnings("ignore:Non-built-in PartitionMappings")
 
 
@@ -105,3 +107,52 @@ def test_one_of_each_in_one_location_leaves_the_pair_its_contract() -> None:
     keeps_the_pair(simulation)
     for asset_key in ("mapping", "tag"):
         assert why_not(simulation, asset_key), asset_key
+
+
+def test_tables_that_only_share_a_partition_key_do_not_share_a_run() -> None:
+    """Two pairs are due in the same tick over the same day."""
+    mine, yours = ("core/mine", "marts/mine"), ("core/yours", "marts/yours")
+    simulation = play(
+        [
+            source("mine", DAYS),
+            source("yours", DAYS),
+            *(asset(core, core.replace("core", "raw"), by=DAYS, freshness_policy=NOON) for core in (mine[0], yours[0])),
+            *(asset(mart, core, by=DAYS, freshness_policy=NOON) for core, mart in (mine, yours)),
+        ]
+    )
+    for name in ("raw/mine", "raw/yours"):
+        simulation.tell(name, "2026-10-04", None, at=simulation.time(minutes=5))
+    simulation.fail("marts/mine")
+    simulation.run(hours=30)
+    at_noon = [run.assets for run in simulation.runs if run.created_at < simulation.runs[0].created_at + 1]
+    assert sorted(at_noon) == [mine, yours]
+    assert all("mine" in asset for run in simulation.runs if not run.succeeded for asset in run.assets)
+
+
+@pytest.mark.parametrize("checks", ["none named", "all named"])
+def test_a_request_is_taken_apart_with_its_checks(checks: str) -> None:
+    @dg.multi_asset(specs=[dg.AssetSpec("left"), dg.AssetSpec("right")])
+    def both() -> tuple[None, None]:
+        raise NotImplementedError
+
+    @dg.asset_check(asset=dg.AssetKey("left"))
+    def complete() -> dg.AssetCheckResult:
+        raise NotImplementedError
+
+    @dg.asset_check(asset=dg.AssetKey("elsewhere"), additional_deps=[dg.AssetKey("alone")])
+    def alike() -> dg.AssetCheckResult:
+        raise NotImplementedError
+
+    assets = [both, asset("alone"), asset("below", "right"), asset("elsewhere")]
+    graph = dg.Definitions(assets, asset_checks=[complete, alike]).resolve_asset_graph()
+    keys = [dg.AssetKey(name) for name in ("left", "alone", "right", "below")]
+    named = [dg.AssetCheckKey(keys[0], "complete"), dg.AssetCheckKey(dg.AssetKey("elsewhere"), "alike")]
+    request = dg.RunRequest(
+        asset_selection=keys, asset_check_keys=None if checks == "none named" else named, tags={"a": "b"}
+    )
+    together, alone = apart(request, graph)
+    assert [key.to_user_string() for key in together.asset_selection or ()] == ["left", "right", "below"]
+    assert [key.to_user_string() for key in alone.asset_selection or ()] == ["alone"]
+    expected = (None, None) if checks == "none named" else (named[:1], named[1:])
+    assert (together.asset_check_keys, alone.asset_check_keys) == expected
+    assert dict(together.tags) == dict(alone.tags) == {"a": "b"}

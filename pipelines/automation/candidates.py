@@ -142,6 +142,8 @@ class Candidates:
             self.failed[node.key] = f"its partitions cannot be listed: {error!r}"
             return ()
         self.failed.pop(node.key, None)
+        if node.dynamic and node.key in self._keys:
+            self.history.appeared |= {(node.key, key): self.graph.moment.now for key in keys - self._keys[node.key]}
         before = self._keys.get(node.key, frozenset())
         self._keys[node.key] = keys
         self._removed.update((node.key, partition) for partition in before - keys)

@@ -48,6 +48,7 @@ class History:
         again: Built partitions whose last run was lost with the platform, with that run: whoever wanted it still does.
         checks: The blocking checks that failed.
         broken: By asset and partition of an input: why it is unknown which of its partitions a change there concerns.
+        appeared: When dynamic partitions came that were not there before (Unix seconds).
         leads: Of each asset the seconds its last runs of a few partitions took.
         strides: Of each asset the seconds a partition took in its latest run.
         revision: Another one after every event.
@@ -69,6 +70,7 @@ class History:
     again: dict[Target, str] = field(default_factory=dict)
     checks: CheckResults = field(default_factory=CheckResults)
     broken: dict[tuple[str, Target], str] = field(default_factory=dict)
+    appeared: dict[Target, float] = field(default_factory=dict)
     leads: dict[str, deque[float]] = field(default_factory=dict)
     strides: dict[str, float] = field(default_factory=dict)
     revision: int = 0
@@ -237,15 +239,23 @@ class History:
             if (read.upstream is None or read.volatile) and self._began_after(source, built):
                 yield source, changes[-1]  # what is read of "all" or "the last" is what exists at that time
                 continue
-            if changes[-1].id <= built.as_of:
+            if changes[-1].id <= built.as_of or (read.upstream is None and not self.is_there(source)):
                 continue
             for change in changes:
                 if not contains(built, change) and self.reaches(read, change.arrived_at, target):
                     yield source, change
 
+    def is_there(self, source: Target) -> bool:
+        """Whether a partition exists at the moment: who reads all of an input does not read it before."""
+        node = self.graph.nodes.get(source[0])
+        return node is None or node.exists(source[1])
+
     def _began_after(self, source: Target, built: Built) -> bool:
         node = self.graph.nodes.get(source[0])
-        return node is not None and built.started_at < node.exists_from(source[1]) <= self.graph.moment.now
+        if node is None:
+            return False
+        began = max(node.exists_from(source[1]), self.appeared.get(source, float("-inf")))
+        return built.started_at < began <= self.graph.moment.now
 
     def reaches(self, read: Input, arrived_at: float | None, target: Target) -> bool:
         """Whether a change of an input that arrived at a time makes a built partition stale."""

@@ -295,6 +295,8 @@ class Backlog:
                     found.there = found.oldest = _min(found.oldest, change.arrived_at)
         first_arrival = self.history.first_arrival
         for source in self.history.inputs_of(read, target[1]):
+            if read.upstream is None and not built and not self.history.is_there(source):
+                continue
             found.present = True
             if not built:
                 found.there = found.first = _min(found.first, first_arrival.get(source))

@@ -21,7 +21,7 @@ BEGINS = (
 )
 ZONES = ("UTC", "UTC", "Europe/Berlin", "America/New_York")
 CRONS = ("0 9 * * *", "@daily", "@hourly", "0 */6 * * *")
-_WEIGHTS = {"quarters": 1, "hours": 4, "days": 5, "single": 4, "static": 3, "dynamic": 3, "days x static": 2}
+_WEIGHTS = {"quarters": 0.3, "hours": 4, "days": 5, "single": 4, "static": 3, "dynamic": 3, "days x static": 2}
 
 
 def random_world(seed: int) -> World:

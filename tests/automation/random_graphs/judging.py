@@ -61,4 +61,4 @@ def judged(seed: int) -> Judged:
 def judge_many(seeds: Iterable[int], processes: int) -> Iterator[Judged]:
     """The days of these seeds, in their order."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=100) as pool:
-        yield from pool.map(judged, seeds, chunksize=5)
+        yield from pool.map(judged, seeds)

@@ -197,7 +197,7 @@ def input_of(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_
         joinable=edge.identity and read.is_materializable and asset.is_materializable and key != parent,
         # What is not loaded, Dagster does not look for.
         lacking=edge.lacking if loaded else lambda _: "",
-        volatile=edge.volatile,
+        stamp=edge.stamp,
         broad=edge.broad,
     )
 

@@ -7,7 +7,7 @@ is made from its own past goes through the windows without data that lie between
 Belongs here: which partitions that are, and since when. Does not belong here: what they lack (`automation.pending`).
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,8 @@ class Candidates:
     graph: Graph
     history: History
     failed: dict[str, str] = field(default_factory=dict)
-    _keys: dict[str, frozenset[Partition]] = field(default_factory=dict)
+    _keys: dict[str, tuple[Sequence[Partition] | None, frozenset[Partition]]] = field(default_factory=dict)
+    _stamps: dict[str, tuple[object, ...]] = field(default_factory=dict)
     _removed: set[Target] = field(default_factory=set)
     _looked_at: float = _NEVER
     _revision: int = -1
@@ -46,7 +47,7 @@ class Candidates:
 
     def __post_init__(self) -> None:
         nodes = [node for node in self.graph.nodes.values() if not node.refused]
-        self._timed = any(node.enumerated or any(read.volatile for read in node.inputs) for node in nodes)
+        self._timed = any(node.enumerated or any(read.stamp for read in node.inputs) for node in nodes)
 
     @property
     def look_again_at(self) -> float:
@@ -63,7 +64,7 @@ class Candidates:
         for key, node in self.graph.nodes.items():
             if not node.refused and (node.enumerated or (node.dynamic and keys_changed)):
                 found += [(key, partition) for partition in self._others(node)]
-        return found + self._volatile()
+        return found + self._moving()
 
     def begins(self, node: Node, target: Target) -> float:
         """When a partition can be built: it exists; without any input, what it is about is over as well."""
@@ -137,23 +138,36 @@ class Candidates:
 
     def _others(self, node: Node) -> Collection[Partition]:
         try:
-            keys = frozenset(node.keys() if node.partitioned else [None])
+            listed = node.keys() if node.partitioned else (None,)
         except Exception as error:  # a partitions definition can be anybody's code
             self.failed[node.key] = f"its partitions cannot be listed: {error!r}"
             return ()
         self.failed.pop(node.key, None)
-        if node.dynamic and node.key in self._keys:
-            self.history.appeared |= {(node.key, key): self.graph.moment.now for key in keys - self._keys[node.key]}
-        before = self._keys.get(node.key, frozenset())
-        self._keys[node.key] = keys
-        self._removed.update((node.key, partition) for partition in before - keys)
-        return keys ^ before
+        before, known = self._keys.get(node.key, (None, frozenset()))
+        if listed is before:
+            return ()
+        keys = frozenset(listed)
+        if node.dynamic and before is not None:
+            self.history.appeared |= {(node.key, key): self.graph.moment.now for key in keys - known}
+        self._keys[node.key] = listed, keys
+        self._removed.update((node.key, partition) for partition in known - keys)
+        return keys ^ known
 
-    def _volatile(self) -> list[Target]:
+    def _moving(self) -> list[Target]:
+        """The newest partitions of who reads others by now; all of who cannot say what it reads."""
         found: list[Target] = []
         for key, node in self.graph.nodes.items():
-            if not node.refused and any(read.volatile for read in node.inputs):
+            stamps = () if node.refused else tuple(_asked(read.stamp) for read in node.inputs if read.stamp)
+            if stamps and stamps != self._stamps.get(key):
+                self._stamps[key] = stamps
                 known = [p for p in self.history.known.get(key, ()) if not node.problem(p)]
                 newest = sorted(known, key=node.order, reverse=True)[:_NEWEST]
                 found += [(key, partition) for partition in (newest if node.partitioned else [None])]
         return found
+
+
+def _asked(stamp: Callable[[], object]) -> object:
+    try:
+        return stamp()
+    except Exception:  # anybody's partitions definition may raise; who reads by it is looked at each time
+        return object()

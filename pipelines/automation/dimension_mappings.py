@@ -45,7 +45,7 @@ def by_dimension(mapping: ByDimension, ends: Ends, edge_of: Callable[[dg.Partiti
     all_ours = {d for d in ours if not any(link.ours == d and link.edge.downstream for link in links)}
     all_theirs = {d for d in theirs if not any(link.theirs == d and link.edge.upstream for link in links)}
     moving = [k for k in (*_of(ours, all_ours), *_of(theirs, all_theirs)) if k.moving]
-    volatile = [link for link in links if link.edge.volatile]
+    stamps = [link.edge.stamp for link in links if link.edge.stamp is not None]
 
     def _upstream(partition: Partition) -> Sequence[Partition]:
         parts = _parts(ends.ours, partition)
@@ -58,8 +58,8 @@ def by_dimension(mapping: ByDimension, ends: Ends, edge_of: Callable[[dg.Partiti
         return _product(ours, {d: way(parts[of]) for d, (way, of) in ways.items() if way})
 
     def _stamp() -> object:
-        at = ends.moment.now if volatile else None
-        return at, ends.moment.revision, tuple(tuple(keys.ends()) for keys in moving)
+        of_links = tuple(stamp() for stamp in stamps)
+        return of_links, ends.moment.revision, tuple(tuple(keys.ends()) for keys in moving)
 
     def _lacking(partition: Partition) -> str:
         parts = _parts(ends.ours, partition)
@@ -70,7 +70,7 @@ def by_dimension(mapping: ByDimension, ends: Ends, edge_of: Callable[[dg.Partiti
         kept(_upstream, _stamp),
         kept(_downstream, _stamp),
         _lacking,
-        volatile=bool(moving or volatile),
+        stamp=_stamp if moving or stamps else None,
         broad=any(keys.moving for d, keys in ours.items() if d not in follows_ours),
     )
 

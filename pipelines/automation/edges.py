@@ -34,7 +34,7 @@ class Edge:
     upstream: Way | None
     downstream: Way | None
     lacking: Callable[[Partition], str] = lambda _: ""
-    volatile: bool = False
+    stamp: Callable[[], object] | None = None
     broad: bool = False
     identity: bool = False
 

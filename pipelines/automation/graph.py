@@ -47,7 +47,8 @@ class Input:
         downstream: From a partition of the input to the partitions that read it. None where all do.
         lacking: Why a run over a partition of the reader would be refused: it needs partitions that do not exist.
             Empty: it would not.
-        volatile: Which partitions it gives depends on the moment, not on the partition alone.
+        stamp: Where the partitions it gives depend on the moment and not on the partition alone: they are others once
+            this gives another value.
         broad: It says nothing of which partitions of the reader there are to build: all of them read it.
         ripple_days: Of an unpartitioned input: a change makes only so many days stale, up to the day it arrived.
         use_latest: It only has to exist; a change of it makes the reader neither pending nor late.
@@ -61,7 +62,7 @@ class Input:
     use_latest: bool = False
     joinable: bool = False
     lacking: Callable[[Partition], str] = lambda _: ""
-    volatile: bool = False
+    stamp: Callable[[], object] | None = None
     broad: bool = False
 
 
@@ -77,7 +78,8 @@ class Node:
         exists_from: From a partition to the time (Unix seconds) from which on it can be asked for.
         problem: Why a partition key is none of this asset's; None for a good one.
         exists: Whether a key that is no problem exists at the graph's moment: dynamic ones come and go.
-        keys: All partitions that exist at the graph's moment; asked only where no input says which there are.
+        keys: All partitions that exist at the graph's moment; asked only where no input says which there are. What was
+            given once stays as it is: the same object says that they are the same.
         automated: Whether the planner decides when it runs; sources and assets left to people are not.
         conditional: Its own condition has the last word: only that condition asks for runs of it.
         contract: The promise on its freshness.

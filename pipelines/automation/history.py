@@ -236,7 +236,7 @@ class History:
         built = self.built[target]
         for source in self.inputs_of(read, target[1]):
             changes = self.changes[source]
-            if (read.upstream is None or read.volatile) and self._began_after(source, built):
+            if (read.upstream is None or read.stamp is not None) and self._began_after(source, built):
                 yield source, changes[-1]  # what is read of "all" or "the last" is what exists at that time
                 continue
             if changes[-1].id <= built.as_of or (read.upstream is None and not self.is_there(source)):
@@ -379,7 +379,7 @@ class History:
         if before is None:
             first = (self.first_arrival.get(source) for source in sources)
             return min((arrival for arrival in first if arrival is not None), default=None)
-        moving = read.upstream is None or read.volatile
+        moving = read.upstream is None or read.stamp is not None
         begun = [self.changes[s][-1] for s in sources if moving and self._began_after(s, before)]
         changes = (c for source in sources for c in self.changes[source] if not contains(before, c))
         fresh = (c.arrived_at for c in (*begun, *changes) if contains(after, c))

@@ -84,7 +84,7 @@ def _last(ends: Ends) -> Edge:
     def _downstream(partition: Partition) -> Sequence[Partition]:
         return ends.ours.keys() if partition in ends.theirs.ends()[-1:] else ()
 
-    return Edge(_upstream, _downstream, volatile=True, broad=True)
+    return Edge(_upstream, _downstream, stamp=lambda: tuple(ends.theirs.ends()[-1:]), broad=True)
 
 
 def _specific(mapping: dg.SpecificPartitionsPartitionMapping, ends: Ends) -> Edge:
@@ -213,7 +213,7 @@ def _anybodys(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
         missing = _required_in_vain(mapping, ends, partition, ends.moment.now)
         return f"needs {missing} of {ends.name}, which {_says(mapping, ends)} says do not exist" if missing else ""
 
-    return Edge(upstream, kept(_down, _stamp), _lacking, volatile=True)
+    return Edge(upstream, kept(_down, _stamp), _lacking, stamp=_stamp)
 
 
 def _upstream(mapping: dg.PartitionMapping, ends: Ends, partition: Partition, at: float) -> Sequence[Partition]:

@@ -29,7 +29,8 @@ class TimePartitions:
         self._read: Callable[[Partition], Window | str] = lru_cache(maxsize=_MANY)(self._find)
         self.exists_from: Callable[[Partition], float] = lru_cache(maxsize=_MANY)(self._begins)
         self._listed: tuple[float, tuple[Partition, ...]] = (definition.start_timestamp, ())  # up to when, and which
-        self._ends: tuple[float | None, Sequence[Partition]] = (None, ())
+        self._ends: Sequence[Partition] = ()
+        self._steady: tuple[float, float] = (0.0, 0.0)  # from when until when no other one begins to exist
 
     def window(self, partition: Partition) -> Window | None:
         """The window a partition is about; None for a key that is none."""
@@ -68,26 +69,32 @@ class TimePartitions:
 
     def keys(self) -> Sequence[Partition]:
         """All that exist at the moment; each is written out once, as it comes."""
+        self._look()
+        return self._listed[1]
+
+    def ends(self) -> Sequence[Partition]:
+        """The first and the last that exist at the moment."""
+        self._look()
+        return self._ends
+
+    def _look(self) -> None:
+        now = self.moment.now
+        if self._steady[0] <= now < self._steady[1]:
+            return
         until, keys = self._listed
         if keys and not self.exists(keys[-1]):  # the clock was set back
             until, keys = self.definition.start_timestamp, ()
         with as_of(self.moment):
             last = self.definition.get_last_partition_window()
+            found = (self.definition.get_first_partition_key(), self.definition.get_last_partition_key())
         if last is not None and last.end.timestamp() > until:
             new = self.definition.get_partition_keys_in_time_window(dg.TimeWindow(_time(until), last.end))
             if new and self.exists(new[-1]):
                 until, keys = last.end.timestamp(), (*keys, *new)
         self._listed = until, keys
-        return keys
-
-    def ends(self) -> Sequence[Partition]:
-        """The first and the last that exist at the moment."""
-        if self._ends[0] != self.moment.now:
-            with as_of(self.moment):
-                found = (self.definition.get_first_partition_key(), self.definition.get_last_partition_key())
-            there = tuple(dict.fromkeys(p for p in found if p is not None and self.exists(p)))
-            self._ends = (self.moment.now, there)
-        return self._ends[1]
+        self._ends = tuple(dict.fromkeys(p for p in found if p is not None and self.exists(p)))
+        following = self._after(self.definition.start_timestamp if last is None else last.end.timestamp())
+        self._steady = now, self._exists_from(following)
 
     def _find(self, partition: Partition) -> Window | str:
         if partition is None:
@@ -108,9 +115,11 @@ class TimePartitions:
         return found
 
     def _begins(self, partition: Partition) -> float:
-        window, offset = self.window(partition), self.definition.end_offset
-        if window is None:
-            return float("inf")
+        window = self.window(partition)
+        return float("inf") if window is None else self._exists_from(window)
+
+    def _exists_from(self, window: Window) -> float:
+        offset = self.definition.end_offset
         if offset == 1 and not self.definition.exclusions:
             return window.start  # there the window before it ends
         for _ in range(-offset):

@@ -108,7 +108,7 @@ def test_a_look_that_is_cut_off_forgets_nothing() -> None:
 def test_days_that_read_only_a_table_without_partitions_are_built_when_it_is_there() -> None:
     keys = [day(n) for n in (1, 2, 3)]
     table = Input("raw_table", lambda _: [None], None, broad=True)
-    w = world(RAW_TABLE, daily("days", table, keys=lambda: keys, contract=HOUR))
+    w = world(RAW_TABLE, daily("days", table, keys=lambda: tuple(keys), contract=HOUR))
     assert w.due() == set()
     w.arrive(None, "v1", key="raw_table")
     assert w.due() == {("days", k) for k in keys}

@@ -81,7 +81,7 @@ def test_every_partition_reads_an_unpartitioned_input_which_says_nothing_of_them
 @pytest.mark.parametrize("read", [DAYS, REGIONS, SHOPS, DAY_SHOP])
 def test_an_unpartitioned_reader_reads_all_partitions(read: dg.PartitionsDefinition) -> None:
     found = edge(None, None, read)
-    assert (found.upstream, down(found, "x"), found.volatile) == (None, [None], False)
+    assert (found.upstream, down(found, "x"), found.stamp) == (None, [None], None)
 
 
 @pytest.mark.parametrize("read", [DAYS, SHOPS, DAY_SHOP])
@@ -102,7 +102,7 @@ def test_the_last_partition_is_the_last_that_exists_now(reader: dg.PartitionsDef
     found = edge(dg.LastPartitionMapping(), reader, DAYS, moment)
     partition = "north" if reader else None
     everyone = ["north", "south"] if reader else [None]
-    assert found.volatile and found.broad
+    assert found.stamp and found.broad
     assert up(found, partition) == ["2026-10-10"]
     assert down(found, "2026-10-10") == everyone and down(found, "2026-10-09") == []
     moment.moves_to(NOON + 86_400)
@@ -122,7 +122,7 @@ def test_named_partitions_are_read_by_all() -> None:
     found = edge(dg.SpecificPartitionsPartitionMapping(["north"]), DAYS, REGIONS)
     assert up(found, "2026-10-05") == ["north"]
     assert len(down(found, "north")) == 10 and down(found, "south") == []
-    assert found.broad and not found.volatile
+    assert found.broad and not found.stamp
 
 
 def test_a_named_partition_that_can_never_be_is_refused() -> None:
@@ -298,7 +298,7 @@ def test_dimensions_are_mapped_as_dagster_maps_them_each_way(
 def test_all_of_a_dimension_is_what_exists_of_it_now() -> None:
     moment = moment_of(NOON, "a")
     found = edge(None, DAYS, DAY_SHOP, moment)
-    assert found.volatile and not found.broad
+    assert found.stamp and not found.broad
     assert up(found, "2026-10-05") == ["2026-10-05|a"]
     moment.moves_to(NOON, {"shops": ["a", "b"]})
     assert up(found, "2026-10-05") == ["2026-10-05|a", "2026-10-05|b"]
@@ -361,7 +361,7 @@ class OfToday(dg.PartitionMapping):
 def test_somebodys_own_mapping_says_at_each_moment_what_holds_and_what_does_not_exist_is_left_out() -> None:
     moment = moment_of()
     found = edge(OfToday(), REGIONS, DAYS, moment)
-    assert found.volatile
+    assert found.stamp
     assert (up(found, "north"), down(found, "2026-10-10")) == (["2026-10-10"], ["north"])
     moment.moves_to(NOON + 86_400)
     assert (up(found, "north"), down(found, "2026-10-10")) == (["2026-10-11"], [])

@@ -51,10 +51,15 @@ def _misses(facts: Facts, table: Table, target: Target) -> Iterator[str]:
         if since is None or since > at:
             continue
         promised = _promised(facts, table, target, since, at)
-        grace = 30.0
+        grace = 30.0 + _behind(facts)
         if promised is not None and at > promised + grace and _feasible(facts, table, since, at, promised):
             hours = [f"{(t - facts.day.simulation.time()) / 3600:.3f}" for t in (since, promised, at)]
             yield f"{target} lacked since {hours[0]} h what was promised for {hours[1]} h, until {hours[2]} h"
+
+
+def _behind(facts: Facts) -> float:
+    """Seconds that the platform's clock is behind the clock of what arrives: so much later it is due there."""
+    return max(0.0, -sum(event.of[0] for event in facts.day.world.events if event.what == "step_clock"))
 
 
 def lacks_since(facts: Facts, target: Target, at: float) -> float | None:

@@ -57,11 +57,11 @@ class Facts:
     def _consumed(self, target: Target, run: Run) -> float | None:
         before = self.builds[target][-1].run.saw[target] if self.builds[target] else {}
         fresh = [
-            self.first_after(source, before.get(source), run.began[target[0]])
+            (source, self.first_after(source, before.get(source), run.began[target[0]]))
             for source, version in run.saw[target].items()
             if before.get(source) != version and source[0] != target[0]
         ]
-        arrivals = [at for at in fresh if at is not None]
+        arrivals = [self.once_there(source, at) for source, at in fresh if at is not None]
         if not arrivals:
             return None
         return min(arrivals) if before else max(arrivals)
@@ -77,6 +77,10 @@ class Facts:
         last = len(values) - 1 - values[::-1].index(seen) if seen in values else -1
         later = [build.consumed for build in builds[last + 1 :] if build.value != seen]
         return min((at for at in later if at is not None), default=None)
+
+    def once_there(self, source: Target, at: float) -> float:
+        """What a partition of an input lacks, it can get from its beginning on."""
+        return max(at, window_of(self.day, self.day.world.table(source[0]), source)[1])
 
     # What is there.
 

@@ -4,7 +4,6 @@ import logging
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
@@ -60,5 +59,6 @@ def judged(seed: int) -> Judged:
 
 def judge_many(seeds: Iterable[int], processes: int) -> Iterator[Judged]:
     """The days of these seeds, in their order."""
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=100) as pool:
-        yield from pool.map(judged, seeds)
+    # Not concurrent.futures: its workers that are to be replaced after so many tasks can hang (CPython gh-115634).
+    with get_context("spawn").Pool(processes, maxtasksperchild=50) as pool:
+        yield from pool.imap(judged, seeds)

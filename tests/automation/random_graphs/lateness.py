@@ -76,10 +76,10 @@ def lacks_since(facts: Facts, target: Target, at: float) -> float | None:
             held = facts.value(source, at)
             if held is not None and saw.get(source) != held:
                 arrived = facts.first_after(source, saw.get(source), at)
-                found += [] if arrived is None else [_once_there(facts, source, arrived)]
+                found += [] if arrived is None else [facts.once_there(source, arrived)]
             if not facts.day.world.table(source[0]).outside and facts.build(source, at) is not None:
                 deeper = lacks_since(facts, source, at)
-                found += [] if deeper is None else [_once_there(facts, source, deeper)]
+                found += [] if deeper is None else [facts.once_there(source, deeper)]
     return min(found, default=None)
 
 
@@ -93,19 +93,14 @@ def _present_since(facts: Facts, target: Target, at: float) -> float | None:
                 since += [arrived for arrived, _ in facts.arrivals.get(source, ())[:1]]
             elif facts.builds.get(source):
                 first_build = facts.builds[source][0]
-                since.append(_once_there(facts, source, first_build.consumed or first_build.at))
+                since.append(facts.once_there(source, first_build.consumed or first_build.at))
             elif (deeper := _present_since(facts, source, at)) is not None:
-                since.append(_once_there(facts, source, deeper))
+                since.append(facts.once_there(source, deeper))
         known = [s for s in since if s <= at]
         if not known:
             return None
         first.append(min(known))
     return max(first, default=None)
-
-
-def _once_there(facts: Facts, source: Target, since: float) -> float:
-    """What a partition of an input lacks, it can get from its beginning on."""
-    return max(since, window_of(facts.day, facts.day.world.table(source[0]), source)[1])
 
 
 def _promised(facts: Facts, table: Table, target: Target, since: float, at: float) -> float | None:

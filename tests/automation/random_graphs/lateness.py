@@ -12,15 +12,25 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim
 
 from tests.automation.random_graphs.facts import Facts
-from tests.automation.random_graphs.shapes import Table, Target
+from tests.automation.random_graphs.shapes import Event, Table, Target
 from tests.automation.random_graphs.windows import window_of
 
 _STEP = 120.0
 """Seconds a table on the path may take: its run, and waiting for a tick."""
 
-_DISTURBS = ("outage", "step_clock", "switch", "restart", "deploy", "wipe", "delete_runs", "cancel", "request")
-_FOR = 2 * 3600.0
-"""Seconds for which such a disturbance excuses what is late."""
+_DISTURBS = {
+    "outage": 3600.0,
+    "step_clock": 7200.0,
+    "switch": 900.0,
+    "deploy": 7200.0,
+    "wipe": 7200.0,
+    "restart": 300.0,
+}
+_KEYS = 7200.0
+"""Seconds after its end for which a disturbance excuses what is late. Deleted runs, and what people ask for, do not."""
+
+_FIRST_LOOK = 7200.0
+"""Seconds after the start in which no tick of a cron contract is promised: what was there before is loaded first."""
 
 
 def late(facts: Facts) -> Iterator[str]:
@@ -35,9 +45,15 @@ def late(facts: Facts) -> Iterator[str]:
 
 def _judged(facts: Facts, table: Table) -> bool:
     path = [facts.day.world.table(key) for key in facts.above(table.key)]
-    plain = all(t.condition == "derived" and not t.every_input and not t.check and not t.optional for t in path)
+    plain = all(t.condition == "derived" and not t.every_input and not _held_up(facts, t) for t in path)
     own_past = any(read.key == t.key for t in path for read in t.reads)
     return plain and not own_past and not facts.is_volatile(table.key) and bool(table.reads)
+
+
+def _held_up(facts: Facts, table: Table) -> bool:
+    """Whether a check of it failed at any time, or a run wrote nothing of it."""
+    checks = any(e.what in ("fail_check", "evaluate_check") and e.of[0] == table.key for e in facts.day.world.events)
+    return checks or any(table.key in run.empty for run in facts.day.simulation.runs)
 
 
 def _targets(facts: Facts, table: Table) -> list[Target]:
@@ -112,7 +128,7 @@ def _promised(facts: Facts, table: Table, target: Target, since: float, at: floa
         return float(max(since, exists) + rest[0]) if exists <= at else None
     schedule, bound, zone = rest
     built = facts.build(target, at) is not None
-    after = since + bound if built else max(since + bound, facts.day.simulation.time() + _FOR)
+    after = since + bound if built else max(since + bound, facts.day.simulation.time() + _FIRST_LOOK)
     return _tick(schedule, zone, max(after, window, exists + bound))
 
 
@@ -130,10 +146,21 @@ def _feasible(facts: Facts, table: Table, since: float, at: float, promised: flo
         if ended >= begin and run.created_at <= at and (not run.succeeded or waited > 30.0):
             return False
     time = facts.day.simulation.time
-    disturbed = [time(seconds=e.at) for e in facts.day.world.events if e.what in _DISTURBS]
-    if any(begin - _FOR <= when <= at for when in disturbed):
-        return False
-    return all(not (begin - _FOR <= time(seconds=e.at) <= at) for e in facts.day.world.events if "key" in e.what)
+    for event in facts.day.world.events:
+        lasts = _KEYS if "key" in event.what else _DISTURBS.get(event.what)
+        ends = time(seconds=_end_of(facts, event))
+        if lasts is not None and time(seconds=event.at) <= at and begin <= ends + lasts:
+            return False
+    return True
+
+
+def _end_of(facts: Facts, event: Event) -> float:
+    if event.what == "outage":
+        return float(event.of[0])
+    on_again = (
+        e.at for e in facts.day.world.events if e.what == "switch" and e.of == (event.of[0], True) and e.at > event.at
+    )
+    return next(on_again, event.at) if event.what == "switch" else event.at
 
 
 def _tick(schedule: str, zone: str, at: float) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 from dagster_shared.record import replace
 
+from pipelines.automation.engine import engine_of
 from pipelines.automation.guarded import ASKS_FOR_NOTHING
 from pipelines.automation.run_requests import TAGS, apart
 from pipelines.automation.sensor_names import FIRST
@@ -95,9 +96,10 @@ class _Automation(dg.AutomationConditionSensorDefinition):
         super().__init__(name, target=evaluated | dg.AssetSelection.checks(*idle), metadata=metadata, **_settings())
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
-        found = self._evaluates.evaluate_tick(context)
         assert context.repository_def is not None
         graph = context.repository_def.asset_graph
+        engine_of(context, graph)
+        found = self._evaluates.evaluate_tick(context)
         return replace(found, run_requests=[part for run in found.run_requests or () for part in apart(run, graph)])
 
     def with_attributes(self, *, jobs: Any = None, metadata: Mapping[str, Any] | None = None) -> "_Automation":

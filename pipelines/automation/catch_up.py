@@ -10,7 +10,7 @@ from pipelines.automation import adapter
 from pipelines.automation.asset_graph import AnyGraph
 from pipelines.automation.automation_sensors import automation_sensor, automation_sensors
 from pipelines.automation.decisions import RANGES, Plan
-from pipelines.automation.engine import engine_for
+from pipelines.automation.engine import engine_of
 from pipelines.automation.run_requests import run_requests
 from pipelines.automation.set_aside import log_new
 
@@ -46,7 +46,7 @@ def due_now(context: dg.SensorEvaluationContext) -> list[dg.RunRequest]:
 
 def _ask(context: dg.SensorEvaluationContext, *, ranges: bool) -> tuple[list[dg.RunRequest], Plan]:
     assets = _assets(context)
-    engine = engine_for(context.instance, assets)
+    engine = engine_of(context, assets)
     requests, plan = engine.request(context.instance, adapter.now(), ranges=ranges)
     log_new(context.log, engine, plan)
     if not ranges:

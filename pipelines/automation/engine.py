@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from dagster import DagsterInstance
+from dagster import DagsterInstance, SensorEvaluationContext
 
 from pipelines.automation import adapter, asset_graph, retries
 from pipelines.automation.decisions import Asked, Plan, Request, held
@@ -40,7 +40,8 @@ class Engine:
     Args:
         slots: How many runs the instance lets run at once; None where it says nothing.
         reserved: What was asked for and whose run has not appeared, with when that was.
-        off: The sensors that are switched off, by name.
+        home: The code location whose sensors ask for runs, and the repository in it; None: of any name.
+        off: Its sensors that are switched off, by name.
         unanswered: What was asked for without a run coming of it: how often, and until when it pauses.
     """
 
@@ -49,6 +50,7 @@ class Engine:
     planner: Planner = field(init=False)
     reserved: dict[Target, float] = field(default_factory=dict)
     unanswered: dict[Target, tuple[int, float]] = field(default_factory=dict)
+    home: tuple[str | None, str | None] = (None, None)
     off: frozenset[str] = frozenset()
     _rejected: dict[Target, str] = field(default_factory=dict)
     _raising: dict[str, str] = field(default_factory=dict)
@@ -138,7 +140,8 @@ class Engine:
             return
         names = self.graph.dynamic
         self.graph.moment.moves_to(now, adapter.dynamic_partitions(instance, names) if names else None)
-        self.off = adapter.stopped_sensors(instance)
+        location, repository = self.home
+        self.off = adapter.stopped_sensors(instance, location=location, repository=repository)
         self._behind = self.follower.read(instance, stop)
 
     def _look_after_requests(self, now: float) -> None:
@@ -201,6 +204,14 @@ def engine_for(instance: DagsterInstance, assets: asset_graph.AnyGraph) -> Engin
             engine = Engine(Follower.started(instance, graph), adapter.run_slots(instance))
         _engines[identity] = (assets, engine)
         return engine
+
+
+def engine_of(context: SensorEvaluationContext, assets: asset_graph.AnyGraph) -> Engine:
+    """The engine for a sensor's instance, which knows from now on whose sensors these are."""
+    found, origin = engine_for(context.instance, assets), context.code_location_origin
+    if origin is not None:
+        found.home = (origin.location_name, context.repository_name)
+    return found
 
 
 def forget(instance: DagsterInstance) -> None:

@@ -5,6 +5,9 @@ from datetime import UTC, datetime
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
+from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 
 from pipelines.automation import adapter, checkpoint, engine, follower
 from pipelines.automation.asset_graph import graph_of
@@ -121,3 +124,33 @@ def test_why_something_runs_or_does_not_is_in_the_evaluation_and_stays_as_it_is(
     assert labels[0] == labels[1], "the same text, and so the same record"
     assert str(labels[0][0]).startswith("not yet, not due: first data of 20")
     assert "to be asked for at" in str(labels[0][0])
+
+
+def test_a_sensor_that_another_code_location_stopped_is_not_ours() -> None:
+    with dg.instance_for_test() as instance:
+        stopped(instance, "catch_up", "here")
+        stopped(instance, "automation", "there")
+        repository = dg.Definitions(ASSETS).get_repository_def()
+        for location, off in ((None, {"catch_up", "automation"}), ("here", {"catch_up"}), ("there", {"automation"})):
+            origin = RegisteredCodeLocationOrigin(location) if location else None
+            with dg.SensorEvaluationContext(
+                instance_ref=instance.get_ref(),
+                last_tick_completion_time=None,
+                last_run_key=None,
+                cursor=None,
+                repository_name="__repository__",
+                repository_def=repository,
+                code_location_origin=origin,
+            ) as context:
+                found = engine.engine_of(context, repository.asset_graph)
+                found.look(adapter.now(), instance)
+                assert found.off == off
+
+
+def stopped(instance: dg.DagsterInstance, sensor: str, location: str) -> None:
+    """Somebody stops a sensor in the UI."""
+    origin = RemoteInstigatorOrigin(
+        RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "__repository__"), sensor
+    )
+    state = InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.STOPPED, SensorInstigatorData())
+    instance.add_instigator_state(state)

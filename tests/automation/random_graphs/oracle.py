@@ -65,7 +65,7 @@ def _lost(facts: Facts) -> Iterator[str]:
 def _settled(facts: Facts, table: Table, partition: str | None) -> bool:
     """Whether a partition, and the tick of a cron contract after its window, were there before the quiet."""
     ends, exists = window_of(facts.day, table, (table.key, partition))
-    promised_once_it_ends = table.contract is not None and table.contract[0] == "cron"
+    promised_once_it_ends = not table.reads or (table.contract is not None and table.contract[0] == "cron")
     return (ends if promised_once_it_ends else exists) + _QUIET <= facts.now.timestamp()
 
 
@@ -77,7 +77,7 @@ def _lost_of(facts: Facts, table: Table, target: Target) -> str:
     if lacks and not table.every_input and not _saw_nothing_to_write(facts, target, lacks):
         return f"{target}, built at {_hour(facts, build.at)}, lacks what lies in {lacks[0]}"
     today, then = facts.day.now.table(table.key).code, build_code(facts, target)
-    if today and then and today != then and table.condition == "derived":
+    if today and then and today != then and table.condition == "derived" and facts.present(target):
         return f"{target} was built by code {then}, today's is {today}"
     return ""
 

@@ -176,7 +176,10 @@ class Facts:
             self._possible[target] = self.value(target) is not None
             if not table.outside and not self._possible[target] and not self._never_written(target):
                 others = [read for read in table.reads if read.key != table.key]  # the first needs nothing of its past
-                self._possible[target] = all(
+                over = (
+                    bool(others) or window_of(self.day, table, target)[0] <= self.now.timestamp() - QUIET_HOURS * 3600
+                )
+                self._possible[target] = over and all(
                     any(self.possible(source) for source in self.reads(target, read)) for read in others
                 )
         return self._possible[target]

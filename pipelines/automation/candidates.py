@@ -89,7 +89,7 @@ class Candidates:
     # A table that is made from its own past.
 
     def note(self, node: Node, partition: Partition) -> None:
-        """A partition is built or to be built."""
+        """A partition is built, or has all that it is made from but its past."""
         if node.reads_itself:
             group, place = node.place(partition)
             at = (node.key, group)
@@ -108,12 +108,14 @@ class Candidates:
     def gap(
         self, node: Node, target: Target, entries: Mapping[Partition, Any], mark: Callable[[Target], None]
     ) -> float | None:
-        """When the data came for which a window without data is to be built, as later ones are made from it."""
+        """When the data came for which a window that lacks its own is to be built, as later ones are made from it."""
         group, place = node.place(target[1])
         if place >= self._last.get((node.key, group), place):
             return None
         arrivals = []
         for past in self._past(node, target[1]):
+            if not self._after_first(node, target[1], [past]):
+                continue
             if past in entries:
                 arrivals.append(entries[past].arrival)
             elif (node.key, past) in self.history.built:

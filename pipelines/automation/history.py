@@ -236,17 +236,18 @@ class History:
         built = self.built[target]
         for source in self.inputs_of(read, target[1]):
             changes = self.changes[source]
-            if (read.upstream is None or read.stamp is not None) and self._began_after(source, built):
-                yield source, changes[-1]  # what is read of "all" or "the last" is what exists at that time
+            if self._began_after(source, built):  # it did not exist yet: whatever lay there, nobody could read it
+                if self.reaches(read, changes[-1].arrived_at, target):
+                    yield source, changes[-1]
                 continue
-            if changes[-1].id <= built.as_of or (read.upstream is None and not self.is_there(source)):
+            if changes[-1].id <= built.as_of or not self.is_there(source):
                 continue
             for change in changes:
                 if not contains(built, change) and self.reaches(read, change.arrived_at, target):
                     yield source, change
 
     def is_there(self, source: Target) -> bool:
-        """Whether a partition exists at the moment: who reads all of an input does not read it before."""
+        """Whether a partition exists at the moment: data may lie there before, but no run reads it."""
         node = self.graph.nodes.get(source[0])
         return node is None or node.exists(source[1])
 
@@ -379,8 +380,7 @@ class History:
         if before is None:
             first = (self.first_arrival.get(source) for source in sources)
             return min((arrival for arrival in first if arrival is not None), default=None)
-        moving = read.upstream is None or read.stamp is not None
-        begun = [self.changes[s][-1] for s in sources if moving and self._began_after(s, before)]
+        begun = [self.changes[s][-1] for s in sources if self._began_after(s, before)]
         changes = (c for source in sources for c in self.changes[source] if not contains(before, c))
         fresh = (c.arrived_at for c in (*begun, *changes) if contains(after, c))
         return min((arrival for arrival in fresh if arrival is not None), default=None)

@@ -195,7 +195,7 @@ class Backlog:
             after = None
             self.aside[target] = f"{type(error).__name__}: {error}"
             self._sleep(target, now + _LOOK_AGAIN)
-        if after is not None or target in self.history.built:
+        if target in self.history.built or (after is not None and not _others(node, after.absent)):
             self.candidates.note(node, partition)
         if after is not None:
             entries[partition] = after
@@ -261,9 +261,9 @@ class Backlog:
     ) -> Pending | None:
         """Of a partition that was never built."""
         drives = any(of.present for read, of in said if read.key != node.key)
-        if node.reads_itself and not drives:
+        if node.reads_itself and (not drives or _others(node, absent)):
             gap = self.candidates.gap(node, target, self.of.get(node.key, {}), self._mark)
-            if gap is not None:  # a window without data between others: the past goes through it
+            if gap is not None:  # a window between others without all of its data: the past goes through it
                 return Pending(gap, behind, gap, "", restless, (), (), built=False)
         if not drives and not node.enumerated:
             return None
@@ -295,12 +295,12 @@ class Backlog:
                     found.there = found.oldest = _min(found.oldest, change.arrived_at)
         first_arrival = self.history.first_arrival
         for source in self.history.inputs_of(read, target[1]):
-            if read.upstream is None and not built and not self.history.is_there(source):
+            if not built and not self.history.is_there(source):
                 continue
             found.present = True
             if not built:
                 found.there = found.first = _min(found.first, first_arrival.get(source))
-        only_has_to_exist = read.use_latest and (built or found.present or self._comes_by_itself(read.key))
+        only_has_to_exist = read.use_latest and (found.present or self._comes_by_itself(read.key))
         for source, pending in self.inputs(read, target[1]):
             found.restless = found.restless or pending.restless
             if pending.arrival is None or only_has_to_exist:
@@ -311,6 +311,8 @@ class Backlog:
             if not built or self.history.reaches(read, pending.arrival, target):
                 found.behind[source] = pending.arrival
                 found.oldest = _min(found.oldest, pending.arrival)
+            elif read.use_latest:  # it was wiped: who reads it does not run without it
+                found.behind[source] = pending.arrival
         if not found.present:
             found.needs_none = self.candidates.needs_none(node, read, target[1])
         return found
@@ -319,6 +321,11 @@ class Backlog:
         """Whether an asset is built without being asked for by who reads it; nobody else would ask for another."""
         node = self.graph.nodes.get(key)
         return node is None or node.contract is not None or node.asap
+
+
+def _others(node: Node, absent: tuple[str, ...]) -> bool:
+    """Whether anything but a table's own past is absent."""
+    return any(key != node.key for key in absent)
 
 
 def _told(pending: Pending | None) -> object:

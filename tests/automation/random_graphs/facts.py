@@ -56,10 +56,13 @@ class Facts:
 
     def _consumed(self, target: Target, run: Run) -> float | None:
         before = self.builds[target][-1].run.saw[target] if self.builds[target] else {}
+        plain = {
+            read.key for read in self.day.world.table(target[0]).reads if not (read.use_latest or read.ripple_days)
+        }
         fresh = [
             (source, self.first_after(source, before.get(source), run.began[target[0]]))
             for source, version in run.saw[target].items()
-            if before.get(source) != version and source[0] != target[0]
+            if before.get(source) != version and source[0] != target[0] and (not before or source[0] in plain)
         ]
         arrivals = [self.once_there(source, at) for source, at in fresh if at is not None]
         if not arrivals:
@@ -148,12 +151,12 @@ class Facts:
         for table in reversed(self.day.world.tables):
             if table.key not in self.needed & self.healthy:
                 continue
-            of_itself = bool(table.contract or table.asap or table.group)
+            of_itself = bool(table.contract or table.asap)
             for partition in self.day.readings.partitions(table.key, self.now):
                 target = (table.key, partition)
                 if of_itself:
                     found[target] = True
-                if target in found and self.possible(target):
+                if target in found and self._can_run(target):
                     for read in table.reads:
                         sources = self.reads(target, read)
                         if not read.use_latest or not any(self.value(source) for source in sources):
@@ -172,17 +175,18 @@ class Facts:
     def possible(self, target: Target) -> bool:
         """Whether a partition is built, or all that it is made from is there or can be built in turn."""
         if target not in self._possible:
-            table = self.day.world.table(target[0])
             self._possible[target] = self.value(target) is not None
-            if not table.outside and not self._possible[target] and not self._never_written(target):
-                others = [read for read in table.reads if read.key != table.key]  # the first needs nothing of its past
-                over = (
-                    bool(others) or window_of(self.day, table, target)[0] <= self.now.timestamp() - QUIET_HOURS * 3600
-                )
-                self._possible[target] = over and all(
-                    any(self.possible(source) for source in self.reads(target, read)) for read in others
-                )
+            if not self._possible[target] and not self.day.world.table(target[0]).outside:
+                self._possible[target] = not self._never_written(target) and self._can_run(target)
         return self._possible[target]
+
+    def _can_run(self, target: Target) -> bool:
+        table = self.day.world.table(target[0])
+        others = [read for read in table.reads if read.key != table.key]  # the first needs nothing of its past
+        over = window_of(self.day, table, target)[0] <= self.now.timestamp() - QUIET_HOURS * 3600
+        return (bool(others) or over) and all(
+            any(self.possible(source) for source in self.reads(target, read)) for read in others
+        )
 
     def _never_written(self, target: Target) -> bool:
         return any(target[0] in run.empty and target in run.targets for run in self.day.simulation.runs)
@@ -220,8 +224,8 @@ class Facts:
         if read.ripple_days is None or target[1] is None:
             return True
         arrived = self.last_arrival(source)
-        if arrived is None:
-            return False  # rebuilt and nothing arrived: the last days only, or none
+        if arrived is None or any(event.what == "step_clock" for event in self.day.world.events):
+            return False  # rebuilt and nothing arrived: the last days only, or none; or which day it was depends
         first = datetime.fromisoformat(target[1]).date()
         on = datetime.fromtimestamp(arrived, self.now.tzinfo).date()
         return 0 <= (on - first).days < read.ripple_days

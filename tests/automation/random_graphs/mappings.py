@@ -145,7 +145,7 @@ class Readings:
         if lasting and at in self._known:
             return self._known[at]
         found = self._ask(read, partition, ours, theirs, now)
-        if lasting and read.way not in ("finer", "around"):
+        if lasting and found and read.way not in ("finer", "around"):
             self._known[at] = found
         return found
 

@@ -37,7 +37,7 @@ class Candidates:
     failed: dict[str, str] = field(default_factory=dict)
     _keys: dict[str, tuple[Sequence[Partition] | None, frozenset[Partition]]] = field(default_factory=dict)
     _stamps: dict[str, tuple[object, ...]] = field(default_factory=dict)
-    _removed: set[Target] = field(default_factory=set)
+    _removed: dict[Target, float] = field(default_factory=dict)
     _looked_at: float = _NEVER
     _revision: int = -1
     _first: dict[tuple[str, Any], Any] = field(default_factory=dict)
@@ -149,10 +149,12 @@ class Candidates:
         if listed is before:
             return ()
         keys = frozenset(listed)
+        now = self.graph.moment.now
         if node.dynamic and before is not None:
-            self.history.appeared |= {(node.key, key): self.graph.moment.now for key in keys - known}
+            came = ((node.key, partition) for partition in keys - known)
+            self.history.appeared |= {target: (self._removed.get(target, 0.0), now) for target in came}
         self._keys[node.key] = listed, keys
-        self._removed.update((node.key, partition) for partition in known - keys)
+        self._removed |= {(node.key, partition): now for partition in known - keys}
         return keys ^ known
 
     def _moving(self) -> list[Target]:

@@ -48,7 +48,7 @@ class History:
         again: Built partitions whose last run was lost with the platform, with that run: whoever wanted it still does.
         checks: The blocking checks that failed.
         broken: By asset and partition of an input: why it is unknown which of its partitions a change there concerns.
-        appeared: When dynamic partitions came that were not there before (Unix seconds).
+        appeared: From when until when a dynamic partition that came was not there before (Unix seconds).
         leads: Of each asset the seconds its last runs of a few partitions took.
         strides: Of each asset the seconds a partition took in its latest run.
         revision: Another one after every event.
@@ -70,7 +70,7 @@ class History:
     again: dict[Target, str] = field(default_factory=dict)
     checks: CheckResults = field(default_factory=CheckResults)
     broken: dict[tuple[str, Target], str] = field(default_factory=dict)
-    appeared: dict[Target, float] = field(default_factory=dict)
+    appeared: dict[Target, tuple[float, float]] = field(default_factory=dict)
     leads: dict[str, deque[float]] = field(default_factory=dict)
     strides: dict[str, float] = field(default_factory=dict)
     revision: int = 0
@@ -255,8 +255,9 @@ class History:
         node = self.graph.nodes.get(source[0])
         if node is None:
             return False
-        began = max(node.exists_from(source[1]), self.appeared.get(source, float("-inf")))
-        return built.started_at < began <= self.graph.moment.now
+        gone, came = self.appeared.get(source, (0.0, 0.0))
+        began = node.exists_from(source[1])
+        return built.started_at < began <= self.graph.moment.now or gone <= built.started_at < came
 
     def reaches(self, read: Input, arrived_at: float | None, target: Target) -> bool:
         """Whether a change of an input that arrived at a time makes a built partition stale."""

@@ -92,11 +92,12 @@ def test_the_first_code_version_rebuilds_nothing_that_a_run_of_dagster_built_wit
         return [source("x"), x]
 
     simulation = Simulation(graph(None), start=START)
-    simulation.arrive("raw/x", at=simulation.time(minutes=1))
-    built = graph(None)
-    simulation.at(simulation.time(minutes=10), lambda: dg.materialize(built, instance=simulation.instance))
-    simulation.deploy(graph("1"), at=simulation.time(minutes=20))
-    simulation.run(hours=1)
+    with simulation.instance:  # whose artifact folder a real run makes
+        simulation.arrive("raw/x", at=simulation.time(minutes=1))
+        built = graph(None)
+        simulation.at(simulation.time(minutes=10), lambda: dg.materialize(built, instance=simulation.instance))
+        simulation.deploy(graph("1"), at=simulation.time(minutes=20))
+        simulation.run(hours=1)
     assert len(simulation.runs) == 1
 
 

@@ -274,7 +274,7 @@ class Backlog:
         if arrival == float("-inf"):
             arrival = self.candidates.since(node.key)
         there = min((of.there for _, of in said if of.there is not None), default=arrival)
-        if node.reads_itself:
+        if node.reads_itself and not _others(node, absent):
             self.candidates.ask_for_past(node, target, self._mark)
         return Pending(arrival, behind, there, "", restless, absent, (), built=False)
 

@@ -166,3 +166,20 @@ def test_a_key_with_the_wrong_number_of_dimensions_is_set_aside() -> None:
     assert built(simulation, "core/sales") == [f"{DAY}|eu"]
     assert ("raw/sales", "nonsense|eu") in simulation.plan().set_aside
     keeps_the_pair(simulation)
+
+
+def test_data_of_a_key_that_is_added_later_is_contained_only_by_a_run_after_that() -> None:
+    simulation = play(
+        [source("visits", CITIES), asset("all", "raw/visits", **ASAP)],
+        reads=lambda _: [("raw/visits", city) for city in simulation.instance.get_dynamic_partitions("cities")],
+    )
+    simulation.add_keys("cities", "oslo", at=simulation.time(minutes=1))
+    simulation.arrive("raw/visits", "oslo", at=simulation.time(minutes=2))
+    simulation.arrive("raw/visits", "rome", at=simulation.time(minutes=10))
+    simulation.arrive("raw/visits", "oslo", at=simulation.time(minutes=20))
+    simulation.run(hours=1)
+    assert len(simulation.runs) == 2, "of rome nobody could read anything"
+    simulation.add_keys("cities", "rome", at=simulation.time(hours=1))
+    simulation.run(hours=1)
+    assert len(simulation.runs) == 3
+    assert simulation.tables.fresh(("all", None))

@@ -220,3 +220,65 @@ def test_utc_hours_that_feed_the_days_of_another_zone_are_right_or_refused_by_na
     if not why_not(simulation, "day"):
         for day in {f"{hour.astimezone(BERLIN):%Y-%m-%d}" for hour in hours}:
             assert simulation.tables.fresh(("day", day)), day
+
+
+def test_data_of_an_hour_that_has_not_begun_is_no_reason_to_build_its_day_until_it_begins() -> None:
+    finer = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
+    simulation = play(
+        [source("x", HOURS), asset("daily", mapped("raw/x", finer), by=DAYS, **ASAP)],
+        reads=lambda target: [("raw/x", hour) for hour in _begun(simulation) if hour.startswith(str(target[1]))],
+    )
+    simulation.arrive("raw/x", "2026-10-05-00:00", at=simulation.time(minutes=5))
+    simulation.arrive("raw/x", "2026-10-05-01:00", at=simulation.time(minutes=30))
+    simulation.run(minutes=50)
+    assert built(simulation, "daily") == ["2026-10-05"], "of the hour that has begun"
+    simulation.run(minutes=30)
+    assert built(simulation, "daily") == ["2026-10-05", "2026-10-05"]
+    assert simulation.tables.fresh(("daily", "2026-10-05"))
+
+
+def _begun(simulation: Simulation) -> list[str]:
+    return HOURS.get_partition_keys(current_time=simulation.moment())
+
+
+def test_a_table_made_from_its_own_past_begins_with_the_first_day_that_has_all_its_data() -> None:
+    by = dg.DailyPartitionsDefinition("2026-10-01", end_offset=1)
+    simulation = play(
+        [
+            source("x", by),
+            source("y", by),
+            asset("total", "raw/x", "raw/y", mapped("total", YESTERDAY), by=by, **ASAP),
+        ]
+    )
+    for name, day in (("x", 1), ("x", 2), ("y", 2), ("y", 3), ("x", 4), ("y", 4)):
+        simulation.arrive(f"raw/{name}", f"2026-10-0{day}", at=simulation.time(minutes=day))
+    simulation.run(hours=1)
+    days = ["2026-10-02", "2026-10-03", "2026-10-04"]
+    assert sorted(set(map(str, built(simulation, "total")))) == days, "the third is made of its past and what it has"
+    assert all(simulation.tables.fresh(("total", day)) for day in days)
+
+
+@pytest.mark.parametrize("lost", ["never built", "wiped"])
+def test_what_only_has_to_exist_and_nobody_promises_is_built_for_who_reads_it(lost: str) -> None:
+    rates = dg.AssetDep("rates", metadata={"use_latest": True})
+    simulation = play(
+        [
+            source("x", DAYS),
+            source("rates"),
+            asset("rates", "raw/rates"),
+            asset("priced", "raw/x", rates, by=DAYS, **ASAP),
+        ]
+    )
+    simulation.arrive("raw/rates", at=simulation.time(minutes=1))
+    simulation.arrive("raw/x", "2026-10-05", at=simulation.time(minutes=2))
+    simulation.run(hours=1)
+    assert len(built(simulation, "rates")) == len(built(simulation, "priced")) == 1
+    simulation.arrive("raw/rates", at=simulation.time(hours=1))
+    simulation.run(hours=1)
+    assert len(simulation.runs) == 2, "a change of it is no reason to run"
+    if lost == "wiped":
+        simulation.wipe("rates", at=simulation.time(hours=2))
+    simulation.arrive("raw/x", "2026-10-05", at=simulation.time(hours=2.1))
+    simulation.run(hours=1)
+    assert len(built(simulation, "rates")) == (2 if lost == "wiped" else 1)
+    assert len(built(simulation, "priced")) == 2

@@ -48,6 +48,7 @@ class History:
         again: Built partitions whose last run was lost with the platform, with that run: whoever wanted it still does.
         checks: The blocking checks that failed.
         broken: By asset and partition of an input: why it is unknown which of its partitions a change there concerns.
+        unseen: Of wiped partitions the changes that some reader had not contained.
         appeared: From when until when a dynamic partition that came was not there before (Unix seconds).
         leads: Of each asset the seconds its last runs of a few partitions took.
         strides: Of each asset the seconds a partition took in its latest run.
@@ -70,6 +71,7 @@ class History:
     again: dict[Target, str] = field(default_factory=dict)
     checks: CheckResults = field(default_factory=CheckResults)
     broken: dict[tuple[str, Target], str] = field(default_factory=dict)
+    unseen: dict[Target, tuple[Change, ...]] = field(default_factory=dict)
     appeared: dict[Target, tuple[float, float]] = field(default_factory=dict)
     leads: dict[str, deque[float]] = field(default_factory=dict)
     strides: dict[str, float] = field(default_factory=dict)
@@ -202,7 +204,9 @@ class History:
         self.revision += 1
         gone = set(targets)
         for target in gone:
-            # Not the version: rebuilt with the same content, it is no news to those who read it before.
+            # Not the version: rebuilt with the same content, it is no news to those who read it before; to all others
+            # it still is.
+            self.unseen[target] = self._still_news(target, self.changes.get(target, ()))
             for known in (self.changes, self.first_arrival, self.listed_at, self.built, self.failures, self.again):
                 known.pop(target, None)
             self.known.get(target[0], set()).discard(target[1])
@@ -236,9 +240,10 @@ class History:
         built = self.built[target]
         for source in self.inputs_of(read, target[1]):
             changes = self.changes[source]
-            if self._began_after(source, built):  # it did not exist yet: whatever lay there, nobody could read it
+            began = self._began_after(source, built)
+            if began is not None:  # it did not exist yet: whatever lay there, nobody could read it before
                 if self.reaches(read, changes[-1].arrived_at, target):
-                    yield source, changes[-1]
+                    yield source, self._since(source, began)
                 continue
             if changes[-1].id <= built.as_of or not self.is_there(source):
                 continue
@@ -251,13 +256,21 @@ class History:
         node = self.graph.nodes.get(source[0])
         return node is None or node.exists(source[1])
 
-    def _began_after(self, source: Target, built: Built) -> bool:
+    def _began_after(self, source: Target, built: Built) -> float | None:
+        """When a partition began to exist, if that was after a build of its reader had started."""
         node = self.graph.nodes.get(source[0])
         if node is None:
-            return False
+            return None
         gone, came = self.appeared.get(source, (0.0, 0.0))
+        if gone <= built.started_at < came:
+            return came
         began = node.exists_from(source[1])
-        return built.started_at < began <= self.graph.moment.now or gone <= built.started_at < came
+        return began if built.started_at < began <= self.graph.moment.now else None
+
+    def _since(self, source: Target, began: float) -> Change:
+        """All that came to a partition before it began, and since, as one change."""
+        change, first = self.changes[source][-1], self.first_arrival.get(source)
+        return change if change.arrived_at is None or first is None else replace(change, arrived_at=max(began, first))
 
     def reaches(self, read: Input, arrived_at: float | None, target: Target) -> bool:
         """Whether a change of an input that arrived at a time makes a built partition stale."""
@@ -295,8 +308,11 @@ class History:
             self.changes[target] = tuple(ordered)
             return
         self.versions[target] = version
-        # After a wipe the same content is there again, and no news to anybody.
-        self.changes[target] = (replace(change, id=0),) if same else (*self._still_news(target, before), change)
+        before = before or self.unseen.pop(target, ())
+        # After a wipe the same content is there again, and no news to who had read it.
+        self.changes[target] = (
+            before or (replace(change, id=0),) if same else (*self._still_news(target, before), change)
+        )
 
     def _still_news(self, target: Target, changes: tuple[Change, ...]) -> tuple[Change, ...]:
         """Those changes that some built reader does not contain, or might not once a run that is open ends."""
@@ -381,7 +397,7 @@ class History:
         if before is None:
             first = (self.first_arrival.get(source) for source in sources)
             return min((arrival for arrival in first if arrival is not None), default=None)
-        begun = [self.changes[s][-1] for s in sources if self._began_after(s, before)]
+        begun = [self.changes[s][-1] for s in sources if self._began_after(s, before) is not None]
         changes = (c for source in sources for c in self.changes[source] if not contains(before, c))
         fresh = (c.arrived_at for c in (*begun, *changes) if contains(after, c))
         return min((arrival for arrival in fresh if arrival is not None), default=None)

@@ -364,3 +364,17 @@ def test_what_was_asked_for_in_vain_pauses_and_says_so() -> None:
     w.arrive(day(1), "v1", key="raw")
     plan = w.planner.plan(w.now, Asked(unanswered={("core", day(1)): (3, w.now + 120)}))
     assert plan.requests == [] and plan.decisions[("core", day(1))].state is State.UNANSWERED
+
+
+def test_what_a_reader_had_not_read_before_a_wipe_is_news_to_it_though_the_same_comes_back() -> None:
+    w = world(
+        RAW, daily("core", Input("raw", same, same), asap=True), daily("mart", Input("core", same, same), contract=HOUR)
+    )
+    w.arrive(day(1), "v1", key="raw")
+    w.made("core", day(1)), w.made("mart", day(1))
+    w.arrive(day(1), "v2", key="raw")
+    w.made("core", day(1), content="second")
+    w.history.forget([("core", day(1))])
+    w.made("core", day(1), content="second")
+    w.now += 3600
+    assert w.due() == {("mart", day(1))}

@@ -12,7 +12,7 @@ from functools import cached_property
 from pipelines.automation.simulator import Run
 from tests.automation.random_graphs.mappings import VOLATILE
 from tests.automation.random_graphs.play import QUIET_HOURS, Day
-from tests.automation.random_graphs.shapes import Read, Table, Target
+from tests.automation.random_graphs.shapes import TIMES, Read, Table, Target
 from tests.automation.random_graphs.windows import window_of
 
 
@@ -218,6 +218,7 @@ class Facts:
             and (held := self.value(source)) is not None
             and saw.get(source) != held
             and self._concerns(read, target, source, saw.get(source), build)
+            and not (self.is_never_quiet(source[0]) and self._changed_lately(source))
         ]
 
     def _concerns(self, read: Read, target: Target, source: Target, seen: str | None, build: Build) -> bool:
@@ -229,6 +230,21 @@ class Facts:
         first = datetime.fromisoformat(target[1]).date()
         on = datetime.fromtimestamp(arrived, self.now.tzinfo).date()
         return 0 <= (on - first).days < read.ripple_days
+
+    def is_never_quiet(self, key: str) -> bool:
+        """Whether a table, or what it is made from, gets another partition as time goes by without any data."""
+        tables = [self.day.world.table(name) for name in self.above(key)]
+        return any(
+            (table.grain in TIMES or " x " in table.grain)
+            and all(self.day.world.table(read.key).grain == "single" for read in table.reads)
+            for table in tables
+            if not table.outside
+        )
+
+    def _changed_lately(self, source: Target) -> bool:
+        """Whether it was written so late that its readers' contracts, a day at most, may still give them time."""
+        build = self.build(source)
+        return build is not None and build.at > self.day.simulation.clock.now - (QUIET_HOURS - 2.0) * 3600
 
     def last_arrival(self, source: Target) -> float | None:
         """When the newest data of a partition arrived."""

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
+
 from tests.conftest import free_port
 
 
@@ -55,6 +57,16 @@ def postgres_server() -> Iterator[dict[str, Any]]:
             server.wait(20)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def postgres_instance() -> Iterator[dg.DagsterInstance]:
+    """A Dagster instance on a server of its own."""
+    with (
+        postgres_server() as login,
+        dg.instance_for_test(overrides={"storage": {"postgres": {"postgres_db": login}}}) as instance,
+    ):
+        yield instance
 
 
 def _program(name: str) -> str:

@@ -14,7 +14,7 @@ from dagster_shared.record import replace
 from pipelines.automation.engine import engine_of
 from pipelines.automation.guarded import ASKS_FOR_NOTHING
 from pipelines.automation.run_requests import TAGS, apart
-from pipelines.automation.sensor_names import FIRST
+from pipelines.automation.sensor_names import FIRST, numbered
 from pipelines.automation.set_aside import planned
 
 _MOST = 500
@@ -98,7 +98,7 @@ class _Automation(dg.AutomationConditionSensorDefinition):
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
         assert context.repository_def is not None
         graph = context.repository_def.asset_graph
-        engine_of(context, graph)
+        engine_of(context, graph)  # only here is known whose sensors these are: a condition sees no code location
         found = self._evaluates.evaluate_tick(context)
         return replace(found, run_requests=[part for run in found.run_requests or () for part in apart(run, graph)])
 
@@ -121,9 +121,5 @@ def _with_room(shares: dict[str, _Share], sensor: str) -> _Share:
     number = 0
     while shares.setdefault(sensor, _Share()).is_full:
         number += 1
-        sensor = _numbered(_OF_CHECKS, number)
+        sensor = numbered(_OF_CHECKS, number)
     return shares[sensor]
-
-
-def _numbered(name: str, number: int) -> str:
-    return name if number == 1 else f"{name}_{number}"

@@ -166,7 +166,7 @@ class Backlog:
             self._mark_readers(target)
 
     def _wake_with(self, target: Target, now: float) -> None:
-        """Data of a window that does not exist yet is read, by who reads all or the last, when that begins."""
+        """Data of a window that does not exist yet is read when that begins."""
         node = self.graph.nodes.get(target[0])
         if node is not None and node.partitioned and not node.problem(target[1]):
             begins = node.exists_from(target[1])

@@ -17,6 +17,7 @@ from pipelines.automation.asset_graph import AnyGraph
 from pipelines.automation.decisions import Request
 from pipelines.automation.engine import Engine
 from pipelines.automation.graph import Graph
+from pipelines.automation.parts import connected
 from pipelines.sources.feed import Partition
 
 TAGS = {adapter.BY_PLANNER: "planner"}
@@ -117,26 +118,13 @@ def apart(request: dg.RunRequest, graph: AnyGraph) -> list[dg.RunRequest]:
     Dagster puts all that a tick asks for of one partition into one run, and what cancels or kills that run, or a
     blocking check that fails in it, would hit what has nothing to do with it.
     """
-    left: dict[dg.AssetKey | dg.AssetCheckKey, None] = dict.fromkeys(
-        [*(request.asset_selection or ()), *(request.asset_check_keys or ())]
-    )
-    near: dict[Any, set[Any]] = {key: set() for key in left}
-    for key in left:
-        for other in (
-            graph.get(key).parent_entity_keys | graph.get_execution_set_asset_and_check_keys(key)
-        ) & left.keys():
-            near[key].add(other)
-            near[other].add(key)
-    found = []
-    while left:
-        part, new = set(), [next(iter(left))]
-        while new:
-            key = new.pop()
-            part.add(key)
-            left.pop(key, None)
-            new += near[key] - part
-        found.append(_share(request, part))
-    return found
+    keys: list[Any] = [*(request.asset_selection or ()), *(request.asset_check_keys or ())]
+
+    def _near(key: Any) -> Set[Any]:
+        near: Set[Any] = graph.get(key).parent_entity_keys | graph.get_execution_set_asset_and_check_keys(key)
+        return near
+
+    return [_share(request, set(part)) for part in connected(keys, _near)]
 
 
 def _share(request: dg.RunRequest, part: Set[Any]) -> dg.RunRequest:

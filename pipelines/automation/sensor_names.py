@@ -1,11 +1,12 @@
 """Which automation sensor looks after which asset: Dagster's looks after 500 at most.
 
-Belongs here: how the assets are divided. Does not belong here: the sensors (`automation.catch_up`).
+Belongs here: how the assets are divided. Does not belong here: the sensors (`automation.automation_sensors`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from pipelines.automation.graph import Node
+from pipelines.automation.parts import connected
 
 FIRST = "automation"
 MOST = 400
@@ -29,26 +30,21 @@ def sensor_names(nodes: Iterable[Node], most: int = MOST) -> Mapping[str, str]:
         for key in group:
             if room == 0:
                 number, room = number + 1, most
-            names[key] = FIRST if number == 1 else f"{FIRST}_{number}"
+            names[key] = numbered(FIRST, number)
             room -= 1
     return names
 
 
+def numbered(name: str, number: int) -> str:
+    """The name of the first, second ... sensor of a kind."""
+    return name if number == 1 else f"{name}_{number}"
+
+
 def _groups(nodes: Sequence[Node]) -> list[list[str]]:
     """Assets that a chain of runs could join, each group in topological order, the groups by the first name in each."""
-    above = {node.key: node.key for node in nodes}
+    by_key = {node.key: node for node in nodes}
 
-    def _root(key: str) -> str:
-        while above[key] != key:
-            above[key] = key = above[above[key]]
-        return key
+    def _near(key: str) -> list[str]:
+        return [*(read.key for read in by_key[key].inputs if read.joinable), *by_key[key].together]
 
-    for node in nodes:
-        joined = [read.key for read in node.inputs if read.joinable] + sorted(node.together)
-        for other in joined:
-            if other in above:
-                above[_root(other)] = _root(node.key)
-    groups: dict[str, list[str]] = {}
-    for node in nodes:
-        groups.setdefault(_root(node.key), []).append(node.key)
-    return sorted(groups.values(), key=min)
+    return sorted(connected(by_key, _near), key=min)

@@ -11,7 +11,7 @@ from pipelines.automation import adapter, log_reader
 from pipelines.automation.asset_graph import graph_of
 from pipelines.automation.follower import Follower
 from tests.automation.toy_graph import HOURS, small
-from tests.postgres import has_postgres, postgres_server
+from tests.postgres import has_postgres, postgres_instance
 
 RAW, CORE = "raw/orders", "core/orders"
 GRAPH = dg.Definitions(small()).resolve_asset_graph()
@@ -22,10 +22,7 @@ PARTITIONS = iter(HOURS.get_partition_keys()[::-1])
 def instance() -> Iterator[dg.DagsterInstance]:
     if not has_postgres():
         pytest.skip("no PostgreSQL on this machine (Debian's package postgresql); .ci/run installs it")
-    with (
-        postgres_server() as login,
-        dg.instance_for_test(overrides={"storage": {"postgres": {"postgres_db": login}}}) as made,
-    ):
+    with postgres_instance() as made:
         yield made
 
 

@@ -8,7 +8,7 @@ import pytest
 from pipelines.automation.simulated_instance import simulated_instance
 from pipelines.automation.simulator import Pace, Simulation
 from tests.automation.toy_graph import START, small
-from tests.postgres import has_postgres, postgres_server
+from tests.postgres import has_postgres, postgres_instance
 
 Story = list[object]
 
@@ -17,10 +17,7 @@ Story = list[object]
 def postgres() -> Iterator[dg.DagsterInstance]:
     if not has_postgres():
         pytest.skip("no PostgreSQL on this machine (Debian's package postgresql); .ci/run installs it")
-    with (
-        postgres_server() as login,
-        dg.instance_for_test(overrides={"storage": {"postgres": {"postgres_db": login}}}) as instance,
-    ):
+    with postgres_instance() as instance:
         yield instance
 
 
@@ -61,6 +58,6 @@ def test_sqlite_files_give_the_same_plans_and_runs(expected: Story) -> None:
         assert play(instance) == expected
 
 
-def test_a_postgres_server_gives_the_same_plans_and_runs(expected: Story, postgres: dg.DagsterInstance) -> None:
+def test_a_postgres_instance_gives_the_same_plans_and_runs(expected: Story, postgres: dg.DagsterInstance) -> None:
     assert "Postgres" in type(postgres.event_log_storage).__name__
     assert play(postgres) == expected

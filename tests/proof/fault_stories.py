@@ -17,7 +17,7 @@ Story = Callable[[ToyPlatform], None]
 STORIES: list[Story] = []
 ALONE: list[Story] = []
 DAY = "2026-10-05"
-"""Some stories have a day of their own: the daemon puts what its condition asks for of one partition into one run."""
+"""Some stories have a day of their own, so that what they count is theirs alone."""
 
 TWELVE = [f"2026-10-{day:02}" for day in range(2, 14)]
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pipelines.automation.simulator import Run
 from tests.automation.random_graphs.mappings import VOLATILE
 from tests.automation.random_graphs.play import QUIET_HOURS, Day
-from tests.automation.random_graphs.shapes import TIMES, Read, Table, Target
+from tests.automation.random_graphs.shapes import TIMES, Read, Target
 from tests.automation.random_graphs.windows import window_of
 
 
@@ -192,16 +192,15 @@ class Facts:
         return any(target[0] in run.empty and target in run.targets for run in self.day.simulation.runs)
 
     def present(self, target: Target) -> bool:
-        """Whether every input of a partition has something for it."""
+        """Whether every input of a partition has something for it; the first of a table's own past needs none of it."""
         table = self.day.world.table(target[0])
-        return all(any(self.value(source) for source in self.must_read(table, target, read)) for read in table.reads)
+        others = [source for read in table.reads if read.key != table.key for source in self.reads(target, read)]
 
-    def must_read(self, table: Table, target: Target, read: Read) -> list[Target]:
-        """The same; of a table that reads its own past, the first one needs nothing of it."""
-        found = self.reads(target, read)
-        if read.key == table.key and not found:
-            return [source for other in table.reads if other.key != table.key for source in self.reads(target, other)]
-        return found
+        def _wanted(read: Read) -> list[Target]:
+            found = self.reads(target, read)
+            return others if read.key == table.key and not found else found
+
+        return all(any(self.value(source) for source in _wanted(read)) for read in table.reads)
 
     def lacking(self, target: Target) -> list[Target]:
         """What lies in the inputs of a built partition and is not in it, at the end."""

@@ -23,7 +23,7 @@ from pipelines.automation.simulator import Simulation
 from pipelines.definitions import build_definitions
 from pipelines.settings import load_settings
 from tests.automation.toy_graph import ASAP, DAYS, START, asset, lag, source
-from tests.postgres import has_postgres, postgres_server
+from tests.postgres import has_postgres, postgres_instance
 
 DAY = "2026-10-05"
 
@@ -125,10 +125,7 @@ def test_an_up_to_date_partition_whose_run_never_began_is_built_again() -> None:
 def test_an_event_committed_two_minutes_after_its_id_was_taken_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """28. Until it is committed, events with later ids are read."""
     graph = graph_of(dg.Definitions([source("x", DAYS)]).resolve_asset_graph())
-    with (
-        postgres_server() as login,
-        dg.instance_for_test(overrides={"storage": {"postgres": {"postgres_db": login}}}) as instance,
-    ):
+    with postgres_instance() as instance:
         follower = Follower.started(instance, graph)
         observe(instance, "raw/x", "2026-10-01")
         with instance.event_log_storage.index_connection() as connection:  # type: ignore[attr-defined]

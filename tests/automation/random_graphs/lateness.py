@@ -96,8 +96,11 @@ def lacks_since(facts: Facts, target: Target, at: float) -> float | None:
             if not facts.day.world.table(source[0]).outside and facts.build(source, at) is not None:
                 deeper = lacks_since(facts, source, at)
                 found += [] if deeper is None else [facts.once_there(source, deeper)]
+    if not found:
+        return None
     # A person may have built it before all of its inputs were there.
-    return max(min(found), _present_since(facts, target, at) or 0.0) if found else None
+    present = _present_since(facts, target, at)
+    return None if present is None else max(min(found), present)
 
 
 def _present_since(facts: Facts, target: Target, at: float) -> float | None:

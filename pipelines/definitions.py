@@ -20,7 +20,7 @@ from pipelines.automation.condition import with_automation
 from pipelines.automation.landing import landing_sensor
 from pipelines.automation.reconcile import reconcile_schedules
 from pipelines.checks.contract import contract_checks, contract_sensor
-from pipelines.checks.removals import removal_checks
+from pipelines.checks.landing import landing_checks
 from pipelines.lakehouse.io_manager import iceberg_io_manager
 from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.resources.lakehouse import LakehouseResource
@@ -52,7 +52,7 @@ def build_definitions(settings: Settings, **overrides: Any) -> dg.Definitions:
             *dg.load_assets_from_package_module(marts),
         ]
     )
-    checks = [*contract_checks(assets), *with_automation(removal_checks(feeds.FEEDS))]
+    checks = [*contract_checks(assets), *with_automation(landing_checks(feeds.FEEDS, settings.start_date))]
     return dg.Definitions(
         assets=assets,
         asset_checks=checks,
@@ -62,7 +62,7 @@ def build_definitions(settings: Settings, **overrides: Any) -> dg.Definitions:
             catch_up_sensor(),
             contract_sensor(),
         ],
-        schedules=reconcile_schedules(feeds.FEEDS),
+        schedules=reconcile_schedules(feeds.FEEDS, settings.start_date),
         resources=resources | overrides,
         # A step is a Spark job somewhere else: a process of its own for it would only cost its start.
         executor=dg.in_process_executor,

@@ -40,7 +40,6 @@ LISTED_AT = "tidemark/listed_at"
 ARRIVED_AT = "tidemark/arrived_at"
 REBUILD = "tidemark/rebuild"
 BY_PLANNER = "tidemark/requested-by"
-DAYS = "tidemark/days"
 
 _PAGE = 1000
 

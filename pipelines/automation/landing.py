@@ -4,27 +4,26 @@ Belongs here: taking messages from the queue, when they may be deleted, and what
 what a message means (`sources.hints`) and what a look at the bucket finds (`automation.observing`).
 """
 
-import re
+import hashlib
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from functools import cache
 
 import dagster as dg
 
-from pipelines.automation import adapter
-from pipelines.automation.asset_graph import AnyGraph
 from pipelines.automation.catch_up import due_now
 from pipelines.automation.ledger import EventLog, Ledger, holds_files, source_key
-from pipelines.automation.observing import Found, observe
+from pipelines.automation.observing import Found, observe, observe_beside
 from pipelines.boundaries import reached
 from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.sources.feed import Feed, Partition
 from pipelines.sources.hints import Stray, Zone
-from pipelines.sources.listing import Bucket
+from pipelines.sources.listing import Bucket, BucketUnavailable
 from pipelines.sources.messages import DeleteRefused, Hold, Message, holding
+from pipelines.sources.misplaced import Misplaced
 
 # Dagster looks every five seconds whether a tick has ended. One that ends before makes a message wait a second at most,
 # and lets Ctrl-C end everything within as many seconds: who waits for a message hears no signal.
@@ -33,16 +32,19 @@ _DRAIN_SECONDS = 15.0
 _MOST_MESSAGES = 10_000
 _MOST_PARTITIONS = 400  # a listing each, and Dagster gives up on a tick after 60 s
 _AT_ONCE = 4
+_PAUSE_SECONDS = 60.0  # between two runs that only enter what is misplaced
 _FULL = 10
 _TOLD = 20
-_DAY = re.compile(r"dt=(\d{4}-\d{2}-\d{2})/", re.ASCII)
+
+_Look = tuple[Feed, str | None]
+"""What a message asks to look at: a partition, or a folder beside the partitions."""
 
 
 @dataclass
 class Received:
     """What one tick took from the queue, and what it says."""
 
-    messages: list[Message] = field(default_factory=list)  # understood: to be deleted once all is observed
+    messages: list[tuple[Message, frozenset[_Look]]] = field(default_factory=list)  # understood
     notified: dict[tuple[Feed, Partition], datetime] = field(default_factory=dict)
     strays: list[Stray] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)  # a reason for each message that stays on the queue
@@ -51,6 +53,14 @@ class Received:
     def count(self) -> int:
         """How many messages."""
         return len(self.messages) + len(self.refused)
+
+    @property
+    def beside(self) -> dict[Feed, set[str]]:
+        """Folders beside the partitions of which was told."""
+        found: dict[Feed, set[str]] = {}
+        for stray in self.strays:
+            found.setdefault(stray.feed, set()).add(stray.place.folder)
+        return found
 
     def add(self, message: Message, zone: Zone) -> None:
         """Take a message for what it says."""
@@ -62,7 +72,9 @@ class Received:
         if said.refused:
             self.refused.append("; ".join(said.refused))
         else:
-            self.messages.append(message)
+            partitions = {(hint.feed, hint.partition) for hint in said.hints}
+            folders = {(stray.feed, stray.place.folder) for stray in said.strays}
+            self.messages.append((message, frozenset(partitions | folders)))
 
 
 @dataclass(frozen=True)
@@ -76,12 +88,15 @@ class Tick:
     def __str__(self) -> str:
         taken, found = self.received, self.found
         observed, looked = len(found.changed), len(taken.notified)
+        failed = sum(look in taken.notified for look in found.failed)
         said = (
             f"received {taken.count}, partitions {looked}, observed {observed}, "
-            f"unchanged {looked - observed - found.held}, refused {len(taken.refused)}"
+            f"unchanged {looked - observed - found.held - failed}, refused {len(taken.refused)}"
         )
         if taken.strays:
             said += f", outside the layout {len(taken.strays)}"
+        if found.failed:
+            said += f", could not be looked at {len(found.failed)}"
         return said + (f", removals held {found.held}" if found.held else "")
 
 
@@ -103,12 +118,18 @@ def landing_sensor(feeds: Sequence[Feed], start: date) -> dg.SensorDefinition:
     ) -> dg.SensorResult | dg.SkipReason:
         """Looks again at the partitions that notifications name, observes what changed and starts what is due."""
         bucket = landing.open()
-        zone = Zone(bucket.name, feeds, start)
+        try:
+            bucket.probe()
+        except BucketUnavailable as fault:
+            # A message that is received and cannot be followed has one receive less before it is given up.
+            context.log.warning(str(fault))
+            return dg.SkipReason(f"no message is received until the bucket answers: {fault}")
+        zone, ledger = Zone(bucket.name, feeds, start), EventLog(context.instance)
         with holding(events_queue.open()) as hold:
-            tick = take(hold, zone, bucket, EventLog(context.instance))
+            tick = take(hold, zone, bucket, ledger)
         _tell(context, tick, hold)
         due = due_now(context) if tick.received.count else []
-        requests = [*due, *looks_for_strays(context, tick.received.strays, due)]
+        requests = [*due, *loads_for_misplaced(context, ledger, feeds, due)]
         if not requests:
             return dg.SkipReason(str(tick))
         context.log.info(str(tick))
@@ -124,10 +145,13 @@ def take(hold: Hold, zone: Zone, bucket: Bucket, ledger: Ledger) -> Tick:
         return Tick(received, Found())
     reached("after_receive")
     found = observe(ledger, bucket, received.notified)
+    found += observe_beside(ledger, bucket, received.beside, start=zone.start)
     reached("before_delete")
     kept = None
+    followed = [message for message, looks in received.messages if not looks & found.failed.keys()]
+    hold.defer([message for message, looks in received.messages if looks & found.failed.keys()])
     try:
-        hold.queue.delete(received.messages)
+        hold.queue.delete(followed)
     except DeleteRefused as refused:  # held for too short; all that they led to is durable
         kept = str(refused)
     reached("after_delete")
@@ -155,57 +179,42 @@ def _receive_backlog(hold: Hold) -> list[Message]:
         return [message for some in pool.map(lambda _: _receive(hold, 1), range(_AT_ONCE)) for message in some]
 
 
-def looks_for_strays(
-    context: dg.SensorEvaluationContext, strays: Sequence[Stray], due: Sequence[dg.RunRequest] = ()
+def loads_for_misplaced(
+    context: dg.SensorEvaluationContext, ledger: Ledger, feeds: Sequence[Feed], due: Sequence[dg.RunRequest] = ()
 ) -> list[dg.RunRequest]:
-    """Runs that put strays into the quarantine: a load also sees what lies among and beside its partition's files.
+    """A run for each feed of which other files are misplaced than before: every load enters them into the quarantine.
+
+    Which ones were asked for stands in the cursor: it moves once the run is there.
 
     Args:
         due: What this tick asks for anyway; it is not asked for twice.
     """
-    graph = context.repository_def.asset_graph if context.repository_def and strays else None
-    if not graph:
-        return []
-    loads = {(key, run.partition_key) for run in due for key in run.asset_selection or ()}
+    graph = context.repository_def.asset_graph if context.repository_def else None
+    asked: dict[str, tuple[str, float]] = json.loads(context.cursor or "{}")
     requests = []
-    for (feed, partition), days in sorted(_looks(context, graph, strays).items(), key=_by_name):
+    for feed in feeds:
+        said = ledger.misplaced(feed) or {}
+        version, (before, at) = _version_of(said), asked.get(feed.name, (_version_of({}), 0.0))
+        if not graph or version == before or time.time() < at + _PAUSE_SECONDS:
+            continue
         keys = sorted(graph.get(source_key(feed)).child_keys)
-        if days or not loads.issuperset((key, partition) for key in keys):
-            tags = {adapter.DAYS: " ".join(sorted(days))} if days else {}
-            requests.append(dg.RunRequest(asset_selection=keys, partition_key=partition, tags=tags))
+        partitions = graph.get(source_key(feed)).partitions_def
+        seen = ledger.latest(feed)
+        holding = [p for p, tags in seen.items() if p and holds_files(tags)]
+        there = [p for p in sorted(holding, reverse=True) if partitions and partitions.has_partition_key(p)]
+        if not there:
+            continue  # the feed's first load enters them
+        if not any(set(keys) <= set(run.asset_selection or ()) for run in due):
+            requests.append(dg.RunRequest(asset_selection=keys, partition_key=there[0]))
+        asked[feed.name] = (version, time.time())
+    if asked:
+        context.update_cursor(json.dumps(asked))
     return requests
 
 
-def _looks(
-    context: dg.SensorEvaluationContext, graph: AnyGraph, strays: Sequence[Stray]
-) -> dict[tuple[Feed, str], set[str]]:
-    """Which partitions to load for strays, and of which days those loads are to be told.
-
-    For each the partition it lies in; in none, one that holds files, of the stray's own day if there is one, else told
-    of that day; without any, the feed's first load will see it.
-    """
-
-    @cache  # one look at the event log a feed, however many strays there are
-    def holding(feed: Feed) -> list[str]:
-        seen = EventLog(context.instance).latest(feed)
-        return sorted(p for p, tags in seen.items() if p is not None and holds_files(tags))
-
-    wanted: dict[tuple[Feed, str], set[str]] = {}
-    for stray in strays:
-        feed, around = stray.feed, stray.feed.partition_around(stray.key)
-        partitions = graph.get(source_key(feed)).partitions_def
-        if around and partitions and partitions.has_partition_key(around):
-            wanted.setdefault((feed, around), set())
-        elif holding(feed):
-            of_its_day = [p for p in holding(feed) if f"dt={p[:10]}/" in stray.key]
-            day = _DAY.match(stray.key.removeprefix(feed.prefix))
-            wanted.setdefault((feed, (of_its_day or holding(feed))[-1]), set()).update([day[1]] if day else [])
-    return wanted
-
-
-def _by_name(look: tuple[tuple[Feed, str], set[str]]) -> tuple[str, str]:
-    (feed, partition), _ = look
-    return feed.name, partition
+def _version_of(folders: Mapping[str, Misplaced]) -> str:
+    lines = "\n".join(f"{name}\t{of.version}\t{of.reason}" for name, of in sorted(folders.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
 def _receive(hold: Hold, wait_seconds: int) -> list[Message]:
@@ -218,7 +227,9 @@ def _tell(context: dg.SensorEvaluationContext, tick: Tick, hold: Hold) -> None:
     for reason in tick.received.refused[:_TOLD]:
         context.log.warning(f"left for the dead-letter queue: {reason}")
     for stray in tick.received.strays[:_TOLD]:
-        context.log.warning(f"not loaded: {stray.reason}")
+        context.log.warning(f"not loaded: {stray.place.message}")
+    for (feed, place), fault in list(tick.found.failed.items())[:_TOLD]:
+        context.log.warning(f"{feed.name} {place or ''} could not be looked at, its messages come back: {fault}")
     for alarm in tick.found.alarms.values():
         context.log.error(alarm)
     if tick.kept:

@@ -13,13 +13,18 @@ from dagster import DagsterInstance
 
 from pipelines.automation import adapter
 from pipelines.boundaries import reached
+from pipelines.sources import misplaced
 from pipelines.sources.feed import Feed, Partition
-from pipelines.sources.listing import NO_FILES
+from pipelines.sources.listing import NO_FILES, of_data_alone
+from pipelines.sources.misplaced import MOST_FOLDERS, Misplaced
 
 Tags = Mapping[str, str]
 ALARM = "alarm"
+MISPLACED = "misplaced"
 ACCEPTED_SUFFIX = "-accepted"
 """Beside the version of no files: what was held back in a load is news once it is accepted."""
+
+_WORDS = 20  # folders that are told in words
 
 
 class Ledger(Protocol):
@@ -35,6 +40,14 @@ class Ledger(Protocol):
 
     def tell(self, feed: Feed, alarm: str | None) -> None:
         """Let the check on removals fail with an alarm, or pass; unchanged, nothing is written."""
+        ...
+
+    def misplaced(self, feed: Feed) -> Mapping[str, Misplaced] | None:
+        """What was last told of folders beside the feed's partitions; None if nothing ever was."""
+        ...
+
+    def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
+        """Let the check on misplaced files fail with these, or pass; unchanged, nothing is written."""
         ...
 
 
@@ -67,10 +80,44 @@ class EventLog:
         )
         self._instance.report_runless_asset_event(evaluation)
 
+    def misplaced(self, feed: Feed) -> Mapping[str, Misplaced] | None:
+        said = adapter.latest_check_metadata(self._instance, misplaced_check(feed))
+        return None if said is None else misplaced.from_json(said.get(MISPLACED, ()))  # type: ignore[arg-type]
+
+    def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
+        words, metadata = misplaced_result(folders)
+        if misplaced.from_json(metadata[MISPLACED].value) == self.misplaced(feed):  # type: ignore[arg-type]
+            return
+        key = misplaced_check(feed)
+        evaluation = dg.AssetCheckEvaluation(
+            asset_key=key.asset_key,
+            check_name=key.name,
+            passed=not folders,
+            description=words,
+            metadata=metadata,
+        )
+        self._instance.report_runless_asset_event(evaluation)
+        reached("after_observation")
+
 
 def holds_files(tags: Tags) -> bool:
     """Whether a partition held files when it was observed with these tags."""
-    return version_of(tags) != NO_FILES
+    return of_data_alone(version_of(tags)) != NO_FILES
+
+
+def misplaced_check(feed: Feed) -> dg.AssetCheckKey:
+    """The check that fails while objects lie below a feed's prefix that no partition of it holds."""
+    return dg.AssetCheckKey(source_key(feed), MISPLACED)
+
+
+def misplaced_result(folders: Mapping[str, Misplaced]) -> tuple[str, dict[str, dg.MetadataValue]]:
+    """What that check says: in words, and for those who read it again."""
+    told = [folders[name] for name in sorted(folders)[:MOST_FOLDERS]]
+    more = f"; and {len(folders) - _WORDS} folders more" if len(folders) > _WORDS else ""
+    words = "; ".join(str(folder) for folder in told[:_WORDS]) + more
+    files = sum(folder.files for folder in folders.values())
+    said = dg.MetadataValue.json([folder.as_json() for folder in told])
+    return words or "nothing is misplaced", {MISPLACED: said, "misplaced files": dg.MetadataValue.int(files)}
 
 
 def removals_check(feed: Feed) -> dg.AssetCheckKey:

@@ -6,8 +6,8 @@ comparison, and what a disappearance means for it. Does not belong here: who loo
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from datetime import date, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 
 import dagster as dg
 
@@ -25,7 +25,10 @@ from pipelines.automation.ledger import (
 from pipelines.boundaries import reached
 from pipelines.sources import removals
 from pipelines.sources.feed import Feed, Grain, Partition
-from pipelines.sources.listing import NO_FILES, Bucket, Listing, arrival, data_version, look, look_at_all
+from pipelines.sources.listing import Bucket, BucketUnavailable, Listing, arrival, version_of_listing
+from pipelines.sources.looking import Walk, look, look_beside
+
+_MOST_FAULTS = 3
 
 
 @dataclass
@@ -36,71 +39,139 @@ class Found:
         changed: An observation for each partition that is not as last observed.
         alarms: Feed to why some of its partitions that vanished are not among them.
         held: How many those are.
+        failed: Partitions, or folders beside them, that could not be looked at, with the reason.
     """
 
     changed: list[dg.AssetObservation] = field(default_factory=list)
     alarms: dict[Feed, str] = field(default_factory=dict)
     held: int = 0
+    failed: dict[tuple[Feed, str | None], str] = field(default_factory=dict)
 
     def __add__(self, other: "Found") -> "Found":
-        return Found(self.changed + other.changed, self.alarms | other.alarms, self.held + other.held)
+        return Found(
+            self.changed + other.changed,
+            self.alarms | other.alarms,
+            self.held + other.held,
+            self.failed | other.failed,
+        )
 
 
 def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partition], datetime]) -> Found:
     """Look at these partitions again and report those that changed."""
     looked: dict[Feed, dict[Partition, Listing]] = {}
-    for feed, partition in notified:
-        looked.setdefault(feed, {})[partition] = look(bucket, feed, partition)
-        reached("after_listing")
     found = Found()
+    for feed, partition in notified:
+        if (listing := _look(bucket, feed, partition, found)) is not None:
+            looked.setdefault(feed, {})[partition] = listing
+            reached("after_listing")
     with reporting():  # of two looks in one process the second compares with what the first has said
         for feed, listings in looked.items():
             told = {p: at for (f, p), at in notified.items() if f == feed}
-            found += changes(feed, listings, ledger.latest(feed, listings), ledger, notified=told)
+            seen = ledger.latest(feed, listings)
+            for partition in [p for p, listing in listings.items() if _is_older(listing, seen.get(p, {}))]:
+                # Somebody looked later than this and was faster to say so, or the server's clock is behind.
+                del listings[partition]
+                if (again := _look(bucket, feed, partition, found)) is not None:
+                    listings[partition] = _not_before(again, seen[partition])
+            found += changes(feed, listings, seen, ledger, notified=told)
         _report(ledger, found)
     return found
 
 
+def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collection[str]], *, start: date) -> Found:
+    """Look at folders beside the partitions of which messages told; the check `misplaced` says what lies there."""
+    found = Found()
+    with reporting():
+        for feed, names in folders.items():
+            said = ledger.misplaced(feed) or {}
+            try:
+                beside = look_beside(bucket, feed, names, start=start, now=datetime.now(UTC))
+            except BucketUnavailable as fault:
+                found.failed |= {(feed, name): str(fault) for name in names}
+            else:
+                ledger.tell_misplaced(feed, {n: m for n, m in said.items() if n not in names} | beside)
+    return found
+
+
+def _look(bucket: Bucket, feed: Feed, partition: Partition, found: Found) -> Listing | None:
+    """The listing of a partition; None where the bucket does not give it, or is given up."""
+    fault = next(reversed(found.failed.values()), "")
+    if len(found.failed) < _MOST_FAULTS:
+        try:
+            return look(bucket, feed, partition)
+        except BucketUnavailable as error:
+            fault = str(error)
+    found.failed[feed, partition] = fault
+    return None
+
+
 def look_at_feed(
-    ledger: Ledger, bucket: Bucket, feed: Feed, *, accept_removals: bool = False, report: bool = True
+    ledger: Ledger,
+    bucket: Bucket,
+    feed: Feed,
+    *,
+    start: date = date.min,
+    accept_removals: bool = False,
+    report: bool = True,
 ) -> Found:
-    """Look at all of a feed, by one LIST, and report what is not as last observed."""
-    found = _compare(ledger, feed, *look_at_all(bucket, feed), accept_removals=accept_removals, report=report)
+    """Look at all of a feed, by one LIST, and report what is not as last observed.
+
+    Args:
+        start: The first day of which there are partitions.
+
+    Raises:
+        BucketUnavailable: the bucket does not answer.
+    """
+    found = _compare(ledger, feed, Walk(bucket, feed, start=start), accept_removals=accept_removals, report=report)
     if report and not found.alarms:
         ledger.tell(feed, None)
     return found
 
 
 def look_at_days(
-    ledger: Ledger, bucket: Bucket, feed: Feed, days: Collection[date], *, accept_removals: bool = False
+    ledger: Ledger,
+    bucket: Bucket,
+    feed: Feed,
+    days: Collection[date],
+    *,
+    start: date = date.min,
+    accept_removals: bool = False,
 ) -> Found:
     """Look at some days of a feed, by one LIST each; at all of a feed that is not cut by time."""
     if feed.grain is Grain.NONE:
-        return look_at_feed(ledger, bucket, feed, accept_removals=accept_removals)
+        return look_at_feed(ledger, bucket, feed, start=start, accept_removals=accept_removals)
     found = Found()
     for day in days:
-        listings, listed_at = look_at_all(bucket, feed, day)
-        of_day = feed.partitions_of(day)
-        found += _compare(ledger, feed, listings, listed_at, of_day, accept_removals=accept_removals)
+        walk = Walk(bucket, feed, start=start, day=day)
+        found += _compare(ledger, feed, walk, day, accept_removals=accept_removals)
     return found
 
 
 def _compare(
     ledger: Ledger,
     feed: Feed,
-    listings: Mapping[Partition, Listing],
-    listed_at: datetime,
-    looked_at: Collection[Partition] | None = None,
+    walk: Walk,
+    day: date | None = None,
     *,
     accept_removals: bool,
     report: bool = True,
 ) -> Found:
     with reporting():
-        seen = ledger.latest(feed, looked_at)
-        gone = {partition: Listing((), listed_at) for partition in seen if partition not in listings}
-        found = changes(feed, {**listings, **gone}, seen, ledger, accept_removals=accept_removals)
+        seen = ledger.latest(feed, feed.partitions_of(day) if day else None)
+        # Of what is as it was, no more is kept than that it is there.
+        there: set[Partition] = set()
+        differing: dict[Partition, Listing] = {}
+        for partition, listing in walk:
+            there.add(partition)
+            if _differs(listing, before := seen.get(partition, {})):
+                differing[partition] = _not_before(listing, before)
+        gone = {p: _not_before(Listing((), walk.listed_at), seen[p]) for p in seen if p not in there}
+        found = changes(feed, differing | gone, seen, ledger, accept_removals=accept_removals)
         if report:
             _report(ledger, found)
+            said = ledger.misplaced(feed)
+            elsewhere = {n: m for n, m in (said or {}).items() if day and not n.startswith(f"{feed.prefix}dt={day}/")}
+            ledger.tell_misplaced(feed, elsewhere | walk.beside)
     return found
 
 
@@ -126,7 +197,11 @@ def changes(
         for p, listing in listings.items()
         if _differs(listing, before := seen.get(p, {})) or (accept_removals and _is_gone(listing, before))
     }
-    vanished = {p: listing.listed_at for p, listing in differing.items() if not listing.objects}
+    vanished = {
+        p: listing.listed_at
+        for p, listing in differing.items()
+        if not listing.objects and (holds_files(seen.get(p, {})) or accept_removals)
+    }
     fates: Mapping[Partition, removals.Fate] = {}
     if vanished:
         alarmed = _alarm(feed, vanished, ledger.latest(feed))
@@ -145,26 +220,45 @@ def changes(
         fate = fates.get(partition, removals.Fate())
         if fate.held:
             continue
-        outcome = {removals.OUTCOME: removals.EXPIRED} if fate.expired else {}
-        if fate.gone and accept_removals:
-            outcome = {removals.OUTCOME: removals.ACCEPTED}
-        previously = when_listed(seen.get(partition, {}))
-        arrived_at = arrival(listing, previously_listed_at=previously, notified_at=(notified or {}).get(partition))
+        before = seen.get(partition, {})
+        outcome = _outcome(fate, listing, before, accept_removals=accept_removals)
+        arrived_at = arrival(
+            listing, previously_listed_at=when_listed(before), notified_at=(notified or {}).get(partition)
+        )
         found.changed.append(_observation(feed, partition, listing, arrived_at, outcome))
     return found
 
 
+def _outcome(fate: removals.Fate, listing: Listing, before: Tags, *, accept_removals: bool) -> Tags:
+    if fate.expired:
+        return {removals.OUTCOME: removals.EXPIRED}
+    if fate.gone:
+        return {removals.OUTCOME: removals.ACCEPTED} if accept_removals else {}
+    if listing.objects:
+        return {}
+    # No data before and now, only misplaced files: what was said of a removal stays true.
+    if before:
+        return {removals.OUTCOME: before[removals.OUTCOME]} if removals.OUTCOME in before else {}
+    return {removals.OUTCOME: removals.NOTHING}
+
+
 def _differs(listing: Listing, before: Tags) -> bool:
-    if data_version(listing.objects) == version_of(before):
-        return False
+    return version_of_listing(listing) != version_of(before)
+
+
+def _is_older(listing: Listing, before: Tags) -> bool:
     previously = when_listed(before)
-    # An older listing is no news: somebody looked later and was faster to say so.
-    return previously is None or listing.listed_at >= previously
+    return _differs(listing, before) and previously is not None and listing.listed_at < previously
+
+
+def _not_before(listing: Listing, before: Tags) -> Listing:
+    """A listing that was made after an observation was read, with a time that says so whatever the server's clock."""
+    return replace(listing, listed_at=max(listing.listed_at, when_listed(before) or listing.listed_at))
 
 
 def _is_gone(listing: Listing, before: Tags) -> bool:
     """Whether a partition was seen to vanish, and a load of it may be waiting for somebody who accepts it."""
-    return not listing.objects and before.get(adapter.DATA_VERSION) == NO_FILES and removals.OUTCOME not in before
+    return not listing.objects and bool(before) and not holds_files(before) and removals.OUTCOME not in before
 
 
 def _alarm(feed: Feed, vanished: Mapping[Partition, datetime], seen: Mapping[Partition, Tags]) -> str | None:
@@ -186,7 +280,7 @@ def _observation(
         asset_key=source_key(feed),
         partition=partition,
         tags={
-            adapter.DATA_VERSION: data_version(listing.objects) + (ACCEPTED_SUFFIX if _is_accepted(outcome) else ""),
+            adapter.DATA_VERSION: version_of_listing(listing) + (ACCEPTED_SUFFIX if _is_accepted(outcome) else ""),
             adapter.LISTED_AT: _stamp(listing.listed_at),
             adapter.ARRIVED_AT: _stamp(arrived_at),
             **outcome,
@@ -195,6 +289,7 @@ def _observation(
             "files": len(listing.objects),
             "bytes": sum(o.size for o in listing.objects),
             "newest file": newest.key if newest else "none",
+            **({"misplaced files": len(listing.misplaced)} if listing.misplaced else {}),
             "arrived at": dg.MetadataValue.timestamp(arrived_at),
         },
     )

@@ -8,8 +8,10 @@ from dagster import DagsterInstance
 
 from pipelines.automation.ledger import EventLog
 from pipelines.automation.observing import changes, look_at_feed
+from pipelines.settings import load_settings
 from pipelines.sources.feed import Feed
-from pipelines.sources.listing import Bucket, look
+from pipelines.sources.listing import Bucket
+from pipelines.sources.looking import look
 
 
 def observe_partitions(context: dg.OpExecutionContext, bucket: Bucket, feed: Feed) -> dg.DataVersionsByPartition:
@@ -18,7 +20,8 @@ def observe_partitions(context: dg.OpExecutionContext, bucket: Bucket, feed: Fee
     Dagster writes an event for every entry of what is returned, and none of them could carry our tags. So the
     partitions that changed are logged here, and nothing is returned.
     """
-    found = look_at_feed(EventLog(context.instance), bucket, feed, report=False)
+    start = load_settings().start_date
+    found = look_at_feed(EventLog(context.instance), bucket, feed, start=start, report=False)
     for observation in found.changed:
         context.log_event(observation)
     context.log.info(f"{len(found.changed)} partitions changed")

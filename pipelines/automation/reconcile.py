@@ -10,7 +10,6 @@ from datetime import UTC, date, datetime, timedelta
 
 import boto3
 import dagster as dg
-from botocore.exceptions import BotoCoreError, ClientError
 from dagster import DagsterInstance
 
 from pipelines.automation.ledger import EventLog, Ledger
@@ -18,7 +17,7 @@ from pipelines.automation.observing import Found, look_at_days, look_at_feed
 from pipelines.resources.aws import LandingResource
 from pipelines.settings import Settings
 from pipelines.sources.feed import Feed
-from pipelines.sources.listing import Bucket
+from pipelines.sources.listing import Bucket, BucketUnavailable
 from pipelines.sources.s3 import S3Bucket
 
 RECENT_DAYS = 3
@@ -34,6 +33,7 @@ def reconcile(
     bucket: Bucket,
     feeds: Iterable[Feed],
     *,
+    start: date = date.min,
     days: Sequence[date] | None = None,
     accept_removals: bool = False,
     looked: Looked = lambda feed, found: None,
@@ -41,14 +41,18 @@ def reconcile(
     """Look at feeds, or at some days of them, and report what no notification told. Unchanged: nothing is written.
 
     Args:
+        start: The first day of which there are partitions.
         accept_removals: Report partitions that vanished even where that looks like the wrong bucket.
+
+    Raises:
+        BucketUnavailable: the bucket does not answer.
     """
     found = Found()
     for feed in feeds:
         if days is None:
-            of_feed = look_at_feed(ledger, bucket, feed, accept_removals=accept_removals)
+            of_feed = look_at_feed(ledger, bucket, feed, start=start, accept_removals=accept_removals)
         else:
-            of_feed = look_at_days(ledger, bucket, feed, days, accept_removals=accept_removals)
+            of_feed = look_at_days(ledger, bucket, feed, days, start=start, accept_removals=accept_removals)
         looked(feed, of_feed)
         found += of_feed
     return found
@@ -75,9 +79,17 @@ def reconcile_instance(
     bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
     ledger = EventLog(instance)
     try:
-        return reconcile(ledger, bucket, feeds, days=days, accept_removals=accept_removals, looked=looked)
-    except (BotoCoreError, ClientError) as error:
-        raise CannotReconcile(f"bucket {bucket.name} cannot be listed: {error}") from error
+        return reconcile(
+            ledger,
+            bucket,
+            feeds,
+            start=settings.start_date,
+            days=days,
+            accept_removals=accept_removals,
+            looked=looked,
+        )
+    except BucketUnavailable as fault:
+        raise CannotReconcile(str(fault)) from fault
 
 
 @contextmanager
@@ -100,9 +112,13 @@ def last_days(count: int) -> list[date]:
     return [today - timedelta(days=n) for n in range(count)]
 
 
-def reconcile_schedules(feeds: Sequence[Feed]) -> list[dg.ScheduleDefinition]:
-    """Recent days are looked at often, everything once a night."""
-    job = _reconcile_job(feeds)
+def reconcile_schedules(feeds: Sequence[Feed], start: date) -> list[dg.ScheduleDefinition]:
+    """Recent days are looked at often, everything once a night.
+
+    Args:
+        start: The first day of which there are partitions.
+    """
+    job = _reconcile_job(feeds, start)
 
     @dg.schedule(
         name="reconcile_recent",
@@ -113,7 +129,7 @@ def reconcile_schedules(feeds: Sequence[Feed]) -> list[dg.ScheduleDefinition]:
     )
     def reconcile_recent(context: dg.ScheduleEvaluationContext, landing: LandingResource) -> dg.SkipReason:
         """Looks again at the last days of every feed, for notifications that were lost."""
-        found = reconcile(EventLog(context.instance), landing.open(), feeds, days=last_days(RECENT_DAYS))
+        found = reconcile(EventLog(context.instance), landing.open(), feeds, start=start, days=last_days(RECENT_DAYS))
         for alarm in found.alarms.values():
             context.log.error(alarm)
         return dg.SkipReason("; ".join([f"{len(found.changed)} partitions changed", *found.alarms.values()]))
@@ -128,7 +144,7 @@ def reconcile_schedules(feeds: Sequence[Feed]) -> list[dg.ScheduleDefinition]:
     return [reconcile_recent, reconcile_all]
 
 
-def _reconcile_job(feeds: Sequence[Feed]) -> dg.JobDefinition:
+def _reconcile_job(feeds: Sequence[Feed], start: date) -> dg.JobDefinition:
     """A job that looks at every prefix of the landing bucket."""
 
     @dg.op(name="look_at_every_prefix")
@@ -138,7 +154,7 @@ def _reconcile_job(feeds: Sequence[Feed]) -> dg.JobDefinition:
         def _tell(feed: Feed, found: Found) -> None:
             context.log.info(f"{feed.name}: {len(found.changed)} partitions changed")
 
-        found = reconcile(EventLog(context.instance), landing.open(), feeds, looked=_tell)
+        found = reconcile(EventLog(context.instance), landing.open(), feeds, start=start, looked=_tell)
         if found.alarms:
             raise dg.Failure("; ".join(found.alarms.values()), allow_retries=False)
 

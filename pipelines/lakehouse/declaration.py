@@ -5,7 +5,6 @@ Does not belong here: what a load finds (`situation`) and does (`load`).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -13,10 +12,10 @@ from pyspark.sql import DataFrame
 from pipelines.lakehouse.files import ObjectStore
 from pipelines.lakehouse.tables import Table
 from pipelines.sources.feed import Feed
-from pipelines.sources.strays import Shelves
+from pipelines.sources.listing import Bucket
 
 
-class Landing(Shelves, ObjectStore, Protocol):
+class Landing(Bucket, ObjectStore, Protocol):
     """A landing bucket that can be listed and read."""
 
 
@@ -27,7 +26,6 @@ class Load:
     Args:
         transform: From typed landing rows (the feed's columns, the partition column, lineage) to table rows.
         code_version: The asset's; rows remember it as `loaded_by`.
-        start: The first day of which there are partitions.
 
     Raises:
         ValueError: a column of the row key may be null.
@@ -37,7 +35,6 @@ class Load:
     table: Table
     transform: Callable[[DataFrame], DataFrame]
     code_version: str
-    start: date = date.min
 
     def __post_init__(self) -> None:
         nullable = [c for c in self.table.row_key if c in self.feed.columns and c not in self.feed.required]

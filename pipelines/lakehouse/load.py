@@ -28,6 +28,7 @@ from pipelines.lakehouse.reading import Reading, look_into
 from pipelines.lakehouse.situation import Observed, Situation, look
 from pipelines.lakehouse.tables import Table
 from pipelines.sources.feed import Partition
+from pipelines.sources.misplaced import Misplaced
 from pipelines.sources.removals import Fate
 
 __all__ = ["Landing", "Load", "Loaded", "Observed", "run_load"]
@@ -79,13 +80,13 @@ def run_load(
     *,
     run_id: str,
     observed: Callable[[], Observed] = Observed,
-    days: Collection[str] = (),
+    misplaced: Collection[Misplaced] | None = None,
 ) -> Loaded:
     """Bring these partitions of the table up to what lies in the landing bucket now, in one commit.
 
     Args:
         observed: Asked only when a partition has lost all its files.
-        days: Further days (`2026-10-01`) to look for objects that belong to no partition.
+        misplaced: What lies beside the feed's partitions, to be entered into the quarantine; None if not known.
 
     Raises:
         WriteConflict: other runs of the same partitions were faster each time.
@@ -94,8 +95,8 @@ def run_load(
     catalog.ensure(spark, QUARANTINE)
     done: Loaded | None = None
     for _ in range(write.ATTEMPTS):
-        found = look(spark, landing, load, partitions, observed, days)
-        rejects.enter_strays(spark, load, found, run_id)
+        found = look(spark, landing, load, partitions, observed, misplaced)
+        rejects.enter_misplaced(spark, load, found, run_id)
         if not found.steps:
             return done or _left_alone(spark, load, found)
         try:

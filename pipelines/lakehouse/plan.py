@@ -89,6 +89,8 @@ def _step(listed: Sequence[SourceFile], known: Collection[KnownFile], fate: Fate
         step = Step(tuple(listed), replaces=True)
     elif added:
         step = Step(tuple(added), replaces=not has_rows)
+    elif any(k.where is not Where.TABLE and k.key not in versions and k.key not in fate.kept for k in known):
+        step = Step((), replaces=False)  # a misplaced file is gone, and its entry with it
     else:
         step = None
     return step and _with_entries(step, versions, known, fate)

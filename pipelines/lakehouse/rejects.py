@@ -24,7 +24,6 @@ from pipelines.lakehouse.reading import Reading
 from pipelines.lakehouse.situation import Situation
 from pipelines.lakehouse.tables import Table
 from pipelines.sources.feed import Partition
-from pipelines.sources.strays import is_looked_at
 
 
 @dataclass(frozen=True)
@@ -136,24 +135,22 @@ def _entered_as_a_whole(known: Collection[KnownFile], step: Step) -> set[tuple[s
     return {(k.key, k.version) for k in known if k.where is Where.WHOLE_FILE} - read
 
 
-def enter_strays(spark: SparkSession, load: Load, found: Situation, run_id: str) -> None:
-    """Enter what lies beside the partitions, and forget what lay there where it was looked for."""
-    entered = {(e.file.key, e.file.version) for e in _of_strays(load, found)}
-    new = [f for f in found.strays if (f.key, f.version) not in entered]
-    staying = {key for key, _ in entered if not _is_looked_at(load, found, key)} | {f.key for f in found.strays}
-    if new or any(key not in staying for key, _ in entered):
-        faults = [FileFault(f, f.misplaced or "", f.message) for f in new]
-        entries = quarantine.of_files(spark, load.asset, load.code_version, faults)
-        left: dict[Partition, set[str]] = {None: staying - {f.key for f in new}}
-        quarantine.replace(entries, load.asset, left, run_id=run_id)
+def enter_misplaced(spark: SparkSession, load: Load, found: Situation, run_id: str) -> None:
+    """Enter what lies beside the partitions, and forget what does not lie there any more."""
+    if found.misplaced is None or not load.table.partitioned_by:
+        return
+    entered = {(e.file.key, e.file.version) for e in _beside(load, found)}
+    there = {(f.key, f.version): f for f in found.misplaced}
+    if entered == there.keys():
+        return
+    faults = [FileFault(f, f.misplaced or "", f.message) for at, f in there.items() if at not in entered]
+    entries = quarantine.of_files(spark, load.asset, load.code_version, faults)
+    staying = {key for key, version in entered & there.keys()}
+    quarantine.replace(entries, load.asset, {None: staying}, run_id=run_id)
 
 
-def _of_strays(load: Load, found: Situation) -> list[Entries]:
+def _beside(load: Load, found: Situation) -> list[Entries]:
     return [e for e in found.entries if e.partition is None and load.table.partitioned_by]
-
-
-def _is_looked_at(load: Load, found: Situation, key: str) -> bool:
-    return is_looked_at(load.feed, key, found.days, load.start)
 
 
 def entries_after(
@@ -165,17 +162,19 @@ def entries_after(
         faults: The files that cannot be taken, of those that were read.
         rejected: What `rejected_rows` says of those that were read.
     """
-    elsewhere = {e for e in _of_strays(load, found) if not _is_looked_at(load, found, e.file.key)}
+    beside = _beside(load, found)
+    is_known = found.misplaced is not None
     staying = [
         e
         for e in found.entries
         if e.reason != NO_ROWS
-        and (e not in _of_strays(load, found) or e in elsewhere)
+        and not (is_known and e in beside)
         and (e.partition not in found.steps or e.file.key in found.steps[e.partition].left)
     ]
+    misplaced = found.misplaced if found.misplaced and load.table.partitioned_by else ()
     whole = [
         Entries(f.partition, KnownFile(f.key, f.version, load.code_version, Where.WHOLE_FILE), reason, 1)
-        for f, reason in [*((x.file, x.reason) for x in faults), *((f, f.misplaced or "") for f in found.strays)]
+        for f, reason in [*((x.file, x.reason) for x in faults), *((f, f.misplaced or "") for f in misplaced)]
     ]
     return [*staying, *whole, *rejected]
 

@@ -18,17 +18,18 @@ from pipelines.lakehouse.ledger import Entries, known_files, rows_of_partitions
 from pipelines.lakehouse.plan import KnownFile, Step, keys_of, steps
 from pipelines.sources import removals
 from pipelines.sources.feed import Partition
-from pipelines.sources.listing import LandedObject, Listing, look_at_all, look_at_each
+from pipelines.sources.listing import LandedObject, Listing
+from pipelines.sources.looking import Walk, is_data, look_at_each
+from pipelines.sources.misplaced import OUTSIDE_LAYOUT, Misplaced
 from pipelines.sources.removals import Fate
-from pipelines.sources.strays import OUTSIDE_LAYOUT, days_of, strays
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What the observations of a source say about removals, see `sources.removals`.
+    """What the observations of a source say, beside what is listed anew.
 
     Args:
-        vanished: Partitions last observed as empty (neither expired nor accepted), with when.
+        vanished: Partitions last observed as empty (neither expired nor accepted, see `sources.removals`), with when.
         accepted: Partitions whose removal a person accepted.
     """
 
@@ -40,14 +41,13 @@ class Observed:
 class Situation:
     """What is there and what is known, at one moment, and so what there is to do.
 
-    `entries` are those of all partitions of the asset, `strays` lie beside the hours of `days`; the others are about
-    the load's partitions.
+    `entries` are those of all partitions of the asset, `misplaced` what lies beside its partitions (None: not known);
+    the others are about the load's partitions.
     """
 
     snapshot_id: int | None
     listed: Mapping[Partition, list[SourceFile]]
-    days: frozenset[str]
-    strays: Sequence[SourceFile]
+    misplaced: Sequence[SourceFile] | None
     known: Mapping[Partition, Collection[KnownFile]]
     entries: Sequence[Entries]
     fates: Mapping[Partition, Fate]
@@ -61,47 +61,51 @@ def look(
     load: Load,
     partitions: Sequence[Partition],
     observed: Callable[[], Observed],
-    days: Collection[str] = (),
+    misplaced: Collection[Misplaced] | None = None,
 ) -> Situation:
     """Ask.
 
     Args:
-        days: Further days beside whose hours objects may lie that belong to none.
+        misplaced: What lies beside the partitions, as was observed; None if that is not known.
     """
     # In this order: what others commit after the snapshot is noticed, what lands after the listing is told by another.
     snapshot = write.current_snapshot(spark, load.table)
-    looked_at = frozenset({*days, *days_of(partitions)})
     with ThreadPoolExecutor(1) as pool:
         # S3 is asked while Spark works, not Spark while S3 is listed: a call from the pool hung for ever when an older
         # session was collected in the middle of it, and closed its client.
         asked_for = pool.submit(look_at_each, landing, load.feed, partitions)
-        asked_beside = pool.submit(_strays, landing, load, looked_at)
         known, entries = known_files(spark, load, partitions, snapshot)
-        listings, beside = asked_for.result(), asked_beside.result()
+        listings = asked_for.result()
     listed = {p: source_files(listing, p) for p, listing in listings.items()}
+    # Present is what is data: a file that was renamed to another ending is gone.
+    data = {p: [o.key for o in listing.objects] for p, listing in listings.items()}
+    held = {p: {key for key in keys if is_data(load.feed, p, key)} for p, keys in keys_of(known).items()}
     now = max((listing.listed_at for listing in listings.values()), default=datetime.now(UTC))
-    lost = [p for p in partitions if known.get(p) and not listed[p] and removals.follows(load.feed, p, now)]
+    lost = [p for p in partitions if held.get(p) and not data[p] and removals.follows(load.feed, p, now)]
     alarm, accepted = _alarm(spark, landing, load, observed(), lost) if lost else (None, ())
     fates = removals.decide(
         load.feed,
-        keys_of(known),
-        {p: [file.key for file in files] for p, files in listed.items()},
+        held,
+        data,
         now=now,
         alarmed=alarm,
         accepted=accepted,
     )
     to_do = steps(listed, known, fates, load.code_version)
-    return Situation(snapshot, listed, looked_at, beside, known, entries, fates, alarm, to_do)
+    beside = None if misplaced is None else [_beside(of) for of in misplaced]
+    return Situation(snapshot, listed, beside, known, entries, fates, alarm, to_do)
 
 
 def _alarm(
     spark: SparkSession, landing: Landing, load: Load, observed: Observed, lost: Sequence[Partition]
 ) -> tuple[str | None, Collection[Partition]]:
-    holding, now = look_at_all(landing, load.feed)
+    walk = Walk(landing, load.feed)
+    holding = {partition for partition, listing in walk if listing.objects}
     missing = {p for p in {*rows_of_partitions(spark, load.table), *lost} if p not in holding}
+    # The time is when it was seen first, not when a load comes to it.
     before = {p: at for p, at in observed.vanished.items() if p not in holding}
-    vanished = before | dict.fromkeys(missing - set(observed.accepted), now)
-    return removals.alarm(load.feed, holding=list(holding), vanished=vanished, now=now), observed.accepted
+    vanished = dict.fromkeys(missing - set(observed.accepted), walk.listed_at) | before
+    return removals.alarm(load.feed, holding=holding, vanished=vanished, now=walk.listed_at), observed.accepted
 
 
 def source_files(listing: Listing, partition: Partition) -> list[SourceFile]:
@@ -111,9 +115,9 @@ def source_files(listing: Listing, partition: Partition) -> list[SourceFile]:
     return [*(_source_file(o, partition) for o in listing.objects), *misplaced]
 
 
-def _strays(landing: Landing, load: Load, days: Collection[str]) -> list[SourceFile]:
-    found = strays(landing, load.feed, days, load.start)
-    return [replace(_source_file(s.landed, None), misplaced=s.reason, message=s.message) for s in found]
+def _beside(of: Misplaced) -> SourceFile:
+    arrived_at = datetime.fromtimestamp(of.arrived_at, UTC)
+    return SourceFile(of.name, of.version, arrived_at, None, misplaced=of.reason, message=str(of))
 
 
 def _source_file(landed: LandedObject, partition: Partition) -> SourceFile:

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.automation import adapter
 from pipelines.automation.arrivals import through
-from pipelines.automation.ledger import EventLog
+from pipelines.automation.ledger import EventLog, holds_files
 from pipelines.boundaries import reached
 from pipelines.checks.landed import landed_results
 from pipelines.lakehouse.io_manager import partition_metadata, summary
@@ -17,9 +17,7 @@ from pipelines.lakehouse.session import naming_the_server
 from pipelines.lakehouse.tables import Table
 from pipelines.resources.aws import LandingResource
 from pipelines.resources.spark import SparkResource
-from pipelines.settings import load_settings
 from pipelines.sources.feed import Feed
-from pipelines.sources.listing import NO_FILES
 from pipelines.sources.removals import ACCEPTED, OUTCOME
 
 _TOLD = 20  # files that are spelled out in the metadata of a run
@@ -47,7 +45,8 @@ class LakehouseResource(dg.ConfigurableResource[None]):
             list(context.partition_keys) if context.has_partition_key_range or context.has_partition_key else [None]
         )
         code_version = context.assets_def.code_versions_by_key[context.asset_key] or ""
-        load = Load(feed, table, transform, code_version, load_settings().start_date)
+        load = Load(feed, table, transform, code_version)
+        misplaced = EventLog(context.instance).misplaced(feed)
         spark = self.spark.session
         with naming_the_server(spark):
             loaded = run_load(
@@ -57,7 +56,7 @@ class LakehouseResource(dg.ConfigurableResource[None]):
                 partitions,
                 run_id=context.run_id,
                 observed=lambda: observed_removals(context.instance, feed),
-                days=context.run.tags.get(adapter.DAYS, "").split(),
+                misplaced=None if misplaced is None else misplaced.values(),
             )
         for partition, content in loaded.content.items():
             said = partition_metadata(content) | through(loaded.arrived_through.get(partition))
@@ -86,7 +85,7 @@ def observed_removals(instance: dg.DagsterInstance, feed: Feed) -> Observed:
         vanished={
             partition: datetime.fromtimestamp(float(tags[adapter.LISTED_AT]), UTC)
             for partition, tags in latest.items()
-            if tags.get(adapter.DATA_VERSION) == NO_FILES and OUTCOME not in tags and adapter.LISTED_AT in tags
+            if not holds_files(tags) and OUTCOME not in tags and adapter.LISTED_AT in tags
         },
         accepted=[partition for partition, tags in latest.items() if tags.get(OUTCOME) == ACCEPTED],
     )

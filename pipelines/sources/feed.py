@@ -37,6 +37,7 @@ class OnRemoval(StrEnum):
 
 _UNFINISHED = (".tmp", ".part", ".partial", ".filepart", ".crc", "._COPYING_", "~")
 
+_DAY = re.compile(r"dt=(\d{4}-\d{2}-\d{2})", re.ASCII)
 _LAYOUT = {
     Grain.HOUR: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/hour=(\d{2})/[^/]+", re.ASCII),
     Grain.DAY: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/[^/]+", re.ASCII),
@@ -136,8 +137,11 @@ class Feed:
         return bool(name) and name[0] not in "._" and not name.endswith(_UNFINISHED)
 
     def end_of(self, partition: str) -> datetime:
-        """The UTC end of a partition's window."""
-        return start_of(partition) + _WINDOW[self.grain]
+        """The UTC end of a partition's window; of the last one there can be, the last moment."""
+        try:
+            return start_of(partition) + _WINDOW[self.grain]
+        except OverflowError:
+            return datetime.max.replace(tzinfo=UTC)
 
 
 class OutsideLayout(Exception):
@@ -146,6 +150,15 @@ class OutsideLayout(Exception):
     def __init__(self, key: str, feed: Feed) -> None:
         super().__init__(f"{key!r} is not in the layout of feed {feed.name} ({feed.prefix}, by {feed.grain})")
         self.key = key
+
+
+def day_of(folder: str) -> date | None:
+    """The day that a folder is named for (`dt=2026-09-28`); None if it is named otherwise."""
+    match = _DAY.fullmatch(folder)
+    try:
+        return date.fromisoformat(match[1]) if match else None
+    except ValueError:
+        return None
 
 
 def start_of(partition: str) -> datetime:

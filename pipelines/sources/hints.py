@@ -13,7 +13,8 @@ from datetime import UTC, date, datetime
 from typing import Any
 from urllib.parse import unquote_plus
 
-from pipelines.sources.feed import Feed, OutsideLayout, Partition, start_of
+from pipelines.sources.feed import Feed, Partition
+from pipelines.sources.misplaced import Place, Span, place_of
 
 _SHOWN = 200  # characters of a refused body in a log
 
@@ -29,11 +30,11 @@ class Hint:
 
 @dataclass(frozen=True)
 class Stray:
-    """An object below a feed's prefix that is no file of it, and why."""
+    """An object below a feed's prefix that no partition of it holds: look at its folder."""
 
     feed: Feed
     key: str
-    reason: str
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -90,15 +91,10 @@ class Zone:
         feed = next((feed for feed in self.feeds if event.key.startswith(feed.prefix)), None)
         if feed is None:
             raise NotOurs(f"{event.key!r} belongs to no declared feed")
-        try:
-            partition = feed.partition_of(event.key)
-        except OutsideLayout as outside:
-            return Stray(feed, event.key, str(outside)) if feed.is_meant_as_data(event.key) else None
-        if partition is not None and start_of(partition).date() < self.start:
-            return Stray(feed, event.key, f"{event.key!r} is of a time before the start date {self.start}")
-        if feed.is_meant_as_data(event.key) and not feed.is_named_like_data(event.key):
-            return Stray(feed, event.key, f"{event.key!r} has another ending than the files of feed {feed.name}")
-        return Hint(feed, partition, event.at)
+        place = place_of(feed, event.key, Span.at(datetime.now(UTC), self.start))
+        if place is None:
+            return Hint(feed, feed.partition_around(event.key), event.at)
+        return Stray(feed, event.key, place) if feed.is_meant_as_data(event.key) else None
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,13 @@ Belongs here: what a listing is and what follows from it. Does not belong here: 
 
 import bisect
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
-from pipelines.sources.feed import Feed, OutsideLayout, Partition
-
-_MANY = 50
-_Texts = list[str]  # by a name, where a class has a method `list`
+_Texts = list[str]  # by names, where a class has a method `list`
+_Objects = list["LandedObject"]
 
 
 @dataclass(frozen=True, order=True)
@@ -44,13 +42,31 @@ class Listing:
 
     objects: tuple[LandedObject, ...]
     listed_at: datetime
-    misplaced: tuple[LandedObject, ...] = field(default=(), compare=False)
+    misplaced: tuple[LandedObject, ...] = ()
+
+
+class BucketUnavailable(Exception):
+    """The bucket, or this part of it, does not answer or refuses to. A retry helps once it does."""
 
 
 class Bucket(Protocol):
-    """What a listing is asked of."""
+    """What a listing is asked of. Every method may raise `BucketUnavailable`."""
 
-    def list(self, prefix: str) -> Listing: ...
+    def probe(self) -> None:
+        """Ask for nothing but an answer."""
+        ...
+
+    def list(self, prefix: str, *, most: int | None = None) -> Listing:
+        """The objects below a prefix in the order of their keys; `most` of them, or about so many."""
+        ...
+
+    def pages(self, prefix: str) -> Iterator[Listing]:
+        """The same, in parts that carry the time of the first one; at least one."""
+        ...
+
+    def list_folder(self, prefix: str) -> _Objects:
+        """The objects directly in a folder (a prefix that ends in "/"), none of its own folders."""
+        ...
 
 
 @dataclass
@@ -72,42 +88,23 @@ class FakeBucket:
         del self.objects[key]
         self._keys.pop(bisect.bisect_left(self._keys, key))
 
-    def list(self, prefix: str) -> Listing:
+    def probe(self) -> None:
+        """It always answers."""
+
+    def list(self, prefix: str, *, most: int | None = None) -> Listing:
         self.prefixes_listed.append(prefix)
-        found = []
+        found: _Objects = []
         for position in range(bisect.bisect_left(self._keys, prefix), len(self._keys)):
-            if not self._keys[position].startswith(prefix):
+            if not self._keys[position].startswith(prefix) or len(found) == most:
                 break
             found.append(self.objects[self._keys[position]])
         return Listing(tuple(found), self.now.replace(microsecond=0))
 
+    def pages(self, prefix: str) -> Iterator[Listing]:
+        yield self.list(prefix)
 
-def look(bucket: Bucket, feed: Feed, partition: Partition) -> Listing:
-    """The data objects of one partition: one LIST below its prefix."""
-    listing = bucket.list(feed.prefix_of(partition))
-    return _data_of(feed, listing)
-
-
-def look_at_all(bucket: Bucket, feed: Feed, day: date | None = None) -> tuple[dict[Partition, Listing], datetime]:
-    """The data objects of every partition (of a day) that has any, and when they were listed: one LIST."""
-    listing = bucket.list(feed.prefix if day is None else f"{feed.prefix}dt={day}/")
-    by_partition: dict[Partition, list[LandedObject]] = {}
-    for landed in listing.objects:
-        if _is_data(landed, feed):
-            by_partition.setdefault(feed.partition_of(landed.key), []).append(landed)
-    looked = {partition: Listing(tuple(found), listing.listed_at) for partition, found in by_partition.items()}
-    return looked, listing.listed_at
-
-
-def look_at_each(bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> dict[Partition, Listing]:
-    """The data objects of each of these partitions: a LIST each, or one of the feed where they are many."""
-    if len(partitions) <= _MANY:
-        return {partition: look(bucket, feed, partition) for partition in partitions}
-    listing = bucket.list(feed.prefix)
-    below: dict[str, list[LandedObject]] = {}
-    for landed in listing.objects:
-        below.setdefault(feed.folder_of(landed.key), []).append(landed)
-    return {p: _data_of(feed, Listing(tuple(below.get(feed.prefix_of(p), ())), listing.listed_at)) for p in partitions}
+    def list_folder(self, prefix: str) -> _Objects:
+        return [o for o in self.list(prefix).objects if "/" not in o.key[len(prefix) :]]
 
 
 def data_version(objects: Iterable[LandedObject]) -> str:
@@ -118,6 +115,19 @@ def data_version(objects: Iterable[LandedObject]) -> str:
 
 NO_FILES = data_version(())
 """The data version of a partition in which nothing lies."""
+
+_MISPLACED = "-misplaced-"
+
+
+def version_of_listing(listing: Listing) -> str:
+    """The data version of a partition as it was listed: of its data, and of what is misplaced among them."""
+    version = data_version(listing.objects)
+    return version + (f"{_MISPLACED}{data_version(listing.misplaced)[:8]}" if listing.misplaced else "")
+
+
+def of_data_alone(version: str) -> str:
+    """The part of a data version that tells of data."""
+    return version.partition(_MISPLACED)[0]
 
 
 def arrival(
@@ -136,19 +146,3 @@ def arrival(
     new = [o.last_modified for o in listing.objects if o.last_modified >= since]
     when = min(new, default=None) or notified_at or listing.listed_at
     return min(max(when, since), max(listing.listed_at, since))
-
-
-def _data_of(feed: Feed, listing: Listing) -> Listing:
-    data = tuple(o for o in listing.objects if _is_data(o, feed))
-    misplaced = tuple(o for o in listing.objects if not _is_data(o, feed) and feed.is_meant_as_data(o.key))
-    return Listing(data, listing.listed_at, misplaced)
-
-
-def _is_data(landed: LandedObject, feed: Feed) -> bool:
-    if not feed.is_named_like_data(landed.key):
-        return False
-    try:
-        feed.partition_of(landed.key)
-    except OutsideLayout:
-        return False
-    return True

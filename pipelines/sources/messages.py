@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 HOLD_SECONDS = 20
@@ -15,12 +15,17 @@ HOLD_SECONDS = 20
 somebody else's; a receiver that lives extends it (`Hold`)."""
 
 
+_LATER = (60, 120, 240, 480, 900)
+"""Seconds after which a message that could not be followed comes back, by how often it was received."""
+
+
 @dataclass(frozen=True)
 class Message:
-    """A message that was received and not deleted yet."""
+    """A message that was received, for the `receives`-th time, and not deleted yet."""
 
     body: str
     receipt: str
+    receives: int = 1
 
 
 class DeleteRefused(Exception):
@@ -37,8 +42,8 @@ class MessageSource(Protocol):
         """Some messages, hidden from other receivers for `HOLD_SECONDS`; waits for the first at most so long."""
         ...
 
-    def extend(self, messages: Sequence[Message]) -> None:
-        """Hide these for another `HOLD_SECONDS`. One that cannot be hidden comes twice, which is harmless."""
+    def extend(self, messages: Sequence[Message], seconds: int = HOLD_SECONDS) -> None:
+        """Hide these for so long from now on. One that cannot be hidden comes twice, which is harmless."""
         ...
 
     def delete(self, messages: Sequence[Message]) -> None:
@@ -58,6 +63,7 @@ class Hold:
         self._every = every_seconds
         self._lock = threading.Lock()
         self._held: list[tuple[float, Sequence[Message]]] = []
+        self._deferred: set[Message] = set()
         self._ended = threading.Event()
         self.fault: Exception | None = None  # why extending ended early; what is held may come back
 
@@ -66,17 +72,28 @@ class Hold:
         with self._lock:
             self._held.append((time.monotonic() + self._every, messages))
 
+    def defer(self, messages: Sequence[Message]) -> None:
+        """These come back later: what they ask for is not to be had now, and each receive is one less they have."""
+        with self._lock:
+            self._deferred |= set(messages)
+        for seconds in sorted({_later(message) for message in messages}):
+            self.queue.extend([message for message in messages if _later(message) == seconds], seconds)
+
     def _run(self) -> None:
         while not self._ended.wait(self._every / 4):
             now = time.monotonic()
             with self._lock:
-                due = [messages for at, messages in self._held if at <= now]
+                due = [m for at, messages in self._held if at <= now for m in messages if m not in self._deferred]
                 self._held = [(at, m) if at > now else (now + self._every, m) for at, m in self._held]
             try:
-                self.queue.extend([message for messages in due for message in messages])
+                self.queue.extend(due)
             except Exception as error:
                 self.fault = error
                 return
+
+
+def _later(message: Message) -> int:
+    return _LATER[min(message.receives, len(_LATER)) - 1]
 
 
 @contextmanager
@@ -106,6 +123,7 @@ class FakeMessageSource:
     max_receives: int = 5
     sent: int = 0
     extended: int = 0
+    hidden: dict[str, int] = field(default_factory=dict)
     _receives: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -118,11 +136,13 @@ class FakeMessageSource:
             received, self.waiting = self.waiting[:10], self.waiting[10:]
             for message in received:
                 self._receives[message.receipt] = self._receives.get(message.receipt, 0) + 1
+            received = [replace(message, receives=self._receives[message.receipt]) for message in received]
             self.in_flight.update({message.receipt: message for message in received})
             return received
 
-    def extend(self, messages: Sequence[Message]) -> None:
+    def extend(self, messages: Sequence[Message], seconds: int = HOLD_SECONDS) -> None:
         self.extended += len(messages)
+        self.hidden |= {message.receipt: seconds for message in messages}
 
     def delete(self, messages: Sequence[Message]) -> None:
         with self._lock:

@@ -25,6 +25,9 @@ Who tells whom. No state is kept for this; all of it is in the observations of t
   of no files. A load takes a partition's removal for accepted when the **latest** observation of that partition
   carries the tag; a file that comes later makes a new observation without it. Does not count for the alarm. It
   overrides rule 2 only, never rule 1.
+- A partition that only ever held misplaced files is observed with the tag `OUTCOME` = `NOTHING`: it lost none.
+
+Present is what is data, by its place and its name: a file that was renamed to another ending is gone.
 """
 
 from collections.abc import Collection, Mapping
@@ -36,6 +39,7 @@ from pipelines.sources.feed import Feed, OnRemoval, Partition
 OUTCOME = "tidemark/removal"
 ACCEPTED = "accepted"
 EXPIRED = "expired"
+NOTHING = "nothing"
 
 _WITHIN = timedelta(hours=24)
 _MANY = 10
@@ -60,7 +64,7 @@ def follows(feed: Feed, partition: Partition, now: datetime) -> bool:
     """Whether rows of this partition still go with their files. The window of an unpartitioned feed never ends."""
     if feed.removals is OnRemoval.KEEP:
         return False
-    return partition is None or now <= feed.end_of(partition) + feed.follow_for
+    return partition is None or now - feed.end_of(partition) <= feed.follow_for
 
 
 def alarm(

@@ -27,14 +27,18 @@ class SqsQueue:
             MaxNumberOfMessages=_BATCH,
             WaitTimeSeconds=min(wait_seconds, 20),
             VisibilityTimeout=HOLD_SECONDS,
+            AttributeNames=["ApproximateReceiveCount"],
         )
-        return [Message(m["Body"], m["ReceiptHandle"]) for m in answer.get("Messages", ())]
+        return [
+            Message(m["Body"], m["ReceiptHandle"], int(m.get("Attributes", {}).get("ApproximateReceiveCount", 1)))
+            for m in answer.get("Messages", ())
+        ]
 
-    def extend(self, messages: Sequence[Message]) -> None:
+    def extend(self, messages: Sequence[Message], seconds: int = HOLD_SECONDS) -> None:
         """Hide these for longer, from now on."""
 
         def _extend(entries: list[Any]) -> None:
-            timed = [entry | {"VisibilityTimeout": HOLD_SECONDS} for entry in entries]
+            timed = [entry | {"VisibilityTimeout": seconds} for entry in entries]
             self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=timed)
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:

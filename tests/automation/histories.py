@@ -22,7 +22,8 @@ from pipelines.settings import Boundary
 from pipelines.sources import removals
 from pipelines.sources.feed import Feed, Partition
 from pipelines.sources.hints import Zone
-from pipelines.sources.listing import FakeBucket, look, look_at_all
+from pipelines.sources.listing import FakeBucket
+from pipelines.sources.looking import Walk, look
 from pipelines.sources.messages import FakeMessageSource, Message, holding
 
 HOURS = ("2026-10-01-07:00", "2026-10-01-08:00", "2026-10-02-07:00")
@@ -192,10 +193,12 @@ class World:
             self._do(self.table, partition, step, listed)
 
     def _alarm(self, partition: Partition, accepted: Collection[Partition]) -> str | None:
-        holding, now = look_at_all(self.bucket, ORDERS)
+        walk = Walk(self.bucket, ORDERS)
+        holding = {partition for partition, listing in walk if listing.objects}
         rows = {p for p, rows in self.table.rows.items() if rows}
         missing = {p for p in {*rows, partition} if p not in holding} - set(accepted)
-        return removals.alarm(ORDERS, holding=list(holding), vanished=dict.fromkeys(missing, now), now=now)
+        now = walk.listed_at
+        return removals.alarm(ORDERS, holding=holding, vanished=dict.fromkeys(missing, now), now=now)
 
     def _do(self, table: Table, partition: Partition, step: Step, listed: Sequence[SourceFile]) -> None:
         bodies = {f: self.bodies[self.bucket.objects[f.key].etag] for f in step.read}
@@ -241,8 +244,8 @@ class World:
 
     def full_load(self) -> Table:
         """What a fresh load of the bucket gives."""
-        fresh, (listings, _) = Table(), look_at_all(self.bucket, ORDERS)
-        for partition, listing in listings.items():
+        fresh = Table()
+        for partition, listing in Walk(self.bucket, ORDERS):
             files = [SourceFile(o.key, o.source_version, o.last_modified, partition, o.size) for o in listing.objects]
             self._do(fresh, partition, Step(tuple(files), replaces=True), files)
         return fresh

@@ -12,14 +12,17 @@ import dagster as dg
 import pytest
 
 from pipelines.automation import adapter
-from pipelines.automation.landing import Tick, looks_for_strays, take
-from pipelines.automation.ledger import EventLog
+from pipelines.automation.landing import Tick, loads_for_misplaced, take
+from pipelines.automation.ledger import EventLog, holds_files
 from pipelines.automation.observing import changes, observe
+from pipelines.automation.reconcile import reconcile
 from pipelines.definitions import defs
-from pipelines.feeds import FEEDS, ORDERS
+from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
 from pipelines.settings import Settings
+from pipelines.sources.feed import Feed
 from pipelines.sources.hints import Zone
-from pipelines.sources.listing import FakeBucket, data_version, look
+from pipelines.sources.listing import BucketUnavailable, FakeBucket, Listing, data_version
+from pipelines.sources.looking import look
 from pipelines.sources.messages import DeleteRefused, FakeMessageSource, MessageSource, holding
 from pipelines.sources.sqs import SqsQueue
 
@@ -136,49 +139,221 @@ def test_what_lies_outside_the_layout_is_named_and_acknowledged(
     assert queue.in_flight == {}
 
 
-def test_a_load_of_a_neighbour_is_asked_for_so_that_a_stray_is_quarantined(
+def context_of(instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorEvaluationContext:
+    return dg.build_sensor_context(instance, cursor=cursor, repository_def=defs.get_repository_def())
+
+
+def misplaced(instance: dg.DagsterInstance, feed: Feed = ORDERS) -> dict[str, str]:
+    """Folder to the reason why its files are misplaced, as the event log tells it."""
+    return {folder: said.reason for folder, said in (EventLog(instance).misplaced(feed) or {}).items()}
+
+
+def test_what_is_misplaced_is_durable_before_its_message_is_deleted(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
-    for hour in ("2026-10-01-07:00", "2026-10-01-08:00", "2026-10-03-05:00"):
+    queue = FakeMessageSource()
+    keys = ("orders/a.csv", "orders/dt=2026-09-27/hour=00/a.csv", "orders/dt=9999-12-31/hour=23/a.csv")
+    for key in keys:
+        bucket.put(key, b"1")
+    queue.send(event(*keys))
+    tick(instance, bucket, queue)
+    reasons = {
+        "orders/": "outside_layout",
+        "orders/dt=2026-09-27/": "before_start_date",
+        "orders/dt=9999-12-31/": "in_the_future",
+    }
+    assert misplaced(instance) == reasons
+    bucket.delete(keys[0])
+    queue.send(event(keys[0]))
+    tick(instance, bucket, queue)
+    assert "orders/" not in misplaced(instance), "a removed-object event ends it"
+
+
+def test_a_reconcile_finds_what_is_misplaced_without_any_message(
+    instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
+    ledger = EventLog(instance)
+    for key in (KEY, "orders/a.csv", "orders/dt=2026-10-01/b.csv", "orders/backup/c.csv", "customers/latest.csv.old"):
+        bucket.put(key, b"1")
+    reconcile(ledger, bucket, FEEDS, start=date(2026, 9, 28))
+    assert set(misplaced(instance)) == {"orders/", "orders/dt=2026-10-01/", "orders/backup/"}
+    assert set(misplaced(instance, CUSTOMERS)) == {"customers/latest.csv"}
+    told = instance.event_log_storage.get_maximum_record_id()
+    reconcile(ledger, bucket, FEEDS, start=date(2026, 9, 28))
+    assert instance.event_log_storage.get_maximum_record_id() == told, "unchanged, nothing is written"
+    bucket.delete("orders/dt=2026-10-01/b.csv")
+    reconcile(ledger, bucket, [ORDERS], start=date(2026, 9, 28), days=[date(2026, 10, 1)])
+    assert set(misplaced(instance)) == {"orders/", "orders/backup/"}, "a look at a day tells of that day"
+
+
+def test_the_sensor_and_a_reconcile_say_the_same_of_a_large_folder(
+    instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
+    queue, ledger = FakeMessageSource(), EventLog(instance)
+    for n in range(1200):
+        bucket.put(f"orders/backup/{n}.csv", b"1")
+    queue.send(event("orders/backup/7.csv"))
+    tick(instance, bucket, queue)
+    told = ledger.misplaced(ORDERS)
+    assert told and (told["orders/backup/"].files, told["orders/backup/"].is_more) == (1000, True)
+    reconcile(ledger, bucket, [ORDERS], start=date(2026, 9, 28))
+    assert ledger.misplaced(ORDERS) == told
+
+
+def test_a_flood_of_misplaced_files_is_one_run(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
+    queue, ledger = FakeMessageSource(), EventLog(instance)
+    for hour in ("2026-10-01-07:00", "2026-10-03-05:00"):
         bucket.put(f"{ORDERS.prefix_of(hour)}a.csv", b"1")
-        observe(EventLog(instance), bucket, {(ORDERS, hour): NOON})
-    context = dg.build_sensor_context(instance, repository_def=defs.get_repository_def())
-
-    def asked(*keys: str) -> list[tuple[str | None, str]]:
-        requests = looks_for_strays(context, ZONE.read(event(*keys)).strays)
-        assert all(r.asset_selection == [dg.AssetKey(["core", "orders"])] for r in requests)
-        return [(r.partition_key, r.tags.get(adapter.DAYS, "")) for r in requests]
-
-    assert asked("orders/a.csv", "orders/dt=2026-09-27/hour=00/a.csv") == [("2026-10-03-05:00", "2026-09-27")]
-    assert asked("orders/dt=2026-10-01/a.csv") == [("2026-10-01-08:00", "2026-10-01")]
-    assert asked("orders/dt=2026-10-02/a.csv") == [("2026-10-03-05:00", "2026-10-02")], "a day without any file"
-    assert asked("prices/a.csv") == [], "nothing of that feed was ever seen"
-
-
-def test_the_load_of_the_partition_in_which_a_stray_lies_is_asked_for(instance: dg.DagsterInstance) -> None:
-    context = dg.build_sensor_context(instance, repository_def=defs.get_repository_def())
-
-    def asked(*keys: str) -> list[str | None]:
-        return [r.partition_key for r in looks_for_strays(context, ZONE.read(event(*keys)).strays)]
-
-    hour = "orders/dt=2026-10-01/hour=07"
-    assert asked(f"{hour}/too/deep.csv", f"{hour}/a.xlsx") == [HOUR], "though it holds no file"
-    assert asked("prices/dt=2026-10-01/too/deep.csv") == ["2026-10-01"]
-    assert asked("orders/dt=2999-10-01/hour=07/too/deep.csv") == [], "there is no such hour yet"
-    assert asked(f"{hour}/_SUCCESS", f"{hour}/a.csv.tmp") == [], "nobody meant these as data"
+        observe(ledger, bucket, {(ORDERS, hour): NOON})
+    context = context_of(instance)
+    assert loads_for_misplaced(context, ledger, FEEDS) == []
+    for n in range(500):
+        bucket.put(f"orders/{n}/a.csv", b"1")
+        queue.send(event(f"orders/{n}/a.csv"))
+    tick(instance, bucket, queue)
+    (request,) = loads_for_misplaced(context, ledger, FEEDS)
+    assert (request.asset_selection, request.partition_key) == ([dg.AssetKey(["core", "orders"])], "2026-10-03-05:00")
+    assert loads_for_misplaced(context_of(instance, context.cursor), ledger, FEEDS) == []
+    assert len(loads_for_misplaced(context_of(instance), ledger, FEEDS)) == 1, "killed before the run was asked for"
 
 
-def test_a_load_that_is_due_anyway_is_not_asked_for_a_second_time(instance: dg.DagsterInstance) -> None:
-    context = dg.build_sensor_context(instance, repository_def=defs.get_repository_def())
-    strays = ZONE.read(event("orders/dt=2026-10-01/hour=07/a.xlsx")).strays
+def test_a_load_that_is_due_anyway_is_not_asked_for_a_second_time(
+    instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
+    queue, ledger = FakeMessageSource(), EventLog(instance)
+    for key in (KEY, "orders/a.csv"):
+        bucket.put(key, b"1")
+    queue.send(event(KEY, "orders/a.csv"))
+    tick(instance, bucket, queue)
 
-    def also(asset: str, partition: str) -> int:
-        due = dg.RunRequest(asset_selection=[dg.AssetKey.from_user_string(asset)], partition_key=partition)
-        return len(looks_for_strays(context, strays, [due]))
+    def also(asset: str) -> int:
+        due = dg.RunRequest(asset_selection=[dg.AssetKey.from_user_string(asset)], partition_key=HOUR)
+        return len(loads_for_misplaced(context_of(instance), ledger, FEEDS, [due]))
 
-    assert also("core/orders", HOUR) == 0
-    assert also("core/orders", "2026-10-01-08:00") == 1
-    assert also("marts/sales_hourly", HOUR) == 1
+    assert also("core/orders") == 0
+    assert also("marts/sales_hourly") == 1
+
+
+def test_a_file_that_was_renamed_to_another_ending_is_gone_for_the_guard_too(
+    instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
+    queue, ledger = FakeMessageSource(), EventLog(instance)
+    hours = [f"2026-10-01-{n:02}:00" for n in range(24)]
+    for hour in hours:
+        bucket.put(f"{ORDERS.prefix_of(hour)}a.csv", b"1")
+    reconcile(ledger, bucket, [ORDERS])
+    bucket.now += timedelta(minutes=5)
+    for hour in hours:
+        bucket.delete(f"{ORDERS.prefix_of(hour)}a.csv")
+        bucket.put(f"{ORDERS.prefix_of(hour)}a.csv.zst", b"1")
+        queue.send(event(f"{ORDERS.prefix_of(hour)}a.csv.zst"))
+    done = tick(instance, bucket, queue)
+    assert "wrong bucket?" in done.found.alarms[ORDERS]
+    assert (done.found.held, done.found.changed) == (24, [])
+    assert all(holds_files(tags) for tags in ledger.latest(ORDERS).values())
+
+
+def test_partitions_that_only_ever_held_misplaced_files_lost_none(
+    instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
+    ledger = EventLog(instance)
+    hours = [f"2026-10-01-{n:02}:00" for n in range(24)]
+    for hour in hours:
+        bucket.put(f"{ORDERS.prefix_of(hour)}a.xlsx", b"1")
+    bucket.put(f"{ORDERS.prefix_of('2026-10-02-00:00')}a.csv", b"1")
+    found = reconcile(ledger, bucket, [ORDERS])
+    assert (len(found.changed), found.alarms) == (25, {})
+    bucket.now += timedelta(minutes=5)
+    for hour in hours:
+        bucket.delete(f"{ORDERS.prefix_of(hour)}a.xlsx")
+    found = reconcile(ledger, bucket, [ORDERS])
+    assert (len(found.changed), found.alarms) == (24, {})
+
+
+class Refusing(FakeBucket):
+    """A bucket that refuses some prefixes, or everything."""
+
+    refused: tuple[str, ...] = ()
+
+    def list(self, prefix: str, *, most: int | None = None) -> Listing:
+        if prefix.startswith(self.refused):
+            raise BucketUnavailable("AccessDenied")
+        return super().list(prefix, most=most)
+
+
+def test_a_partition_that_cannot_be_listed_keeps_its_messages_and_no_others(instance: dg.DagsterInstance) -> None:
+    queue, bucket = FakeMessageSource(), Refusing(now=NOON)
+    hours = [f"2026-10-01-{n:02}:00" for n in range(24)]
+    for hour in hours:
+        bucket.put(f"{ORDERS.prefix_of(hour)}a.csv", b"1")
+        queue.send(event(f"{ORDERS.prefix_of(hour)}a.csv"))
+    bucket.refused = (ORDERS.prefix_of(hours[7]),)
+    done = tick(instance, bucket, queue)
+    assert "observed 23, unchanged 0, refused 0, could not be looked at 1" in str(done)
+    (message,) = queue.in_flight.values()
+    assert hours[7][11:13] in message.body and queue.hidden[message.receipt] == 60, "it comes back later"
+    queue.redeliver()
+    tick(instance, bucket, queue)
+    assert queue.hidden[message.receipt] == 120, "later each time: each receive is one less"
+    bucket.refused = ()
+    queue.redeliver()
+    assert len(tick(instance, bucket, queue).found.changed) == 1
+    assert (queue.waiting, queue.in_flight, queue.dead) == ([], {}, [])
+
+
+def test_a_bucket_that_is_away_is_given_up_after_a_few_looks(instance: dg.DagsterInstance) -> None:
+    queue, bucket = FakeMessageSource(), Refusing(now=NOON)
+    for n in range(24):
+        queue.send(event(f"{ORDERS.prefix_of(f'2026-10-01-{n:02}:00')}a.csv"))
+    bucket.refused = ("",)
+    asked: list[str] = []
+    bucket.list = lambda prefix, **_: asked.append(prefix) or Refusing.list(bucket, prefix)  # type: ignore[method-assign,func-returns-value,assignment,return-value]
+    assert "could not be looked at 24" in str(tick(instance, bucket, queue))
+    assert len(asked) == 3
+    assert len(queue.in_flight) == 24
+
+
+def test_while_the_bucket_is_away_no_message_is_received(instance: dg.DagsterInstance) -> None:
+    class Away(FakeBucket):
+        def probe(self) -> None:
+            raise BucketUnavailable("bucket landing does not answer: connection refused")
+
+    queue = FakeMessageSource()
+    queue.send(event(KEY))
+    sensor = defs.get_repository_def().get_sensor_def("landing")
+    resources = {"landing": Opens(Away(now=NOON)), "events_queue": Opens(queue)}
+    context = dg.build_sensor_context(instance, resources=resources, repository_def=defs.get_repository_def())
+    result = sensor(context)
+    assert isinstance(result, dg.SkipReason) and "no message is received until the bucket answers" in str(result)
+    assert len(queue.waiting) == 1
+
+
+class Opens:
+    """A resource that opens what it is given."""
+
+    def __init__(self, opened: object) -> None:
+        self._opened = opened
+
+    def open(self) -> object:
+        return self._opened
+
+
+@pytest.mark.parametrize("behind", [timedelta(seconds=1), timedelta(hours=1)])
+def test_a_listing_by_a_server_whose_clock_is_behind_is_no_less_new(
+    instance: dg.DagsterInstance, bucket: FakeBucket, behind: timedelta
+) -> None:
+    queue = FakeMessageSource()
+    bucket.put(KEY, b"1")
+    queue.send(event(KEY))
+    tick(instance, bucket, queue)
+    bucket.now -= behind
+    bucket.put(KEY, b"2")
+    queue.send(event(KEY))
+    assert len(tick(instance, bucket, queue).found.changed) == 1
+    first, second = observations(instance)
+    assert second.tags[adapter.DATA_VERSION] == data_version(look(bucket, ORDERS, HOUR).objects)
+    assert float(second.tags[adapter.LISTED_AT]) >= float(first.tags[adapter.LISTED_AT])
+    assert queue.in_flight == {}
 
 
 def test_nothing_is_deleted_before_its_observation_is_durable(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:

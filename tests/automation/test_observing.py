@@ -12,7 +12,7 @@ from pipelines.automation.ledger import EventLog, removals_check
 from pipelines.automation.observing import observe
 from pipelines.automation.reconcile import reconcile
 from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
-from pipelines.sources.listing import NO_FILES, FakeBucket
+from pipelines.sources.listing import NO_FILES, FakeBucket, Listing
 from pipelines.sources.removals import ACCEPTED, EXPIRED, OUTCOME
 
 DAY = date(2026, 10, 1)
@@ -66,9 +66,15 @@ def test_an_overwrite_and_a_removal_are_changes_with_their_arrival(ledger: Event
 def test_a_listing_older_than_the_last_observation_is_not_reported(ledger: EventLog, bucket: FakeBucket) -> None:
     bucket.put(key(HOURS[7]), b"1")
     observe(ledger, bucket, {(ORDERS, HOURS[7]): NOON})
-    bucket.now = NOON - timedelta(minutes=1)
-    bucket.put(key(HOURS[7]), b"2")
-    assert observe(ledger, bucket, {(ORDERS, HOURS[7]): NOON}).changed == []
+    old, asked = Listing((), NOON - timedelta(minutes=1)), list[str]()
+
+    def list_late(prefix: str, *, most: int | None = None) -> Listing:
+        asked.append(prefix)
+        return old if len(asked) == 1 else FakeBucket.list(bucket, prefix, most=most)
+
+    bucket.list = list_late  # type: ignore[method-assign]
+    assert observe(ledger, bucket, {(ORDERS, HOURS[7]): NOON}).changed == [], "looked at again, it is as it was"
+    assert len(asked) == 2
 
 
 def test_a_reconcile_finds_what_no_notification_told_and_nothing_twice(ledger: EventLog, filled: FakeBucket) -> None:

@@ -1,9 +1,9 @@
 """Whatever lands, the good rows beside it are committed, and what was turned away is named with its reason."""
 
-import dataclasses
 import gzip
 import io
-from datetime import date
+from collections.abc import Collection
+from datetime import UTC, date, datetime
 
 import dagster as dg
 import pyarrow as pa
@@ -15,6 +15,9 @@ from pipelines.checks.landed import quarantine_result
 from pipelines.lakehouse import inspection
 from pipelines.lakehouse.load import Load
 from pipelines.lakehouse.quarantine import QUARANTINE
+from pipelines.sources.looking import Walk, look_beside
+from pipelines.sources.misplaced import Misplaced
+from pipelines.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import (
     HEADER,
     HOUR,
@@ -184,10 +187,16 @@ def test_a_new_column_is_ignored_and_reported(spark: SparkSession, put: Put, loa
 
 
 def test_what_lies_beside_the_partitions_is_named_until_it_is_gone(
-    spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
+    landing: S3Bucket, spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:
-    started = dataclasses.replace(orders, start=date(2026, 9, 28))
-    prefix = started.feed.prefix
+    start, prefix = date(2026, 9, 28), orders.feed.prefix
+
+    def seen() -> Collection[Misplaced]:
+        walk = Walk(landing, orders.feed, start=start)
+        for _ in walk:
+            pass
+        return walk.beside.values()
+
     strays = {
         f"{prefix}a.csv": "outside_layout",
         f"{prefix}dt=2026-13-01/hour=00/a.csv": "outside_layout",
@@ -199,24 +208,42 @@ def test_what_lies_beside_the_partitions_is_named_until_it_is_gone(
         put(stray, csv(line(1)))
     put(f"{prefix}dt=2026-10-01/_SUCCESS", "")
     put(f"{prefix}half.csv.tmp", "x")
-    put(key(started, "good.csv"), csv(line(1)))
-    loaded = loading(started, HOUR)
+    put(key(orders, "good.csv"), csv(line(1)))
+    loaded = loading(orders, HOUR, misplaced=seen())
     assert {e.file.key: e.reason for e in loaded.entries} == strays
-    entries = spark.table(QUARANTINE.identifier).where(f"asset = '{started.asset}'").collect()
+    entries = spark.table(QUARANTINE.identifier).where(f"asset = '{orders.asset}'").collect()
     assert {e.source_file: e.reason for e in entries} == strays
-    assert loading(started, HOUR).entries == loaded.entries
-    assert set(loading(started, "2026-10-02-00:00").entries) == set(loaded.entries), "seen from another day too"
+    assert set(loading(orders, "2026-10-02-00:00").entries) == set(loaded.entries), "known nothing new, they stay"
+    assert set(loading(orders, HOUR, misplaced=seen()).entries) == set(loaded.entries)
     for stray in strays:
         delete(stray)
-    elsewhere = loading(started, "2026-10-02-00:00")
-    assert {e.file.key for e in elsewhere.entries} == {f"{prefix}dt=2026-10-01/{n}" for n in ("a.csv", "hour=24/a.csv")}
-    assert loading(started, HOUR).entries == []
-    assert quarantined(spark, started) == []
+    assert loading(orders, "2026-10-02-00:00", misplaced=seen()).entries == []
+    assert quarantined(spark, orders) == []
 
-    alone = f"{prefix}dt=2026-10-03/a.csv"
-    put(alone, csv(line(1)))
-    assert loading(started, HOUR).entries == [], "no load is of that day"
-    told = loading(started, HOUR, days=["2026-10-03"])
-    assert {e.file.key for e in told.entries} == {alone}
-    delete(alone)
-    assert loading(started, HOUR, days=["2026-10-03"]).entries == []
+
+def test_a_folder_of_misplaced_files_is_one_entry_with_their_number(
+    landing: S3Bucket, spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    folder = f"{orders.feed.prefix}backup/"
+    for n in range(3):
+        put(f"{folder}deep/{n}/a.csv", csv(line(1)))
+    found = look_beside(landing, orders.feed, {folder}, start=date(2026, 9, 28), now=datetime.now(UTC))
+    loading(orders, HOUR, misplaced=found.values())
+    (entry,) = spark.table(QUARANTINE.identifier).where(f"asset = '{orders.asset}'").collect()
+    assert (entry.source_file, entry.reason) == (folder, "outside_layout")
+    assert entry.message.startswith(f"3 files in '{folder}'")
+
+
+def test_a_file_of_another_ending_is_named_and_forgotten_with_it(
+    spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
+) -> None:
+    put(key(orders, "a.csv"), csv(line(1)))
+    put(key(orders, "b.xlsx"), "x")
+    put(key(orders, "too/deep.csv"), csv(line(2)))
+    loading(orders, HOUR)
+    assert [name for name, _, _ in quarantined(spark, orders)] == ["b.xlsx", "deep.csv"]
+    delete(key(orders, "b.xlsx"))
+    delete(key(orders, "too/deep.csv"))
+    assert loading(orders, HOUR).read_again == []
+    assert quarantined(spark, orders) == []
+    assert quantities(spark, orders) == {1: 3}

@@ -25,6 +25,7 @@ from pipelines.schemas import core
 from pipelines.settings import Settings
 from pipelines.sources.feed import Grain, Partition
 from pipelines.sources.hints import Zone
+from pipelines.sources.looking import Walk
 from pipelines.sources.messages import Message
 from pipelines.sources.s3 import S3Bucket
 from pipelines.transforms.orders import order_lines
@@ -40,9 +41,9 @@ START = date(2026, 9, 28)
 FIRST = datetime(2026, 10, 5, tzinfo=UTC)
 TOGETHER = 40
 LOADS = {
-    "orders": Load(feeds.ORDERS, core.ORDERS, order_lines, "1", START),
-    "customers": Load(feeds.CUSTOMERS, core.CUSTOMERS, lambda rows: rows, "1", START),
-    "prices": Load(feeds.PRICES, core.PRICES, lambda rows: rows, "1", START),
+    "orders": Load(feeds.ORDERS, core.ORDERS, order_lines, "1"),
+    "customers": Load(feeds.CUSTOMERS, core.CUSTOMERS, lambda rows: rows, "1"),
+    "prices": Load(feeds.PRICES, core.PRICES, lambda rows: rows, "1"),
 }
 
 
@@ -124,10 +125,11 @@ def outcome(spark: SparkSession, landing: S3Bucket, batch: Sequence[Placed]) -> 
 
 def _loaded(spark: SparkSession, landing: S3Bucket, load: Load, batch: Sequence[Placed]) -> dict[str, str]:
     try:
-        strays = [at.key(name) for at in batch for name in at.case.files(at.start) if name.startswith("/dt=")]
-        days = {key.removeprefix(load.feed.prefix)[3:13] for key in strays}  # as the landing sensor tells a run
+        walk = Walk(landing, load.feed, start=START)
+        for _ in walk:
+            pass
         partitions = [at.partition for at in batch]
-        run_load(spark, landing, load, partitions, run_id=batch[0].case.name, days=days)
+        run_load(spark, landing, load, partitions, run_id=batch[0].case.name, misplaced=walk.beside.values())
     except Exception as error:
         if len(batch) == 1:
             return {batch[0].case.name: f"the load fails: {type(error).__name__}: {str(error)[:300]}"}

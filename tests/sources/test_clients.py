@@ -12,7 +12,7 @@ from pipelines.feeds import ORDERS
 from pipelines.settings import Settings
 from pipelines.sources import sqs
 from pipelines.sources.hints import Zone
-from pipelines.sources.listing import look
+from pipelines.sources.looking import look
 from pipelines.sources.messages import DeleteRefused, Message
 from pipelines.sources.s3 import S3Bucket
 from pipelines.sources.sqs import SqsQueue

@@ -86,11 +86,12 @@ def test_a_record_that_cannot_be_read_does_not_hide_those_after_it() -> None:
     ("key", "said"),
     [
         ("orders/a.csv", "not in the layout of feed orders"),
-        ("orders/dt=2026-10-01/hour=07/deeper/a.csv", "not in the layout"),
         ("orders/dt=2026-13-01/hour=07/a.csv", "not in the layout"),
         ("orders/dt=2026-10-01/hour=０７/a.csv", "not in the layout"),
         ("orders/readme.txt", "not in the layout"),
-        ("orders/dt=2026-10-01/hour=07/a.xlsx", "has another ending than the files of feed orders"),
+        ("orders/dt=9999-12-31/hour=23/a.csv", "more than 3 days ahead"),
+        ("orders/dt=2062-10-01/hour=07/a.csv", "more than 3 days ahead"),
+        ("orders/dt=0001-01-01/hour=00/a.csv", "before the start date"),
         ("prices/dt=2026-09-27/p.csv", "of a time before the start date 2026-09-28"),
     ],
 )
@@ -99,7 +100,13 @@ def test_what_is_no_file_of_its_feed_is_named_and_not_refused(key: str, said: st
     assert (reading.hints, reading.refused) == ([], [])
     (stray,) = reading.strays
     assert stray.key == key
-    assert said in stray.reason
+    assert said in stray.place.message
+
+
+@pytest.mark.parametrize("name", ["deeper/a.csv", "a.xlsx", "_SUCCESS"])
+def test_whatever_lies_below_a_partition_is_a_hint_to_look_at_it(name: str) -> None:
+    (hint,) = ZONE.read(eventbridge(f"orders/dt=2026-10-01/hour=07/{name}")).hints
+    assert hint.partition == "2026-10-01-07:00"
 
 
 def test_markers_outside_the_layout_are_nothing() -> None:

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 from pipelines.feeds import ORDERS
-from pipelines.sources.listing import FakeBucket, Listing, arrival, data_version, look, look_at_all, look_at_each
+from pipelines.sources.listing import FakeBucket, Listing, arrival, data_version
+from pipelines.sources.looking import Walk, look, look_at_each
 
 HOUR = "2026-10-01-07:00"
 PREFIX = ORDERS.prefix_of(HOUR)
@@ -42,16 +43,17 @@ def test_one_look_at_all_equals_a_look_at_each() -> None:
     hours = [f"2026-10-01-{h:02}:00" for h in range(3)]
     for hour in hours:
         bucket.put(f"{ORDERS.prefix_of(hour)}a.csv", hour.encode())
-    looked, _ = look_at_all(bucket, ORDERS)
-    assert looked == {hour: look(bucket, ORDERS, hour) for hour in hours}
+    assert dict(Walk(bucket, ORDERS)) == {hour: look(bucket, ORDERS, hour) for hour in hours}
 
 
-def test_many_partitions_are_one_list_and_the_same_answer() -> None:
+def test_the_hours_of_a_day_are_one_list_and_the_same_answer() -> None:
     bucket = FakeBucket()
     hours = [f"2026-10-{d:02}-{h:02}:00" for d in (1, 2, 3) for h in range(24)]
     for hour in hours[::2]:
         bucket.put(f"{ORDERS.prefix_of(hour)}a.csv", hour.encode())
-    assert look_at_each(bucket, ORDERS, hours) == {hour: look(bucket, ORDERS, hour) for hour in hours}
+    looked = look_at_each(bucket, ORDERS, hours)
+    assert len(bucket.prefixes_listed) == 3
+    assert looked == {hour: look(bucket, ORDERS, hour) for hour in hours}
 
 
 def test_a_change_arrived_with_its_oldest_new_object() -> None:

@@ -102,6 +102,9 @@ def env(
 
 @app.command()
 def reconcile(
+    feed: Annotated[
+        list[str] | None, typer.Argument(help="These feeds only; by default all.", show_default=False)
+    ] = None,
     days: Annotated[
         int | None,
         typer.Option(min=1, help="Look at the last so many days only; by default at everything.", show_default=False),
@@ -120,22 +123,26 @@ def reconcile(
     from pipelines.feeds import FEEDS
 
     settings = _settings()
+    known = {of.name: of for of in FEEDS}
+    if unknown := [name for name in feed or () if name not in known]:
+        _fail(f"there is no feed {', '.join(unknown)}; there are {', '.join(known)}", code=2)
+    feeds = [known[name] for name in feed] if feed else FEEDS
     told: dict[str, dict[str, object]] = {}
     try:
         with instance_of(settings) as instance, Progress(console=Console(stderr=True)) as progress:
-            bar = progress.add_task(f"s3://{settings.landing_bucket}", total=len(FEEDS))
+            bar = progress.add_task(f"s3://{settings.landing_bucket}", total=len(feeds))
 
-            def looked(feed: "Feed", found: "Found") -> None:
-                told[feed.name] = {
+            def looked(of: "Feed", found: "Found") -> None:
+                told[of.name] = {
                     "changed": len(found.changed),
                     "held": found.held,
-                    "alarm": found.alarms.get(feed),
+                    "alarm": found.alarms.get(of),
                 }
                 progress.advance(bar)
 
             found = reconcile_instance(
                 settings,
-                FEEDS,
+                feeds,
                 instance,
                 days=last_days(days) if days else None,
                 accept_removals=accept_removals,
@@ -150,6 +157,31 @@ def reconcile(
             typer.echo(f"{name}: {of_feed['changed']} partitions changed")
     if found.alarms:
         _fail("; ".join(found.alarms.values()), code=4)
+
+
+@app.command()
+def redrive(
+    most: Annotated[int, typer.Option(min=1, help="Send about so many messages at most.")] = 10_000,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a line.")] = False,
+) -> None:
+    """Send the notifications again that the queue has given up; exits with 1 if it cannot be reached."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from pipelines.sources.sqs import open_queue
+
+    settings = _settings()
+    try:
+        queue = open_queue(settings.events_queue, **settings.aws_options())
+        sent = sum(queue.redrive(most))
+        left = queue.dead_letters()
+    except (BotoCoreError, ClientError) as error:
+        _fail(f"queue {settings.events_queue} cannot be reached: {error}", code=1)
+    if as_json:
+        typer.echo(json.dumps({"sent": sent, "left": left}))
+    elif left is None:
+        typer.echo(f"{settings.events_queue} has no dead-letter queue")
+    else:
+        typer.echo(f"{sent} messages sent again, {left} left")
 
 
 @app.command()

@@ -20,7 +20,7 @@ from pipelines.automation.condition import with_automation
 from pipelines.automation.landing import landing_sensor
 from pipelines.automation.reconcile import reconcile_schedules
 from pipelines.checks.contract import contract_checks, contract_sensor
-from pipelines.checks.landing import landing_checks
+from pipelines.checks.landing import dead_letters, landing_checks, notifications
 from pipelines.lakehouse.io_manager import iceberg_io_manager
 from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.resources.lakehouse import LakehouseResource
@@ -52,9 +52,10 @@ def build_definitions(settings: Settings, **overrides: Any) -> dg.Definitions:
             *dg.load_assets_from_package_module(marts),
         ]
     )
-    checks = [*contract_checks(assets), *with_automation(landing_checks(feeds.FEEDS, settings.start_date))]
+    of_sources = [*landing_checks(feeds.FEEDS, settings.start_date), dead_letters()]
+    checks = [*contract_checks(assets), *with_automation(of_sources)]
     return dg.Definitions(
-        assets=assets,
+        assets=[*assets, notifications()],
         asset_checks=checks,
         sensors=[
             landing_sensor(feeds.FEEDS, settings.start_date),

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 from pipelines.automation.adapter import now
+from pipelines.automation.ledger import dead_letters_told
 from pipelines.checks.status import breached, explained, rows, set_aside
 from pipelines.local.overview import services
 from pipelines.local.running import NothingRuns, running_environment
@@ -42,6 +43,10 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
             print(json.dumps([row.as_dict() for row in found], indent=2))
         elif not watch:
             Console().print(explained(found, now()))
+            if given_up := dead_letters_told(instance):
+                Console().print(
+                    f"{given_up} notifications were given up by the queue: `pipelines redrive` sends them again"
+                )
         else:
             with Live(explained(found, now())) as live:
                 while True:

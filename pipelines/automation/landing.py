@@ -124,10 +124,12 @@ def landing_sensor(feeds: Sequence[Feed], start: date) -> dg.SensorDefinition:
             # A message that is received and cannot be followed has one receive less before it is given up.
             context.log.warning(str(fault))
             return dg.SkipReason(f"no message is received until the bucket answers: {fault}")
-        zone, ledger = Zone(bucket.name, feeds, start), EventLog(context.instance)
-        with holding(events_queue.open()) as hold:
+        zone, ledger, queue = Zone(bucket.name, feeds, start), EventLog(context.instance), events_queue.open()
+        with holding(queue) as hold:
             tick = take(hold, zone, bucket, ledger)
         _tell(context, tick, hold)
+        if _is_new_minute(context) and (given_up := queue.dead_letters()) is not None:
+            ledger.tell_dead_letters(given_up)
         due = due_now(context) if tick.received.count else []
         requests = [*due, *loads_for_misplaced(context, ledger, feeds, due)]
         if not requests:
@@ -210,6 +212,10 @@ def loads_for_misplaced(
     if asked:
         context.update_cursor(json.dumps(asked))
     return requests
+
+
+def _is_new_minute(context: dg.SensorEvaluationContext) -> bool:
+    return int(time.time() / 60) > int((context.last_tick_completion_time or 0.0) / 60)
 
 
 def _version_of(folders: Mapping[str, Misplaced]) -> str:

@@ -21,6 +21,9 @@ from pipelines.sources.misplaced import MOST_FOLDERS, Misplaced
 Tags = Mapping[str, str]
 ALARM = "alarm"
 MISPLACED = "misplaced"
+DEAD_LETTERS = "dead letters"
+NOTIFICATIONS = dg.AssetKey(["ops", "landing_events"])
+"""The queue of the landing bucket's notifications."""
 ACCEPTED_SUFFIX = "-accepted"
 """Beside the version of no files: what was held back in a load is news once it is accepted."""
 
@@ -84,6 +87,22 @@ class EventLog:
         said = adapter.latest_check_metadata(self._instance, misplaced_check(feed))
         return None if said is None else misplaced.from_json(said.get(MISPLACED, ()))  # type: ignore[arg-type]
 
+    def tell_dead_letters(self, count: int) -> None:
+        """Let the check on dead letters fail with their number, or pass; unchanged, nothing is written."""
+        key = dead_letters_check()
+        if adapter.latest_check_metadata(self._instance, key) == {DEAD_LETTERS: count}:
+            return
+        words = f"{count} messages could not be read or followed; `pipelines redrive` sends them again"
+        evaluation = dg.AssetCheckEvaluation(
+            asset_key=key.asset_key,
+            check_name=key.name,
+            passed=not count,
+            severity=dg.AssetCheckSeverity.ERROR,
+            description=words if count else "no message was given up",
+            metadata={DEAD_LETTERS: count},
+        )
+        self._instance.report_runless_asset_event(evaluation)
+
     def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
         words, metadata = misplaced_result(folders)
         if misplaced.from_json(metadata[MISPLACED].value) == self.misplaced(feed):  # type: ignore[arg-type]
@@ -98,6 +117,18 @@ class EventLog:
         )
         self._instance.report_runless_asset_event(evaluation)
         reached("after_observation")
+
+
+def dead_letters_check() -> dg.AssetCheckKey:
+    """The check that fails while the queue of notifications has messages that it has given up."""
+    return dg.AssetCheckKey(NOTIFICATIONS, "dead_letters")
+
+
+def dead_letters_told(instance: DagsterInstance) -> int:
+    """How many messages that check last told of."""
+    said = adapter.latest_check_metadata(instance, dead_letters_check()) or {}
+    count = said.get(DEAD_LETTERS, 0)
+    return count if isinstance(count, int) else 0
 
 
 def holds_files(tags: Tags) -> bool:

@@ -1,4 +1,4 @@
-"""The checks on each source: whether so much vanished that nothing was removed, and whether anything is misplaced.
+"""The checks on each source (whether too much vanished, whether anything is misplaced) and on the notifications.
 
 The landing sensor and the reconciles write their results, when they become others. A person may also execute them. Does
 not belong here: the rules (`sources.removals`, `sources.misplaced`).
@@ -9,9 +9,18 @@ from datetime import date
 
 import dagster as dg
 
-from pipelines.automation.ledger import ALARM, EventLog, misplaced_check, misplaced_result, removals_check
+from pipelines.automation.ledger import (
+    ALARM,
+    DEAD_LETTERS,
+    NOTIFICATIONS,
+    EventLog,
+    dead_letters_check,
+    misplaced_check,
+    misplaced_result,
+    removals_check,
+)
 from pipelines.automation.observing import look_at_feed
-from pipelines.resources.aws import LandingResource
+from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.sources.feed import Feed
 from pipelines.sources.looking import Walk
 
@@ -23,6 +32,34 @@ def landing_checks(feeds: Iterable[Feed], start: date) -> list[dg.AssetChecksDef
         start: The first day of which there are partitions.
     """
     return [check for feed in feeds for check in (_removals(feed, start), _misplaced(feed, start))]
+
+
+def notifications() -> dg.AssetsDefinition:
+    """The queue of the landing bucket's notifications, as an asset that a check can fail on."""
+    spec = dg.AssetSpec(
+        NOTIFICATIONS,
+        group_name="ops",
+        kinds={"sqs"},
+        description="The queue of the landing bucket's notifications.",
+    )
+    return dg.AssetsDefinition(specs=[spec])
+
+
+def dead_letters() -> dg.AssetChecksDefinition:
+    """The check on messages that the queue has given up."""
+    key = dead_letters_check()
+
+    @dg.asset_check(
+        asset=key.asset_key,
+        name=key.name,
+        description="Fails while the dead-letter queue holds messages; `pipelines redrive` sends them again.",
+    )
+    def dead_letters(events_queue: QueueResource) -> dg.AssetCheckResult:
+        count = events_queue.open().dead_letters()
+        said = "the queue has no dead-letter queue" if count is None else f"{count} messages were given up"
+        return dg.AssetCheckResult(passed=not count, description=said, metadata={DEAD_LETTERS: count or 0})
+
+    return dead_letters
 
 
 def _removals(feed: Feed, start: date) -> dg.AssetChecksDefinition:

@@ -1,6 +1,6 @@
 """What a queue of notifications has to offer, whatever system it is, and a fake of it.
 
-To add another system, write a class with the three methods of `MessageSource` beside `sources.sqs`.
+To add another system, write a class with the methods of `MessageSource` beside `sources.sqs`.
 """
 
 import threading
@@ -35,7 +35,7 @@ class DeleteRefused(Exception):
 class MessageSource(Protocol):
     """A queue that redelivers what is not deleted, and gives up by itself on what is redelivered too often.
 
-    All three may be called from several threads at once.
+    All may be called from several threads at once.
     """
 
     def receive(self, wait_seconds: int) -> list[Message]:
@@ -52,6 +52,10 @@ class MessageSource(Protocol):
         Raises:
             DeleteRefused: some will be. The others are deleted.
         """
+        ...
+
+    def dead_letters(self) -> int | None:
+        """About how many messages the queue has given up; None if it never does, or does not say."""
         ...
 
 
@@ -148,6 +152,9 @@ class FakeMessageSource:
         with self._lock:
             for message in messages:
                 self.in_flight.pop(message.receipt, None)
+
+    def dead_letters(self) -> int | None:
+        return len(self.dead)
 
     def redeliver(self) -> None:
         with self._lock:

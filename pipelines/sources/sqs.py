@@ -1,8 +1,11 @@
 """A queue on SQS, through boto3."""
 
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+
+import boto3
 
 from pipelines.sources.messages import HOLD_SECONDS, DeleteRefused, Message
 
@@ -11,6 +14,11 @@ if TYPE_CHECKING:
 
 _BATCH = 10  # what one SQS call takes or gives at most
 _AT_ONCE = 4  # boto3 keeps ten connections; a call to AWS is waiting, not work
+
+
+def open_queue(name: str, **options: Any) -> "SqsQueue":
+    """A queue by its name, with a client of its own."""
+    return SqsQueue(boto3.client("sqs", **options), name)
 
 
 class SqsQueue:
@@ -58,6 +66,55 @@ class SqsQueue:
             failed = [fault for faults in pool.map(_delete, _batches(messages)) for fault in faults]
         if failed:
             raise DeleteRefused(f"{len(failed)} of {len(messages)} messages were not deleted: {failed[0]}")
+
+    def dead_letters(self) -> int | None:
+        """About how many messages this queue has given up; None if it never gives up, or does not say."""
+        url = self._dead_letter_url()
+        if url is None:
+            return None
+        names: list[Any] = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        counts = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        return sum(int(count) for count in counts.values())
+
+    def redrive(self, most: int) -> Iterator[int]:
+        """Send what was given up to this queue again, with all its receives before it.
+
+        A message is deleted only after it was sent: killed in between, it is sent twice, which is harmless.
+
+        Args:
+            most: So many messages are sent, or a few more.
+
+        Returns:
+            The number sent, batch by batch.
+        """
+        url, sent = self._dead_letter_url(), 0
+        while url is not None and sent < most:
+            answer = self._client.receive_message(QueueUrl=url, MaxNumberOfMessages=_BATCH, WaitTimeSeconds=1)
+            messages = answer.get("Messages", ())
+            if not messages:
+                return
+            entries: list[Any] = [{"Id": str(i), "MessageBody": m["Body"]} for i, m in enumerate(messages)]
+            failed = self._client.send_message_batch(QueueUrl=self._url, Entries=entries).get("Failed", ())
+            not_sent = {int(fault["Id"]) for fault in failed}
+            done: list[Any] = [
+                {"Id": str(i), "ReceiptHandle": m["ReceiptHandle"]} for i, m in enumerate(messages) if i not in not_sent
+            ]
+            if not done:
+                return
+            self._client.delete_message_batch(QueueUrl=url, Entries=done)
+            sent += len(done)
+            yield len(done)
+
+    def _dead_letter_url(self) -> str | None:
+        answer = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["RedrivePolicy"])
+        policy = json.loads(answer.get("Attributes", {}).get("RedrivePolicy", "{}"))
+        if not policy:
+            return None
+        _, _, _, _, account, name = policy["deadLetterTargetArn"].split(":")
+        try:
+            return self._client.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
+        except self._client.exceptions.QueueDoesNotExist:
+            return None
 
 
 def _batches(messages: Sequence[Message]) -> Iterator[list[Any]]:

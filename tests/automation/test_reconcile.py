@@ -48,6 +48,19 @@ def test_it_reports_what_nobody_told_and_holds_back_what_looks_wrong(zone: str, 
     assert "orders: 0 partitions changed" in reconcile().stdout
 
 
+def test_removals_of_one_feed_are_accepted_and_those_of_others_stay_held(zone: str, cloud: Settings) -> None:
+    s3, prices = boto3.client("s3", **cloud.aws_options()), "prices/dt=2026-10-01/p.csv"
+    for key in (KEY, prices):
+        s3.put_object(Bucket=zone, Key=key, Body=b"x")
+    reconcile()
+    for key in (KEY, prices):
+        s3.delete_object(Bucket=zone, Key=key)
+    said = json.loads(reconcile("--json", "--accept-removals", "orders").stdout)
+    assert {name: of["changed"] for name, of in said.items()} == {"orders": 1}
+    assert json.loads(reconcile("--json", code=4).stdout)["prices"]["held"] == 1
+    assert "there is no feed parrots; there are orders" in reconcile("parrots", code=2).stderr
+
+
 def test_a_bucket_that_is_not_there_is_one_line(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_LANDING_BUCKET", "nowhere")
     lines = reconcile(code=1).stderr.splitlines()

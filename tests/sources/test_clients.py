@@ -1,5 +1,6 @@
 """The clients against a real S3 and SQS server."""
 
+import json
 import time
 import uuid
 from collections.abc import Iterator
@@ -91,3 +92,33 @@ def test_what_is_extended_stays_hidden(queue: SqsQueue, monkeypatch: pytest.Monk
     time.sleep(2.1)
     assert queue.receive(wait_seconds=0) == []
     queue.extend(received)  # of what is gone there is nothing to hide
+
+
+def test_what_the_queue_gave_up_is_counted_and_sent_again(cloud: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = boto3.client("sqs", **cloud.aws_options())
+    dead, name = f"dead-{uuid.uuid4().hex}", f"queue-{uuid.uuid4().hex}"
+    url = client.create_queue(QueueName=dead)["QueueUrl"]
+    arn = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    client.create_queue(QueueName=name, Attributes={"RedrivePolicy": policy})
+    found = SqsQueue(client, name)
+    bodies = {str(n) for n in range(12)}
+    for body in bodies:
+        client.send_message(QueueUrl=found._url, MessageBody=body)
+    monkeypatch.setattr(sqs, "HOLD_SECONDS", 1)
+    while len(received := {m.body for _ in range(3) for m in found.receive(wait_seconds=1)}) < 12:
+        pass
+    assert received == bodies
+    time.sleep(1.1)
+    assert found.receive(wait_seconds=1) == [], "received once too often"
+    assert found.dead_letters() == 12
+    assert sum(found.redrive(most=100)) == 12
+    assert found.dead_letters() == 0
+    again = [m for _ in range(3) for m in found.receive(wait_seconds=1)]
+    assert {m.body for m in again} == bodies
+    assert {m.receives for m in again} == {1}, "it has all its receives before it"
+
+
+def test_a_queue_that_never_gives_up_has_no_dead_letters(queue: SqsQueue) -> None:
+    assert queue.dead_letters() is None
+    assert list(queue.redrive(most=10)) == []

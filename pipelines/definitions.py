@@ -9,8 +9,6 @@ import dagster as dg
 # it would drown what matters. It has to stand before the assets are imported.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
-from dagster_aws.s3 import S3Resource
-
 from pipelines import feeds
 from pipelines.assets import core, marts, raw
 from pipelines.automation.arrivals import InputArrivals
@@ -22,7 +20,7 @@ from pipelines.automation.reconcile import reconcile_schedules
 from pipelines.checks.contract import contract_checks, contract_sensor
 from pipelines.checks.landing import dead_letters, landing_checks, notifications
 from pipelines.lakehouse.io_manager import iceberg_io_manager
-from pipelines.resources.aws import LandingResource, QueueResource
+from pipelines.resources.aws import ImpatientS3, LandingResource, QueueResource
 from pipelines.resources.lakehouse import LakehouseResource
 from pipelines.resources.spark import SparkResource
 from pipelines.schemas import TABLES
@@ -36,7 +34,7 @@ def build_definitions(settings: Settings, **overrides: Any) -> dg.Definitions:
         overrides: Resources to put in the place of those named here.
     """
     aws: dict[str, Any] = {"endpoint_url": settings.aws_endpoint_url, "region_name": settings.aws_region}
-    landing = LandingResource(s3=S3Resource(**aws), bucket=settings.landing_bucket)
+    landing = LandingResource(s3=ImpatientS3(**aws), bucket=settings.landing_bucket)
     spark = SparkResource()
     resources = {
         "landing": landing,

@@ -25,6 +25,7 @@ from pipelines.sources.hints import Zone
 from pipelines.sources.listing import FakeBucket
 from pipelines.sources.looking import Walk, look
 from pipelines.sources.messages import FakeMessageSource, Message, holding
+from pipelines.sources.misplaced import Misplaced
 
 HOURS = ("2026-10-01-07:00", "2026-10-01-08:00", "2026-10-02-07:00")
 NAMES = ("a.csv", "b ü+.csv", "c.csv")
@@ -51,6 +52,12 @@ class FakeLedger:
             landing.reached("after_observation")
 
     def tell(self, feed: Feed, alarm: str | None) -> None:
+        """Nobody reads checks here."""
+
+    def misplaced(self, feed: Feed) -> Mapping[str, Misplaced] | None:
+        return None
+
+    def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
         """Nobody reads checks here."""
 
 

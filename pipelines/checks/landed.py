@@ -6,16 +6,19 @@ why a row or file is turned away (`lakehouse`).
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import dagster as dg
 
 from pipelines.lakehouse.load import Loaded
 from pipelines.lakehouse.plan import Where
 from pipelines.sources.feed import Feed, Partition
+from pipelines.sources.removals import follows
 
 QUARANTINE = "quarantine"
 REMOVALS = "removals"
+HELD = "held"
 
 _TOLD = 20  # names that are spelled out
 
@@ -37,9 +40,15 @@ def landed_checks(feed: Feed, asset: Sequence[str]) -> list[dg.AssetCheckSpec]:
     ]
 
 
-def landed_results(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> list[dg.AssetCheckResult]:
-    """What a load says to `landed_checks`."""
-    return [quarantine_result(feed, asset, loaded), removals_result(asset, loaded)]
+def landed_results(
+    feed: Feed, asset: dg.AssetKey, loaded: Loaded, before: Mapping[str, object], now: datetime
+) -> list[dg.AssetCheckResult]:
+    """What a load says to `landed_checks`.
+
+    Args:
+        before: The metadata of the last result of the check on removals.
+    """
+    return [quarantine_result(feed, asset, loaded), removals_result(feed, asset, loaded, before, now)]
 
 
 def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.AssetCheckResult:
@@ -79,13 +88,26 @@ def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.Asse
     )
 
 
-def removals_result(asset: dg.AssetKey, loaded: Loaded) -> dg.AssetCheckResult:
-    """Whether anything disappeared that was not removed."""
-    held = sum(len(fate.held) for fate in loaded.fates.values())
+def removals_result(
+    feed: Feed, asset: dg.AssetKey, loaded: Loaded, before: Mapping[str, object], now: datetime
+) -> dg.AssetCheckResult:
+    """Whether anything disappeared that was not removed, in these partitions or, as `before` says, in others.
+
+    What is held stays so until its own partition is loaded again: the files are back, or a person has accepted. Or
+    until the partition no longer follows its files.
+    """
+    earlier = before.get(HELD, {})
+    held: dict[str, int] = {
+        partition: files
+        for partition, files in (earlier.items() if isinstance(earlier, Mapping) else ())
+        if (partition or None) not in loaded.content and follows(feed, partition or None, now)
+    }
+    held |= {partition or "": len(fate.held) for partition, fate in loaded.fates.items() if fate.held}
     expired = sum(len(fate.expired) for fate in loaded.fates.values())
     said = []
-    if held and loaded.alarm:
-        said.append(loaded.alarm)
+    if held:
+        count = f"{sum(held.values())} files of {len(held)} partitions vanished, their rows stay"
+        said += [*([loaded.alarm] if loaded.alarm else []), f"{count}: {_some(sorted(held))}"]
     if expired:
         versions = sorted({version for of in loaded.kept_from.values() for version in of})
         said.append(f"{expired} files expired, rows kept from code version {', '.join(versions)}")
@@ -94,7 +116,7 @@ def removals_result(asset: dg.AssetKey, loaded: Loaded) -> dg.AssetCheckResult:
         asset_key=asset,
         check_name=REMOVALS,
         description="; ".join(said) or "nothing disappeared",
-        metadata={"files held": held, "files expired": expired},
+        metadata={"files held": sum(held.values()), "files expired": expired, **({HELD: held} if held else {})},
     )
 
 

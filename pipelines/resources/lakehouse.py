@@ -10,7 +10,7 @@ from pipelines.automation import adapter
 from pipelines.automation.arrivals import through
 from pipelines.automation.ledger import EventLog, holds_files
 from pipelines.boundaries import reached
-from pipelines.checks.landed import landed_results
+from pipelines.checks.landed import REMOVALS, landed_results
 from pipelines.lakehouse.io_manager import partition_metadata, summary
 from pipelines.lakehouse.load import Load, Observed, run_load
 from pipelines.lakehouse.session import naming_the_server
@@ -62,7 +62,9 @@ class LakehouseResource(dg.ConfigurableResource[None]):
             said = partition_metadata(content) | through(loaded.arrived_through.get(partition))
             context.add_asset_metadata(said, partition_key=partition)
         declared = {check.name for check in context.assets_def.check_keys}
-        checks = [r for r in landed_results(feed, context.asset_key, loaded) if r.check_name in declared]
+        before = adapter.latest_check_metadata(context.instance, dg.AssetCheckKey(context.asset_key, REMOVALS)) or {}
+        results = landed_results(feed, context.asset_key, loaded, before, datetime.now(UTC))
+        checks = [r for r in results if r.check_name in declared]
         reached("before_recorded")
         return dg.MaterializeResult(
             metadata=summary(loaded.content, loaded.snapshot_id)

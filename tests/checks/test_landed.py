@@ -1,6 +1,8 @@
 """What a load says to the checks of its asset."""
 
 import dataclasses
+from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import dagster as dg
 import pytest
@@ -58,12 +60,36 @@ def test_a_new_column_is_reported_and_fails_nothing() -> None:
     assert (result.passed, result.description) == (True, "new columns, not taken: channel")
 
 
+NOW = datetime(2026, 10, 2, tzinfo=UTC)
+
+
+def removals(loaded: Loaded, before: Mapping[str, object] = {}, now: datetime = NOW) -> dg.AssetCheckResult:
+    return removals_result(ORDERS, KEY, loaded, before, now)
+
+
+def said(result: dg.AssetCheckResult) -> dict[str, object]:
+    """What a later load reads of a result."""
+    return {name: value.value for name, value in result.metadata.items()}
+
+
 def test_expired_files_are_told_and_held_ones_fail() -> None:
     expired = dataclasses.replace(CLEAN, fates={HOUR: Fate(expired=frozenset(["a", "b"]))}, kept_from={HOUR: {"1"}})
-    told = removals_result(KEY, expired)
+    told = removals(expired)
     assert (told.passed, told.description) == (True, "2 files expired, rows kept from code version 1")
-    held = removals_result(
-        KEY, dataclasses.replace(CLEAN, fates={HOUR: Fate(held=frozenset("a"))}, alarm="wrong bucket?")
-    )
-    assert (held.passed, held.severity, held.description) == (False, dg.AssetCheckSeverity.ERROR, "wrong bucket?")
-    assert removals_result(KEY, CLEAN).passed
+    held = removals(HELD)
+    assert (held.passed, held.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert held.description == f"wrong bucket?; 1 files of 1 partitions vanished, their rows stay: {HOUR}"
+    assert removals(CLEAN).passed
+
+
+HELD = dataclasses.replace(CLEAN, fates={HOUR: Fate(held=frozenset("a"))}, alarm="wrong bucket?")
+
+
+def test_what_is_held_stays_so_until_its_own_partition_is_decided() -> None:
+    held = said(removals(HELD))
+    elsewhere = dataclasses.replace(CLEAN, content={OTHER: Content("v", 99)})
+    still = removals(elsewhere, held)
+    assert (still.passed, HOUR in (still.description or "")) == (False, True), "a load of another hour decides nothing"
+    assert removals(CLEAN, said(still)).passed, "its files are back, or a person has accepted"
+    years_later = datetime(2028, 10, 2, tzinfo=UTC)
+    assert removals(elsewhere, held, years_later).passed, "it follows its files no longer"

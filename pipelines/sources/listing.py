@@ -49,6 +49,34 @@ class BucketUnavailable(Exception):
     """The bucket, or this part of it, does not answer or refuses to. A retry helps once it does."""
 
 
+class ObjectChanged(Exception):
+    """An object is not what a listing said of it any more. A new listing helps."""
+
+
+class ObjectUnavailable(Exception):
+    """An object is there and not given: archived, somebody else's, its key disabled. A retry helps once that is mended.
+
+    Args:
+        key: Of the object.
+    """
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"{key} is there, and cannot be read: {reason}")
+        self.key = key
+        self.reason = reason
+
+
+class ObjectVersion(Protocol):
+    """One version of an object."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def etag(self) -> str: ...
+    @property
+    def version_id(self) -> str | None: ...
+
+
 class Bucket(Protocol):
     """What a listing is asked of. Every method may raise `BucketUnavailable`."""
 

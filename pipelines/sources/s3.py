@@ -1,5 +1,6 @@
 """The landing bucket on S3, through boto3."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -9,11 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from pipelines.sources.listing import BucketUnavailable, LandedObject, Listing
+from pipelines.sources.listing import (
+    BucketUnavailable,
+    LandedObject,
+    Listing,
+    ObjectChanged,
+    ObjectUnavailable,
+    ObjectVersion,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
+
+logger = logging.getLogger(__name__)
 
 
 _Objects = list[LandedObject]  # by a name, where a class has a method `list`
@@ -63,22 +72,68 @@ class S3Bucket:
         """The objects directly in a folder, a prefix that ends in "/"."""
         return [landed for page in self._pages(prefix, Delimiter="/") for landed in _landed(page)]
 
-    def _pages(self, prefix: str, **options: Any) -> "Iterator[ListObjectsV2OutputTypeDef]":
+    def _pages(self, prefix: str, **options: Any) -> Iterator[Any]:
         with _named(self.name):
-            paginator = self._client.get_paginator("list_objects_v2")
-            yield from paginator.paginate(Bucket=self.name, Prefix=prefix, **options)
+            # Only the list of versions tells the version of an object; it costs as many calls as there are versions.
+            call: Any = "list_object_versions" if self._is_versioned else "list_objects_v2"
+            yield from self._client.get_paginator(call).paginate(Bucket=self.name, Prefix=prefix, **options)
 
-    def read(self, key: str, first: int | None = None, last: int | None = None) -> bytes:
-        """The content of an object, or its first or last bytes."""
+    @cached_property
+    def _is_versioned(self) -> bool:
         try:
-            if first is None and last is None:
-                return self._client.get_object(Bucket=self.name, Key=key)["Body"].read()
-            part = f"bytes=-{last}" if first is None else f"bytes=0-{first - 1}"
-            return self._client.get_object(Bucket=self.name, Key=key, Range=part)["Body"].read()
+            return "Status" in self._client.get_bucket_versioning(Bucket=self.name)
+        except ClientError as error:
+            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") != 403:
+                raise
+            logger.warning("whether bucket %s keeps versions is not to be known: %s", self.name, error)
+            return False
+
+    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
+        """The content of an object as it was listed, or its first or last bytes.
+
+        Raises:
+            ObjectChanged: it is another one by now, or gone.
+            ObjectUnavailable: this object is not given, though it is there.
+            BucketUnavailable: the bucket does not answer, or refuses everything.
+        """
+        part = _exactly(of)
+        if first is not None or last is not None:
+            part["Range"] = f"bytes=-{last}" if first is None else f"bytes=0-{first - 1}"
+        try:
+            return self._client.get_object(Bucket=self.name, Key=of.key, **part)["Body"].read()
         except ClientError as error:
             if error.response["Error"]["Code"] == "InvalidRange":  # no range of an empty object is satisfiable
                 return b""
-            raise
+            raise _fault_of(of, error) from error
+        except BotoCoreError as error:
+            raise BucketUnavailable(f"{of.key} cannot be read: {error}") from error
+
+    def check(self, of: ObjectVersion) -> None:
+        """Whether an object is as it was listed; raises what `read` raises."""
+        try:
+            self._client.head_object(Bucket=self.name, Key=of.key, **_exactly(of))
+        except ClientError as error:
+            raise _fault_of(of, error) from error
+        except BotoCoreError as error:
+            raise BucketUnavailable(f"{of.key} cannot be read: {error}") from error
+
+
+def _exactly(of: ObjectVersion) -> dict[str, Any]:
+    return {"VersionId": of.version_id} if of.version_id else {"IfMatch": f'"{of.etag}"'} if of.etag else {}
+
+
+_OF_THE_OBJECT = ("InvalidObjectState", "AccessDenied", "AllAccessDisabled", "Forbidden", "403")
+"""Refusals that may be about one object; an expired or a wrong key has codes of its own."""
+
+
+def _fault_of(of: ObjectVersion, error: ClientError) -> Exception:
+    """What an error of a call about one object means, by its code: a HEAD has but a status."""
+    code = str(error.response["Error"]["Code"])
+    if code in ("NoSuchKey", "NoSuchVersion", "PreconditionFailed", "404", "412"):
+        return ObjectChanged(f"{of.key} is another one by now, or gone: {error}")
+    if code in _OF_THE_OBJECT or code.startswith("KMS"):
+        return ObjectUnavailable(of.key, str(error))
+    return BucketUnavailable(f"{of.key} cannot be read: {error}")
 
 
 @contextmanager
@@ -89,9 +144,13 @@ def _named(bucket: str) -> Iterator[None]:
         raise BucketUnavailable(f"bucket {bucket} cannot be listed: {error}") from error
 
 
-def _landed(page: "ListObjectsV2OutputTypeDef") -> Iterator[LandedObject]:
+def _landed(page: Any) -> Iterator[LandedObject]:
     for o in page.get("Contents", ()):
         yield LandedObject(o["Key"], o["ETag"].strip('"'), o["Size"], o["LastModified"].astimezone(UTC))
+    for o in page.get("Versions", ()):
+        if o["IsLatest"]:
+            version = None if o["VersionId"] == "null" else o["VersionId"]  # written before versions were kept
+            yield LandedObject(o["Key"], o["ETag"].strip('"'), o["Size"], o["LastModified"].astimezone(UTC), version)
 
 
 def _answered_at(headers: dict[str, str]) -> datetime | None:

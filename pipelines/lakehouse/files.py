@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pipelines.sources.feed import Feed, Partition
+from pipelines.sources.listing import ObjectVersion
 
 PLACE = {"source_file": "string", "_block": "bigint", "_row": "bigint"}
 """Where a row stands: its file, and where in it (our own names begin with `_`, as no feed's column does). Ordered as
@@ -23,8 +24,22 @@ class ObjectStore(Protocol):
 
     name: str
 
-    def read(self, key: str, first: int | None = None, last: int | None = None) -> bytes:
-        """The content of an object, or its first or last bytes."""
+    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
+        """The content of an object as it was listed, or its first or last bytes.
+
+        Raises:
+            ObjectChanged: it is another one by now, or gone.
+            ObjectUnavailable: this object is not given, though it is there.
+            BucketUnavailable: the bucket does not answer, or refuses everything.
+        """
+        ...
+
+    def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
+        """Bytes from the middle of an object; raises what `read` raises."""
+        ...
+
+    def check(self, of: ObjectVersion) -> None:
+        """Ask whether an object is as it was listed; raises what `read` raises."""
         ...
 
 
@@ -40,6 +55,8 @@ class SourceFile:
     arrived_at: datetime
     partition: Partition
     size: int = 0
+    etag: str = ""
+    version_id: str | None = None
     misplaced: str | None = None
     message: str = ""
 

@@ -73,7 +73,7 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
     def _look(file: SourceFile) -> tuple[SourceFile, Shape | FileFault, bytes | None]:
         if file.misplaced:
             return file, FileFault(file, file.misplaced, file.message), None
-        body = store.read(file.key) if file in whole else None
+        body = store.read(file) if file in whole else None
         try:
             shape = _checked(_shape(store, file, body), feed)
             is_in_hand = body is not None and not _inflates(file, body)
@@ -114,10 +114,10 @@ def _shape(store: ObjectStore, file: SourceFile, body: bytes | None) -> Shape:
     # A long header needs more than a little, and so does a compressed one.
     for first in (_PEEK, _LONG_PEEK):
         with contextlib.suppress(Unusable):
-            return _text_shape(file.key, store.read(file.key, first=first), cut=file.size > first)
+            return _text_shape(file.key, store.read(file, first=first), cut=file.size > first)
         if file.size <= first:
             break
-    return _text_shape(file.key, store.read(file.key, first=_LONGEST_LINE), cut=file.size > _LONGEST_LINE)
+    return _text_shape(file.key, store.read(file, first=_LONGEST_LINE), cut=file.size > _LONGEST_LINE)
 
 
 def _text_shape(key: str, content: bytes, *, cut: bool = False) -> Shape:
@@ -159,9 +159,9 @@ def _json_shape(head: bytes, cut: bool) -> Shape:
 
 def _tail(store: ObjectStore, file: SourceFile) -> bytes:
     # The footer's length stands in the last eight bytes; most footers are in here with it.
-    tail = store.read(file.key, last=_LONG_PEEK)
+    tail = store.read(file, last=_LONG_PEEK)
     footer = int.from_bytes(tail[-8:-4], "little") + 8
-    return tail if footer <= len(tail) or footer > file.size else store.read(file.key, last=footer)
+    return tail if footer <= len(tail) or footer > file.size else store.read(file, last=footer)
 
 
 def _parquet_shape(content: bytes) -> Shape:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from pipelines.lakehouse.files import PLACE, FileFault, ObjectStore, SourceFile
 from pipelines.lakehouse.inspection import Shape
+from pipelines.lakehouse.verdict import damage_of, is_about_format
 from pipelines.sources.feed import Feed
 
 _CORRUPT = "_corrupt_record"
@@ -43,23 +44,38 @@ def scan(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[So
 def unreadable(
     spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape], failure: PySparkException
 ) -> list[FileFault]:
-    """Which of these files a scan fails on, each tried by itself.
+    """Which of these files are to blame for a scan that failed, each tried by itself.
 
     Raises:
-        PySparkException: the failure itself, when every file can be read: it was not about a file.
+        PySparkException: the failure itself, when none of them is: it was not about a file.
+        BucketUnavailable: the bytes of a file could not be had.
     """
     faults = []
     for file, shape in shapes.items():
-        try:
-            # Every value is looked at: a Parquet file may be damaged in one column.
-            rows = scan(spark, store, feed, {file: shape})
-            rows.select(F.sum(F.xxhash64(*rows.columns).cast("decimal(38,0)"))).collect()
-        except PySparkException as error:
-            words = str(error).strip().splitlines()
-            faults.append(FileFault(file, "unreadable", words[0] if words else type(error).__name__))
+        if _fails(spark, store, feed, file, shape) is None:
+            continue
+        damage = damage_of(store, file)
+        # Of a file that is whole only what Spark says twice of its format, with the bytes read in between.
+        again = None if damage else _fails(spark, store, feed, file, shape)
+        if again is not None and is_about_format(again):
+            damage = (str(again).strip().splitlines() or [type(again).__name__])[0]
+        if damage:
+            faults.append(FileFault(file, "unreadable", damage))
     if not faults:
         raise failure
     return faults
+
+
+def _fails(
+    spark: SparkSession, store: ObjectStore, feed: Feed, file: SourceFile, shape: Shape
+) -> PySparkException | None:
+    try:
+        # Every value is looked at: a Parquet file may be damaged in one column.
+        rows = scan(spark, store, feed, {file: shape})
+        rows.select(F.sum(F.xxhash64(*rows.columns).cast("decimal(38,0)"))).collect()
+    except PySparkException as error:
+        return error
+    return None
 
 
 def _group(shape: Shape) -> Shape:

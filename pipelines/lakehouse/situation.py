@@ -121,4 +121,5 @@ def _beside(of: Misplaced) -> SourceFile:
 
 
 def _source_file(landed: LandedObject, partition: Partition) -> SourceFile:
-    return SourceFile(landed.key, landed.source_version, landed.last_modified, partition, landed.size)
+    of_listing = landed.source_version, landed.last_modified, partition, landed.size, landed.etag, landed.version_id
+    return SourceFile(landed.key, *of_listing)

@@ -96,26 +96,27 @@ class S3Bucket:
             ObjectUnavailable: this object is not given, though it is there.
             BucketUnavailable: the bucket does not answer, or refuses everything.
         """
-        part = _exactly(of)
-        if first is not None or last is not None:
-            part["Range"] = f"bytes=-{last}" if first is None else f"bytes=0-{first - 1}"
-        try:
-            return self._client.get_object(Bucket=self.name, Key=of.key, **part)["Body"].read()
-        except ClientError as error:
-            if error.response["Error"]["Code"] == "InvalidRange":  # no range of an empty object is satisfiable
-                return b""
-            raise _fault_of(of, error) from error
-        except BotoCoreError as error:
-            raise BucketUnavailable(f"{of.key} cannot be read: {error}") from error
+        if first is last is None:
+            return self._get(of)
+        return self._get(of, Range=f"bytes=-{last}" if first is None else f"bytes=0-{first - 1}")
+
+    def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
+        """Bytes from the middle of an object; raises what `read` raises."""
+        return self._get(of, Range=f"bytes={begin}-{begin + length - 1}") if length else b""
 
     def check(self, of: ObjectVersion) -> None:
-        """Whether an object is as it was listed; raises what `read` raises."""
-        try:
+        """Ask whether an object is as it was listed; raises what `read` raises."""
+        with _about(of):
             self._client.head_object(Bucket=self.name, Key=of.key, **_exactly(of))
-        except ClientError as error:
-            raise _fault_of(of, error) from error
-        except BotoCoreError as error:
-            raise BucketUnavailable(f"{of.key} cannot be read: {error}") from error
+
+    def _get(self, of: ObjectVersion, **options: Any) -> bytes:
+        with _about(of):
+            try:
+                return self._client.get_object(Bucket=self.name, Key=of.key, **_exactly(of), **options)["Body"].read()
+            except ClientError as error:
+                if error.response["Error"]["Code"] == "InvalidRange":  # no range of an empty object is satisfiable
+                    return b""
+                raise
 
 
 def _exactly(of: ObjectVersion) -> dict[str, Any]:
@@ -124,6 +125,16 @@ def _exactly(of: ObjectVersion) -> dict[str, Any]:
 
 _OF_THE_OBJECT = ("InvalidObjectState", "AccessDenied", "AllAccessDisabled", "Forbidden", "403")
 """Refusals that may be about one object; an expired or a wrong key has codes of its own."""
+
+
+@contextmanager
+def _about(of: ObjectVersion) -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        raise _fault_of(of, error) from error
+    except BotoCoreError as error:
+        raise BucketUnavailable(f"{of.key} cannot be read: {error}") from error
 
 
 def _fault_of(of: ObjectVersion, error: ClientError) -> Exception:

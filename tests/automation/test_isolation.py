@@ -87,7 +87,7 @@ def test_the_pair_keeps_its_contract_and_what_is_broken_is_named(
     simulation = Simulation(location, start=START, pace=Pace(tick=20.0))
     for number, hour in enumerate(TODAY):
         simulation.arrive("raw/orders", hour, at=simulation.time(hours=number, minutes=7))
-    for strange in ("yesterday", "2026-10-05-00:30", "1999-01-01-00:00"):
+    for strange in ("yesterday", "2026-10-05-00:30", "1999-01-01-00:00", "9999-12-31-23:00", "2062-10-05-00:00"):
         simulation.observe("raw/orders", strange, "1", at=simulation.time(minutes=30))
     if "strange keys" in broken:
         simulation.observe("raw/shops", "no such shop", "1", at=simulation.time(minutes=30))

@@ -15,6 +15,7 @@ from pipelines.lakehouse.load import Load, Observed, run_load
 from pipelines.lakehouse.session import new_session
 from pipelines.settings import Settings
 from pipelines.sources.feed import OnRemoval
+from pipelines.sources.listing import ObjectVersion
 from pipelines.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import (
     HOUR,
@@ -37,9 +38,9 @@ class Counting(S3Bucket):
         super().__init__(bucket._connect, bucket.name)
         self.fetched: list[str] = []
 
-    def read(self, key: str, first: int | None = None, last: int | None = None) -> bytes:
-        self.fetched.append(key)
-        return super().read(key, first, last)
+    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
+        self.fetched.append(of.key)
+        return super().read(of, first, last)
 
 
 def a_second() -> None:

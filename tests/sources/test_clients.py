@@ -4,15 +4,18 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from pipelines.feeds import ORDERS
 from pipelines.settings import Settings
 from pipelines.sources import sqs
 from pipelines.sources.hints import Zone
+from pipelines.sources.listing import BucketUnavailable, LandedObject, ObjectChanged, ObjectUnavailable
 from pipelines.sources.looking import look
 from pipelines.sources.messages import DeleteRefused, Message
 from pipelines.sources.s3 import S3Bucket
@@ -43,9 +46,87 @@ def test_a_listing_tells_of_more_than_one_page_and_of_strange_names(aws: dict[st
         client.put_object(Bucket=bucket.name, Key=prefix + name, Body=b"x")
     listing = look(bucket, ORDERS, "2026-10-02-00:00")
     assert {o.key.removeprefix(prefix) for o in listing.objects} == set(names)
-    assert bucket.read(prefix + "ü%20.csv") == b"x"
-    client.put_object(Bucket=bucket.name, Key=prefix + "empty.csv", Body=b"")
-    assert bucket.read(prefix + "empty.csv", first=10) == b""
+    (strange,) = bucket.list(prefix + "ü%20.csv").objects
+    assert bucket.read(strange) == b"x"
+
+
+@pytest.fixture
+def quiet(aws: dict[str, Any]) -> S3Bucket:
+    """A bucket of our own that notifies nobody."""
+    client = boto3.client("s3", **aws)
+    bucket = S3Bucket(lambda: client, f"quiet-{uuid.uuid4().hex}")
+    client.create_bucket(Bucket=bucket.name)
+    return bucket
+
+
+def test_an_object_is_read_as_it_was_listed_or_not_at_all(quiet: S3Bucket) -> None:
+    put = lambda body: quiet._client.put_object(Bucket=quiet.name, Key="a.csv", Body=body)  # noqa: E731
+    put(b"0123456789")
+    (listed,) = quiet.list("a.csv").objects
+    assert (quiet.read(listed), quiet.read(listed, first=2), quiet.read(listed, last=2)) == (
+        b"0123456789",
+        b"01",
+        b"89",
+    )
+    assert quiet.part(listed, 3, 4) == b"3456"
+    quiet.check(listed)
+    put(b"another")
+    for ask in (quiet.read, quiet.check, lambda of: quiet.read(of, first=2), lambda of: quiet.part(of, 0, 2)):
+        with pytest.raises(ObjectChanged, match="is another one by now"):
+            ask(listed)
+    quiet._client.delete_object(Bucket=quiet.name, Key="a.csv")
+    with pytest.raises(ObjectChanged):
+        quiet.read(listed)
+
+
+def test_an_empty_object_has_no_first_bytes(quiet: S3Bucket) -> None:
+    quiet._client.put_object(Bucket=quiet.name, Key="empty.csv", Body=b"")
+    (empty,) = quiet.list("").objects
+    assert (quiet.read(empty), quiet.read(empty, first=10)) == (b"", b"")
+
+
+def test_of_a_bucket_that_keeps_versions_an_objects_version_is_its_own(quiet: S3Bucket) -> None:
+    client, name = quiet._client, quiet.name
+    client.put_object(Bucket=name, Key="before.csv", Body=b"x")
+    client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    for body in (b"1", b"2"):
+        client.put_object(Bucket=name, Key="a/a.csv", Body=body)
+    client.put_object(Bucket=name, Key="deleted.csv", Body=b"x")
+    client.delete_object(Bucket=name, Key="deleted.csv")
+    found = {o.key: o for o in quiet.list("").objects}
+    assert set(found) == {"a/a.csv", "before.csv"}
+    first = found["a/a.csv"]
+    assert first.source_version == first.version_id and first.version_id
+    assert found["before.csv"].version_id is None
+    client.put_object(Bucket=name, Key="a/a.csv", Body=b"3")
+    assert quiet.read(first) == b"2", "its bytes are there as long as the version is"
+    assert [o.key for o in quiet.list_folder("")] == ["before.csv"]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "means"),
+    [
+        ("InvalidObjectState", 403, ObjectUnavailable),
+        ("AccessDenied", 403, ObjectUnavailable),
+        ("KMS.DisabledException", 400, ObjectUnavailable),
+        ("403", 403, ObjectUnavailable),
+        ("NoSuchKey", 404, ObjectChanged),
+        ("412", 412, ObjectChanged),
+        ("ExpiredToken", 400, BucketUnavailable),
+        ("InvalidAccessKeyId", 403, BucketUnavailable),
+        ("SlowDown", 503, BucketUnavailable),
+        ("InternalError", 500, BucketUnavailable),
+    ],
+)
+def test_each_refusal_is_of_the_object_or_of_the_world(code: str, status: int, means: type[Exception]) -> None:
+    class Refusing:
+        def get_object(self, **_: object) -> None:
+            answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+            raise ClientError(answer, "GetObject")
+
+    bucket = S3Bucket(lambda: Refusing(), "landing")  # type: ignore[arg-type,return-value]
+    with pytest.raises(means):
+        bucket.read(LandedObject("a.csv", "e", 1, datetime(2026, 10, 1, tzinfo=UTC)))
 
 
 def test_a_put_becomes_a_hint_on_the_queue(aws: dict[str, Any], cloud: Settings) -> None:

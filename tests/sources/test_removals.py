@@ -100,3 +100,9 @@ def test_the_only_file_of_an_unpartitioned_feed_is_a_whole_feed() -> None:
 def test_a_feed_with_a_nonsensical_declaration_is_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="feed orders"):
         dataclasses.replace(ORDERS, **wrong)  # type: ignore[arg-type]
+
+
+def test_the_first_and_the_last_hours_there_can_be_are_no_error() -> None:
+    now = datetime(2026, 10, 1, tzinfo=UTC)
+    assert [follows(ORDERS, hour, now) for hour in ("9999-12-31-23:00", "9999-10-01-00:00")] == [True, True]
+    assert not follows(ORDERS, "0001-01-01-00:00", now)

@@ -87,19 +87,19 @@ def enter(
     tally: Mapping[str, Tally],
     run_id: str,
 ) -> Entered:
-    """Write what is turned away, in place of what was there of the same files."""
+    """Write what is turned away, in place of what was found there of the files that were read or are forgotten."""
     rejected = {key: t.first_rows for key, t in tally.items() if t.reasons}
     entered = Entered(
         frozenset(x.file for x in reading.faults), frozenset(f for f in reading.files if f.key in rejected)
     )
-    touched = {f.partition for f in entered.whole | entered.in_part}
-    touched |= {p for p, step in found.steps.items() if step.forgotten}
-    if not touched:
+    gone = {p: _entries_of(found, p, step.forgotten) for p, step in found.steps.items() if step.forgotten}
+    gone |= {f.partition: gone.get(f.partition, []) for f in entered.whole | entered.in_part}
+    if not gone:
         return entered
     entries = quarantine.of_files(judged.sparkSession, load.asset, load.code_version, reading.faults)
     if rejected:
         entries = entries.unionByName(quarantine.of_rows(judged, load.asset, rejected))
-    quarantine.replace(entries, load.asset, {p: found.steps[p].left for p in touched}, run_id=run_id)
+    quarantine.replace(entries, load.asset, gone, run_id=run_id)
     return entered
 
 
@@ -118,17 +118,13 @@ def enter_files_without_rows(
         in_table: The file versions that have rows in the table now.
     """
     missing: list[FileFault] = []
-    left: dict[Partition, set[str]] = {}
     for partition, step in found.steps.items():
         known = in_table.get(partition, set()) | _entered_as_a_whole(found.known.get(partition, ()), step)
         without = [f for f in found.listed[partition] if (f.key, f.version) not in known and f not in entered.whole]
-        if without:
-            missing += [FileFault(f, NO_ROWS, "none of its rows is in the table") for f in without]
-            with_entries = {f for f in entered.whole | entered.in_part if f.partition == partition}
-            left[partition] = {*step.left, *(f.key for f in with_entries)}
+        missing += [FileFault(f, NO_ROWS, "none of its rows is in the table") for f in without]
     if missing:
         entries = quarantine.of_files(spark, load.asset, load.code_version, missing)
-        quarantine.replace(entries, load.asset, left, run_id=run_id)
+        quarantine.replace(entries, load.asset, {x.file.partition: [] for x in missing}, run_id=run_id)
 
 
 def _entered_as_a_whole(known: Collection[KnownFile], step: Step) -> set[tuple[str, str]]:
@@ -137,15 +133,42 @@ def _entered_as_a_whole(known: Collection[KnownFile], step: Step) -> set[tuple[s
 
 
 def enter_strays(spark: SparkSession, load: Load, found: Situation, run_id: str) -> None:
-    """Enter what lies beside the partitions, and forget what lay there where it was looked for."""
+    """Enter what lies beside the partitions; forget what lay there where it was looked for, and what has expired."""
     entered = {(e.file.key, e.file.version) for e in _of_strays(load, found)}
     new = [f for f in found.strays if (f.key, f.version) not in entered]
-    staying = {key for key, _ in entered if not _is_looked_at(load, found, key)} | {f.key for f in found.strays}
-    if new or any(key not in staying for key, _ in entered):
+    lying = {(f.key, f.version) for f in found.strays}
+    gone = _expired(found)
+    if left := [
+        e.file
+        for e in _of_strays(load, found)
+        if _is_looked_at(load, found, e.file.key) and (e.file.key, e.file.version) not in lying
+    ]:
+        gone[None] = left
+    if new:
+        gone.setdefault(None, [])
+    if gone:
         faults = [FileFault(f, f.misplaced or "", f.message) for f in new]
         entries = quarantine.of_files(spark, load.asset, load.code_version, faults)
-        left: dict[Partition, set[str]] = {None: staying - {f.key for f in new}}
-        quarantine.replace(entries, load.asset, left, run_id=run_id)
+        quarantine.replace(entries, load.asset, gone, run_id=run_id)
+
+
+def _expired(found: Situation) -> dict[Partition, list[KnownFile]]:
+    """The entries of files that expired and have no row in the table: nobody can do anything about them any more.
+
+    Where rows of such a file stay, its entries stay as well: nothing else tells what is missing beside these rows.
+    """
+    gone: dict[Partition, list[KnownFile]] = {}
+    for partition, fate in found.fates.items():
+        with_rows = {k.key for k in found.known[partition] if k.where is Where.TABLE}
+        if entries := _entries_of(found, partition, fate.expired - with_rows):
+            gone[partition] = entries
+    return gone
+
+
+def _entries_of(found: Situation, partition: Partition, keys: Collection[str]) -> list[KnownFile]:
+    """The entries that were found of these files."""
+    known = found.known.get(partition, ())
+    return [k for k in known if k.where is not Where.TABLE and k.key in keys]
 
 
 def _of_strays(load: Load, found: Situation) -> list[Entries]:
@@ -165,12 +188,14 @@ def entries_after(
         faults: The files that cannot be taken, of those that were read.
         rejected: What `rejected_rows` says of those that were read.
     """
+    expired = _expired(found)
     elsewhere = {e for e in _of_strays(load, found) if not _is_looked_at(load, found, e.file.key)}
     staying = [
         e
         for e in found.entries
         if e.reason != NO_ROWS
         and (e not in _of_strays(load, found) or e in elsewhere)
+        and e.file not in expired.get(e.partition, ())
         and (e.partition not in found.steps or e.file.key in found.steps[e.partition].left)
     ]
     whole = [

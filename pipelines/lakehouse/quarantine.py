@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from pipelines.lakehouse import write
 from pipelines.lakehouse.files import FileFault
-from pipelines.lakehouse.plan import KnownFile
+from pipelines.lakehouse.plan import KnownFile, Where
 from pipelines.lakehouse.tables import LINEAGE, Table
 from pipelines.sources.feed import Partition
 
@@ -92,18 +92,19 @@ def of_rows(judged: DataFrame, asset: str, first_rows: Mapping[str, Sequence[Fir
 
 
 def replace(entries: DataFrame, asset: str, gone: Mapping[Partition, Collection[KnownFile]], *, run_id: str) -> None:
-    """Put in these entries, and take out those of some file versions, in one commit; in none if nothing changes.
+    """Put in these entries, and take out those that were seen of some files, in one commit; in none if nothing changes.
 
-    What stands there already is not written again. An entry of any other file version stays, whoever made it.
+    What stands there already is not written again. An entry that is not named stays, whoever made it.
 
     Args:
-        gone: For each partition that is touched the file versions whose entries go, unless the same is entered anew.
+        gone: For each partition that is touched the entries that go, unless the same is entered anew: of which versions
+            of files, and whether about some of their rows or the whole file.
 
     Raises:
         WriteConflict: other writers won each of the attempts.
     """
     entries = entries.withColumn("quarantined_at", F.now()).withColumn("_goes", F.lit(False))
-    seen = [(p, k.key, k.version, k.loaded_by) for p, files in gone.items() for k in files]
+    seen = {(p, *k) for p, files in gone.items() for k in files}
     if seen:
         entries = _changes(entries, asset, seen)
         if entries.isEmpty():
@@ -125,15 +126,17 @@ def replace(entries: DataFrame, asset: str, gone: Mapping[Partition, Collection[
     raise write.WriteConflict(QUARANTINE)
 
 
-def _changes(entries: DataFrame, asset: str, seen: Sequence[tuple[Partition, str, str, str]]) -> DataFrame:
+def _changes(entries: DataFrame, asset: str, seen: Collection[tuple[Partition, str, str, str, Where]]) -> DataFrame:
     """Of these entries the ones that are not there yet, and the keys of those that are to go."""
     spark = entries.sparkSession
     there = spark.table(QUARANTINE.identifier).alias("t").where(_within(asset, {p for p, *_ in seen}))
+    named = [(*file, where is Where.WHOLE_FILE) for *file, where in sorted(seen, key=repr)]
     columns = ", ".join(f"{c} string" for c in ("partition", *_FILE))
-    files = spark.createDataFrame(sorted(set(seen), key=repr), columns)
+    files = spark.createDataFrame(named, f"{columns}, is_whole boolean").alias("s")
+    is_named = F.expr(f"{_same(('partition', *_FILE))} AND (t.row_number IS NULL) = s.is_whole")
     new = entries.alias("s")
     leaving = (
-        there.join(F.broadcast(files.alias("s")), on=F.expr(_same(("partition", *_FILE))), how="left_semi")
+        there.join(F.broadcast(files), on=is_named, how="left_semi")
         .join(new, on=F.expr(_same(QUARANTINE.row_key)), how="left_anti")
         .select(*QUARANTINE.row_key)
         .distinct()

@@ -24,6 +24,7 @@ from pipelines.lakehouse.reading import Reading
 from pipelines.lakehouse.situation import Situation
 from pipelines.lakehouse.tables import Table
 from pipelines.sources.feed import Partition
+from pipelines.sources.removals import Fate
 from pipelines.sources.strays import is_looked_at
 
 
@@ -133,11 +134,11 @@ def _entered_as_a_whole(known: Collection[KnownFile], step: Step) -> set[tuple[s
 
 
 def enter_strays(spark: SparkSession, load: Load, found: Situation, run_id: str) -> None:
-    """Enter what lies beside the partitions; forget what lay there where it was looked for, and what has expired."""
+    """Enter what lies beside the partitions; forget what lay there where it was looked for, and what is obsolete."""
     entered = {(e.file.key, e.file.version) for e in _of_strays(load, found)}
     new = [f for f in found.strays if (f.key, f.version) not in entered]
     lying = {(f.key, f.version) for f in found.strays}
-    gone = _expired(found)
+    gone = _obsolete(found)
     if left := [
         e.file
         for e in _of_strays(load, found)
@@ -152,16 +153,22 @@ def enter_strays(spark: SparkSession, load: Load, found: Situation, run_id: str)
         quarantine.replace(entries, load.asset, gone, run_id=run_id)
 
 
-def _expired(found: Situation) -> dict[Partition, list[KnownFile]]:
-    """The entries of files that expired and have no row in the table: nobody can do anything about them any more.
+def _obsolete(found: Situation) -> dict[Partition, list[KnownFile]]:
+    """Entries that tell nobody anything any more.
 
-    Where rows of such a file stay, its entries stay as well: nothing else tells what is missing beside these rows.
+    Those of a file that expired and has no row in the table. Where rows of such a file stay, its entries stay as well:
+    nothing else tells what is missing beside these rows. And `no rows` of a file that has rows: a run said so that was
+    overtaken before it could.
     """
     gone: dict[Partition, list[KnownFile]] = {}
-    for partition, fate in found.fates.items():
-        with_rows = {k.key for k in found.known[partition] if k.where is Where.TABLE}
-        if entries := _entries_of(found, partition, fate.expired - with_rows):
-            gone[partition] = entries
+    for partition, known in found.known.items():
+        with_rows = {k.key for k in known if k.where is Where.TABLE}
+        fate = found.fates.get(partition, Fate())
+        expired = _entries_of(found, partition, fate.expired - with_rows)
+        without_rows = (e.file for e in found.entries if e.partition == partition and e.reason == NO_ROWS)
+        untrue = [k for k in without_rows if k._replace(where=Where.TABLE) in known]
+        if expired or untrue:
+            gone[partition] = [*expired, *untrue]
     return gone
 
 
@@ -188,14 +195,14 @@ def entries_after(
         faults: The files that cannot be taken, of those that were read.
         rejected: What `rejected_rows` says of those that were read.
     """
-    expired = _expired(found)
+    obsolete = _obsolete(found)
     elsewhere = {e for e in _of_strays(load, found) if not _is_looked_at(load, found, e.file.key)}
     staying = [
         e
         for e in found.entries
         if e.reason != NO_ROWS
         and (e not in _of_strays(load, found) or e in elsewhere)
-        and e.file not in expired.get(e.partition, ())
+        and e.file not in obsolete.get(e.partition, ())
         and (e.partition not in found.steps or e.file.key in found.steps[e.partition].left)
     ]
     whole = [

@@ -15,6 +15,9 @@ from tests.lakehouse.conftest import Loading, Put, a_second, csv, key, line, qua
 from tests.lakehouse.histories import HOURS, assert_loads_once_more_into_what_is_fresh
 from tests.lakehouse.overlapping import DEATHS, Run, overlap
 
+Cell = tuple[str, int, str | None]
+"""The turns, and which of the two dies where."""
+
 SEVEN, EIGHT = HOURS
 AT = {SEVEN: "2026-10-01T07:15:00Z", EIGHT: "2026-10-01T08:15:00Z"}
 TURNS = {
@@ -25,14 +28,14 @@ TURNS = {
 CELLS = [(turns, who, at) for turns in TURNS for who, at in [(0, None), *((w, at) for w in (0, 1) for at in DEATHS)]]
 A_FEW = [
     ("the second commits first", 0, "after_commit"),
-    ("the first commits first", 1, "between_quarantine_and_table"),
+    ("the second commits first", 0, "between_quarantine_and_table"),
     ("step by step", 0, None),
 ]
 
 
 @pytest.fixture(params=A_FEW, ids=str)
-def cell(request: pytest.FixtureRequest) -> tuple[str, int, str | None]:
-    found: tuple[str, int, str | None] = request.param
+def cell(request: pytest.FixtureRequest) -> Cell:
+    found: Cell = request.param
     return found
 
 
@@ -43,7 +46,7 @@ def test_of_two_overlapping_loads_nothing_is_lost_whoever_dies(
     loading: Loading,
     landing: S3Bucket,
     orders: Load,
-    cell: tuple[str, int, str | None],
+    cell: Cell,
 ) -> None:
     play_cell(spark, other_spark, put, loading, landing, orders, cell)
 
@@ -55,7 +58,7 @@ def play_cell(
     loading: Loading,
     landing: S3Bucket,
     orders: Load,
-    cell: tuple[str, int, str | None],
+    cell: Cell,
 ) -> None:
     """One run finds an hour to replace and one to add to, the other comes later and finds more of both."""
 

@@ -1,7 +1,8 @@
 """From the files of a feed to a table: look, decide, read, judge, quarantine, commit.
 
-A load starts from a snapshot of the table, lists after that, and commits only upon that snapshot. When another run was
-faster it begins again, so overlapping runs end as if they had run one after the other. Entries about what is turned
+A load starts from a snapshot of the table and lists after that. What it takes away is what it saw there: rows of its
+partitions go only if nobody else touched these since. When another run was faster it looks again, so overlapping runs
+end as if they had run one after the other. Entries about what is turned
 away are written before the table, those about files that left no row after it: a process may die anywhere, and the
 next load finds either a file unknown, which it reads again, or all of it.
 """
@@ -14,15 +15,16 @@ from datetime import datetime
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipelines.boundaries import reached
-from pipelines.lakehouse import catalog, quarantine, rejects, write
+from pipelines.lakehouse import catalog, rejects, write
 from pipelines.lakehouse.content import Content
 from pipelines.lakehouse.declaration import Landing, Load
 from pipelines.lakehouse.files import FileFault
 from pipelines.lakehouse.judge import has_rivals, judge, winners
 from pipelines.lakehouse.ledger import Entries, as_keys, held_at, rows_of_partitions
-from pipelines.lakehouse.plan import Step, Where
+from pipelines.lakehouse.plan import Where
 from pipelines.lakehouse.quarantine import QUARANTINE
 from pipelines.lakehouse.reading import Reading, look_into
 from pipelines.lakehouse.situation import Observed, Situation, look
@@ -191,25 +193,35 @@ def _judged(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str,
 
 
 def _commit(load: Load, found: Situation, good: DataFrame, run_id: str) -> write.Commit:
-    rows = load.transform(good)
+    table, rows = load.table, load.transform(good)
     reached("before_commit")
     keys = as_keys(list(found.steps))
-    if all(step.replaces for step in found.steps.values()):
-        predicate = load.table.predicate(keys)
-        return write.replace_since(found.snapshot_id, rows, load.table, predicate, run_id=run_id)
-    # Files of one time: the name decides. A version that is listed no more loses to anything.
-    newer = "s.arrived_at > t.arrived_at OR (s.arrived_at = t.arrived_at AND s.source_file > t.source_file)"
-    return write.merge(rows, load.table, keys, wins=newer, goes=_outdated(load.table, found.steps), run_id=run_id)
+    # Files of one time: the name decides.
+    newer = "(s.arrived_at > t.arrived_at OR (s.arrived_at = t.arrived_at AND s.source_file > t.source_file))"
+    added_to = [p for p, step in found.steps.items() if not step.replaces]
+    if added_to and not _takes_away(found):
+        within = table.predicate(keys, of="t")
+        return write.merge(rows, table, within=within, on=table.same_key(), wins=newer, run_id=run_id)
+    # What goes may only be what was seen: this commit is refused if anybody touched one of the partitions since the
+    # look. Where files are added too, their partitions are written again for that.
+    if added_to:
+        standing = rows.sparkSession.table(table.identifier).where(table.predicate(as_keys(added_to)))
+        for key, version in sorted({pair for p in added_to for pair in found.steps[p].outdated}):
+            # A version that is listed no more loses to anything.
+            standing = standing.where((F.col("source_file") != key) | (F.col("source_version") != version))
+        rows = _latest(rows, standing, table, newer)
+    return write.replace_since(found.snapshot_id, rows, table, table.predicate(keys), run_id=run_id)
 
 
-def _outdated(table: Table, to_do: Mapping[Partition, Step]) -> str | None:
-    """A SQL condition on rows `t` of the table that are not to stay; None where there are none."""
-    replaced = [p for p, step in to_do.items() if step.replaces and p is not None]
-    conditions = [f"t.{table.partitioned_by} = {table.partition_literal(p)}" for p in replaced]
-    for step in to_do.values():
-        conditions += [
-            f"(t.source_file = {quarantine.quoted(key)} AND t.source_version = {quarantine.quoted(version)})"
-            for key, version in sorted(step.outdated)
-            if not step.replaces
-        ]
-    return " OR ".join(conditions) or None
+def _takes_away(found: Situation) -> bool:
+    """Whether rows go that no new row takes the place of."""
+    filled = {p for p, known in found.known.items() if any(k.where is Where.TABLE for k in known)}
+    return any(step.outdated or (step.replaces and p in filled) for p, step in found.steps.items())
+
+
+def _latest(rows: DataFrame, standing: DataFrame, table: Table, newer: str) -> DataFrame:
+    """New rows and standing ones, of each key the latest."""
+    new, old = rows.alias("s"), standing.alias("t")
+    stays = old.join(new, on=F.expr(f"{table.same_key()} AND {newer}"), how="left_anti")
+    enters = new.join(old, on=F.expr(f"{table.same_key()} AND NOT {newer}"), how="left_anti")
+    return enters.select(*table.columns).unionByName(stays.select(*table.columns))

@@ -4,6 +4,7 @@ An entry is about a row, or, where `row_number` is null, about a file as a whole
 what is turned away.
 """
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,11 +13,16 @@ from pyspark.sql import functions as F
 
 from pipelines.lakehouse import write
 from pipelines.lakehouse.files import FileFault
+from pipelines.lakehouse.plan import KnownFile, Where
 from pipelines.lakehouse.tables import LINEAGE, Table
 from pipelines.sources.feed import Partition
 
+logger = logging.getLogger(__name__)
+
 NO_ROWS = "no rows"
 """The reason of a file that is all right and left no row: known, and no fault."""
+
+_FILE = ("source_file", "source_version", "loaded_by")
 
 QUARANTINE = Table(
     name="ops.quarantine",
@@ -29,12 +35,14 @@ QUARANTINE = Table(
         "message": "string",
         "quarantined_at": "timestamp",
     },
-    row_key=("asset", "partition", "source_file", "row_number"),
+    # Runs that overlap may have met a file in different versions, or with different code: neither touches what the
+    # other entered.
+    row_key=("asset", "partition", *_FILE, "row_number"),
     comment="A rejected row or file, with the reason",
-    # Replaced per asset and partition, which a row-level overwrite can only do along file borders.
     stored_by=("asset", "partition"),
 )
 
+_SAID = ("content", "reason", "message")
 _ENTERED = [c for c in QUARANTINE.columns if c != "quarantined_at"]
 
 
@@ -45,13 +53,6 @@ class FirstRow:
     block: int
     row: int
     rows_before: int
-
-
-def entries_of(asset: str, partitions: Collection[Partition]) -> str:
-    """A SQL condition that is true for the entries of these partitions of an asset."""
-    if None in partitions:
-        return f"asset = '{asset}' AND partition IS NULL"
-    return f"asset = '{asset}' AND partition IN ({', '.join(map(quoted, sorted(map(str, partitions))))})"
 
 
 def of_files(spark: SparkSession, asset: str, code_version: str, faults: Sequence[FileFault]) -> DataFrame:
@@ -90,29 +91,71 @@ def of_rows(judged: DataFrame, asset: str, first_rows: Mapping[str, Sequence[Fir
     )
 
 
-def replace(entries: DataFrame, asset: str, left: Mapping[Partition, Collection[str]], *, run_id: str) -> None:
-    """Make these the entries of some partitions, beside those of the files that are left.
+def replace(entries: DataFrame, asset: str, gone: Mapping[Partition, Collection[KnownFile]], *, run_id: str) -> None:
+    """Put in these entries, and take out those that were seen of some files, in one commit; in none if nothing changes.
+
+    What stands there already is not written again. An entry that is not named stays, whoever made it.
 
     Args:
-        left: For each of the partitions the keys of the files whose entries stay, unless the same is entered anew.
+        gone: For each partition that is touched the entries that go, unless the same is entered anew: of which versions
+            of files, and whether about some of their rows or the whole file.
 
     Raises:
         WriteConflict: other writers won each of the attempts.
     """
-    predicate = entries_of(asset, list(left))
-    entries = entries.withColumn("quarantined_at", F.now())
-    staying = [
-        f"(partition <=> {quoted(partition)} AND source_file IN ({', '.join(map(quoted, sorted(keys)))}))"
-        for partition, keys in left.items()
-        if keys
-    ]
-    if staying:
-        # Read anew by each attempt to write.
-        before = entries.sparkSession.table(QUARANTINE.identifier).where(f"{predicate} AND ({' OR '.join(staying)})")
-        # An overlapping run may have entered the same.
-        same = [F.expr(f"before.{c} <=> entered.{c}") for c in ("partition", "source_file", "row_number")]
-        entries = entries.unionByName(before.alias("before").join(entries.alias("entered"), on=same, how="left_anti"))
-    write.replace_where(entries, QUARANTINE, predicate, run_id=run_id)
+    entries = entries.withColumn("quarantined_at", F.now()).withColumn("_goes", F.lit(False))
+    seen = {(p, *k) for p, files in gone.items() for k in files}
+    if seen:
+        entries = _changes(entries, asset, seen)
+        if entries.isEmpty():
+            return
+    for attempt in range(1, write.ATTEMPTS + 1):
+        try:
+            write.merge(
+                entries,
+                QUARANTINE,
+                within=_within(asset, list(gone)),
+                on=_same(QUARANTINE.row_key),
+                wins=f"NOT ({_same(_SAID)})",
+                goes="s._goes",
+                run_id=run_id,
+            )
+            return
+        except write.Overtaken:
+            logger.warning("another run wrote to the quarantine of %s (attempt %d)", asset, attempt)
+    raise write.WriteConflict(QUARANTINE)
+
+
+def _changes(entries: DataFrame, asset: str, seen: Collection[tuple[Partition, str, str, str, Where]]) -> DataFrame:
+    """Of these entries the ones that are not there yet, and the keys of those that are to go."""
+    spark = entries.sparkSession
+    there = spark.table(QUARANTINE.identifier).alias("t").where(_within(asset, {p for p, *_ in seen}))
+    named = [(*file, where is Where.WHOLE_FILE) for *file, where in sorted(seen, key=repr)]
+    columns = ", ".join(f"{c} string" for c in ("partition", *_FILE))
+    files = spark.createDataFrame(named, f"{columns}, is_whole boolean").alias("s")
+    is_named = F.expr(f"{_same(('partition', *_FILE))} AND (t.row_number IS NULL) = s.is_whole")
+    new = entries.alias("s")
+    leaving = (
+        there.join(F.broadcast(files), on=is_named, how="left_semi")
+        .join(new, on=F.expr(_same(QUARANTINE.row_key)), how="left_anti")
+        .select(*QUARANTINE.row_key)
+        .distinct()
+        .withColumn("_goes", F.lit(True))
+    )
+    missing = new.join(there, on=F.expr(_same((*QUARANTINE.row_key, *_SAID))), how="left_anti")
+    return missing.unionByName(leaving, allowMissingColumns=True)
+
+
+def _within(asset: str, partitions: Collection[Partition]) -> str:
+    """A SQL condition on entries `t`: they are of these partitions of an asset."""
+    named = [quoted(p) for p in sorted(p for p in partitions if p is not None)]
+    some = [f"t.partition IN ({', '.join(named)})"] if named else []
+    none = ["t.partition IS NULL"] if None in partitions else []
+    return f"t.asset = {quoted(asset)} AND ({' OR '.join([*some, *none])})"
+
+
+def _same(columns: Collection[str]) -> str:
+    return " AND ".join(f"t.{c} <=> s.{c}" for c in columns)
 
 
 def quoted(text: str | None) -> str:

@@ -24,6 +24,7 @@ from pipelines.lakehouse.reading import Reading
 from pipelines.lakehouse.situation import Situation
 from pipelines.lakehouse.tables import Table
 from pipelines.sources.feed import Partition
+from pipelines.sources.removals import Fate
 
 
 @dataclass(frozen=True)
@@ -86,19 +87,19 @@ def enter(
     tally: Mapping[str, Tally],
     run_id: str,
 ) -> Entered:
-    """Write what is turned away, in place of what was there of the same files."""
+    """Write what is turned away, in place of what was found there of the files that were read or are forgotten."""
     rejected = {key: t.first_rows for key, t in tally.items() if t.reasons}
     entered = Entered(
         frozenset(x.file for x in reading.faults), frozenset(f for f in reading.files if f.key in rejected)
     )
-    touched = {f.partition for f in entered.whole | entered.in_part}
-    touched |= {p for p, step in found.steps.items() if step.forgotten}
-    if not touched:
+    gone = {p: _entries_of(found, p, step.forgotten) for p, step in found.steps.items() if step.forgotten}
+    gone |= {f.partition: gone.get(f.partition, []) for f in entered.whole | entered.in_part}
+    if not gone:
         return entered
     entries = quarantine.of_files(judged.sparkSession, load.asset, load.code_version, reading.faults)
     if rejected:
         entries = entries.unionByName(quarantine.of_rows(judged, load.asset, rejected))
-    quarantine.replace(entries, load.asset, {p: found.steps[p].left for p in touched}, run_id=run_id)
+    quarantine.replace(entries, load.asset, gone, run_id=run_id)
     return entered
 
 
@@ -117,17 +118,13 @@ def enter_files_without_rows(
         in_table: The file versions that have rows in the table now.
     """
     missing: list[FileFault] = []
-    left: dict[Partition, set[str]] = {}
     for partition, step in found.steps.items():
         known = in_table.get(partition, set()) | _entered_as_a_whole(found.known.get(partition, ()), step)
         without = [f for f in found.listed[partition] if (f.key, f.version) not in known and f not in entered.whole]
-        if without:
-            missing += [FileFault(f, NO_ROWS, "none of its rows is in the table") for f in without]
-            with_entries = {f for f in entered.whole | entered.in_part if f.partition == partition}
-            left[partition] = {*step.left, *(f.key for f in with_entries)}
+        missing += [FileFault(f, NO_ROWS, "none of its rows is in the table") for f in without]
     if missing:
         entries = quarantine.of_files(spark, load.asset, load.code_version, missing)
-        quarantine.replace(entries, load.asset, left, run_id=run_id)
+        quarantine.replace(entries, load.asset, {x.file.partition: [] for x in missing}, run_id=run_id)
 
 
 def _entered_as_a_whole(known: Collection[KnownFile], step: Step) -> set[tuple[str, str]]:
@@ -136,17 +133,43 @@ def _entered_as_a_whole(known: Collection[KnownFile], step: Step) -> set[tuple[s
 
 
 def enter_misplaced(spark: SparkSession, load: Load, found: Situation, run_id: str) -> None:
-    """Enter what lies beside the partitions, and forget what does not lie there any more."""
-    if found.misplaced is None or not load.table.partitioned_by:
-        return
-    entered = {(e.file.key, e.file.version) for e in _beside(load, found)}
-    there = {(f.key, f.version): f for f in found.misplaced}
-    if entered == there.keys():
-        return
-    faults = [FileFault(f, f.misplaced or "", f.message) for at, f in there.items() if at not in entered]
-    entries = quarantine.of_files(spark, load.asset, load.code_version, faults)
-    staying = {key for key, version in entered & there.keys()}
-    quarantine.replace(entries, load.asset, {None: staying}, run_id=run_id)
+    """Enter what lies beside the partitions; forget what lies there no more, and what is obsolete."""
+    gone, new = _obsolete(found), list[SourceFile]()
+    if found.misplaced is not None and load.table.partitioned_by:
+        entered = {(e.file.key, e.file.version): e.file for e in _beside(load, found)}
+        there = {(f.key, f.version): f for f in found.misplaced}
+        new = [f for at, f in there.items() if at not in entered]
+        if entered.keys() != there.keys():
+            gone[None] = [file for at, file in entered.items() if at not in there]
+    if gone:
+        faults = [FileFault(f, f.misplaced or "", f.message) for f in new]
+        entries = quarantine.of_files(spark, load.asset, load.code_version, faults)
+        quarantine.replace(entries, load.asset, gone, run_id=run_id)
+
+
+def _obsolete(found: Situation) -> dict[Partition, list[KnownFile]]:
+    """Entries that tell nobody anything any more.
+
+    Those of a file that expired and has no row in the table. Where rows of such a file stay, its entries stay as well:
+    nothing else tells what is missing beside these rows. And `no rows` of a file that has rows: a run said so that was
+    overtaken before it could.
+    """
+    gone: dict[Partition, list[KnownFile]] = {}
+    for partition, known in found.known.items():
+        with_rows = {k.key for k in known if k.where is Where.TABLE}
+        fate = found.fates.get(partition, Fate())
+        expired = _entries_of(found, partition, fate.expired - with_rows)
+        without_rows = (e.file for e in found.entries if e.partition == partition and e.reason == NO_ROWS)
+        untrue = [k for k in without_rows if k._replace(where=Where.TABLE) in known]
+        if expired or untrue:
+            gone[partition] = [*expired, *untrue]
+    return gone
+
+
+def _entries_of(found: Situation, partition: Partition, keys: Collection[str]) -> list[KnownFile]:
+    """The entries that were found of these files."""
+    known = found.known.get(partition, ())
+    return [k for k in known if k.where is not Where.TABLE and k.key in keys]
 
 
 def _beside(load: Load, found: Situation) -> list[Entries]:
@@ -162,13 +185,14 @@ def entries_after(
         faults: The files that cannot be taken, of those that were read.
         rejected: What `rejected_rows` says of those that were read.
     """
-    beside = _beside(load, found)
+    obsolete, beside = _obsolete(found), _beside(load, found)
     is_known = found.misplaced is not None
     staying = [
         e
         for e in found.entries
         if e.reason != NO_ROWS
         and not (is_known and e in beside)
+        and e.file not in obsolete.get(e.partition, ())
         and (e.partition not in found.steps or e.file.key in found.steps[e.partition].left)
     ]
     misplaced = found.misplaced if found.misplaced and load.table.partitioned_by else ()

@@ -64,8 +64,15 @@ class Table:
             return f"CAST(concat(left({key}, 10), ' ', substr({key}, 12)) AS TIMESTAMP)"
         return f"to_date({key})"
 
-    def predicate(self, partitions: Collection[str] | None) -> str:
+    def same_key(self) -> str:
+        """A SQL condition on rows `s` and `t`: they have the same key."""
+        return " AND ".join(f"t.{c} = s.{c}" for c in self.row_key)
+
+    def predicate(self, partitions: Collection[str] | None, of: str | None = None) -> str:
         """A SQL condition that is true for the rows of these partitions; None means the whole table.
+
+        Args:
+            of: The table's alias, where its columns need one.
 
         Raises:
             ValueError: partitions of an unpartitioned table were asked for, or none at all.
@@ -75,6 +82,6 @@ class Table:
         if not self.partitioned_by or not partitions:
             raise ValueError(f"{self.name} has no partitions {sorted(partitions)}")
         literals = [self.partition_literal(p) for p in sorted(partitions)]
-        wanted = f"{self.partitioned_by} IN ({', '.join(literals)})"
+        column = f"{of}.{self.partitioned_by}" if of else self.partitioned_by
         # Iceberg prunes by a range in one comparison a file, by a long IN in one a literal.
-        return f"{self.partitioned_by} BETWEEN {literals[0]} AND {literals[-1]} AND {wanted}"
+        return f"{column} BETWEEN {literals[0]} AND {literals[-1]} AND {column} IN ({', '.join(literals)})"

@@ -92,30 +92,33 @@ def replace_since(before: int | None, frame: DataFrame, table: Table, predicate:
 
 
 def merge(
-    rows: DataFrame, table: Table, partitions: Collection[str] | None, *, wins: str, goes: str | None, run_id: str
+    rows: DataFrame, table: Table, *, within: str, on: str, wins: str, goes: str | None = None, run_id: str
 ) -> Commit:
-    """Put rows into these partitions by the table's row key, in one commit.
+    """Put rows into a table by their key, in one commit.
+
+    Iceberg validates a MERGE from the snapshot that the statement itself reads, not from one that a run looked at
+    before. So it may only do what is right whatever somebody else has committed since: it takes nothing away but the
+    rows that it names one by one.
 
     Args:
         rows: At most one row a key; `s` in the conditions. The table's rows are `t`.
+        within: A SQL condition on partition columns of `t`. Without literals the whole table counts as touched.
+        on: A SQL condition: the two rows have the same key.
         wins: A SQL condition: the new row takes the place of the table's row of its key.
-        goes: A SQL condition on `t`: the row goes, whether a new one takes its place or not.
+        goes: A SQL condition on `s`: it is no new row, but names one that is to go.
 
     Raises:
         Overtaken: somebody else committed to the same partitions while this was computed. Nothing was written.
     """
     spark = rows.sparkSession
     view = f"merged_{table.name.replace('.', '_')}"
-    rows.select(*table.columns).createOrReplaceTempView(view)
+    rows.createOrReplaceTempView(view)
     spark.conf.set(f"spark.sql.iceberg.snapshot-property.{RUN_ID}", run_id)
-    # Literals of the partitions: without them the commit is validated against the whole table.
-    on = [_of(table, partitions), *(f"t.{c} = s.{c}" for c in table.row_key)]
-    departs = f"WHEN NOT MATCHED BY SOURCE AND {_of(table, partitions)} AND ({goes}) THEN DELETE" if goes else ""
+    departs, enters = (f"WHEN MATCHED AND ({goes}) THEN DELETE", f"AND NOT ({goes})") if goes else ("", "")
     try:
         spark.sql(
-            f"MERGE INTO {table.identifier} t USING {view} s ON {' AND '.join(on)} "
-            f"WHEN MATCHED AND ({wins}{f' OR ({goes})' if goes else ''}) THEN UPDATE SET * "
-            f"WHEN NOT MATCHED THEN INSERT * {departs}"
+            f"MERGE INTO {table.identifier} t USING {view} s ON ({within}) AND {on} {departs} "
+            f"WHEN MATCHED AND ({wins}) THEN UPDATE SET * WHEN NOT MATCHED {enters} THEN INSERT *"
         )
     except PySparkException as error:
         raise _named(error, table) from error
@@ -133,12 +136,6 @@ def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
         "ORDER BY committed_at DESC LIMIT 1"
     ).collect()
     return Commit(rows[0].snapshot_id, rows[0].parent_id) if rows else Commit(current_snapshot(spark, table))
-
-
-def _of(table: Table, partitions: Collection[str] | None) -> str:
-    if partitions is None or table.partitioned_by is None:
-        return "true"
-    return f"t.{table.partitioned_by} IN ({', '.join(map(table.partition_literal, sorted(partitions)))})"
 
 
 def _named(error: PySparkException, table: Table) -> Exception:

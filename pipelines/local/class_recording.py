@@ -71,7 +71,16 @@ def _use(spark: SparkSession, folder: Path) -> None:
     frame = spark.createDataFrame(rows, ", ".join(f"{name} {kind}" for name, kind in _TABLE.columns.items()))
     for count in (10, 20):
         write.overwrite(frame.limit(count), _TABLE, [_HOUR], run_id=f"overwrite {count}")
-    commit = write.merge(frame, _TABLE, [_HOUR], wins="s.amount > t.amount", goes="t.id < 0", run_id="merge")
+    within = _TABLE.predicate([_HOUR], of="t")
+    commit = write.merge(
+        frame,
+        _TABLE,
+        within=within,
+        on=_TABLE.same_key(),
+        wins="s.amount > t.amount",
+        goes="(s.id < 0)",
+        run_id="merge",
+    )
     content.content_of(spark, _TABLE, [_HOUR], commit.snapshot_id)
     table = read.read(spark, _TABLE, [_HOUR])
     totals = table.groupBy(F.to_date("hour").alias("day")).agg(F.sum("amount"), F.countDistinct("name"))

@@ -53,7 +53,11 @@ def _table_before_quarantine() -> None:
 
 
 def _append_instead_of_merge() -> None:
-    def _append(rows: Any, table: Any, *_: Any, run_id: str, **__: Any) -> write.Commit:
+    merge = write.merge
+
+    def _append(rows: Any, table: Any, *, run_id: str, **how: Any) -> write.Commit:
+        if table is quarantine.QUARANTINE:
+            return merge(rows, table, run_id=run_id, **how)
         writer = rows.select(*table.columns).writeTo(table.identifier)
         writer.option(f"snapshot-property.{write.RUN_ID}", run_id).append()
         return write.commit_of(rows.sparkSession, table, run_id)

@@ -1,8 +1,9 @@
 """A landing bucket on the real cloud, and a way to run a load against the real Spark server."""
 
 import dataclasses
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import boto3
 import pytest
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 from pipelines import feeds
 from pipelines.lakehouse.load import Load, Loaded, run_load
 from pipelines.lakehouse.quarantine import QUARANTINE
+from pipelines.lakehouse.session import new_session
 from pipelines.lakehouse.tables import LINEAGE
 from pipelines.schemas import core
 from pipelines.settings import Settings
@@ -53,6 +55,14 @@ def loading(spark: SparkSession, landing: S3Bucket) -> Loading:
     return _load
 
 
+@pytest.fixture(scope="session")
+def other_spark(spark_server: Settings) -> Iterator[SparkSession]:
+    """A session for a load that overlaps with one on `spark`."""
+    session = new_session(spark_server)
+    yield session
+    session.stop()
+
+
 @pytest.fixture
 def orders() -> Load:
     """The load of core/orders, on a feed and a table of its own."""
@@ -65,6 +75,11 @@ def renamed(load: Load, **feed_options: object) -> Load:
     prefix = f"{tag}/{load.feed.prefix}"
     feed: Feed = dataclasses.replace(load.feed, name=tag, prefix=prefix, **feed_options)  # type: ignore[arg-type]
     return dataclasses.replace(load, feed=feed, table=dataclasses.replace(load.table, name=f"test.{tag}"))
+
+
+def a_second() -> None:
+    """LastModified is in whole seconds on S3; the later of two files has to be one later."""
+    time.sleep(1.1)
 
 
 def key(load: Load, name: str, hour: str = HOUR) -> str:

@@ -1,26 +1,25 @@
 """Histories of a landing bucket, and whether a table that lived through one is what a fresh load makes of its end.
 
 A history is plain data that hypothesis invents: files put, overwritten and deleted, loads of some partitions, deaths
-of a load at one of its boundaries, new code. Belongs here: playing one. Does not belong here: how many are played.
+of a load at one of its boundaries, two loads that overlap, new code. Belongs here: playing one. Does not belong here:
+how many are played.
 """
 
 import dataclasses
 import uuid
 from dataclasses import dataclass
-from unittest import mock
 
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from pipelines.lakehouse import load as load_module
 from pipelines.lakehouse.load import Load, run_load
 from pipelines.lakehouse.quarantine import QUARANTINE
 from pipelines.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import csv, renamed
+from tests.lakehouse.overlapping import DEATHS, Run, overlap
 
 HOURS = ("2026-10-01-07:00", "2026-10-01-08:00")
 FILES = ("a.csv", "b.csv", "c.csv")
-DEATHS = ("between_quarantine_and_table", "before_commit", "after_commit")
 
 
 @dataclass(frozen=True)
@@ -49,66 +48,92 @@ class RunLoad:
 
 
 @dataclass(frozen=True)
+class Overlap:
+    """Two loads at once that take turns (0 is the first's, see `overlapping`); something lands between their looks."""
+
+    first: RunLoad
+    second: RunLoad
+    meanwhile: PutFile | DeleteFile | None
+    turns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class NewCode:
     """The asset gets another code version."""
 
 
-Event = PutFile | DeleteFile | RunLoad | NewCode
+Event = PutFile | DeleteFile | RunLoad | Overlap | NewCode
 
 _hour, _name = st.sampled_from(HOURS), st.sampled_from(FILES)
 _line = st.tuples(st.integers(1, 3), st.one_of(st.none(), st.integers(1, 9)))
 _put = st.builds(PutFile, _hour, _name, st.lists(_line, max_size=3).map(tuple))
 _load = st.builds(RunLoad, st.sampled_from([HOURS, HOURS[:1], HOURS[1:]]), st.sampled_from([None, None, None, *DEATHS]))
+_delete = st.builds(DeleteFile, _hour, _name)
+# Both have looked before anybody writes; the other six turns are to the boundaries.
+_turns = st.permutations([0, 0, 0, 1, 1, 1]).map(lambda turns: (0, 1, *turns))
+_overlap = st.builds(Overlap, _load, _load, st.one_of(st.none(), _put, _put, _delete), _turns)
 HISTORIES = st.lists(
-    st.one_of(_put, _put, _put, st.builds(DeleteFile, _hour, _name), _load, _load, st.builds(NewCode)),
+    st.one_of(_put, _put, _put, _delete, _load, _overlap, st.builds(NewCode)),
     min_size=4,
     max_size=12,
 )
 
 
-class Died(Exception):
-    """What a load meets at the boundary where it is to die."""
+def play(spark: SparkSession, other: SparkSession, landing: S3Bucket, base: Load, history: list[Event]) -> None:
+    """Play a history, load once more, and compare with a fresh table.
 
-
-def play(spark: SparkSession, landing: S3Bucket, base: Load, history: list[Event]) -> None:
-    """Play a history, load once more, and compare with a fresh table."""
+    Args:
+        other: The session of a second load that overlaps with one.
+    """
     load = renamed(base)
-    client = landing._client
     landing._client.put_object(Bucket=landing.name, Key=f"{load.feed.prefix}dt=2026-10-02/hour=00/x.csv", Body=b"")
     version = 1
     for event in history:
         load = dataclasses.replace(load, code_version=str(version))
-        if isinstance(event, PutFile):
-            client.put_object(Bucket=landing.name, Key=load.feed.prefix_of(event.hour) + event.name, Body=_body(event))
-        elif isinstance(event, DeleteFile):
-            client.delete_object(Bucket=landing.name, Key=load.feed.prefix_of(event.hour) + event.name)
+        if isinstance(event, PutFile | DeleteFile):
+            _change(landing, load, event)
         elif isinstance(event, NewCode):
             version += 1
+        elif isinstance(event, Overlap):
+            _overlap_in(landing, load, event, (spark, other))
         else:
-            _run(spark, landing, load, event)
+            overlap(landing, (Run(spark, load, event.hours, event.dies_at),), (0,))
     load = dataclasses.replace(load, code_version=str(version))
-    _run(spark, landing, load, RunLoad(HOURS))
-    fresh = dataclasses.replace(load, table=dataclasses.replace(load.table, name=f"{load.table.name}_fresh"))
-    _run(spark, landing, fresh, RunLoad(HOURS))
     try:
+        assert_loads_once_more_into_what_is_fresh(spark, landing, load)
+    finally:
+        spark.sql(f"DROP TABLE {load.table.identifier}")
+
+
+def assert_loads_once_more_into_what_is_fresh(spark: SparkSession, landing: S3Bucket, load: Load) -> None:
+    """One more load, and table and quarantine are what a fresh load of the bucket makes; then nothing is left to do."""
+    fresh = dataclasses.replace(load, table=dataclasses.replace(load.table, name=f"{load.table.name}_fresh"))
+    try:
+        for each in (load, fresh):
+            run_load(spark, landing, each, HOURS, run_id=uuid.uuid4().hex)
         assert _state(spark, load) == _state(spark, fresh)
         settled = run_load(spark, landing, load, HOURS, run_id=uuid.uuid4().hex)
         assert (settled.read_again, settled.added_to) == ((), ()), "nothing is left to do"
     finally:
-        for table in (load.table, fresh.table):
-            spark.sql(f"DROP TABLE {table.identifier}")
+        spark.sql(f"DROP TABLE IF EXISTS {fresh.table.identifier}")
 
 
-def _run(spark: SparkSession, landing: S3Bucket, load: Load, event: RunLoad) -> None:
-    def reached(boundary: str) -> None:
-        if boundary == event.dies_at:
-            raise Died
+def _change(landing: S3Bucket, load: Load, event: PutFile | DeleteFile) -> None:
+    key = load.feed.prefix_of(event.hour) + event.name
+    if isinstance(event, PutFile):
+        landing._client.put_object(Bucket=landing.name, Key=key, Body=_body(event))
+    else:
+        landing._client.delete_object(Bucket=landing.name, Key=key)
 
-    with mock.patch.object(load_module, "reached", reached):
-        try:
-            run_load(spark, landing, load, event.hours, run_id=uuid.uuid4().hex)
-        except Died:
-            return
+
+def _overlap_in(landing: S3Bucket, load: Load, event: Overlap, sessions: tuple[SparkSession, SparkSession]) -> None:
+    def lands() -> None:
+        if event.meanwhile:
+            _change(landing, load, event.meanwhile)
+
+    first = Run(sessions[0], load, event.first.hours, event.first.dies_at)
+    second = Run(sessions[1], load, event.second.hours, event.second.dies_at, before_looking=lands)
+    overlap(landing, (first, second), event.turns)
 
 
 def _body(event: PutFile) -> bytes:

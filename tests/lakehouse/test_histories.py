@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.lakehouse.load import Load
 from pipelines.sources.s3 import S3Bucket
-from tests.lakehouse.histories import HISTORIES, HOURS, DeleteFile, Event, NewCode, PutFile, RunLoad, play
+from tests.lakehouse.histories import HISTORIES, HOURS, DeleteFile, Event, NewCode, Overlap, PutFile, RunLoad, play
 
 SEVEN, EIGHT = HOURS
 LOAD = RunLoad(HOURS)
@@ -37,12 +37,26 @@ LOAD = RunLoad(HOURS)
             NewCode(),
             RunLoad((EIGHT,), "between_quarantine_and_table"),
         ],
+        # One run replaces an hour, another looks later, adds to it and commits first; the one it overtook dies.
+        [
+            PutFile(SEVEN, "a.csv", ((1, 4), (2, None))),
+            PutFile(EIGHT, "a.csv", ((1, 5),)),
+            LOAD,
+            PutFile(SEVEN, "a.csv", ((1, 6), (2, None))),
+            PutFile(EIGHT, "b.csv", ((2, None), (3, 1))),
+            Overlap(
+                RunLoad(HOURS, "after_commit"),
+                LOAD,
+                PutFile(SEVEN, "c.csv", ((1, None), (3, 7))),
+                turns=(0, 1, 0, 1, 1, 1),
+            ),
+        ],
     ],
 )
 def test_a_table_that_lived_through_a_history_is_what_a_fresh_load_makes(
-    spark: SparkSession, landing: S3Bucket, orders: Load, history: list[Event]
+    spark: SparkSession, other_spark: SparkSession, landing: S3Bucket, orders: Load, history: list[Event]
 ) -> None:
-    play(spark, landing, orders, history)
+    play(spark, other_spark, landing, orders, history)
 
 
 @seed(1)
@@ -54,6 +68,6 @@ def test_a_table_that_lived_through_a_history_is_what_a_fresh_load_makes(
 )
 @given(history=HISTORIES)
 def test_and_so_is_one_of_an_invented_history(
-    spark: SparkSession, landing: S3Bucket, orders: Load, history: list[Event]
+    spark: SparkSession, other_spark: SparkSession, landing: S3Bucket, orders: Load, history: list[Event]
 ) -> None:
-    play(spark, landing, orders, history)
+    play(spark, other_spark, landing, orders, history)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,8 +11,6 @@ from pyspark.sql import SparkSession
 
 from pipelines.lakehouse import load as load_module
 from pipelines.lakehouse.load import Load, Observed, run_load
-from pipelines.lakehouse.session import new_session
-from pipelines.settings import Settings
 from pipelines.sources.feed import OnRemoval
 from pipelines.sources.listing import ObjectVersion
 from pipelines.sources.s3 import S3Bucket
@@ -22,6 +19,7 @@ from tests.lakehouse.conftest import (
     Delete,
     Loading,
     Put,
+    a_second,
     csv,
     key,
     line,
@@ -41,11 +39,6 @@ class Counting(S3Bucket):
     def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
         self.fetched.append(of.key)
         return super().read(of, first, last)
-
-
-def a_second() -> None:
-    """LastModified is in whole seconds on S3; the later of two files has to be one later."""
-    time.sleep(1.1)
 
 
 def snapshots(spark: SparkSession, load: Load) -> int:
@@ -248,18 +241,11 @@ def test_new_code_reads_every_built_partition_once(
     assert loading(bumped, *hours).read_again == ()
 
 
-@pytest.fixture
-def other_session(spark_server: Settings) -> "object":
-    session = new_session(spark_server)
-    yield session
-    session.stop()
-
-
 @pytest.mark.parametrize("second_looks_at", ["look", "before_commit", "after_commit"])
 @pytest.mark.parametrize("begins", ["empty", "filled"])
 def test_overlapping_runs_of_a_partition_never_double_or_lose_a_row(
     spark: SparkSession,
-    other_session: SparkSession,
+    other_spark: SparkSession,
     put: Put,
     delete: Delete,
     landing: S3Bucket,
@@ -280,7 +266,7 @@ def test_overlapping_runs_of_a_partition_never_double_or_lose_a_row(
     def second() -> None:
         put(key(orders, "a.csv"), csv(line(1, 5), line(3, 5)))  # meanwhile the file changes, and another comes
         put(key(orders, "b.csv"), csv(line(4, 5)))
-        ran.append(run_load(other_session, landing, orders, [HOUR], run_id=str(uuid.uuid4())))
+        ran.append(run_load(other_spark, landing, orders, [HOUR], run_id=str(uuid.uuid4())))
 
     def once() -> None:
         if not ran and threading.get_ident() == first_thread and not running:

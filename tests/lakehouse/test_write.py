@@ -1,6 +1,7 @@
 """Commits replace whole partitions, and two writers of the same one never mix."""
 
 import uuid
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -103,3 +104,27 @@ def test_a_declaration_may_gain_a_column_and_not_change_one(spark: SparkSession,
     other = Table(table.name, {"day": "date", "n": "string", "note": "string"}, table.row_key, table.partitioned_by)
     with pytest.raises(SchemaDiffers, match="'n': 'bigint'"):
         catalog.ensure(spark, other)
+
+
+def properties(spark: SparkSession, table: Table) -> dict[str, str]:
+    return {r.key: r.value for r in spark.sql(f"SHOW TBLPROPERTIES {table.identifier}").collect()}
+
+
+def test_a_table_keeps_few_versions_of_its_metadata_also_one_that_was_made_before(
+    spark: SparkSession, table: Table
+) -> None:
+    ours = ("write.metadata.delete-after-commit.enabled", "write.metadata.previous-versions-max")
+    made = properties(spark, table)
+    spark.sql(f"ALTER TABLE {table.identifier} UNSET TBLPROPERTIES ('{ours[0]}', '{ours[1]}')")
+    spark.sql(f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ('theirs'='stays')")
+    catalog.ensure(spark, table)
+    healed = properties(spark, table)
+    assert healed == made | {"theirs": "stays"}
+    for n in range(8):
+        write.overwrite(rows(spark, (DAYS[0], n)), table, DAYS[:1], run_id=run_id())
+    entries = spark.sql(f"SELECT file FROM {table.identifier}.metadata_log_entries").collect()
+    assert len(entries) == int(made[ours[1]]) + 1, "the one in force and the ones before it"
+    folder = Path(entries[0].file.removeprefix("file:")).parent
+    assert len(list(folder.glob("*.metadata.json"))) == len(entries), "the others are deleted"
+    catalog.ensure(spark, table)
+    assert spark.sql(f"SELECT file FROM {table.identifier}.metadata_log_entries").collect() == entries, "no commit"

@@ -10,21 +10,25 @@ from pyspark.sql import SparkSession
 
 from pipelines import feeds
 from pipelines.lakehouse.load import Load
+from pipelines.lakehouse.session import new_session
 from pipelines.schemas import core
 from pipelines.settings import Settings
 from pipelines.sources.s3 import S3Bucket
 from pipelines.transforms.orders import order_lines
-from tests.lakehouse.histories import HISTORIES, Event, NewCode, RunLoad, play
+from tests.lakehouse.histories import HISTORIES, Event, NewCode, Overlap, RunLoad, play
 from tests.proof.conftest import Report
 
 EXAMPLES = 100
 
 
 @pytest.mark.timeout(7200)
-def test_a_hundred_histories_end_as_a_fresh_load(spark: SparkSession, cloud: Settings, report: Report) -> None:
+def test_a_hundred_histories_end_as_a_fresh_load(
+    spark: SparkSession, spark_server: Settings, cloud: Settings, report: Report
+) -> None:
     landing = S3Bucket(lambda: boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
     orders = Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1")
     played: list[list[Event]] = []
+    other = new_session(spark_server)
     begun = time.monotonic()
 
     @hypothesis_settings(
@@ -38,7 +42,7 @@ def test_a_hundred_histories_end_as_a_fresh_load(spark: SparkSession, cloud: Set
     @given(history=HISTORIES)
     def each(history: list[Event]) -> None:
         played.append(history)
-        play(spark, landing, orders, history)
+        play(spark, other, landing, orders, history)
 
     failure: BaseException | None = None
     try:
@@ -47,8 +51,11 @@ def test_a_hundred_histories_end_as_a_fresh_load(spark: SparkSession, cloud: Set
         failure = error
         raise
     finally:
+        other.stop()
         events = [event for history in played for event in history]
+        overlaps = [event for event in events if isinstance(event, Overlap)]
         loads = [event for event in events if isinstance(event, RunLoad)]
+        loads += [load for event in overlaps for load in (event.first, event.second)]
         report(
             "load_histories",
             {
@@ -56,6 +63,7 @@ def test_a_hundred_histories_end_as_a_fresh_load(spark: SparkSession, cloud: Set
                 "equal to a fresh load": len(played) - bool(failure),
                 "events": len(events),
                 "loads": len(loads),
+                "pairs of loads that overlapped": len(overlaps),
                 "deaths of a load": sum(event.dies_at is not None for event in loads),
                 "new code": sum(isinstance(event, NewCode) for event in events),
                 "seconds": round(time.monotonic() - begun),

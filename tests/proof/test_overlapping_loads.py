@@ -1,0 +1,99 @@
+"""Two overlapping loads, in every order, with a death at every boundary of either; and defects that turn them red."""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import boto3
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines import feeds
+from pipelines.lakehouse import quarantine, rejects, write
+from pipelines.lakehouse.load import Load, Loaded, run_load
+from pipelines.lakehouse.plan import KnownFile, Where
+from pipelines.lakehouse.session import new_session
+from pipelines.lakehouse.situation import Situation
+from pipelines.lakehouse.tables import Table
+from pipelines.schemas import core
+from pipelines.settings import Settings
+from pipelines.sources.feed import Partition
+from pipelines.sources.s3 import S3Bucket
+from pipelines.transforms.orders import order_lines
+from tests.lakehouse.conftest import renamed
+from tests.lakehouse.test_overlapping_loads import CELLS, Cell, play_cell
+from tests.proof.conftest import Report
+
+Play = Callable[[Cell], None]
+
+
+@pytest.fixture(scope="module")
+def play(spark: SparkSession, spark_server: Settings, cloud: Settings) -> Iterator[Play]:
+    landing = S3Bucket(lambda: boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
+    other = new_session(spark_server)
+
+    def put(key: str, body: str | bytes) -> None:
+        body = body if isinstance(body, bytes) else body.encode()
+        landing._client.put_object(Bucket=landing.name, Key=key, Body=body)
+
+    def loading(load: Load, *hours: Partition, **_: object) -> Loaded:
+        return run_load(spark, landing, load, hours, run_id=f"{load.table.name}-{time.monotonic_ns()}")
+
+    def _play(cell: Cell) -> None:
+        orders = renamed(Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1"))
+        play_cell(spark, other, put, loading, landing, orders, cell)
+
+    yield _play
+    other.stop()
+
+
+def test_nothing_is_lost_in_any_order_whoever_dies(play: Play, report: Report) -> None:
+    begun, red = time.monotonic(), dict[str, str]()
+    for cell in CELLS:
+        try:
+            play(cell)
+        except AssertionError as fault:
+            red[str(cell)] = str(fault)[:500]
+    report("overlapping_loads", {"cells": len(CELLS), "red": red, "seconds": round(time.monotonic() - begun)})
+    assert red == {}
+
+
+def _validated_from_the_commit_alone() -> Any:
+    real = write.replace_since
+
+    def _replace(before: int | None, frame: DataFrame, table: Table, predicate: str, *, run_id: str) -> write.Commit:
+        return real(write.current_snapshot(frame.sparkSession, table), frame, table, predicate, run_id=run_id)
+
+    return mock.patch.object(write, "replace_since", _replace)
+
+
+@contextmanager
+def _takes_out_what_it_did_not_see() -> Iterator[None]:
+    enter, replace = rejects.enter, quarantine.replace
+    looked: list[Situation] = []
+
+    def _enter(load: Load, found: Situation, *more: Any) -> Any:
+        looked.append(found)
+        return enter(load, found, *more)
+
+    def _replace(
+        entries: DataFrame, asset: str, gone: Mapping[Partition, Collection[KnownFile]], *, run_id: str
+    ) -> None:
+        seen = {k.key for known in looked[-1].known.values() for k in known}
+        there = entries.sparkSession.table(quarantine.QUARANTINE.identifier).where(f"asset = '{asset}'").collect()
+        unseen: dict[Partition, list[KnownFile]] = {p: [] for p in gone}
+        for r in there:
+            if r.partition in gone and r.source_file not in seen:
+                unseen[r.partition].append(KnownFile(r.source_file, r.source_version, r.loaded_by, Where.WHOLE_FILE))
+        replace(entries, asset, {p: [*known, *unseen[p]] for p, known in gone.items()}, run_id=run_id)
+
+    with mock.patch.object(rejects, "enter", _enter), mock.patch.object(quarantine, "replace", _replace):
+        yield
+
+
+@pytest.mark.parametrize("defect", [_validated_from_the_commit_alone, _takes_out_what_it_did_not_see])
+def test_a_seeded_defect_turns_a_cell_red(play: Play, defect: Callable[[], Any]) -> None:
+    with defect(), pytest.raises(AssertionError):
+        play(("the second commits first", 0, "after_commit"))

@@ -36,6 +36,7 @@ from pipelines.lakehouse.io_manager import CONTENT
 from pipelines.sources.feed import Partition
 
 DATA_VERSION = "dagster/data_version"
+CODE_VERSION = "dagster/code_version"
 LISTED_AT = "tidemark/listed_at"
 ARRIVED_AT = "tidemark/arrived_at"
 REBUILD = "tidemark/rebuild"

@@ -111,6 +111,8 @@ def removals_result(
     if expired:
         versions = sorted({version for of in loaded.kept_from.values() for version in of})
         said.append(f"{expired} files expired, rows kept from code version {', '.join(versions)}")
+    if loaded.unavailable_kept:
+        said.append(f"rows kept of files that cannot be read now: {_some(loaded.unavailable_kept)}")
     return dg.AssetCheckResult(
         passed=not held,
         asset_key=asset,

@@ -13,7 +13,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pipelines.lakehouse.files import FileFault, ObjectStore, SourceFile, Unusable
 from pipelines.lakehouse.texts import fields_of, lines_of, text_of
 from pipelines.sources.feed import Feed
+from pipelines.sources.listing import ObjectUnavailable
 
 INT96 = "INT96"
 """How old writers put times into Parquet."""
@@ -44,11 +45,15 @@ class Shape:
 
 @dataclass(frozen=True)
 class Inspected:
-    """What can be read, and what cannot: small files with their bytes, large ones, and faults."""
+    """What can be read, and what cannot: small files with their bytes, large ones, and faults.
+
+    `unavailable` are files that are there and not given, with the reason: no verdict on them.
+    """
 
     fetched: Mapping[SourceFile, tuple[Shape, bytes]]
     large: Mapping[SourceFile, Shape]
     faults: Sequence[FileFault]
+    unavailable: Mapping[SourceFile, str] = field(default_factory=dict)
 
     @property
     def readable(self) -> list[SourceFile]:
@@ -67,10 +72,20 @@ class Inspected:
 
 
 def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Inspected:
-    """Look into each of these files."""
+    """Look into each of these files.
+
+    Raises:
+        ObjectChanged, BucketUnavailable: see `ObjectStore.read`.
+    """
     whole = _fetched_whole(files)
 
-    def _look(file: SourceFile) -> tuple[SourceFile, Shape | FileFault, bytes | None]:
+    def _look(file: SourceFile) -> tuple[SourceFile, Shape | FileFault | str, bytes | None]:
+        try:
+            return _looked_into(file)
+        except ObjectUnavailable as fault:
+            return file, fault.reason, None
+
+    def _looked_into(file: SourceFile) -> tuple[SourceFile, Shape | FileFault, bytes | None]:
         if file.misplaced:
             return file, FileFault(file, file.misplaced, file.message), None
         body = store.read(file) if file in whole else None
@@ -87,6 +102,7 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
         {file: (shape, body) for file, shape, body in looked if isinstance(shape, Shape) and body is not None},
         {file: shape for file, shape, body in looked if isinstance(shape, Shape) and body is None},
         [fault for _, fault, _ in looked if isinstance(fault, FileFault)],
+        {file: reason for file, reason, _ in looked if isinstance(reason, str)},
     )
 
 

@@ -21,7 +21,7 @@ from pipelines.boundaries import reached
 from pipelines.lakehouse import catalog, rejects, write
 from pipelines.lakehouse.content import Content
 from pipelines.lakehouse.declaration import Landing, Load
-from pipelines.lakehouse.files import FileFault
+from pipelines.lakehouse.files import FileFault, SourceFile
 from pipelines.lakehouse.judge import has_rivals, judge, winners
 from pipelines.lakehouse.ledger import Entries, as_keys, held_at, rows_of_partitions
 from pipelines.lakehouse.plan import Where
@@ -30,6 +30,7 @@ from pipelines.lakehouse.reading import Reading, look_into
 from pipelines.lakehouse.situation import Observed, Situation, look
 from pipelines.lakehouse.tables import Table
 from pipelines.sources.feed import Partition
+from pipelines.sources.listing import ObjectChanged
 from pipelines.sources.misplaced import Misplaced
 from pipelines.sources.removals import Fate
 
@@ -54,6 +55,8 @@ class Loaded:
         new_columns: Columns the feed does not declare, with the files that have them.
         entries: What the quarantine holds of all partitions of the asset, files without rows left out.
         rows: The rows of these partitions, and of others that have entries about rows.
+        unavailable: Files that are there and are not given, with the reason; of these versions nothing is in the table.
+        unavailable_kept: The keys of such files whose rows stay.
         arrived_through: When the newest of a partition's files arrived, UTC; of those that lie there now.
     """
 
@@ -72,6 +75,8 @@ class Loaded:
     entries: Sequence[Entries] = ()
     rows: Mapping[Partition, int] = field(default_factory=dict)
     arrived_through: Mapping[Partition, datetime] = field(default_factory=dict)
+    unavailable: Mapping[SourceFile, str] = field(default_factory=dict)
+    unavailable_kept: Sequence[str] = ()
 
 
 def run_load(
@@ -92,25 +97,43 @@ def run_load(
 
     Raises:
         WriteConflict: other runs of the same partitions were faster each time.
+        ObjectChanged: files were written again each time before they were read.
+        BucketUnavailable: the bucket does not answer. Nothing was judged or written because of that.
     """
     catalog.ensure(spark, load.table)
     catalog.ensure(spark, QUARANTINE)
     done: Loaded | None = None
+    changed: ObjectChanged | None = None
     for _ in range(write.ATTEMPTS):
         found = look(spark, landing, load, partitions, observed, misplaced)
         rejects.enter_misplaced(spark, load, found, run_id)
-        if not found.steps:
-            return done or _left_alone(spark, load, found)
         try:
-            done, parent = _bring_up(spark, landing, load, found, run_id)
+            found, reading = _looked_into(spark, landing, load, found)
+            if not found.steps:
+                return done or _left_alone(spark, load, found)
+            done, parent = _bring_up(landing, load, found, reading, run_id)
         except write.Overtaken as overtaken:
             logger.warning("begins again: %s", str(overtaken).splitlines()[0])
+            continue
+        except ObjectChanged as error:
+            changed = error
+            logger.info("lists again: %s", error)
             continue
         if parent == found.snapshot_id:
             return done
         # Somebody committed after we had looked. If that was here, what we did may have come too late.
         logger.info("%s: another run has committed meanwhile, looking again", load.table.name)
-    raise write.WriteConflict(load.table)
+    raise changed or write.WriteConflict(load.table)
+
+
+def _looked_into(spark: SparkSession, landing: Landing, load: Load, found: Situation) -> tuple[Situation, Reading]:
+    """The files that the steps are about, and what there is to do without those that are not given."""
+    while True:
+        wanted = [file for step in found.steps.values() for file in step.read]
+        reading = look_into(spark, landing, load.feed, wanted, code_version=load.code_version)
+        if not reading.inspected.unavailable:
+            return found, reading
+        found = found.without(reading.inspected.unavailable, load.code_version)
 
 
 def _left_alone(spark: SparkSession, load: Load, found: Situation) -> Loaded:
@@ -132,17 +155,22 @@ def _with_state(spark: SparkSession, load: Load, found: Situation, loaded: Loade
     }
     through = {p: max(file.arrived_at for file in files) for p, files in found.listed.items() if files}
     loaded = replace(loaded, fates=found.fates, alarm=found.alarm, kept_from=kept_from)
+    if found.unavailable:
+        kept = {file for file in found.unavailable if found.is_held(file)}
+        missing = {file: reason for file, reason in found.unavailable.items() if file not in kept}
+        loaded = replace(loaded, unavailable=missing, unavailable_kept=sorted(file.key for file in kept))
     return replace(loaded, rows=rows, arrived_through=through)
 
 
 def _bring_up(
-    spark: SparkSession, landing: Landing, load: Load, found: Situation, run_id: str
+    landing: Landing, load: Load, found: Situation, reading: Reading, run_id: str
 ) -> tuple[Loaded, int | None]:
     """Do the steps; what was done, and the snapshot that the commit was put upon."""
-    wanted = [file for step in found.steps.values() for file in step.read]
-    reading = look_into(spark, landing, load.feed, wanted, code_version=load.code_version)
+    spark = reading.spark
     reading, judged, tally, rivals = _judged(load, reading)
     try:
+        for file in reading.inspected.large:
+            landing.check(file)  # what Spark has read is what was listed, and what its header was read of
         entered = rejects.enter(load, found, reading, judged, tally, run_id)
         reached("between_quarantine_and_table")
         rows_read = sum(t.rows for t in tally.values())

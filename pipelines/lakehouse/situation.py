@@ -15,7 +15,7 @@ from pipelines.lakehouse import write
 from pipelines.lakehouse.declaration import Landing, Load
 from pipelines.lakehouse.files import SourceFile
 from pipelines.lakehouse.ledger import Entries, known_files, rows_of_partitions
-from pipelines.lakehouse.plan import KnownFile, Step, keys_of, steps
+from pipelines.lakehouse.plan import KnownFile, Step, Where, keys_of, steps
 from pipelines.sources import removals
 from pipelines.sources.feed import Partition
 from pipelines.sources.listing import LandedObject, Listing
@@ -53,6 +53,31 @@ class Situation:
     fates: Mapping[Partition, Fate]
     alarm: str | None
     steps: Mapping[Partition, Step]
+    unavailable: Mapping[SourceFile, str] = field(default_factory=dict)
+
+    def without(self, unavailable: Mapping[SourceFile, str], code_version: str) -> "Situation":
+        """What there is to do without files that are there and not given, with the reasons.
+
+        What is in the table of them stays there, and their partition is not read again: as with expired files.
+        """
+        left_out = {*self.unavailable, *unavailable}
+        listed = {p: [file for file in files if file not in left_out] for p, files in self.listed.items()}
+        fates = dict(self.fates)
+        for file in left_out:
+            if any(k.key == file.key and k.where is Where.TABLE for k in self.known.get(file.partition, ())):
+                fate = fates.get(file.partition, Fate())
+                fates[file.partition] = replace(fate, expired=fate.expired | {file.key})
+        return replace(
+            self,
+            listed=listed,
+            steps=steps(listed, self.known, fates, code_version),
+            unavailable={**self.unavailable, **unavailable},
+        )
+
+    def is_held(self, file: SourceFile) -> bool:
+        """Whether the table has rows of this version of a file, or it is known as a whole."""
+        known = self.known.get(file.partition, ())
+        return any((k.key, k.version) == (file.key, file.version) and k.where is not Where.REJECTED_ROWS for k in known)
 
 
 def look(

@@ -1,7 +1,8 @@
 """Loading a feed into its core table, as an asset sees it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any, NoReturn
 
 import dagster as dg
 from pyspark.sql import DataFrame
@@ -12,12 +13,12 @@ from pipelines.automation.ledger import EventLog, holds_files
 from pipelines.boundaries import reached
 from pipelines.checks.landed import REMOVALS, landed_results
 from pipelines.lakehouse.io_manager import partition_metadata, summary
-from pipelines.lakehouse.load import Load, Observed, run_load
+from pipelines.lakehouse.load import Load, Loaded, Observed, run_load
 from pipelines.lakehouse.session import naming_the_server
 from pipelines.lakehouse.tables import Table
 from pipelines.resources.aws import LandingResource
 from pipelines.resources.spark import SparkResource
-from pipelines.sources.feed import Feed
+from pipelines.sources.feed import Feed, Partition
 from pipelines.sources.removals import ACCEPTED, OUTCOME
 
 _TOLD = 20  # files that are spelled out in the metadata of a run
@@ -58,9 +59,14 @@ class LakehouseResource(dg.ConfigurableResource[None]):
                 observed=lambda: observed_removals(context.instance, feed),
                 misplaced=None if misplaced is None else misplaced.values(),
             )
-        for partition, content in loaded.content.items():
-            said = partition_metadata(content) | through(loaded.arrived_through.get(partition))
-            context.add_asset_metadata(said, partition_key=partition)
+        said = {
+            partition: partition_metadata(content) | through(loaded.arrived_through.get(partition))
+            for partition, content in loaded.content.items()
+        }
+        if loaded.unavailable:
+            _say_what_is_loaded(context, said, loaded, code_version)
+        for partition, metadata in said.items():
+            context.add_asset_metadata(metadata, partition_key=partition)
         declared = {check.name for check in context.assets_def.check_keys}
         before = adapter.latest_check_metadata(context.instance, dg.AssetCheckKey(context.asset_key, REMOVALS)) or {}
         results = landed_results(feed, context.asset_key, loaded, before, datetime.now(UTC))
@@ -78,6 +84,27 @@ class LakehouseResource(dg.ConfigurableResource[None]):
             },
             check_results=checks,
         )
+
+
+def _say_what_is_loaded(
+    context: dg.AssetExecutionContext,
+    said: Mapping[Partition, Mapping[str, Any]],
+    loaded: Loaded,
+    code_version: str,
+) -> NoReturn:
+    """Fail for the partitions that lack a file which is not given; the others of the run are loaded, and say so.
+
+    Neither is the file judged: its partition is pending, and tried again with growing pauses.
+    """
+    lacking = {file.partition for file in loaded.unavailable}
+    for partition, metadata in said.items():
+        if partition not in lacking:
+            event = dg.AssetMaterialization(
+                context.asset_key, partition=partition, metadata=metadata, tags={adapter.CODE_VERSION: code_version}
+            )
+            context.log_event(event)
+    files = "; ".join(f"{file.key}: {reason}" for file, reason in list(loaded.unavailable.items())[:_TOLD])
+    raise dg.Failure(f"{len(loaded.unavailable)} files are there and cannot be read; all others are loaded. {files}")
 
 
 def observed_removals(instance: dg.DagsterInstance, feed: Feed) -> Observed:

@@ -1,0 +1,163 @@
+"""A fault of storage or engine says nothing of a file: nothing is turned away for it, and nothing is lost."""
+
+import dataclasses
+import gzip
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipelines.lakehouse import inspection, scans
+from pipelines.lakehouse.load import Load, run_load
+from pipelines.sources.listing import BucketUnavailable, ObjectUnavailable, ObjectVersion
+from pipelines.sources.s3 import S3Bucket
+from tests.lakehouse.conftest import HOUR, Delete, Loading, Put, csv, key, line, quantities, quarantined
+
+OTHER = "2026-10-01-08:00"
+
+
+class Faulty(S3Bucket):
+    """The landing bucket, with a fault for some keys when their bytes are asked for."""
+
+    def __init__(self, bucket: S3Bucket, fault: Callable[[str], Exception | None]) -> None:
+        super().__init__(bucket._connect, bucket.name)
+        self._fault = fault
+
+    def _get(self, of: ObjectVersion, **options: object) -> bytes:
+        if fault := self._fault(of.key):
+            raise fault
+        return super()._get(of, **options)
+
+
+@pytest.fixture(params=["fetched", "scanned"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Files are small and fetched whole, or large and scanned by Spark."""
+    if request.param == "scanned":
+        monkeypatch.setattr(inspection, "SMALL", 0)
+    return str(request.param)
+
+
+def test_a_bucket_that_refuses_while_a_partition_is_read_again_fails_the_load(
+    spark: SparkSession, landing: S3Bucket, put: Put, loading: Loading, orders: Load, size: str
+) -> None:
+    for n in range(3):
+        put(key(orders, f"{n}.csv"), csv(line(n + 1)))
+    loading(orders, HOUR)
+    newer = dataclasses.replace(orders, code_version="2")
+    expired = Faulty(landing, lambda of: BucketUnavailable("ExpiredToken") if of.endswith("1.csv") else None)
+    with pytest.raises(BucketUnavailable):
+        run_load(spark, expired, newer, [HOUR], run_id="expired")
+    assert quantities(spark, orders) == {1: 3, 2: 3, 3: 3}
+    assert quarantined(spark, orders) == []
+    assert loading(newer, HOUR).files_read == 3, "read again once it is back"
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet"])
+def test_storage_that_refuses_spark_alone_fails_the_load(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    put(key(orders, name), FORMS[name])
+    loading(orders, HOUR)
+    before = quantities(spark, orders)
+    monkeypatch.setattr(inspection, "SMALL", 0)
+    with monkeypatch.context() as refused:
+        refused.setattr(scans, "_paths", lambda _, files: [f"s3a://no-such-bucket/{file.key}" for file in files])
+        with pytest.raises(PySparkException):
+            loading(dataclasses.replace(orders, code_version="2"), HOUR)
+    assert quantities(spark, orders) == before
+    assert quarantined(spark, orders) == []
+
+
+def test_an_archived_object_is_named_and_its_neighbours_are_committed(
+    spark: SparkSession, landing: S3Bucket, put: Put, loading: Loading, orders: Load, size: str
+) -> None:
+    put(key(orders, "good.csv"), csv(line(1)))
+    put(key(orders, "good.csv", OTHER), csv(line(2, at="2026-10-01T08:15:00Z")))
+    archived = key(orders, "archived.csv")
+    put_archived(landing, archived, csv(line(3)))
+    loaded = loading(orders, HOUR, OTHER)
+    assert quantities(spark, orders) == {1: 3, 2: 3}
+    assert quarantined(spark, orders) == [], "no verdict"
+    ((file, reason),) = loaded.unavailable.items()
+    assert (file.key, file.partition) == (archived, HOUR) and "InvalidObjectState" in reason
+    assert [f.key for f in loading(orders, HOUR, OTHER).unavailable] == [archived], "named as long as it is missing"
+    put(archived, csv(line(3)))
+    assert loading(orders, HOUR).unavailable == {}
+    assert quantities(spark, orders) == {1: 3, 2: 3, 3: 3}
+
+
+def test_new_code_keeps_the_rows_of_archived_history_and_loads_the_rest_anew(
+    spark: SparkSession, landing: S3Bucket, put: Put, loading: Loading, orders: Load, size: str
+) -> None:
+    put(key(orders, "a.csv"), csv(line(1)))
+    put(key(orders, "b.csv"), csv(line(2)))
+    loading(orders, HOUR)
+    refused = Faulty(landing, lambda of: ObjectUnavailable(of, "InvalidObjectState") if of.endswith("a.csv") else None)
+    newer = dataclasses.replace(orders, code_version="2")
+    loaded = run_load(spark, refused, newer, [HOUR], run_id="new code")
+    assert quantities(spark, orders) == {1: 3, 2: 3}
+    assert (loaded.unavailable, loaded.unavailable_kept) == ({}, [key(orders, "a.csv")])
+    put(key(orders, "c.csv"), csv(line(3)))
+    assert run_load(spark, refused, newer, [HOUR], run_id="later").unavailable == {}
+    assert quantities(spark, orders) == {1: 3, 2: 3, 3: 3}
+
+
+def test_a_file_that_is_written_again_or_deleted_before_it_is_read_is_listed_again(
+    spark: SparkSession, landing: S3Bucket, put: Put, delete: Delete, orders: Load, size: str
+) -> None:
+    changed, deleted = key(orders, "changed.csv"), key(orders, "deleted.csv")
+    put(changed, csv(line(1)))
+    put(deleted, csv(line(2)))
+    put(key(orders, "same.csv"), csv(line(3)))
+    left = [True]
+
+    def meanwhile(of: str) -> None:
+        if left:
+            left.clear()
+            put(changed, csv(line(1, quantity=7)))
+            delete(deleted)
+
+    run_load(spark, Faulty(landing, meanwhile), orders, [HOUR], run_id="meanwhile")
+    assert quantities(spark, orders) == {1: 7, 3: 3}
+
+
+def test_a_large_file_that_is_written_again_while_spark_reads_it_is_read_again(
+    spark: SparkSession, landing: S3Bucket, put: Put, orders: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "SMALL", 0)
+    header = "line_number,order_id,customer_id,product_id,store_id,quantity,unit_price_usd,discount,ordered_at"
+    put(key(orders, "a.csv"), csv(line(5)))
+    real, left = scans.scan, [True]
+
+    def then_written(*args: object) -> object:
+        if left:  # after its header was looked at: its columns stand in another order now
+            left.clear()
+            put(key(orders, "a.csv"), csv(line(5), header=header))
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scans, "scan", then_written)
+    run_load(spark, landing, orders, [HOUR], run_id="meanwhile")
+    assert quantities(spark, orders) == {1: 3}, "order 1, line 5, by the header it has now"
+
+
+def put_archived(landing: S3Bucket, name: str, body: str) -> None:
+    client: Any = landing._client
+    client.put_object(Bucket=landing.name, Key=name, Body=body.encode(), StorageClass="GLACIER")
+
+
+def parquet(text: str) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pyarrow.csv.read_csv(io.BytesIO(text.encode())), sink)
+    return sink.getvalue()
+
+
+FORMS: dict[str, bytes | str] = {
+    "a.csv": csv(line(1)),
+    "a.csv.gz": gzip.compress(csv(line(1)).encode()),
+    "a.parquet": parquet(csv(line(1))),
+}

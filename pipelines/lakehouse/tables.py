@@ -20,7 +20,7 @@ class Table:
     Args:
         name: `namespace.table`; the asset key joined by a dot.
         columns: Column name to Spark SQL type, in order.
-        partitioned_by: The column that holds the start of the partition (`hour` timestamp, `day` or `week`
+        partitioned_by: The column that holds the start of the partition (of an hour a timestamp, of a day or week a
             date), or None.
         row_key: The columns that identify a row.
         comment: One line: what one row is.
@@ -35,6 +35,11 @@ class Table:
     stored_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        by = self.partitioned_by
+        if by is not None and self.columns.get(by) not in ("timestamp", "date"):
+            raise ValueError(
+                f"table {self.name}: {by}, which it is partitioned by, has to be a timestamp or date column"
+            )
         if self.partitioned_by and not self.stored_by:
             object.__setattr__(self, "stored_by", (self.partitioned_by,))
 
@@ -43,9 +48,13 @@ class Table:
         """The table's name in Spark SQL."""
         return f"{CATALOG}.{self.name}"
 
+    @property
+    def _is_by_hour(self) -> bool:
+        return self.partitioned_by is not None and self.columns[self.partitioned_by] == "timestamp"
+
     def partition_literal(self, partition: str) -> str:
         """The SQL literal of a partition key in the partition column."""
-        if self.partitioned_by == "hour":
+        if self._is_by_hour:
             return f"TIMESTAMP '{partition[:10]} {partition[11:13]}:00:00'"
         return f"DATE '{partition}'"
 
@@ -54,12 +63,12 @@ class Table:
         """A SQL expression for the partition key of a row (null for an unpartitioned table)."""
         if self.partitioned_by is None:
             return "CAST(NULL AS STRING)"
-        pattern = "yyyy-MM-dd-HH:00" if self.partitioned_by == "hour" else "yyyy-MM-dd"
+        pattern = "yyyy-MM-dd-HH:00" if self._is_by_hour else "yyyy-MM-dd"
         return f"date_format({self.partitioned_by}, '{pattern}')"
 
     def partition_start_sql(self, key: str) -> str:
         """A SQL expression for the partition column, from a column that holds a partition key."""
-        if self.partitioned_by == "hour":
+        if self._is_by_hour:
             # A cast, since a pattern takes ten times as long.
             return f"CAST(concat(left({key}, 10), ' ', substr({key}, 12)) AS TIMESTAMP)"
         return f"to_date({key})"

@@ -29,7 +29,7 @@ from pipelines.lakehouse.quarantine import QUARANTINE
 from pipelines.lakehouse.reading import Reading, look_into
 from pipelines.lakehouse.situation import Observed, Situation, look
 from pipelines.lakehouse.tables import Table
-from pipelines.sources.feed import Partition
+from pipelines.sources.feed import Grain, Partition
 from pipelines.sources.listing import ObjectChanged
 from pipelines.sources.misplaced import Misplaced
 from pipelines.sources.removals import Fate
@@ -171,6 +171,13 @@ def _bring_up(
     try:
         for file in reading.inspected.large:
             landing.check(file)  # what Spark has read is what was listed, and what its header was read of
+        if _is_emptied(load, found, tally):
+            reading = reading.without_rows("the rows of the last version stay")
+            rejects.enter(load, found, reading, judged, tally, run_id)
+            entries = rejects.entries_after(load, found, reading.faults, rejects.rejected_rows(load, reading, tally))
+            held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
+            kept = Loaded(found.snapshot_id, held.content, files_rejected=reading.faults, entries=entries)
+            return _with_state(spark, load, found, kept), found.snapshot_id
         entered = rejects.enter(load, found, reading, judged, tally, run_id)
         reached("between_quarantine_and_table")
         rows_read = sum(t.rows for t in tally.values())
@@ -196,6 +203,16 @@ def _bring_up(
         entries=rejects.entries_after(load, found, reading.faults, rejects.rejected_rows(load, reading, tally)),
     )
     return _with_state(spark, load, found, loaded), commit.parent_id
+
+
+def _is_emptied(load: Load, found: Situation, tally: Mapping[str, rejects.Tally]) -> bool:
+    """Whether a new version of a feed's one object would leave nothing of the table."""
+    step = found.steps.get(None)
+    if load.feed.grain is not Grain.NONE or load.feed.allow_empty or step is None:
+        return False
+    has_rows = any(k.where is Where.TABLE for k in found.known.get(None, ()))
+    good = sum(t.rows - sum(t.reasons.values()) for t in tally.values())
+    return bool(step.read and step.outdated) and has_rows and not good
 
 
 def _judged(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str, rejects.Tally], bool | None]:

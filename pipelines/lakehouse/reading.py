@@ -6,7 +6,7 @@ Belongs here: putting together what was fetched and what is scanned. Does not be
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -80,6 +80,14 @@ class Reading:
             self.small,
             [*self.faults, *faults],
         )
+
+    def without_rows(self, consequence: str) -> Reading:
+        """This reading with a fault for each file: none gave a row that could be taken."""
+        faulty = {fault.file: fault for fault in self.faults}
+        files = [*self.inspected.readable, *(f for f in faulty if f not in self.inspected.readable)]
+        empty = "no row of it can be taken"
+        said = {f: (faulty[f].reason, faulty[f].message) if f in faulty else ("empty", empty) for f in files}
+        return replace(self, faults=[FileFault(f, why, f"{words}; {consequence}") for f, (why, words) in said.items()])
 
     def _large(self) -> dict[SourceFile, Shape]:
         wrong = {fault.file for fault in self.faults}

@@ -59,6 +59,8 @@ class Feed:
         quarantine_share: Above this share of turned-away rows the check on the core asset fails; below it warns.
         removals: Whether the rows of a file that disappears go with it.
         follow_for: How long after its window's end a partition follows; later a disappearance is retention.
+        allow_empty: Whether a feed of one object may lose all its rows to a new version of it. If not, a version that
+            gives no row is named, and the rows of the last one stay.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Feed:
     quarantine_share: float = 0.01
     removals: OnRemoval = OnRemoval.FOLLOW
     follow_for: timedelta = timedelta(days=90)
+    allow_empty: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.quarantine_share <= 1:

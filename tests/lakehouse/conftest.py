@@ -69,6 +69,12 @@ def orders() -> Load:
     return renamed(Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1"))
 
 
+@pytest.fixture
+def customers() -> Load:
+    """The load of core/customers, a feed of one object, on a feed and a table of its own."""
+    return renamed(Load(feeds.CUSTOMERS, core.CUSTOMERS, lambda rows: rows, code_version="1"))
+
+
 def renamed(load: Load, **feed_options: object) -> Load:
     """The same load on a feed and table of its own, so that tests do not meet."""
     tag = f"t{uuid.uuid4().hex[:8]}"

@@ -218,3 +218,39 @@ def test_a_feed_may_call_its_columns_as_it_likes(
 def test_a_name_that_a_load_uses_itself_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"feed notes: a load has columns {name} of its own"):
         Feed("notes", "notes.csv", Grain.NONE, {name: "string"})
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("", "empty"),
+        ("customer_id,name\n", "empty"),
+        ("no such column\n1\n", "missing_column"),
+        (b"\0\1", "unreadable"),
+    ],
+)
+def test_a_new_version_of_a_feeds_one_object_without_a_row_keeps_the_last_ones(
+    spark: SparkSession, put: Put, loading: Loading, customers: Load, body: str | bytes, reason: str
+) -> None:
+    put(customers.feed.prefix, "customer_id,name\n1,Ada\n2,Bob\n")
+    loading(customers, None)
+    put(customers.feed.prefix, body)
+    loaded = loading(customers, None)
+    assert spark.table(customers.table.identifier).count() == 2
+    ((_, row, said),) = quarantined(spark, customers)
+    assert (row, said) == (0, reason)
+    assert "the rows of the last version stay" in loaded.files_rejected[0].message
+    assert loading(customers, None).content[None].rows == 2
+    put(customers.feed.prefix, "customer_id,name\n3,Cid\n")
+    loading(customers, None)
+    assert [r.customer_id for r in spark.table(customers.table.identifier).collect()] == [3]
+    assert quarantined(spark, customers) == []
+
+
+def test_a_feed_that_may_be_empty_is_emptied(spark: SparkSession, put: Put, loading: Loading, customers: Load) -> None:
+    customers = dataclasses.replace(customers, feed=dataclasses.replace(customers.feed, allow_empty=True))
+    put(customers.feed.prefix, "customer_id,name\n1,Ada\n")
+    loading(customers, None)
+    put(customers.feed.prefix, "customer_id,name\n")
+    loading(customers, None)
+    assert spark.table(customers.table.identifier).count() == 0

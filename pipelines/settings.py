@@ -67,6 +67,9 @@ class Settings(BaseSettings):
     aws_secret_access_key: str | None = Field(
         default=None, validation_alias=AliasChoices("AWS_SECRET_ACCESS_KEY", "aws_secret_access_key")
     )
+    aws_session_token: str | None = Field(
+        default=None, validation_alias=AliasChoices("AWS_SESSION_TOKEN", "aws_session_token")
+    )
     aws_region: str = Field(
         default="us-east-1", validation_alias=AliasChoices("AWS_REGION", "AWS_DEFAULT_REGION", "aws_region")
     )
@@ -108,6 +111,7 @@ class Settings(BaseSettings):
             if resolved["aws_endpoint_url"] == own:
                 # A developer's real keys have no business in the files and command lines of a laptop platform.
                 resolved["aws_access_key_id"] = resolved["aws_secret_access_key"] = LOCAL_KEY
+                resolved["aws_session_token"] = None
         for name, value in resolved.items():
             object.__setattr__(self, name, value)
         return self
@@ -128,10 +132,29 @@ class Settings(BaseSettings):
         return self.state_dir / "dagster"
 
     def aws_options(self) -> dict[str, Any]:
-        """What an AWS client is made with: `boto3.client("s3", **settings.aws_options())`."""
-        names = ("aws_access_key_id", "aws_secret_access_key")
-        endpoint = {"endpoint_url": self.aws_endpoint_url, "region_name": self.aws_region}
-        return endpoint | {name: getattr(self, name) for name in names}
+        """What an AWS client is made with: `boto3.client("s3", **settings.aws_options())`.
+
+        Keys are among it only for the local cloud. Any other client finds its own, where the SDK looks for them, and
+        gets new ones when they expire; keys that it is given would expire with it.
+        """
+        options = {"endpoint_url": self.aws_endpoint_url, "region_name": self.aws_region}
+        keys = {"aws_access_key_id": LOCAL_KEY, "aws_secret_access_key": LOCAL_KEY}
+        return options | (keys if self.own_cloud else {})
+
+    @property
+    def catalog_login(self) -> tuple[str, str | None]:
+        """The catalog's JDBC URI without its password, and the line of a pgpass file that holds it."""
+        bare, question, query = self.catalog_uri.partition("?")
+        values = parse_qs(query)
+        password = values.pop("password", [None])[0]
+        if password is None:
+            return self.catalog_uri, None
+        parts = urlsplit(bare.removeprefix("jdbc:"))
+        user = values.get("user", ["*"])[0]
+        fields = (parts.hostname or "*", str(parts.port or 5432), parts.path.lstrip("/") or "*", user, password)
+        line = ":".join(field.replace("\\", "\\\\").replace(":", "\\:") for field in fields)
+        rest = urlencode(values, doseq=True)
+        return bare + (f"{question}{rest}" if rest else ""), line
 
     def for_platform(self) -> "Settings":
         """These settings as `pipelines up` runs with them: its own Dagster home, its own Spark server unless
@@ -159,6 +182,7 @@ _FOREIGN = {
     "aws_endpoint_url": "AWS_ENDPOINT_URL",
     "aws_access_key_id": "AWS_ACCESS_KEY_ID",
     "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "aws_session_token": "AWS_SESSION_TOKEN",
     "aws_region": "AWS_REGION",
 }
 """Fields whose variable belongs to somebody else."""

@@ -10,7 +10,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from pipelines.lakehouse.session import server_conf
+from pipelines.lakehouse.session import keep_password, server_conf
 from pipelines.local.class_archive import java_options
 from pipelines.settings import Settings, load_settings
 
@@ -83,6 +83,7 @@ def prepare(settings: Settings, *instead_of_archive: str) -> None:
     for folder in (settings.warehouse, *_catalog_folder(settings)):
         if "://" not in folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
+    keep_password(settings)
     conf = server_conf(settings)
     java = (
         *conf.pop("spark.driver.extraJavaOptions").split(),

@@ -7,7 +7,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 from pyspark.sql import SparkSession
 
-from pipelines.lakehouse.session import new_session
+from pipelines.lakehouse.session import new_session, without_token
 from pipelines.settings import load_settings
 
 
@@ -32,7 +32,7 @@ class SparkResource(LazyPySparkResource):
             except Exception as error:
                 # The server went away under the run: what the run did or failed to do is settled already.
                 if context.log:
-                    context.log.warning(f"the Spark session could not be stopped: {error}")
+                    context.log.warning(f"the Spark session could not be stopped: {without_token(str(error))}")
 
     @property
     def session(self) -> SparkSession:

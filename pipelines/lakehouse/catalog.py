@@ -20,10 +20,9 @@ _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "5",
     "write.metadata.compression-codec": "gzip",
-    # Manifests are merged a hundred at a time into ones of some hundred files, which then stay. With the default, 8 MB,
-    # one that grows with the table is written anew by every hundredth commit, and each is kept by a snapshot.
+    # Java's default and not pyiceberg's. No smaller manifests than 8 MB: what is to be merged is packed by size, mostly
+    # headers, and the nearer a manifest is to the limit, the oftener it would be written again.
     "commit.manifest-merge.enabled": "true",
-    "commit.manifest.target-size-bytes": "262144",
     # One task for 128 small files, not for 32: on the hours that arrive in many files a tenth less.
     "read.split.open-file-cost": "1048576",
 }

@@ -6,7 +6,7 @@ Belongs here: putting together what was fetched and what is scanned. Does not be
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -122,4 +122,6 @@ def look_into(
     """Look into these files and fetch the small ones."""
     inspected = inspect(store, feed, files)
     small, faults = fetched.rows_of_all(feed, inspected.fetched)
-    return Reading(spark, store, feed, code_version, inspected, small, [*inspected.faults, *faults])
+    large, without = scans.look_closer(spark, store, feed, inspected.large)
+    inspected = replace(inspected, large=large)
+    return Reading(spark, store, feed, code_version, inspected, small, [*inspected.faults, *faults, *without])

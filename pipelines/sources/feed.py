@@ -162,8 +162,8 @@ def _readable_encoding(feed: str, encoding: str) -> str:
         if name in ("utf-8", "utf-16", "utf-16-le", "utf-16-be"):
             return name
         # ASCII as it is, no escapes to something else, and of every other byte at most one character.
-        plain = "".join(map(chr, range(128))) + "\x1b$B!!\\x41\\u0041"
-        if plain.encode("ascii").decode(name) == plain and _is_byte_by_byte(name):
+        plain = "".join(map(chr, range(128))) + "\x1b$B!!"
+        if not name.endswith("escape") and plain.encode("ascii").decode(name) == plain and _is_byte_by_byte(name):
             return name
     except (LookupError, UnicodeError, TypeError):
         pass

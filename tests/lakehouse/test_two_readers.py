@@ -180,7 +180,7 @@ FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
             "marked.jsonl": b"\xef\xbb\xbf" + JSON_GOOD.encode() + b"\n{}",
             "bytes.jsonl": b"\n".join([JSON_GOOD.encode(), *map(a_json, NOT_UTF8), JSON_GOOD.encode()]),
             "list.json": b'[{"order_id": 1.10}, {"order_id": 2}]',
-            "late.jsonl": b"words\n" * 20_000 + b'{"order_id": 1}\n',
+            "late.jsonl": (b"words " * 200 + b"\n") * 60 + b'{"order_id": 1}\n',
         },
     ),
     "latin-1": (

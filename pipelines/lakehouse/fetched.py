@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,10 +17,17 @@ import pyarrow.parquet as pq
 
 from pipelines.lakehouse.files import FileFault, SourceFile, Unusable
 from pipelines.lakehouse.inspection import Shape
-from pipelines.lakehouse.texts import fields_of, lines_of, text_of
+from pipelines.lakehouse.texts import HALF_A_CHARACTER, NO_ROW, Record, fields_of, not_valid, records_of, text_of
 from pipelines.sources.feed import Feed
 
-Texts = Mapping[str, "list[str | None]"]
+Columns = Mapping[str, "list[str | None]"]
+
+
+class Fault(NamedTuple):
+    """What a row that is none is kept as, and why it is none."""
+
+    content: str
+    why: str
 
 
 def rows_of_all(feed: Feed, fetched: Mapping[SourceFile, tuple[Shape, bytes]]) -> tuple[pa.Table, list[FileFault]]:
@@ -35,82 +43,128 @@ def rows_of_all(feed: Feed, fetched: Mapping[SourceFile, tuple[Shape, bytes]]) -
 
 def _schema(feed: Feed) -> pa.Schema:
     place = [("source_file", pa.string()), ("_block", pa.int64()), ("_row", pa.int64())]
-    return pa.schema([*place, *((c, pa.string()) for c in feed.columns), ("_malformed", pa.string())])
+    faults = [("_malformed", pa.string()), ("_why", pa.string())]
+    return pa.schema([*place, *((c, pa.string()) for c in feed.columns), *faults])
 
 
 def _rows_of(feed: Feed, file: SourceFile, shape: Shape, body: bytes) -> pa.Table:
+    columns: Mapping[str, pa.Array]
     if shape.format == "parquet":
-        columns = _of_parquet(feed, body)
-        count = len(next(iter(columns.values())))
-        malformed = pa.nulls(count, pa.string())
+        columns, faults = _of_parquet(feed, body)
     else:
-        lines = lines_of(text_of(file.key, body))
-        read: Callable[[Feed, Shape, list[str]], tuple[Texts, list[str | None]]]
-        read = _of_csv if shape.format == "csv" else _of_json
-        texts, wrong = read(feed, shape, lines)
-        columns = {c: pa.array(values, pa.string()) for c, values in texts.items()}
-        count, malformed = len(wrong), pa.array(wrong, pa.string())
+        text, is_json = text_of(file.key, body), shape.format == "json"
+        records = records_of(text, encoding=feed.encoding, multiline=feed.multiline, json=is_json)
+        read = _of_json if is_json else _of_csv
+        found, faults = read(feed, shape, records)
+        columns = {c: pa.array(values, pa.string()) for c, values in found.items()}
+    count = len(faults)
     place = [pa.array([file.key] * count, pa.string()), pa.array([0] * count, pa.int64()), pa.array(range(count))]
-    return pa.Table.from_arrays([*place, *(columns[c] for c in feed.columns), malformed], schema=_schema(feed))
+    wrong = [
+        pa.array([fault and fault.content for fault in faults], pa.string()),
+        pa.array([fault and fault.why for fault in faults], pa.string()),
+    ]
+    return pa.Table.from_arrays([*place, *(columns[c] for c in feed.columns), *wrong], schema=_schema(feed))
 
 
-def _of_csv(feed: Feed, shape: Shape, lines: list[str]) -> tuple[Texts, list[str | None]]:
+def _of_csv(feed: Feed, shape: Shape, records: Sequence[Record]) -> tuple[Columns, list[Fault | None]]:
     at = {name: position for position, (name, _) in enumerate(shape.columns)}
     width = len(shape.columns)
     nothing = [""] * width
     values: list[list[str]] = []
-    malformed: list[str | None] = []
-    for line in lines[1:]:
-        fields = fields_of(line)
-        is_row = len(fields) == width
+    faults: list[Fault | None] = []
+    for text, fault in records[1:]:
+        fields = nothing if fault else fields_of(text)
+        is_row = not fault and len(fields) == width
         values.append(fields if is_row else nothing)
-        malformed.append(None if is_row else line)
-    texts: dict[str, list[str | None]] = {}
+        faults.append(None if is_row else Fault(text, fault or NO_ROW))
+    columns: dict[str, list[str | None]] = {}
     for c in feed.columns:
         position = at.get(c)
-        texts[c] = [None] * len(values) if position is None else [row[position] or None for row in values]
-    return texts, malformed
+        columns[c] = [None] * len(values) if position is None else [row[position] or None for row in values]
+    return columns, faults
 
 
-def _of_json(feed: Feed, shape: Shape, lines: list[str]) -> tuple[Texts, list[str | None]]:
-    texts: dict[str, list[str | None]] = {c: [] for c in feed.columns}
-    malformed: list[str | None] = []
-    for line in lines:
-        for record in _records_of(line):
-            for c, column in texts.items():
-                column.append(None if record is None else _as_text(record.get(c)))
-            malformed.append(line if record is None else None)
-    return texts, malformed
+def _of_json(feed: Feed, shape: Shape, records: Sequence[Record]) -> tuple[Columns, list[Fault | None]]:
+    columns: dict[str, list[str | None]] = {c: [] for c in feed.columns}
+    faults: list[Fault | None] = []
+    for text, fault in records:
+        for row in [None] if fault else _objects_of(text):
+            values = {c: _as_text(row.get(c)) for c in columns} if row is not None else {}
+            why = fault or NO_ROW if row is None else _half_characters(values)
+            for c, column in columns.items():
+                column.append(None if why else values[c])
+            faults.append(Fault(text, why) if why else None)
+    return columns, faults
 
 
-def _records_of(line: str) -> Sequence[dict[str, object] | None]:
-    """The JSON objects in a line, by themselves or in a list, as Spark sees them; None where it is something else."""
+def _objects_of(text: str) -> Sequence[dict[str, object] | None]:
+    """The JSON objects in a text, by themselves or in a list, as Spark sees them; None where it is something else."""
     try:
         # Numbers as they were written: a price must not pass through a float.
-        found = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
+        found = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
     except (ValueError, RecursionError):
         return [None]
-    records = found if isinstance(found, list) else [found]
-    return records if all(isinstance(record, dict) for record in records) else [None]
+    objects = found if isinstance(found, list) else [found]
+    return objects if all(isinstance(o, dict) for o in objects) else [None]
 
 
 def _as_text(value: object) -> str | None:
-    if value is None:
-        return None
-    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    # An escape may be half of a character, which is no text: \ud800 becomes a question mark.
-    return text.encode(errors="replace").decode()
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _of_parquet(feed: Feed, body: bytes) -> dict[str, pa.Array]:
+def _half_characters(values: Mapping[str, str | None]) -> str | None:
+    """What is wrong with values of which one holds half of a character: an escape may name one, and it is no text."""
+    try:
+        for value in values.values():
+            if value and not value.isascii():
+                value.encode()
+    except UnicodeEncodeError:
+        return HALF_A_CHARACTER
+    return None
+
+
+def _of_parquet(feed: Feed, body: bytes) -> tuple[dict[str, pa.Array], list[Fault | None]]:
     try:
         with pq.ParquetFile(io.BytesIO(body)) as opened:
             names = set(opened.schema_arrow.names)
             table = opened.read(columns=[c for c in feed.columns if c in names])
             count = opened.metadata.num_rows
-            return {c: _column(table, c) if c in names else pa.nulls(count, pa.string()) for c in feed.columns}
     except (pa.ArrowException, OSError) as error:
         raise Unusable("unreadable", f"no Parquet file, or a damaged one: {error}") from error
+    columns = {c: _column(table, c) if c in names else pa.nulls(count, pa.string()) for c in feed.columns}
+    wrong = {c: column for c, column in columns.items() if not _is_text(column)}
+    faults: list[Fault | None] = [None] * count
+    if wrong:
+        # Of Parquet nobody promises that a text is one; a table that holds such bytes is read by nobody.
+        every = {c: _shown(column) for c, column in columns.items()}
+        at_fault = [any(every[c][i][1] for c in wrong) for i in range(count)]
+        for i in (i for i, is_wrong in enumerate(at_fault) if is_wrong):
+            row = {c: shown[i][0] for c, shown in every.items() if shown[i][0] is not None}
+            faults[i] = Fault(json.dumps(row, separators=(",", ":"), ensure_ascii=False), not_valid("utf-8"))
+        columns = {
+            c: pa.array([None if w else v for (v, _), w in zip(shown, at_fault, strict=True)], pa.string())
+            for c, shown in every.items()
+        }
+    return columns, faults
+
+
+def _is_text(column: pa.Array) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _shown(column: pa.Array) -> list[tuple[str | None, bool]]:
+    """The values so that a person can read them, and whether they are none."""
+    shown: list[tuple[str | None, bool]] = []
+    for value in column.cast(pa.binary()).to_pylist():
+        text = None if value is None else value.decode(errors="backslashreplace")
+        shown.append((text, text is not None and text.encode() != value))
+    return shown
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:
@@ -122,7 +176,8 @@ def _column(table: pa.Table, name: str) -> pa.Array:
         # Cut, never rounded: an hour does not end early. Text without a zone is UTC.
         column = pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", "UTC"))
     try:
-        return column.cast(pa.string())
+        # Texts that are none are found later, with the row they are in.
+        return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
     except pa.ArrowException:
-        # Lists, structures, bytes: never what a feed declares, and named as such row by row.
+        # Lists, structures: never what a feed declares, and named as such row by row.
         return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())

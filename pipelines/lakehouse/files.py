@@ -79,5 +79,8 @@ class Unusable(Exception):
 
 
 def columns_of_rows(feed: Feed) -> dict[str, str]:
-    """The columns of rows as they were read, every value the text it was written as."""
-    return PLACE | dict.fromkeys(feed.columns, "string") | {"_malformed": "string"}
+    """The columns of rows as they were read, every value the text it was written as.
+
+    Of a row that is none `_malformed` is what stands there, and `_why` what is wrong with it.
+    """
+    return PLACE | dict.fromkeys(feed.columns, "string") | {"_malformed": "string", "_why": "string"}

@@ -7,7 +7,6 @@ Does not belong here: how the rows are made (`fetched`, `scans`).
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import io
 import json
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.lakehouse.files import FileFault, ObjectStore, SourceFile, Unusable
-from pipelines.lakehouse.texts import fields_of, lines_of, text_of
+from pipelines.lakehouse.texts import Record, charset_of, fields_of, is_json, is_list, not_valid, records_of, text_of
 from pipelines.sources.feed import Feed
 from pipelines.sources.listing import ObjectUnavailable
 
@@ -33,14 +32,25 @@ _PEEK = 4 << 10
 _LONG_PEEK = 64 << 10
 _LONGEST_LINE = 4 << 20
 _THREADS = 16
+NO_OBJECT = "no line of it is a JSON object"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The physical form of a file: files of equal shape are read together. For CSV in the order of its columns."""
+    """The physical form of a file: files of equal shape are read together.
+
+    Args:
+        columns: Name and type; for CSV in the order they stand in, for JSON as far as the file was looked into.
+        charset: How a text is encoded.
+        is_list: Whether a JSON text is one list.
+        by_line: Whether Spark has to be led through JSON line by line: its own reader would be silent about something.
+    """
 
     format: str
     columns: tuple[tuple[str, str], ...] = ()
+    charset: str = "utf-8"
+    is_list: bool = False
+    by_line: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,7 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
             return file, FileFault(file, file.misplaced, file.message), None
         body = store.read(file) if file in whole else None
         try:
-            shape = _checked(_shape(store, file, body), feed)
+            shape = _checked(_shape(store, feed, file, body), feed)
             is_in_hand = body is not None and not _inflates(file, body)
         except Unusable as unusable:
             return file, FileFault(file, unusable.reason, str(unusable)), None
@@ -122,55 +132,73 @@ def _inflates(file: SourceFile, body: bytes) -> bool:
     return file.key.endswith(".gz") and len(text_of(file.key, body, limit=_TOGETHER)) == _TOGETHER
 
 
-def _shape(store: ObjectStore, file: SourceFile, body: bytes | None) -> Shape:
+def _shape(store: ObjectStore, feed: Feed, file: SourceFile, body: bytes | None) -> Shape:
     if file.key.endswith(".parquet"):
         return _parquet_shape(_tail(store, file) if body is None else body)
     if body is not None:
-        return _text_shape(file.key, body)
+        return _text_shape(feed, file.key, body)
     # A long header needs more than a little, and so does a compressed one.
     for first in (_PEEK, _LONG_PEEK):
         with contextlib.suppress(Unusable):
-            return _text_shape(file.key, store.read(file, first=first), cut=file.size > first)
+            return _text_shape(feed, file.key, store.read(file, first=first), cut=file.size > first)
         if file.size <= first:
             break
-    return _text_shape(file.key, store.read(file, first=_LONGEST_LINE), cut=file.size > _LONGEST_LINE)
+    return _text_shape(feed, file.key, store.read(file, first=_LONGEST_LINE), cut=file.size > _LONGEST_LINE)
 
 
-def _text_shape(key: str, content: bytes, *, cut: bool = False) -> Shape:
-    text = text_of(key, content, limit=_LONGEST_LINE, whole=not cut).removeprefix(codecs.BOM_UTF8)
-    end = text.find(b"\n", _LONG_PEEK)
-    head = text if end < 0 else text[:end]  # whole lines
+def _text_shape(feed: Feed, key: str, content: bytes, *, cut: bool = False) -> Shape:
+    text = text_of(key, content, limit=_LONGEST_LINE, whole=not cut)
+    charset = charset_of(feed.encoding, text)
+    line_end = "\n".encode(charset)
     cut = cut or len(text) == _LONGEST_LINE
-    if not head.strip():
+    is_whole = not cut
+    # Whole lines; of UTF-16 an end is one only where a character begins.
+    end = text.find(line_end, _LONG_PEEK)
+    while end >= 0 and end % len(line_end):
+        end = text.find(line_end, end + 1)
+    head = text if end < 0 else text[:end]
+    if cut and end < 0:
+        head = head[: len(head) // len(line_end) * len(line_end)]
+    cut = cut and end < 0
+    json_file = is_json(key)
+    records = records_of(head, encoding=charset, multiline=feed.multiline, json=json_file)
+    if not records:
         raise Unusable("empty", "the file is empty")
-    first, *_ = head.lstrip().splitlines()
-    complete = not cut or len(first) < len(head.strip())
-    try:
-        line = first.decode("utf-8", errors="strict" if complete else "ignore")
-    except UnicodeDecodeError as error:
-        raise Unusable("unreadable", f"the first line is no UTF-8 text: {error.reason}") from error
-    if "\0" in line:
+    first, fault = records[0]
+    is_complete = not cut or len(records) > 1
+    if is_complete and fault == not_valid(charset):
+        raise Unusable("unreadable", f"the first line is no {_CALLED.get(charset, charset)} text: {first[:100]!r}")
+    if "\0" in first:
         raise Unusable("unreadable", "the first line is binary, not text")
-    if key.endswith((".json", ".jsonl")):
-        return _json_shape(head, cut and end < 0)
-    if not complete:
+    if json_file:
+        shape = _json_shape(records, charset, cut, is_list=feed.multiline and is_list(first))
+        if shape.by_line and is_whole and end >= 0:
+            records = records_of(text, encoding=charset, multiline=feed.multiline, json=True)
+            shape = _json_shape(records, charset, False, is_list=shape.is_list)
+        if shape.by_line and is_whole:
+            raise Unusable("unreadable", NO_OBJECT)
+        return shape
+    if not is_complete:
         raise Unusable("unreadable", f"the first line is longer than {len(head)} bytes")
-    return Shape("csv", tuple((name.strip(), "string") for name in fields_of(line)))
+    return Shape("csv", tuple((name.strip(), "string") for name in fields_of(first)), charset)
 
 
-def _json_shape(head: bytes, cut: bool) -> Shape:
+_CALLED = {"utf-8": "UTF-8"}
+
+
+def _json_shape(records: Sequence[Record], charset: str, cut: bool, *, is_list: bool) -> Shape:
     names: dict[str, None] = {}
-    lines = lines_of(head)
-    for line in lines[:-1] if cut and len(lines) > 1 else lines:
+    has_object = False
+    for text, _ in records[:-1] if cut and len(records) > 1 else records:
         try:
-            record = json.loads(line, parse_int=str)  # a number of 5,000 digits would be an error
+            found = json.loads(text, parse_int=str)  # a number of 5,000 digits would be an error
         except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict):
-            names |= dict.fromkeys(record)
-    if not names:
-        raise Unusable("unreadable", "no line of it is a JSON object")
-    return Shape("json", tuple((name, "string") for name in names))
+        for record in found if isinstance(found, list) else [found]:
+            if isinstance(record, dict):
+                has_object = True
+                names |= dict.fromkeys(record)
+    return Shape("json", tuple((name, "string") for name in names), charset, is_list, by_line=not has_object)
 
 
 def _tail(store: ObjectStore, file: SourceFile) -> bytes:
@@ -196,7 +224,8 @@ def _parquet_shape(content: bytes) -> Shape:
 
 def _checked(shape: Shape, feed: Feed) -> Shape:
     names = [name for name, _ in shape.columns]
-    missing = [c for c in feed.required if c not in names]
+    # JSON has no header: a key may come in any line, and is missing row by row.
+    missing = [] if shape.format == "json" else [c for c in feed.required if c not in names]
     if missing:
         raise Unusable("missing_column", f"no column {', '.join(missing)}; found {', '.join(names)}")
     twice = sorted(c for c in feed.columns if names.count(c) > 1)

@@ -110,7 +110,7 @@ def _verdicts(feed: Feed) -> list[Column]:
         return F.when(condition, F.struct(F.lit(reason).alias("reason"), said.alias("message")))
 
     return [
-        when(F.col("_malformed").isNotNull(), "malformed", "the line is no row of this file"),
+        when(F.col("_malformed").isNotNull(), "malformed", F.col("_why")),
         *(
             when(_is_filled(c) & F.col(c).isNull(), "bad_type", F.concat(F.lit(f"{c} is no {kind}: "), f"_text_{c}"))
             for c, kind in feed.columns.items()

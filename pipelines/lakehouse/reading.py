@@ -130,4 +130,6 @@ def look_into(
     """Look into these files and fetch the small ones."""
     inspected = inspect(store, feed, files)
     small, faults = fetched.rows_of_all(feed, inspected.fetched)
-    return Reading(spark, store, feed, code_version, inspected, small, [*inspected.faults, *faults])
+    large, without = scans.look_closer(spark, store, feed, inspected.large)
+    inspected = replace(inspected, large=large)
+    return Reading(spark, store, feed, code_version, inspected, small, [*inspected.faults, *faults, *without])

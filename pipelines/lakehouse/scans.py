@@ -9,19 +9,32 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from dataclasses import replace
+from functools import partial, reduce
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from pipelines.lakehouse import records
 from pipelines.lakehouse.files import PLACE, FileFault, ObjectStore, SourceFile
-from pipelines.lakehouse.inspection import Shape
+from pipelines.lakehouse.inspection import NO_OBJECT, Shape
+from pipelines.lakehouse.texts import HALF_A_CHARACTER, NO_ROW, not_valid
 from pipelines.lakehouse.verdict import damage_of, is_about_format
 from pipelines.sources.feed import Feed
 
 _CORRUPT = "_corrupt_record"
 _TOLERANT = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+_STRICT = {"allowSingleQuotes": "false"}
+_OF_BYTES = ("string", "large_string", "binary", "large_binary", "fixed_size_binary", "dictionary")
+_NUMBERS = (
+    r'("(?:[^"\\]|\\.)*+")|([:\[,][ \t\n\r]*+)'
+    r"(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)(?=[ \t\n\r]*+[,}\]])"
+)
+_ESCAPES = (
+    r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u(?![dD][89a-fA-F])|\\[^u])"
+    r"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
 
 
 def scan(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]) -> DataFrame:
@@ -35,7 +48,7 @@ def scan(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[So
         if group.format == "csv":
             frames.append(_scan_csv(spark, store, feed, {file: shapes[file] for file in files}))
         elif group.format == "json":
-            frames.append(_scan_json(spark, store, feed, files))
+            frames.append(_scan_json(spark, store, feed, group, files))
         else:
             frames.append(_scan_parquet(spark, store, feed, group, files))
     return reduce(DataFrame.unionByName, frames)
@@ -78,44 +91,164 @@ def _fails(
     return None
 
 
+def look_closer(
+    spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]
+) -> tuple[dict[SourceFile, Shape], list[FileFault]]:
+    """JSON files, which tell about themselves only once every line was seen.
+
+    Spark's own JSON reader is exact and fast, and silent where a line has more than one object or half a character.
+    One pass over the bytes finds the files that have such lines: they are led through line by line (`Shape.by_line`).
+
+    Returns:
+        The shapes as they are to be read, and the files of which no line is an object.
+    """
+    of_json = {f: s for f, s in shapes.items() if s.format == "json"}
+    plain = [f for f, s in of_json.items() if s.charset == "utf-8" and not s.by_line and not feed.multiline]
+    careful = {f for f in of_json if f not in plain}
+    unknown = {f: s for f, s in of_json.items() if s.by_line}
+    try:
+        careful |= _with_odd_lines(spark, store, plain) if plain else set()
+        without = _without_objects(spark, store, feed, unknown) if unknown else set()
+    except PySparkException:
+        # A file that cannot be read is named by whoever reads it.
+        careful, without = set(of_json), set()
+    closer = {f: replace(s, by_line=True) if f in careful else s for f, s in shapes.items() if f not in without}
+    return closer, [FileFault(f, "unreadable", NO_OBJECT) for f in shapes if f in without]
+
+
+def _with_odd_lines(spark: SparkSession, store: ObjectStore, files: Sequence[SourceFile]) -> set[SourceFile]:
+    lines = spark.read.text(_paths(store, files))
+    line = F.col("value")
+    # Of most lines the first closing brace is the last character: one object, and nothing behind it.
+    is_flat = F.instr(line, "}") == F.length(F.rtrim(line))
+    alone = F.size(F.from_json(F.concat(F.lit("["), line, F.lit("]")), "array<string>", _STRICT)) == 1
+    is_odd = (
+        F.when(~F.is_valid_utf8(line), True)
+        .when(F.contains(F.lower(line), F.lit("\\ud")) & (_without_halves(line) != line), True)
+        .when(is_flat | ~line.rlike(r"[^\x00-\x20]"), False)
+        .otherwise(~F.coalesce(alone, F.lit(False)))
+    )
+    place = _place(store, F.lit(0), F.lit(0))[0]
+    found = lines.select(place, is_odd.alias("is_odd")).where("is_odd").select("source_file").distinct().collect()
+    odd = {row.source_file for row in found}
+    return {file for file in files if file.key in odd}
+
+
+def _without_objects(
+    spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]
+) -> set[SourceFile]:
+    rows = scan(spark, store, feed, shapes)
+    objects = rows.where("_malformed IS NULL").select("source_file").distinct().collect()
+    having = {row.source_file for row in objects}
+    return {file for file in shapes if file.key not in having}
+
+
 def _group(shape: Shape) -> Shape:
     if shape.format == "csv":
-        return Shape("csv", (("", ""),) * len(shape.columns))
-    return Shape("json") if shape.format == "json" else shape
+        return replace(shape, columns=(("", ""),) * len(shape.columns))
+    return replace(shape, columns=()) if shape.format == "json" else shape
 
 
 def _scan_csv(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]) -> DataFrame:
     names = {file: [name for name, _ in shape.columns] for file, shape in shapes.items()}
+    charset = next(iter(shapes.values())).charset
     width = len(next(iter(names.values())))
+    paths, place = _paths(store, shapes), partial(_place, store)
+    if feed.multiline or charset.startswith("utf-16"):
+        lines = records.csv_records(spark, paths, charset, place, multiline=feed.multiline)
+    else:
+        lines = records.csv_lines(spark, paths, charset, place)
     schema = ", ".join([*(f"c{i} STRING" for i in range(width)), f"{_CORRUPT} STRING"])
-    reader = spark.read.schema(schema).options(header=True, escape='"', **_TOLERANT)
-    raw = reader.csv(_paths(store, shapes))
+    options = {"escape": '"', "lineSep": "\n", **_TOLERANT}
+    raw = lines.select(*PLACE, "_record", "_fault", F.from_csv("_record", schema, options).alias("_values"))
+    faults = _faults(F.coalesce("_fault", F.when(F.col(f"_values.{_CORRUPT}").isNotNull(), NO_ROW)))
     if len({tuple(n) for n in names.values()}) == 1:
         order = next(iter(names.values()))
-        values = [F.col(f"c{order.index(c)}") if c in order else F.lit(None).cast("string") for c in feed.columns]
-        return raw.select(
-            *_place(store, *_text_position()),
-            *(value.alias(c) for value, c in zip(values, feed.columns, strict=True)),
-            F.col(_CORRUPT).alias("_malformed"),
-        )
+        values = [
+            F.col(f"_values.c{order.index(c)}") if c in order else F.lit(None).cast("string") for c in feed.columns
+        ]
+        return raw.select(*PLACE, *(v.alias(c) for v, c in zip(values, feed.columns, strict=True)), *faults)
     # Where in each file each column stands.
     positions = spark.createDataFrame(
         [(f.key, *(names[f].index(c) if c in names[f] else None for c in feed.columns)) for f in shapes],
         ", ".join(["source_file string", *(f"at_{c} int" for c in feed.columns)]),
     )
-    found = raw.select(
-        *_place(store, *_text_position()),
-        F.array(*(f"c{i}" for i in range(width))).alias("values"),
-        F.col(_CORRUPT).alias("_malformed"),
-    ).join(F.broadcast(positions), on="source_file", how="inner")
-    return found.select(*PLACE, *(F.get("values", f"at_{c}").alias(c) for c in feed.columns), "_malformed")
+    found = raw.select(*PLACE, F.array(*(f"_values.c{i}" for i in range(width))).alias("values"), *faults)
+    found = found.join(F.broadcast(positions), on="source_file", how="inner")
+    return found.select(*PLACE, *(F.get("values", f"at_{c}").alias(c) for c in feed.columns), "_malformed", "_why")
 
 
-def _scan_json(spark: SparkSession, store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> DataFrame:
+def _faults(why: Column) -> list[Column]:
+    return [F.when(why.isNotNull(), F.col("_record")).alias("_malformed"), why.alias("_why")]
+
+
+def _scan_json(
+    spark: SparkSession, store: ObjectStore, feed: Feed, shape: Shape, files: Sequence[SourceFile]
+) -> DataFrame:
+    if shape.by_line:
+        return _scan_json_by_line(spark, store, feed, shape, files)
     schema = ", ".join(f"{c} STRING" for c in [*feed.columns, _CORRUPT])
     # Not `from_json`: it passes numbers through a double, and money loses digits.
-    raw = spark.read.schema(schema).options(allowSingleQuotes=False, **_TOLERANT).json(_paths(store, files))
-    return raw.select(*_place(store, *_text_position()), *feed.columns, F.col(_CORRUPT).alias("_malformed"))
+    raw = spark.read.schema(schema).options(**_STRICT, **_TOLERANT).json(_paths(store, files))
+    why = F.when(F.col(_CORRUPT).isNotNull(), NO_ROW)
+    return raw.select(
+        *_place(store, *_text_position()), *feed.columns, F.col(_CORRUPT).alias("_malformed"), why.alias("_why")
+    )
+
+
+def _scan_json_by_line(
+    spark: SparkSession, store: ObjectStore, feed: Feed, shape: Shape, files: Sequence[SourceFile]
+) -> DataFrame:
+    paths, place = _paths(store, files), partial(_place, store)
+    if feed.multiline:
+        lines = records.json_documents(spark, paths, shape.charset, place, is_list=shape.is_list)
+    else:
+        lines = records.json_lines(spark, paths, shape.charset, place)
+    lines = lines.withColumn("_objects", _objects_of(F.col("_record"), feed))
+    halved = F.when(
+        _without_halves(F.col("_record")) != F.col("_record"), _objects_of(_without_halves(F.col("_record")), feed)
+    )
+    lines = lines.withColumn("_whole", halved)
+    # Of no object, and of a list that holds anything else, one row that is none; of an empty list no row.
+    none = F.array(F.lit(None).cast(_struct_of(feed)))
+    is_none = F.col("_fault").isNotNull() | F.col("_objects").isNull() | F.exists("_objects", lambda o: o.isNull())
+    lines = lines.withColumn("_objects", F.when(is_none, none).otherwise(F.col("_objects")))
+    rows = lines.select("*", F.posexplode_outer("_objects").alias("_at", "_object")).where("_at IS NOT NULL")
+    has_half = ~F.get("_whole", F.col("_at")).eqNullSafe(F.col("_object")) & F.col("_whole").isNotNull()
+    why = F.coalesce("_fault", F.when(F.col("_object").isNull(), NO_ROW), F.when(has_half, HALF_A_CHARACTER))
+    # A line may be several rows, and each has a place of its own.
+    in_file = Window.partitionBy("source_file").orderBy("_block", "_row", "_part", "_at")
+    return rows.select(
+        "source_file",
+        F.lit(0).cast("bigint").alias("_block"),
+        (F.row_number().over(in_file) - 1).cast("bigint").alias("_row"),
+        *(F.col("_object")[c].alias(c) for c in feed.columns),
+        *_faults(why),
+    )
+
+
+def _struct_of(feed: Feed) -> str:
+    return "struct<" + ", ".join(f"{c}: string" for c in feed.columns) + ">"
+
+
+def _objects_of(text: Column, feed: Feed) -> Column:
+    """The objects in a text, by themselves or in a list; null where it is something else, or more than that."""
+    # In quotes a number stays as it was written. U+0001 stands in no JSON.
+    marked = F.regexp_replace(text, _NUMBERS, "$1$2\u0001$3\u0001")
+    quoted = F.replace(F.replace(marked, F.lit("\u0001\u0001"), F.lit("")), F.lit("\u0001"), F.lit('"'))
+    exact = F.when(F.contains(text, F.lit("\u0001")), text).otherwise(quoted)
+    # In brackets, so that what stands behind the first object is seen.
+    wrapped = F.concat(F.lit("["), exact, F.lit("]"))
+    objects = F.from_json(wrapped, f"array<{_struct_of(feed)}>", _STRICT)
+    lists = F.from_json(wrapped, f"array<array<{_struct_of(feed)}>>", _STRICT)
+    is_list = F.ltrim(text).startswith("[")
+    found = F.when(is_list, F.when(F.size(lists) == 1, lists[0])).otherwise(F.when(F.size(objects) == 1, objects))
+    return found
+
+
+def _without_halves(text: Column) -> Column:
+    """A JSON text without the escapes that are half of a character."""
+    return F.regexp_replace(text, _ESCAPES, "$1")
 
 
 def _scan_parquet(
@@ -123,11 +256,20 @@ def _scan_parquet(
 ) -> DataFrame:
     kinds = dict(shape.columns)
     values = {c: _as_text(c, kinds[c]) if c in kinds else F.lit(None).cast("string") for c in feed.columns}
-    return spark.read.parquet(*_paths(store, files)).select(
+    found = spark.read.parquet(*_paths(store, files)).select(
         *_place(store, F.lit(0).cast("bigint"), F.col("_metadata.row_index")),
         *(value.alias(c) for c, value in values.items()),
-        F.lit(None).cast("string").alias("_malformed"),
     )
+    # Of Parquet nobody promises that a text is one; a table that holds such bytes is read by nobody.
+    of_bytes = [c for c in feed.columns if kinds.get(c, "").startswith(_OF_BYTES)]
+    why = F.lit(None).cast("string")
+    if of_bytes:
+        is_wrong = reduce(Column.__or__, (~F.coalesce(F.is_valid_utf8(c), F.lit(True)) for c in of_bytes))
+        why = F.when(is_wrong, not_valid("utf-8"))
+    row = F.to_json(
+        F.struct(*((records.shown(F.col(c)) if c in of_bytes else F.col(c)).alias(c) for c in feed.columns))
+    )
+    return found.select("*", F.when(why.isNotNull(), row).alias("_malformed"), why.alias("_why"))
 
 
 def _text_position() -> tuple[Column, Column]:

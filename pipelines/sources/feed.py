@@ -4,6 +4,7 @@ Belongs here: the layout of keys, and the way from a key to its partition and ba
 the feeds themselves (`pipelines.feeds` declares the grocer's) and anything that talks to a server.
 """
 
+import codecs
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,19 +62,27 @@ class Feed:
         follow_for: How long after its window's end a partition follows; later a disappearance is retention.
         allow_empty: Whether a feed of one object may lose all its rows to a new version of it. If not, a version that
             gives no row is named, and the rows of the last one stay.
+        encoding: How its CSV and JSON files are encoded, by its Python name: UTF-8, UTF-16 or one byte a character
+            (`latin-1`, `cp1252`). Declared, because bytes do not tell; kept by its canonical name.
+        multiline: Whether a record may have several lines: line breaks in quotes (CSV), documents over lines (JSON).
+
+    Raises:
+        ValueError: something of it cannot be; the message names the feed and the value.
     """
 
     name: str
     prefix: str
     grain: Grain
     columns: dict[str, str]
-    suffixes: tuple[str, ...] = (".csv", ".csv.gz", ".jsonl", ".json", ".parquet")
+    suffixes: tuple[str, ...] = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
     required: tuple[str, ...] = ()
     rules: Mapping[str, str] = field(default_factory=dict)
     quarantine_share: float = 0.01
     removals: OnRemoval = OnRemoval.FOLLOW
     follow_for: timedelta = timedelta(days=90)
     allow_empty: bool = False
+    encoding: str = "utf-8"
+    multiline: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.quarantine_share <= 1:
@@ -82,6 +91,7 @@ class Feed:
             raise ValueError(f"feed {self.name}: a load has columns {', '.join(ours)} of its own; leave them out")
         if self.follow_for < timedelta(0):
             raise ValueError(f"feed {self.name}: follow_for is counted from the window's end, not {self.follow_for}")
+        object.__setattr__(self, "encoding", _readable_encoding(self.name, self.encoding))
 
     def partition_of(self, key: str) -> Partition:
         """The partition of a (decoded) object key.
@@ -145,6 +155,34 @@ class Feed:
             return start_of(partition) + _WINDOW[self.grain]
         except OverflowError:
             return datetime.max.replace(tzinfo=UTC)
+
+
+def _readable_encoding(feed: str, encoding: str) -> str:
+    """The canonical name of an encoding in which lines can be told in a large file.
+
+    Raises:
+        ValueError: there is no such encoding, or it is none of these.
+    """
+    try:
+        name = codecs.lookup(encoding).name
+        name = {"utf-8-sig": "utf-8"}.get(name, name)
+        if name in ("utf-8", "utf-16", "utf-16-le", "utf-16-be"):
+            return name
+        # ASCII as it is, no escapes to something else, and of every other byte at most one character.
+        plain = "".join(map(chr, range(128))) + "\x1b$B!!"
+        if not name.endswith("escape") and plain.encode("ascii").decode(name) == plain and _is_byte_by_byte(name):
+            return name
+    except (LookupError, UnicodeError, TypeError):
+        pass
+    raise ValueError(
+        f"feed {feed}: encoding {encoding!r} cannot be read; declare utf-8, utf-16 or one of a byte a character, as "
+        "latin-1 or cp1252, and have other files converted before they land"
+    )
+
+
+def _is_byte_by_byte(encoding: str) -> bool:
+    every = bytes(range(128, 256))
+    return [len(bytes([b, b]).decode(encoding, errors="replace")) for b in every] == [2] * len(every)
 
 
 class OutsideLayout(Exception):

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+from collections import Counter
 from collections.abc import Collection
 from datetime import UTC, date, datetime
 
@@ -44,6 +45,8 @@ def parquet(count: int = 3, **changed: pa.Array) -> bytes:
     return sink.getvalue()
 
 
+JSON_LINE = b"{" + b", ".join(f'"{c}": 6'.encode() for c in NAMES[:6])
+JSON_LINE += b', "unit_price_usd": 1.25, "discount": 0.1, "ordered_at": "2026-10-01T07:15:00Z"}'
 LONG_CSV = csv(*(line(n) for n in range(1000, 3000))).encode()
 LONG_PARQUET = parquet(5000)
 
@@ -65,7 +68,6 @@ FILES: dict[str, tuple[bytes, str, str]] = {
     "prose.jsonl": (b"hello\nworld\n", "unreadable", "no line of it is a JSON object"),
     "other.csv": (b"a,b\n1,2\n", "missing_column", "found a, b"),
     "short.csv": (csv("7,1", header="order_id,line_number").encode(), "missing_column", "no column customer_id"),
-    "short.jsonl": (b'{"order_id": 1}\n', "missing_column", "no column line_number"),
     "short.parquet": (parquet()[:0] or b"PAR1", "unreadable", "no Parquet file"),
     "twice.csv": (csv(header=HEADER + ",quantity").encode(), "duplicate_column", "quantity stands there twice"),
     "header.csv": (csv().encode(), "no rows", "none of its rows"),
@@ -140,7 +142,8 @@ ROWS = {
     "1,2,3": ("malformed", "no row of this file"),
     "1,2,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z,surplus": ("malformed", "no row of this file"),
     '1,2,3,"4"5,5,3,1.25,0.1,2026-10-01T07:15:00Z': ("bad_type", 'product_id is no bigint: "4"5'),
-    '1,2,3,4,"5,3,1.25,0.1,2026-10-01T07:15:00Z': ("malformed", "no row of this file"),
+    '1,2,3,4,"5,3,1.25,0.1,2026-10-01T07:15:00Z': ("malformed", "unterminated quote"),
+    '1,2,3,4,5,3,1.25,0.1,"2026-10-01T07:15:00Z': ("malformed", "unterminated quote"),
     "\x00binary\x02": ("malformed", "no row of this file"),
 }
 
@@ -165,6 +168,44 @@ def test_rows_that_cannot_be_taken_are_kept_as_they_were_with_their_reason_and_n
     share = quarantine_result(orders.feed, CORE_ORDERS, loaded)
     assert share.description is not None
     assert "50.00% of a partition: above the feed's 1.00%" in share.description
+
+
+@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
+def test_a_text_that_is_none_never_reaches_a_table(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "SMALL", small)
+    ids = pa.array([b"1", b"2", b"\xff3"]).view(pa.string())
+    put(key(orders, "a.parquet"), parquet(3, order_id=ids))
+    put(key(orders, "b.csv"), csv(line(4)).encode() + line(5).encode().replace(b",3,4,", b",3,M\xfcller,"))
+    put(key(orders, "c.jsonl"), JSON_LINE + b"\n" + JSON_LINE.replace(b"6", b'"\xfc"'))
+
+    loading(orders, HOUR)
+
+    assert set(quantities(spark, orders)) == {1, 2, 4, 6}
+    entries = spark.table(QUARANTINE.identifier).where(f"asset = '{orders.asset}'").orderBy("source_file").collect()
+    assert [(e.reason, "not valid UTF-8" in e.message, e.row_number) for e in entries] == [
+        ("malformed", True, 3),
+        ("malformed", True, 2),
+        ("malformed", True, 2),
+    ]
+    assert all(shown in e.content for e, shown in zip(entries, ("xff3", "M\\xfcller", "\\xfc"), strict=True))
+
+
+@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
+def test_a_json_key_that_comes_late_rejects_only_the_rows_without_it(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "SMALL", small)
+    lines = [b'{"order_id": %d, "surplus": "%s"}' % (n, b"x" * 1000) for n in range(80)]
+    put(key(orders, "late.jsonl"), b"\n".join([*lines, JSON_LINE]))
+    put(key(orders, "prose.jsonl"), (b"words " * 200 + b"\n") * 80)
+
+    loading(orders, HOUR)
+
+    assert set(quantities(spark, orders)) == {6}
+    found = Counter((name, reason) for name, _, reason in quarantined(spark, orders))
+    assert found == {("late.jsonl", "null_value"): 80, ("prose.jsonl", "unreadable"): 1}
 
 
 def test_a_new_column_is_ignored_and_reported(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:

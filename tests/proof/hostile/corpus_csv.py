@@ -100,6 +100,25 @@ CSV_FILES: Table = (
         keeps(1, 2, 3, bad_type=1),
         "NUL is valid UTF-8, so the row is bad_type; a check for binary content could turn the file away",
     ),
+    (
+        "latin1_byte_in_one_line",
+        lambda s: csv(s) + line(text(s, 4).values()).encode().replace(b"14,", b"M\xfcller,") + b"\n",
+        ONE_MALFORMED,
+        SURE,
+    ),
+    (
+        "character_cut_in_two",
+        lambda s: csv(s) + line(text(s, 4).values()).encode().replace(b"14,", b"\xc3,") + b"\n",
+        ONE_MALFORMED,
+        SURE,
+    ),
+    (
+        "surrogate_written_as_utf8",
+        lambda s: csv(s) + line(text(s, 4).values()).encode().replace(b"14,", b"\xed\xa0\x80,") + b"\n",
+        ONE_MALFORMED,
+        SURE,
+    ),
+    ("replacement_character_in_an_extra_column", with_extra("\ufffd"), ALL, SURE),
     ("non_ascii_in_an_extra_column", with_extra("Grüße 你好 🧾 עברית"), ALL, SURE),
     # Line ends
     ("crlf", lambda s: join(lines(s), "\r\n"), ALL, SURE),
@@ -243,6 +262,18 @@ CSV_FILES: Table = (
         with_line('"4,1,14,24,34,2,19.99,0.1,2026-10-05T07:15:00Z'),
         ONE_MALFORMED,
         "by RFC 4180 the quote swallows the rest of the file (row 1 and one malformed); by line it costs one line",
+    ),
+    (
+        "quote_never_closed_in_the_last_field",
+        with_line('4,1,14,24,34,2,19.99,0.1,"2026-10-05T07:15:00Z'),
+        ONE_MALFORMED,
+        SURE,
+    ),
+    (
+        "quote_never_closed_that_swallows_much",
+        lambda s: join([HEADER, '"', *lines(s)[1:]]),
+        ONE_MALFORMED,
+        "as quote_never_closed_in_the_middle",
     ),
     (
         "blank_before_a_quote",

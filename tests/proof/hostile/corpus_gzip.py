@@ -55,6 +55,12 @@ GZIP_FILES: Table = (
         keeps(1, 2, 3, 4, bad_type=1),
         SURE,
     ),
+    (
+        "gzip_latin1_byte_in_a_line",
+        lambda s: gzip.compress(csv(s) + b"4,1,M\xfcller,24,34,2,19.99,0.1,x\n", mtime=0),
+        ONE_MALFORMED,
+        SURE,
+    ),
     ("gzip_empty_member_in_front", lambda s: gzip.compress(b"", mtime=0) + packed(s), ALL, SURE),
     ("gzip_empty_member_behind", lambda s: packed(s) + gzip.compress(b"", mtime=0), ALL, SURE),
     ("gzip_of_nothing", fixed(gzip.compress(b"", mtime=0)), EMPTY, SURE),

@@ -222,6 +222,30 @@ JSON_FILES: Table = (
         keeps(null_value=2),
         "as json_key_missing_in_every_line",
     ),
+    (
+        "json_keys_that_come_late",
+        lambda s: join(['{"other": "' + "x" * 1000 + '"}'] * 80 + [json_line(s, n) for n in (1, 2, 3)]),
+        keeps(1, 2, 3, null_value=80),
+        SURE,
+    ),
+    (
+        "json_prose_before_the_objects",
+        lambda s: join(["words " * 200] * 80 + [json_line(s, n) for n in (1, 2, 3)]),
+        keeps(1, 2, 3, malformed=80),
+        SURE,
+    ),
+    (
+        "json_latin1_in_a_string",
+        lambda s: jsonl(s) + json_line(s, 4, {"product_id": "ü"}).encode("latin-1"),
+        ONE_MALFORMED,
+        SURE,
+    ),
+    (
+        "json_half_a_character_in_a_value",
+        lambda s: jsonl(s) + json_line(s, 4, {"product_id": Raw('"\\ud83d"')}).encode(),
+        ONE_MALFORMED,
+        "grammatically JSON, but no text",
+    ),
     ("json_no_byte", fixed(b""), EMPTY, SURE),
     ("json_blank_lines_only", fixed(b"\n\n  \n"), EMPTY, "a line of blanks counts as blank"),
     ("json_random_bytes", fixed(JUNK), UNREADABLE, SURE),
@@ -234,4 +258,8 @@ JSON_FILES: Table = (
 JSON_CASES: tuple[FileCase, ...] = (
     *(one(name, "file.jsonl", content, outcome, unsure) for name, content, outcome, unsure in JSON_FILES),
     one("json_lines_under_the_ending_json", "file.json", jsonl, ALL),
+    one("json_lines_under_the_ending_jsonl_gz", "file.jsonl.gz", lambda s: gzip.compress(jsonl(s), mtime=0), ALL),
+    one("json_lines_under_the_ending_json_gz", "file.json.gz", lambda s: gzip.compress(jsonl(s), mtime=0), ALL),
+    one("csv_under_the_ending_jsonl_gz", "file.jsonl.gz", lambda s: gzip.compress(csv(s), mtime=0), UNREADABLE),
+    one("plain_json_under_the_ending_json_gz", "file.json.gz", jsonl, UNREADABLE),
 )

@@ -73,6 +73,11 @@ def dictionary(start: datetime) -> bytes:
     return parquet(start, columns=values)
 
 
+def not_utf8(start: datetime) -> bytes:
+    """The good rows as texts, the second product with a byte that is none of UTF-8."""
+    return parquet(start, columns={"product_id": pa.array([b"21", b"\xff2", b"23"]).view(pa.string())})
+
+
 def doubled(start: datetime, *names: str) -> bytes:
     """The good rows with columns whose names are taken already."""
     table = pa.table({c: pa.array([good(start, n)[c] for n in (1, 2, 3)]) for c in COLUMNS})
@@ -124,6 +129,7 @@ STAMPS = (
 CODECS = ("none", "snappy", "gzip", "zstd", "lz4")
 
 PARQUET_FILES: Table = (
+    ("parquet_text_that_is_not_utf8", not_utf8, keeps(1, 3, malformed=1), SURE),
     *((f"parquet_ids_{kind}", typed(kind, *IDS), ALL, SURE) for kind in INTEGERS),
     *((f"parquet_money_decimal_{p}_{s}", typed(pa.decimal128(p, s), *MONEY), ALL, SURE) for p, s in DECIMALS),
     *(

@@ -131,6 +131,8 @@ def _of_parquet(feed: Feed, body: bytes) -> tuple[dict[str, pa.Array], list[Faul
             names = set(opened.schema_arrow.names)
             table = opened.read(columns=[c for c in feed.columns if c in names])
             count = opened.metadata.num_rows
+    except (pa.ArrowMemoryError, pa.ArrowCancelled):
+        raise
     except (pa.ArrowException, OSError) as error:
         raise Unusable("unreadable", f"no Parquet file, or a damaged one: {error}") from error
     columns = {c: _column(table, c) if c in names else pa.nulls(count, pa.string()) for c in feed.columns}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -26,7 +26,8 @@ INT96 = "INT96"
 """How old writers put times into Parquet."""
 
 SMALL = 1 << 20  # bytes up to which a file is fetched whole
-_TOGETHER = 32 << 20  # bytes of small files of one load; they pass through the memory of the run
+_TOGETHER = 32 << 20  # bytes of small files of one load, inflated; they pass through the memory of the run
+_ROWS_TOGETHER = 200_000  # of them; a row of ten texts takes about a kilobyte underway, so 200 MB
 _USUAL_RATIO = 8  # of text to its gzip
 _PEEK = 4 << 10
 _LONG_PEEK = 64 << 10
@@ -44,6 +45,7 @@ class Shape:
         charset: How a text is encoded.
         is_list: Whether a JSON text is one list.
         by_line: Whether Spark has to be led through JSON line by line: its own reader would be silent about something.
+        rows: Of Parquet, whose footer tells; files are of equal shape whatever their number of rows.
     """
 
     format: str
@@ -51,6 +53,7 @@ class Shape:
     charset: str = "utf-8"
     is_list: bool = False
     by_line: bool = False
+    rows: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -100,17 +103,17 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
             return file, FileFault(file, file.misplaced, file.message), None
         body = store.read(file) if file in whole else None
         try:
-            shape = _checked(_shape(store, feed, file, body), feed)
-            is_in_hand = body is not None and not _inflates(file, body)
+            return file, _checked(_shape(store, feed, file, body), feed), body
         except Unusable as unusable:
             return file, FileFault(file, unusable.reason, str(unusable)), None
-        return file, shape, body if is_in_hand else None
 
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         looked = list(pool.map(_look, files))
+    in_hand = {file: (shape, body) for file, shape, body in looked if isinstance(shape, Shape) and body is not None}
+    fetched = {file: in_hand[file] for file in _fitting(in_hand)}
     return Inspected(
-        {file: (shape, body) for file, shape, body in looked if isinstance(shape, Shape) and body is not None},
-        {file: shape for file, shape, body in looked if isinstance(shape, Shape) and body is None},
+        fetched,
+        {file: shape for file, shape, _ in looked if isinstance(shape, Shape) and file not in fetched},
         [fault for _, fault, _ in looked if isinstance(fault, FileFault)],
         {file: reason for file, reason, _ in looked if isinstance(reason, str)},
     )
@@ -127,9 +130,29 @@ def _fetched_whole(files: Sequence[SourceFile]) -> set[SourceFile]:
     return whole
 
 
-def _inflates(file: SourceFile, body: bytes) -> bool:
-    # A megabyte of gzip can hold a gigabyte, which is for Spark to stream.
-    return file.key.endswith(".gz") and len(text_of(file.key, body, limit=_TOGETHER)) == _TOGETHER
+def _fitting(in_hand: Mapping[SourceFile, tuple[Shape, bytes]]) -> Iterator[SourceFile]:
+    """Of files that were fetched those whose rows fit into the run's memory; the others are for Spark to stream.
+
+    A megabyte of gzip can hold a gigabyte, a few kilobytes of Parquet millions of rows, and a run thirty of either.
+    """
+    rows = size = 0
+    for file in sorted(in_hand, key=lambda f: f.size):
+        found, inflated = _weight(file, *in_hand[file])
+        rows, size = rows + found, size + inflated
+        if rows > _ROWS_TOGETHER or size > _TOGETHER:
+            return
+        yield file
+
+
+def _weight(file: SourceFile, shape: Shape, body: bytes) -> tuple[int, int]:
+    """About how many rows, and how many bytes of text, a file has."""
+    if shape.format == "parquet":
+        return shape.rows, len(body)
+    try:
+        text = text_of(file.key, body, limit=_TOGETHER + 1)
+    except Unusable:
+        return 0, len(body)  # it has none to give, and whoever reads it says why
+    return max(text.count(b"\n"), text.count(b"\r")) + text.count(b"},"), len(text)
 
 
 def _shape(store: ObjectStore, feed: Feed, file: SourceFile, body: bytes | None) -> Shape:
@@ -214,12 +237,16 @@ def _parquet_shape(content: bytes) -> Shape:
     try:
         with pq.ParquetFile(io.BytesIO(content)) as opened:
             schema, leaves = opened.schema_arrow, [opened.schema.column(i) for i in range(len(opened.schema))]
+            rows = opened.metadata.num_rows
+    except (pa.ArrowMemoryError, pa.ArrowCancelled):
+        raise
     except (pa.ArrowException, OSError) as error:
         raise Unusable("unreadable", f"no Parquet file, or a truncated one: {error}") from error
     # Arrow calls it nanoseconds; to Spark it is another type than a number of them.
     kinds = {leaf.path: INT96 for leaf in leaves if leaf.physical_type == INT96}
     # Sorted: columns are found by name, so files that differ in their order alone are read together.
-    return Shape("parquet", tuple(sorted((field.name, kinds.get(field.name, str(field.type))) for field in schema)))
+    columns = tuple(sorted((column.name, kinds.get(column.name, str(column.type))) for column in schema))
+    return Shape("parquet", columns, rows=rows)
 
 
 def _checked(shape: Shape, feed: Feed) -> Shape:

@@ -52,7 +52,9 @@ _BOTH = {
         {1: {}, 2: {}, 3: {}},
         {("file.jsonl", "bad_type"): 2},
     ),
-    "json_array_in_one_line": Change("a list of objects is read as its objects, as Spark does", {1: {}, 2: {}, 3: {}, 51: {}}, {}),
+    "json_array_in_one_line": Change(
+        "a list of objects is read as its objects, as Spark does", {1: {}, 2: {}, 3: {}, 51: {}}, {}
+    ),
     "json_pretty_printed": Change(NO_OBJECT, {51: {}}, {("file.jsonl", "unreadable"): 1}),
     "json_keys_in_capitals": Change(TO_THE_LETTER, {}, {("file.jsonl", "null_value"): 3}),
     "json_extra_raw_control_character": Change(NO_OBJECT, {51: {}}, {("file.jsonl", "unreadable"): 1}),

@@ -189,18 +189,19 @@ def _text_shape(feed: Feed, key: str, content: bytes, *, cut: bool = False) -> S
         raise Unusable("empty", "the file is empty")
     first, fault = records[0]
     is_complete = not cut or len(records) > 1
-    if is_complete and fault == not_valid(charset):
-        raise Unusable("unreadable", f"the first line is no {_CALLED.get(charset, charset)} text: {first[:100]!r}")
-    if "\0" in first:
-        raise Unusable("unreadable", "the first line is binary, not text")
+    not_text = f"the first line is no {_CALLED.get(charset, charset)} text: {first[:100]!r}"
     if json_file:
         shape = _json_shape(records, charset, cut, is_list=feed.multiline and is_list(first))
         if shape.by_line and is_whole and end >= 0:
             records = records_of(text, encoding=charset, multiline=feed.multiline, json=True)
             shape = _json_shape(records, charset, False, is_list=shape.is_list)
         if shape.by_line and is_whole:
-            raise Unusable("unreadable", NO_OBJECT)
+            raise Unusable("unreadable", not_text if fault == not_valid(charset) else NO_OBJECT)
         return shape
+    if is_complete and fault == not_valid(charset):
+        raise Unusable("unreadable", not_text)
+    if "\0" in first:
+        raise Unusable("unreadable", "the first line is binary, not text")
     if not is_complete:
         raise Unusable("unreadable", f"the first line is longer than {len(head)} bytes")
     return Shape("csv", tuple((name.strip(), "string") for name in fields_of(first)), charset)

@@ -185,6 +185,8 @@ def _text_shape(feed: Feed, key: str, content: bytes, *, cut: bool = False) -> S
     cut = cut and end < 0
     json_file = is_json(key)
     records = records_of(head, encoding=charset, multiline=feed.multiline, json=json_file)
+    if not records and b"\0" in head and len(line_end) == 1:
+        raise Unusable("unreadable", "the first line is binary, not text")
     if not records:
         raise Unusable("empty", "the file is empty")
     first, fault = records[0]

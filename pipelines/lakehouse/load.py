@@ -210,9 +210,10 @@ def _is_emptied(load: Load, found: Situation, tally: Mapping[str, rejects.Tally]
     step = found.steps.get(None)
     if load.feed.grain is not Grain.NONE or load.feed.allow_empty or step is None:
         return False
-    has_rows = any(k.where is Where.TABLE for k in found.known.get(None, ()))
+    read = {file.version for file in step.read}
+    holds_another = any(k.where is Where.TABLE and k.version not in read for k in found.known.get(None, ()))
     good = sum(t.rows - sum(t.reasons.values()) for t in tally.values())
-    return bool(step.read and step.outdated) and has_rows and not good
+    return bool(step.read) and holds_another and not good
 
 
 def _judged(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str, rejects.Tally], bool | None]:

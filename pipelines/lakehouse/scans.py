@@ -237,13 +237,20 @@ def _objects_of(text: Column, feed: Feed) -> Column:
     marked = F.regexp_replace(text, _NUMBERS, "$1$2\u0001$3\u0001")
     quoted = F.replace(F.replace(marked, F.lit("\u0001\u0001"), F.lit("")), F.lit("\u0001"), F.lit('"'))
     exact = F.when(F.contains(text, F.lit("\u0001")), text).otherwise(quoted)
-    # In brackets, so that what stands behind the first object is seen.
-    wrapped = F.concat(F.lit("["), exact, F.lit("]"))
+    # In brackets, so that what stands behind the first object is seen; and before a null, which is not reached where a
+    # bracket too many ends the list.
+    wrapped = F.concat(F.lit("["), exact, F.lit(",null]"))
     objects = F.from_json(wrapped, f"array<{_struct_of(feed)}>", _STRICT)
     lists = F.from_json(wrapped, f"array<array<{_struct_of(feed)}>>", _STRICT)
     is_list = F.ltrim(text).startswith("[")
-    found = F.when(is_list, F.when(F.size(lists) == 1, lists[0])).otherwise(F.when(F.size(objects) == 1, objects))
+    found = F.when(is_list, F.when(_is_one(lists), lists[0])).otherwise(
+        F.when(_is_one(objects), F.slice(objects, 1, 1))
+    )
     return found
+
+
+def _is_one(parsed: Column) -> Column:
+    return (F.size(parsed) == 2) & F.get(parsed, 1).isNull()
 
 
 def _without_halves(text: Column) -> Column:

@@ -32,7 +32,7 @@ _DRAIN_SECONDS = 15.0
 _MOST_MESSAGES = 10_000
 _MOST_PARTITIONS = 400  # a listing each, and Dagster gives up on a tick after 60 s
 _AT_ONCE = 4
-_PAUSE_SECONDS = 60.0  # between two runs that only enter what is misplaced
+_PAUSE_SECONDS = 10.0  # between two runs that only enter what is misplaced
 _FULL = 10
 _TOLD = 20
 

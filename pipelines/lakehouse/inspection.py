@@ -45,6 +45,7 @@ class Shape:
         charset: How a text is encoded.
         is_list: Whether a JSON text is one list.
         by_line: Whether Spark has to be led through JSON line by line: its own reader would be silent about something.
+        has_object: Whether an object was seen in JSON, as far as the file was looked into.
         rows: Of Parquet, whose footer tells; files are of equal shape whatever their number of rows.
     """
 
@@ -53,6 +54,7 @@ class Shape:
     charset: str = "utf-8"
     is_list: bool = False
     by_line: bool = False
+    has_object: bool = True
     rows: int = field(default=0, compare=False)
 
 
@@ -194,10 +196,10 @@ def _text_shape(feed: Feed, key: str, content: bytes, *, cut: bool = False) -> S
     not_text = f"the first line is no {_CALLED.get(charset, charset)} text: {first[:100]!r}"
     if json_file:
         shape = _json_shape(records, charset, cut, is_list=feed.multiline and is_list(first))
-        if shape.by_line and is_whole and end >= 0:
+        if not shape.has_object and is_whole and end >= 0:
             records = records_of(text, encoding=charset, multiline=feed.multiline, json=True)
             shape = _json_shape(records, charset, False, is_list=shape.is_list)
-        if shape.by_line and is_whole:
+        if not shape.has_object and is_whole:
             raise Unusable("unreadable", not_text if fault == not_valid(charset) else NO_OBJECT)
         return shape
     if is_complete and fault == not_valid(charset):
@@ -214,17 +216,20 @@ _CALLED = {"utf-8": "UTF-8"}
 
 def _json_shape(records: Sequence[Record], charset: str, cut: bool, *, is_list: bool) -> Shape:
     names: dict[str, None] = {}
-    has_object = False
-    for text, _ in records[:-1] if cut and len(records) > 1 else records:
+    has_object = is_odd = False
+    for text, fault in records[:-1] if cut and len(records) > 1 else records:
+        is_odd |= fault is not None or "\\ud" in text.lower()  # which may be half of a character
         try:
             found = json.loads(text, parse_int=str)  # a number of 5,000 digits would be an error
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
+            is_odd |= str(error).startswith("Extra data")
             continue
         for record in found if isinstance(found, list) else [found]:
             if isinstance(record, dict):
                 has_object = True
                 names |= dict.fromkeys(record)
-    return Shape("json", tuple((name, "string") for name in names), charset, is_list, by_line=not has_object)
+    columns = tuple((name, "string") for name in names)
+    return Shape("json", columns, charset, is_list, by_line=is_odd or not has_object, has_object=has_object)
 
 
 def _tail(store: ObjectStore, file: SourceFile) -> bytes:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pipelines.lakehouse import records
 from pipelines.lakehouse.files import PLACE, FileFault, ObjectStore, SourceFile
 from pipelines.lakehouse.inspection import NO_OBJECT, Shape
-from pipelines.lakehouse.texts import HALF_A_CHARACTER, NO_ROW, not_valid
+from pipelines.lakehouse.texts import HALF_A_CHARACTER, NO_ROW, REPLACED, not_valid
 from pipelines.lakehouse.verdict import damage_of, is_about_format
 from pipelines.sources.feed import Feed
 
@@ -94,44 +94,23 @@ def _fails(
 def look_closer(
     spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]
 ) -> tuple[dict[SourceFile, Shape], list[FileFault]]:
-    """JSON files, which tell about themselves only once every line was seen.
+    """JSON files that Spark's own reader would be silent about are led through line by line (`Shape.by_line`).
 
-    Spark's own JSON reader is exact and fast, and silent where a line has more than one object or half a character.
-    One pass over the bytes finds the files that have such lines: they are led through line by line (`Shape.by_line`).
+    It is exact and fast, and of a line with more than one object it takes the first. Whether a file has such lines is
+    known of its beginning, which was looked into: to see all of them, every byte would leave the bucket twice.
 
     Returns:
         The shapes as they are to be read, and the files of which no line is an object.
     """
     of_json = {f: s for f, s in shapes.items() if s.format == "json"}
-    plain = [f for f, s in of_json.items() if s.charset == "utf-8" and not s.by_line and not feed.multiline]
-    careful = {f for f in of_json if f not in plain}
-    unknown = {f: s for f, s in of_json.items() if s.by_line}
+    careful = {f for f, s in of_json.items() if s.charset != "utf-8" or s.by_line or feed.multiline}
+    unknown = {f: s for f, s in of_json.items() if not s.has_object}
     try:
-        careful |= _with_odd_lines(spark, store, plain) if plain else set()
         without = _without_objects(spark, store, feed, unknown) if unknown else set()
     except PySparkException:
-        # A file that cannot be read is named by whoever reads it.
-        careful, without = set(of_json), set()
+        without = set()  # a file that cannot be read is named by whoever reads it
     closer = {f: replace(s, by_line=True) if f in careful else s for f, s in shapes.items() if f not in without}
     return closer, [FileFault(f, "unreadable", NO_OBJECT) for f in shapes if f in without]
-
-
-def _with_odd_lines(spark: SparkSession, store: ObjectStore, files: Sequence[SourceFile]) -> set[SourceFile]:
-    lines = spark.read.text(_paths(store, files))
-    line = F.col("value")
-    # Of most lines the first closing brace is the last character: one object, and nothing behind it.
-    is_flat = F.instr(line, "}") == F.length(F.rtrim(line))
-    alone = F.size(F.from_json(F.concat(F.lit("["), line, F.lit("]")), "array<string>", _STRICT)) == 1
-    is_odd = (
-        F.when(~F.is_valid_utf8(line), True)
-        .when(F.contains(F.lower(line), F.lit("\\ud")) & (_without_halves(line) != line), True)
-        .when(is_flat | ~line.rlike(r"[^\x00-\x20]"), False)
-        .otherwise(~F.coalesce(alone, F.lit(False)))
-    )
-    place = _place(store, F.lit(0), F.lit(0))[0]
-    found = lines.select(place, is_odd.alias("is_odd")).where("is_odd").select("source_file").distinct().collect()
-    odd = {row.source_file for row in found}
-    return {file for file in files if file.key in odd}
 
 
 def _without_objects(
@@ -190,10 +169,13 @@ def _scan_json(
     schema = ", ".join(f"{c} STRING" for c in [*feed.columns, _CORRUPT])
     # Not `from_json`: it passes numbers through a double, and money loses digits.
     raw = spark.read.schema(schema).options(**_STRICT, **_TOLERANT).json(_paths(store, files))
-    why = F.when(F.col(_CORRUPT).isNotNull(), NO_ROW)
-    return raw.select(
-        *_place(store, *_text_position()), *feed.columns, F.col(_CORRUPT).alias("_malformed"), why.alias("_why")
+    # Where bytes are no text Spark's reader puts U+FFFD, and says nothing.
+    is_replaced = reduce(
+        Column.__or__, (F.coalesce(F.contains(c, F.lit("\ufffd")), F.lit(False)) for c in feed.columns)
     )
+    why = F.when(F.col(_CORRUPT).isNotNull(), NO_ROW).when(is_replaced, REPLACED)
+    row = F.coalesce(F.col(_CORRUPT), F.when(is_replaced, F.to_json(F.struct(*feed.columns))))
+    return raw.select(*_place(store, *_text_position()), *feed.columns, row.alias("_malformed"), why.alias("_why"))
 
 
 def _scan_json_by_line(

@@ -288,3 +288,18 @@ def test_a_file_of_another_ending_is_named_and_forgotten_with_it(
     assert loading(orders, HOUR).read_again == []
     assert quarantined(spark, orders) == []
     assert quantities(spark, orders) == {1: 3}
+
+
+def test_bytes_that_are_no_text_are_found_in_large_json_beyond_what_was_looked_into(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "SMALL", 0)
+    known = '"line_number": 1, "customer_id": 1, "product_id": 1, "store_id": 1, "quantity": 1, "unit_price_usd": 1'
+    rest = f'{known}, "discount": 0, "ordered_at": "2026-10-01T07:15:00Z"'
+    lines = [f'{{"order_id": {n}, {rest}}}'.encode() for n in range(1000)]
+    assert len(b"\n".join(lines)) > 100_000
+    wrong = lines[-1].replace(b'"quantity": 1', b'"quantity": "1\xfc"')
+    put(key(orders, "a.jsonl"), b"\n".join([*lines[:-1], wrong]))
+    loading(orders, HOUR)
+    assert len(quantities(spark, orders)) == 999
+    assert quarantined(spark, orders) == [("a.jsonl", 1000, "malformed")]

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pipelines.lakehouse import records
 from pipelines.lakehouse.files import PLACE, FileFault, ObjectStore, SourceFile
 from pipelines.lakehouse.inspection import NO_OBJECT, Shape
-from pipelines.lakehouse.texts import HALF_A_CHARACTER, NO_ROW, REPLACED, not_valid
+from pipelines.lakehouse.texts import HALF_A_CHARACTER, NO_ROW, not_valid
 from pipelines.lakehouse.verdict import damage_of, is_about_format
 from pipelines.sources.feed import Feed
 
@@ -169,13 +169,13 @@ def _scan_json(
     schema = ", ".join(f"{c} STRING" for c in [*feed.columns, _CORRUPT])
     # Not `from_json`: it passes numbers through a double, and money loses digits.
     raw = spark.read.schema(schema).options(**_STRICT, **_TOLERANT).json(_paths(store, files))
-    # Where bytes are no text Spark's reader puts U+FFFD, and says nothing.
-    is_replaced = reduce(
-        Column.__or__, (F.coalesce(F.contains(c, F.lit("\ufffd")), F.lit(False)) for c in feed.columns)
-    )
-    why = F.when(F.col(_CORRUPT).isNotNull(), NO_ROW).when(is_replaced, REPLACED)
-    row = F.coalesce(F.col(_CORRUPT), F.when(is_replaced, F.to_json(F.struct(*feed.columns))))
-    return raw.select(*_place(store, *_text_position()), *feed.columns, row.alias("_malformed"), why.alias("_why"))
+    # Bytes that are no text come as they are: in a table nobody could read them.
+    is_wrong = reduce(Column.__or__, (~F.coalesce(F.is_valid_utf8(c), F.lit(True)) for c in feed.columns))
+    why = F.when(F.col(_CORRUPT).isNotNull(), NO_ROW).when(is_wrong, not_valid("utf-8"))
+    as_shown = F.to_json(F.struct(*(records.shown(F.col(c)).alias(c) for c in feed.columns)))
+    row = F.when(F.col(_CORRUPT).isNotNull(), records.shown(F.col(_CORRUPT))).when(is_wrong, as_shown)
+    values = (F.when(~is_wrong, F.col(c)).alias(c) for c in feed.columns)
+    return raw.select(*_place(store, *_text_position()), *values, row.alias("_malformed"), why.alias("_why"))
 
 
 def _scan_json_by_line(

@@ -24,7 +24,6 @@ NO_ROW = "the line is no row of this file"
 NOT_CLOSED = "unterminated quote: it is not closed in its line; a feed with line breaks in quotes says multiline=True"
 NEVER_CLOSED = f"unterminated quote: it is not closed before the file ends, nor within {LONGEST_RECORD} lines"
 HALF_A_CHARACTER = "not valid Unicode: a \\u escape is half of a character"
-REPLACED = "not valid UTF-8: U+FFFD stands for bytes that are no text"
 NO_END = f"unterminated JSON: it does not end before the file does, nor within {LONGEST_RECORD} lines"
 
 _IS_TERMINATED = re.compile(TERMINATED).match

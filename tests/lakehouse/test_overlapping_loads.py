@@ -26,11 +26,8 @@ TURNS = {
     "step by step": (0, 1, 0, 1, 0, 1, 0, 1),
 }
 CELLS = [(turns, who, at) for turns in TURNS for who, at in [(0, None), *((w, at) for w in (0, 1) for at in DEATHS)]]
-A_FEW = [
-    ("the second commits first", 0, "after_commit"),
-    ("the second commits first", 0, "between_quarantine_and_table"),
-    ("step by step", 0, None),
-]
+A_FEW = [("the second commits first", 0, "after_commit")]
+"""The one that lost rows; all of them are played in tests/proof."""
 
 
 @pytest.fixture(params=A_FEW, ids=str)

@@ -6,7 +6,7 @@ belong here: what is observed (`automation.observing`).
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -74,14 +74,7 @@ class EventLog:
         said = adapter.latest_check_metadata(self._instance, key)
         if said is not None and alarm == said.get(ALARM):
             return
-        evaluation = dg.AssetCheckEvaluation(
-            asset_key=key.asset_key,
-            check_name=key.name,
-            passed=alarm is None,
-            description=alarm,
-            metadata={ALARM: alarm} if alarm else {},
-        )
-        self._instance.report_runless_asset_event(evaluation)
+        self._evaluate(key, alarm, {ALARM: alarm} if alarm else {}, passed=alarm is None)
 
     def misplaced(self, feed: Feed) -> Mapping[str, Misplaced] | None:
         said = adapter.latest_check_metadata(self._instance, misplaced_check(feed))
@@ -93,30 +86,20 @@ class EventLog:
         if adapter.latest_check_metadata(self._instance, key) == {DEAD_LETTERS: count}:
             return
         words = f"{count} messages could not be read or followed; `pipelines redrive` sends them again"
-        evaluation = dg.AssetCheckEvaluation(
-            asset_key=key.asset_key,
-            check_name=key.name,
-            passed=not count,
-            severity=dg.AssetCheckSeverity.ERROR,
-            description=words if count else "no message was given up",
-            metadata={DEAD_LETTERS: count},
-        )
-        self._instance.report_runless_asset_event(evaluation)
+        self._evaluate(key, words if count else "no message was given up", {DEAD_LETTERS: count}, passed=not count)
 
     def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
         words, metadata = misplaced_result(folders)
         if misplaced.from_json(metadata[MISPLACED].value) == self.misplaced(feed):  # type: ignore[arg-type]
             return
-        key = misplaced_check(feed)
+        self._evaluate(misplaced_check(feed), words, metadata, passed=not folders)
+        reached("after_observation")
+
+    def _evaluate(self, key: dg.AssetCheckKey, words: str | None, metadata: Mapping[str, Any], *, passed: bool) -> None:
         evaluation = dg.AssetCheckEvaluation(
-            asset_key=key.asset_key,
-            check_name=key.name,
-            passed=not folders,
-            description=words,
-            metadata=metadata,
+            asset_key=key.asset_key, check_name=key.name, passed=passed, description=words, metadata=metadata
         )
         self._instance.report_runless_asset_event(evaluation)
-        reached("after_observation")
 
 
 def dead_letters_check() -> dg.AssetCheckKey:

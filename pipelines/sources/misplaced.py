@@ -49,12 +49,10 @@ class Place:
 
     Args:
         folder: Its prefix, which ends in "/".
-        is_foreign: Whether nothing in the folder, however deep, belongs to a partition.
         reason: A stable code.
     """
 
     folder: str
-    is_foreign: bool
     reason: str
     message: str
 
@@ -63,23 +61,23 @@ def place_of(feed: Feed, key: str, span: Span) -> Place | None:
     """Where a key is misplaced; None where it lies below the prefix of a partition."""
     outside = str(OutsideLayout(key, feed))
     if feed.grain is Grain.NONE:
-        return None if key == feed.prefix else Place(feed.prefix, True, OUTSIDE_LAYOUT, outside)
+        return None if key == feed.prefix else Place(feed.prefix, OUTSIDE_LAYOUT, outside)
     first, *rest = key.removeprefix(feed.prefix).split("/")
     if not rest:
-        return Place(feed.prefix, False, OUTSIDE_LAYOUT, outside)
+        return Place(feed.prefix, OUTSIDE_LAYOUT, outside)
     folder, day = f"{feed.prefix}{first}/", day_of(first)
     if day is None:
-        return Place(folder, True, OUTSIDE_LAYOUT, outside)
+        return Place(folder, OUTSIDE_LAYOUT, outside)
     if day < span.first:
-        return Place(folder, True, BEFORE_START, f"{key!r} is of a time before the start date {span.first}")
+        return Place(folder, BEFORE_START, f"{key!r} is of a time before the start date {span.first}")
     if day > span.last:
         early = f"{key!r} is of a time more than {AHEAD.days} days ahead; it is loaded when its time is near"
-        return Place(folder, True, IN_THE_FUTURE, early)
+        return Place(folder, IN_THE_FUTURE, early)
     if feed.partition_around(key) is not None:
         return None
     if len(rest) == 1:
-        return Place(folder, False, OUTSIDE_LAYOUT, outside)
-    return Place(f"{folder}{rest[0]}/", True, OUTSIDE_LAYOUT, outside)
+        return Place(folder, OUTSIDE_LAYOUT, outside)
+    return Place(f"{folder}{rest[0]}/", OUTSIDE_LAYOUT, outside)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ that cannot be read fails the check until it was fixed, however many others are 
 why a row or file is turned away (`lakehouse`).
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -13,7 +12,7 @@ import dagster as dg
 
 from pipelines.lakehouse.load import Loaded
 from pipelines.lakehouse.plan import Where
-from pipelines.sources.feed import Feed, Partition
+from pipelines.sources.feed import Feed
 from pipelines.sources.removals import follows
 
 QUARANTINE = "quarantine"
@@ -52,37 +51,44 @@ def landed_results(
 
 
 def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.AssetCheckResult:
-    """Whether anything of the asset is in the quarantine."""
-    files = sorted((e.file.key, e.reason) for e in loaded.entries if e.file.where is Where.WHOLE_FILE)
-    reasons: Counter[str] = Counter()
-    rejected: Counter[Partition] = Counter()
-    for entry in loaded.entries:
-        if entry.file.where is Where.REJECTED_ROWS:
-            reasons[entry.reason] += entry.count
-            rejected[entry.partition] += entry.count
-    shares = {p: count / (count + loaded.rows.get(p, 0)) for p, count in rejected.items()}
-    worst = max(shares.values(), default=0.0)
+    """Whether anything of the asset is in the quarantine that nobody has waived."""
+    waiting = [b for b in loaded.backlog if not b.is_waived]
+    waived = sum(b.count for b in loaded.backlog if b.is_waived)
+    files = [b for b in waiting if b.where is Where.WHOLE_FILE]
+    rows = {b.reason: b.count for b in waiting if b.where is Where.REJECTED_ROWS}
     said = []
     if files:
-        said.append(f"{len(files)} files cannot be taken: {_some([f'{key} ({reason})' for key, reason in files])}")
-    if rejected:
-        counts = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
-        limit = f"above the feed's {feed.quarantine_share:.2%}" if worst > feed.quarantine_share else "within bounds"
-        said.append(f"{rejected.total()} rows turned away ({counts}), up to {worst:.2%} of a partition: {limit}")
+        names = sorted((key, b.reason) for b in files for key in b.files)
+        some = _some([f"{key} ({reason})" for key, reason in names], of=sum(b.count for b in files))
+        said.append(f"{sum(b.count for b in files)} files cannot be taken: {some}")
+    share, limit = loaded.largest_share, feed.quarantine_share
+    if rows:
+        counts = ", ".join(f"{reason} {count}" for reason, count in sorted(rows.items()))
+        told = f"above the feed's {limit:.2%}" if share > limit else "within bounds"
+        said.append(f"{sum(rows.values())} rows turned away ({counts}), up to {share:.2%} of a partition: {told}")
+    if waived:
+        said.append(f"{waived} waived")
     if loaded.new_columns:
         said.append(f"new columns, not taken: {', '.join(sorted(loaded.new_columns))}")
-    fails = bool(files) or worst > feed.quarantine_share
+    is_young, is_recent = (sum(getattr(b, c) for b in waiting) for c in ("since_yesterday", "since_last_week"))
+    count = sum(b.count for b in waiting)
     return dg.AssetCheckResult(
-        passed=not files and not rejected,
+        passed=not waiting,
         asset_key=asset,
         check_name=QUARANTINE,
-        severity=dg.AssetCheckSeverity.ERROR if fails else dg.AssetCheckSeverity.WARN,
+        severity=dg.AssetCheckSeverity.ERROR if files or share > limit else dg.AssetCheckSeverity.WARN,
         description="; ".join(said) or "nothing was turned away",
         metadata={
-            "files": [key for key, _ in files[:_TOLD]],
-            "rows": rejected.total(),
-            "rows by reason": dict(reasons),
-            "largest share": worst,
+            "files": sorted({key for b in files for key in b.files})[:_TOLD],
+            "rows": sum(rows.values()),
+            "rows by reason": rows,
+            "largest share": share,
+            "waived": waived,
+            # Numbers of their own, because Dagster plots these: by reason, and by how long ago their file arrived.
+            **{f"turned away: {b.reason}": b.count for b in waiting},
+            "arrived within a day": is_young,
+            "arrived within a week": is_recent - is_young,
+            "arrived earlier": count - is_recent,
             "new columns": {name: list(of) for name, of in loaded.new_columns.items()},
         },
     )
@@ -122,6 +128,6 @@ def removals_result(
     )
 
 
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _TOLD
+def _some(names: Sequence[str], of: int = 0) -> str:
+    more = max(of, len(names)) - len(names[:_TOLD])
     return ", ".join(names[:_TOLD]) + (f" and {more} more" if more > 0 else "")

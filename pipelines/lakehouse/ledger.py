@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pipelines.lakehouse.content import Content, content_of_files
 from pipelines.lakehouse.declaration import Load
 from pipelines.lakehouse.plan import KnownFile, Where
-from pipelines.lakehouse.quarantine import QUARANTINE
+from pipelines.lakehouse.quarantine import QUARANTINE, within
 from pipelines.lakehouse.tables import Table
 from pipelines.sources.feed import Partition
 
@@ -36,7 +36,6 @@ class Entries:
     partition: Partition
     file: KnownFile
     reason: str
-    count: int
 
 
 def known_files(
@@ -46,30 +45,29 @@ def known_files(
 
     Returns:
         Partition to the file versions that the table at this snapshot, and the quarantine, know of; and what the
-        quarantine holds of all partitions of the asset.
+        quarantine holds of them, and of what lies beside the asset's partitions.
     """
     table = load.table
     entries = (
         f"SELECT partition, source_file, source_version, loaded_by, if(row_number IS NULL, '{Where.WHOLE_FILE}', "
-        f"'{Where.REJECTED_ROWS}') AS place, reason, count(*) FROM {QUARANTINE.identifier} "
-        f"WHERE asset = '{load.asset}' GROUP BY partition, source_file, source_version, loaded_by, place, reason"
+        f"'{Where.REJECTED_ROWS}') AS place, reason FROM {QUARANTINE.identifier} t "
+        f"WHERE {within(load.asset, {*partitions, None})} "
+        "GROUP BY partition, source_file, source_version, loaded_by, place, reason"
     )
     of_partition = [table.partitioned_by] if table.partitioned_by else []
     rows = (
         f"SELECT {table.partition_key_sql} AS partition, source_file, source_version, loaded_by, "
-        f"'{Where.TABLE}', '', 0L "
+        f"'{Where.TABLE}', '' "
         f"FROM (SELECT DISTINCT {', '.join([*of_partition, 'source_file', 'source_version', 'loaded_by'])} "
         f"FROM {table.identifier} VERSION AS OF {snapshot_id} WHERE {table.predicate(as_keys(partitions))}) UNION ALL "
     )
     known: dict[Partition, set[KnownFile]] = {}
     entered = []
-    for partition, key, version, by, where, reason, count in spark.sql(
-        (rows if snapshot_id else "") + entries
-    ).collect():
+    for partition, key, version, by, where, reason in spark.sql((rows if snapshot_id else "") + entries).collect():
         file = KnownFile(key, version, by, Where(where))
         known.setdefault(partition, set()).add(file)
         if file.where is not Where.TABLE:
-            entered.append(Entries(partition, file, reason, count))
+            entered.append(Entries(partition, file, reason))
     return {p: known[p] for p in partitions if p in known}, entered
 
 

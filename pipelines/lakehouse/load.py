@@ -19,16 +19,18 @@ from pyspark.sql import functions as F
 
 from pipelines.boundaries import reached
 from pipelines.lakehouse import catalog, rejects, write
+from pipelines.lakehouse.backlog import Backlog, backlog_of, largest_share
 from pipelines.lakehouse.content import Content
 from pipelines.lakehouse.declaration import Landing, Load
 from pipelines.lakehouse.files import FileFault, SourceFile
 from pipelines.lakehouse.judge import has_rivals, judge, winners
-from pipelines.lakehouse.ledger import Entries, as_keys, held_at, rows_of_partitions
+from pipelines.lakehouse.ledger import as_keys, held_at
 from pipelines.lakehouse.plan import Where
 from pipelines.lakehouse.quarantine import QUARANTINE
 from pipelines.lakehouse.reading import Reading, look_into
 from pipelines.lakehouse.situation import Observed, Situation, look
 from pipelines.lakehouse.tables import Table
+from pipelines.lakehouse.waivers import WAIVERS
 from pipelines.sources.feed import Grain, Partition
 from pipelines.sources.listing import ObjectChanged
 from pipelines.sources.misplaced import Misplaced
@@ -53,8 +55,8 @@ class Loaded:
         alarm: Why nothing that vanished was removed.
         kept_from: Code versions of the rows of files that expired, by partition.
         new_columns: Columns the feed does not declare, with the files that have them.
-        entries: What the quarantine holds of all partitions of the asset, files without rows left out.
-        rows: The rows of these partitions, and of others that have entries about rows.
+        backlog: What the quarantine holds of all partitions of the asset.
+        largest_share: The largest share of a partition's rows that was turned away, whichever partition it is.
         unavailable: Files that are there and are not given, with the reason; of these versions nothing is in the table.
         unavailable_kept: The keys of such files whose rows stay.
         arrived_through: When the newest of a partition's files arrived, UTC; of those that lie there now.
@@ -72,8 +74,8 @@ class Loaded:
     alarm: str | None = None
     kept_from: Mapping[Partition, Collection[str]] = field(default_factory=dict)
     new_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    entries: Sequence[Entries] = ()
-    rows: Mapping[Partition, int] = field(default_factory=dict)
+    backlog: Sequence[Backlog] = ()
+    largest_share: float = 0.0
     arrived_through: Mapping[Partition, datetime] = field(default_factory=dict)
     unavailable: Mapping[SourceFile, str] = field(default_factory=dict)
     unavailable_kept: Sequence[str] = ()
@@ -102,6 +104,7 @@ def run_load(
     """
     catalog.ensure(spark, load.table)
     catalog.ensure(spark, QUARANTINE)
+    catalog.ensure(spark, WAIVERS)
     done: Loaded | None = None
     changed: ObjectChanged | None = None
     for _ in range(write.ATTEMPTS):
@@ -139,15 +142,15 @@ def _looked_into(spark: SparkSession, landing: Landing, load: Load, found: Situa
 def _left_alone(spark: SparkSession, load: Load, found: Situation) -> Loaded:
     """Nothing is to do."""
     held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
-    entries = rejects.entries_after(load, found, [], [])
-    return _with_state(spark, load, found, Loaded(found.snapshot_id, held.content, entries=entries))
+    return _with_state(spark, load, found, Loaded(found.snapshot_id, held.content))
 
 
 def _with_state(spark: SparkSession, load: Load, found: Situation, loaded: Loaded) -> Loaded:
     """What a load did, with what else is to be said of its asset."""
-    rows = {partition: content.rows for partition, content in loaded.content.items()}
-    if any(e.file.where is Where.REJECTED_ROWS and e.partition not in rows for e in loaded.entries):
-        rows = rows_of_partitions(spark, load.table) | rows
+    backlog, share = backlog_of(spark, load.asset), 0.0
+    if any(b.where is Where.REJECTED_ROWS and not b.is_waived for b in backlog):
+        rows = {partition: content.rows for partition, content in loaded.content.items()}
+        share = largest_share(spark, load.table, load.asset, rows)
     kept_from = {
         partition: {k.loaded_by for k in found.known[partition] if k.key in fate.expired}
         for partition, fate in found.fates.items()
@@ -159,7 +162,7 @@ def _with_state(spark: SparkSession, load: Load, found: Situation, loaded: Loade
         kept = {file for file in found.unavailable if found.is_held(file)}
         missing = {file: reason for file, reason in found.unavailable.items() if file not in kept}
         loaded = replace(loaded, unavailable=missing, unavailable_kept=sorted(file.key for file in kept))
-    return replace(loaded, rows=rows, arrived_through=through)
+    return replace(loaded, backlog=backlog, largest_share=share, arrived_through=through)
 
 
 def _bring_up(
@@ -174,9 +177,8 @@ def _bring_up(
         if _is_emptied(load, found, tally):
             reading = reading.without_rows("the rows of the last version stay")
             rejects.enter(load, found, reading, judged, tally, run_id)
-            entries = rejects.entries_after(load, found, reading.faults, rejects.rejected_rows(load, reading, tally))
             held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
-            kept = Loaded(found.snapshot_id, held.content, files_rejected=reading.faults, entries=entries)
+            kept = Loaded(found.snapshot_id, held.content, files_rejected=reading.faults)
             return _with_state(spark, load, found, kept), found.snapshot_id
         entered = rejects.enter(load, found, reading, judged, tally, run_id)
         reached("between_quarantine_and_table")
@@ -200,7 +202,6 @@ def _bring_up(
         rows_rejected=sum(sum(t.reasons.values()) for t in tally.values()),
         files_rejected=reading.faults,
         new_columns=reading.inspected.new_columns(load.feed),
-        entries=rejects.entries_after(load, found, reading.faults, rejects.rejected_rows(load, reading, tally)),
     )
     return _with_state(spark, load, found, loaded), commit.parent_id
 

@@ -114,7 +114,7 @@ def replace(entries: DataFrame, asset: str, gone: Mapping[Partition, Collection[
             write.merge(
                 entries,
                 QUARANTINE,
-                within=_within(asset, list(gone)),
+                within=within(asset, list(gone)),
                 on=_same(QUARANTINE.row_key),
                 wins=f"NOT ({_same(_SAID)})",
                 goes="s._goes",
@@ -129,7 +129,7 @@ def replace(entries: DataFrame, asset: str, gone: Mapping[Partition, Collection[
 def _changes(entries: DataFrame, asset: str, seen: Collection[tuple[Partition, str, str, str, Where]]) -> DataFrame:
     """Of these entries the ones that are not there yet, and the keys of those that are to go."""
     spark = entries.sparkSession
-    there = spark.table(QUARANTINE.identifier).alias("t").where(_within(asset, {p for p, *_ in seen}))
+    there = spark.table(QUARANTINE.identifier).alias("t").where(within(asset, {p for p, *_ in seen}))
     named = [(*file, where is Where.WHOLE_FILE) for *file, where in sorted(seen, key=repr)]
     columns = ", ".join(f"{c} string" for c in ("partition", *_FILE))
     files = spark.createDataFrame(named, f"{columns}, is_whole boolean").alias("s")
@@ -146,7 +146,7 @@ def _changes(entries: DataFrame, asset: str, seen: Collection[tuple[Partition, s
     return missing.unionByName(leaving, allowMissingColumns=True)
 
 
-def _within(asset: str, partitions: Collection[Partition]) -> str:
+def within(asset: str, partitions: Collection[Partition]) -> str:
     """A SQL condition on entries `t`: they are of these partitions of an asset."""
     named = [quoted(p) for p in sorted(p for p in partitions if p is not None)]
     some = [f"t.partition IN ({', '.join(named)})"] if named else []

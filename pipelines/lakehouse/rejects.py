@@ -5,7 +5,7 @@ row or file is turned away (`judge`, `inspection`).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -174,39 +174,3 @@ def _entries_of(found: Situation, partition: Partition, keys: Collection[str]) -
 
 def _beside(load: Load, found: Situation) -> list[Entries]:
     return [e for e in found.entries if e.partition is None and load.table.partitioned_by]
-
-
-def entries_after(
-    load: Load, found: Situation, faults: Sequence[FileFault], rejected: Sequence[Entries]
-) -> list[Entries]:
-    """What the quarantine holds of the asset once the load is done, files without rows left out.
-
-    Args:
-        faults: The files that cannot be taken, of those that were read.
-        rejected: What `rejected_rows` says of those that were read.
-    """
-    obsolete, beside = _obsolete(found), _beside(load, found)
-    is_known = found.misplaced is not None
-    staying = [
-        e
-        for e in found.entries
-        if e.reason != NO_ROWS
-        and not (is_known and e in beside)
-        and e.file not in obsolete.get(e.partition, ())
-        and (e.partition not in found.steps or e.file.key in found.steps[e.partition].left)
-    ]
-    misplaced = found.misplaced if found.misplaced and load.table.partitioned_by else ()
-    whole = [
-        Entries(f.partition, KnownFile(f.key, f.version, load.code_version, Where.WHOLE_FILE), reason, 1)
-        for f, reason in [*((x.file, x.reason) for x in faults), *((f, f.misplaced or "") for f in misplaced)]
-    ]
-    return [*staying, *whole, *rejected]
-
-
-def rejected_rows(load: Load, reading: Reading, tally: Mapping[str, Tally]) -> list[Entries]:
-    """What a load turned away of the rows it read."""
-    return [
-        Entries(f.partition, KnownFile(f.key, f.version, load.code_version, Where.REJECTED_ROWS), reason, count)
-        for f in reading.files
-        for reason, count in tally.get(f.key, Tally()).reasons.items()
-    ]

@@ -41,8 +41,8 @@ class Observed:
 class Situation:
     """What is there and what is known, at one moment, and so what there is to do.
 
-    `entries` are those of all partitions of the asset, `misplaced` what lies beside its partitions (None: not known);
-    the others are about the load's partitions.
+    `misplaced` is what lies beside the asset's partitions (None: not known); `entries` are those of the load's
+    partitions and of what lies beside; the others are about the load's partitions.
     """
 
     snapshot_id: int | None

@@ -9,49 +9,67 @@ import pytest
 
 from pipelines.checks.landed import quarantine_result, removals_result
 from pipelines.feeds import ORDERS
+from pipelines.lakehouse.backlog import Backlog
 from pipelines.lakehouse.content import Content
-from pipelines.lakehouse.ledger import Entries
 from pipelines.lakehouse.load import Loaded
-from pipelines.lakehouse.plan import KnownFile, Where
+from pipelines.lakehouse.plan import Where
 from pipelines.sources.removals import Fate
 
 KEY = dg.AssetKey(["core", "orders"])
 HOUR, OTHER = "2026-10-01-07:00", "2026-10-01-08:00"
-CLEAN = Loaded(1, {HOUR: Content("v", 100)}, rows={HOUR: 100, OTHER: 99})
+CLEAN = Loaded(1, {HOUR: Content("v", 100)})
+SOME_DAY = datetime(2026, 10, 1, tzinfo=UTC)
 
 
-def entries(where: Where, reason: str, count: int, partition: str = HOUR) -> Entries:
-    return Entries(partition, KnownFile(f"orders/{reason}.csv", "v", "1", where), reason, count)
+def turned_away(where: Where, reason: str, count: int, *, is_waived: bool = False) -> Backlog:
+    return Backlog(where, reason, is_waived, count, 1, 1, SOME_DAY, (f"orders/{reason}.csv",))
 
 
 @pytest.mark.parametrize(
-    ("held", "passed", "severity", "words"),
+    ("backlog", "share", "passed", "severity", "words"),
     [
-        ([], True, dg.AssetCheckSeverity.WARN, "nothing was turned away"),
+        ([], 0.0, True, dg.AssetCheckSeverity.WARN, "nothing was turned away"),
         (
-            [entries(Where.REJECTED_ROWS, "bad_type", 1)],
+            [turned_away(Where.REJECTED_ROWS, "bad_type", 1)],
+            0.0099,
             False,
             dg.AssetCheckSeverity.WARN,
             "1 rows turned away (bad_type 1), up to 0.99% of a partition: within bounds",
         ),
         (
-            [entries(Where.REJECTED_ROWS, "bad_type", 2), entries(Where.REJECTED_ROWS, "null_value", 1)],
+            [turned_away(Where.REJECTED_ROWS, "bad_type", 2), turned_away(Where.REJECTED_ROWS, "null_value", 1)],
+            0.0291,
             False,
             dg.AssetCheckSeverity.ERROR,
             "3 rows turned away (bad_type 2, null_value 1), up to 2.91% of a partition: above the feed's 1.00%",
         ),
         (
-            [entries(Where.WHOLE_FILE, "unreadable", 1, OTHER)],  # of another partition than this load's
+            [turned_away(Where.WHOLE_FILE, "unreadable", 1)],
+            0.0,
             False,
             dg.AssetCheckSeverity.ERROR,
             "1 files cannot be taken: orders/unreadable.csv (unreadable)",
         ),
+        (
+            [turned_away(Where.WHOLE_FILE, "unreadable", 30)],
+            0.0,
+            False,
+            dg.AssetCheckSeverity.ERROR,
+            "30 files cannot be taken: orders/unreadable.csv (unreadable) and 29 more",
+        ),
+        (
+            [turned_away(Where.WHOLE_FILE, "unreadable", 1, is_waived=True)],
+            0.0,
+            True,
+            dg.AssetCheckSeverity.WARN,
+            "1 waived",
+        ),
     ],
 )
 def test_rows_warn_many_rows_and_any_file_fail(
-    held: list[Entries], passed: bool, severity: dg.AssetCheckSeverity, words: str
+    backlog: list[Backlog], share: float, passed: bool, severity: dg.AssetCheckSeverity, words: str
 ) -> None:
-    result = quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, entries=held))
+    result = quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, backlog=backlog, largest_share=share))
     assert (result.passed, result.severity, result.description) == (passed, severity, words)
 
 

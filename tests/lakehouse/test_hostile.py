@@ -108,13 +108,13 @@ def test_files_that_cannot_be_taken_are_named_and_their_neighbours_are_committed
     assert all(key(orders, n) in check.description or n > "o" for n, (_, r, _) in FILES.items() if r != "no rows")
     again = loading(orders, HOUR)
     assert (again.read_again, again.added_to) == ((), ()), "all of them are known now"
-    assert again.entries == sorted(loaded.entries, key=again.entries.index)
+    assert again.backlog == loaded.backlog
 
     for name in FILES:
         delete(key(orders, name))
     put(key(orders, "cut.csv.gz"), gzip.compress(csv(line(5)).encode()))
     fixed = loading(orders, HOUR)
-    assert fixed.entries == []
+    assert fixed.backlog == []
     assert quarantined(spark, orders) == [], "what is fixed or gone leaves the quarantine by itself"
     assert quantities(spark, orders) == {1: 3, 2: 1, 5: 3}
 
@@ -251,14 +251,14 @@ def test_what_lies_beside_the_partitions_is_named_until_it_is_gone(
     put(f"{prefix}half.csv.tmp", "x")
     put(key(orders, "good.csv"), csv(line(1)))
     loaded = loading(orders, HOUR, misplaced=seen())
-    assert {e.file.key: e.reason for e in loaded.entries} == strays
+    assert {key: b.reason for b in loaded.backlog for key in b.files} == strays
     entries = spark.table(QUARANTINE.identifier).where(f"asset = '{orders.asset}'").collect()
     assert {e.source_file: e.reason for e in entries} == strays
-    assert set(loading(orders, "2026-10-02-00:00").entries) == set(loaded.entries), "known nothing new, they stay"
-    assert set(loading(orders, HOUR, misplaced=seen()).entries) == set(loaded.entries)
+    assert loading(orders, "2026-10-02-00:00").backlog == loaded.backlog, "known nothing new, they stay"
+    assert loading(orders, HOUR, misplaced=seen()).backlog == loaded.backlog
     for stray in strays:
         delete(stray)
-    assert loading(orders, "2026-10-02-00:00", misplaced=seen()).entries == []
+    assert loading(orders, "2026-10-02-00:00", misplaced=seen()).backlog == []
     assert quarantined(spark, orders) == []
 
 

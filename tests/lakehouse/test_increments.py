@@ -78,7 +78,7 @@ def test_an_older_file_that_comes_later_loses_and_is_known_without_rows(
     assert quantities(spark, orders) == {1: 6, 2: 6}
     assert quarantined(spark, orders) == [("a.csv", 0, "no rows")]
     again = loading(orders, HOUR)
-    assert (again.read_again, again.added_to, again.entries) == ((), (), [])
+    assert (again.read_again, again.added_to, again.backlog) == ((), (), [])
     delete(key(orders, "b.csv"))
     loading(orders, HOUR)
     assert quantities(spark, orders) == {1: 5, 2: 6}, "what lost to a file that is gone comes back"

@@ -82,7 +82,8 @@ def test_an_expired_file_without_rows_leaves_the_quarantine(
     # Of a.csv a row stays in the table, and what is missing beside it stays known.
     stays = [("a.csv", 2, "bad_type"), ("still.parquet", 0, "unreadable")]
     assert quarantined(spark, kept) == stays
-    assert sorted((e.file.key.rpartition("/")[2], e.reason) for e in after.entries) == [(n, r) for n, _, r in stays]
+    told = sorted((key.rpartition("/")[2], b.reason) for b in after.backlog for key in b.files)
+    assert told == [(name, reason) for name, _, reason in stays]
     assert quantities(spark, kept) == {1: 3}
     before = commits(spark)
     again = loading(kept, HOUR)

@@ -23,6 +23,7 @@ from dagster import (
 )
 from dagster._core.assets import AssetDetails
 from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
 from dagster._core.storage.event_log.in_memory import InMemoryEventLogStorage
 from dagster._core.storage.event_log.schema import AssetKeyTable
@@ -43,6 +44,8 @@ REBUILD = "tidemark/rebuild"
 BY_PLANNER = "tidemark/requested-by"
 
 _PAGE = 1000
+_AT_ONCE = 20  # runs of one asset; of these the one that evaluated last need not be the one that began last
+_EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
 
 
 def now() -> float:
@@ -252,8 +255,10 @@ def check_results(instance: DagsterInstance, asset: str, check: str, since: floa
 
 def latest_check_metadata(instance: DagsterInstance, key: dg.AssetCheckKey) -> dict[str, object] | None:
     """The metadata of a check's latest evaluation; None if there is none."""
-    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
-    event = record.event.dagster_event if record and record.event else None
-    if event is None or event.event_type is not DagsterEventType.ASSET_CHECK_EVALUATION:
+    # Not Dagster's own latest: while a run that will evaluate the check is under way, that is a plan and holds nothing.
+    records = instance.event_log_storage.get_asset_check_execution_history(key, _AT_ONCE, status=_EVALUATED)
+    events = [record.event for record in records if record.event and record.event.dagster_event]
+    latest = max(events, key=lambda event: event.timestamp, default=None)
+    if latest is None or latest.dagster_event is None:
         return None
-    return {name: value.value for name, value in event.asset_check_evaluation_data.metadata.items()}
+    return {name: of.value for name, of in latest.dagster_event.asset_check_evaluation_data.metadata.items()}

@@ -26,6 +26,8 @@ NOTIFICATIONS = dg.AssetKey(["ops", "landing_events"])
 """The queue of the landing bucket's notifications."""
 ACCEPTED_SUFFIX = "-accepted"
 """Beside the version of no files: what was held back in a load is news once it is accepted."""
+AGAIN_SUFFIX = "-again-"
+"""Beside the version of files that are as they were: a person wants them read again. A number follows."""
 
 _WORDS = 20  # folders that are told in words
 
@@ -146,7 +148,7 @@ def source_key(feed: Feed) -> dg.AssetKey:
 
 def version_of(tags: Tags) -> str:
     """The data version an observation with these tags saw."""
-    return tags.get(adapter.DATA_VERSION, NO_FILES).removesuffix(ACCEPTED_SUFFIX)
+    return tags.get(adapter.DATA_VERSION, NO_FILES).removesuffix(ACCEPTED_SUFFIX).partition(AGAIN_SUFFIX)[0]
 
 
 def when_listed(tags: Tags) -> datetime | None:

@@ -15,6 +15,7 @@ from pipelines.automation import adapter
 from pipelines.automation.engine import reporting
 from pipelines.automation.ledger import (
     ACCEPTED_SUFFIX,
+    AGAIN_SUFFIX,
     Ledger,
     Tags,
     holds_files,
@@ -26,7 +27,7 @@ from pipelines.boundaries import reached
 from pipelines.sources import removals
 from pipelines.sources.feed import Feed, Grain, Partition
 from pipelines.sources.listing import Bucket, BucketUnavailable, Listing, arrival, version_of_listing
-from pipelines.sources.looking import Walk, look, look_beside
+from pipelines.sources.looking import Walk, look, look_at_each, look_beside
 
 _MOST_FAULTS = 3
 
@@ -103,6 +104,33 @@ def _look(bucket: Bucket, feed: Feed, partition: Partition, found: Found) -> Lis
             fault = str(error)
     found.failed[feed, partition] = fault
     return None
+
+
+def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> Found:
+    """Look at these partitions and report them as news, whether anything changed or not: a load is to read them again.
+
+    Raises:
+        BucketUnavailable: the bucket does not answer. Nothing was reported.
+    """
+    looked = look_at_each(bucket, feed, partitions)
+    with reporting():
+        seen = ledger.latest(feed, looked)
+        listings = {p: _not_before(listing, seen.get(p, {})) for p, listing in looked.items()}
+        found = changes(feed, listings, seen, ledger)
+        changed = {observation.partition for observation in found.changed}
+        for partition, listing in listings.items():
+            if partition not in changed and listing.objects:
+                again = _observation(feed, partition, listing, listing.listed_at, {})
+                tags = dict(again.tags) | {adapter.DATA_VERSION: _asked_again(again.tags, seen.get(partition, {}))}
+                found.changed.append(again._replace(tags=tags))
+        _report(ledger, found)
+    return found
+
+
+def _asked_again(tags: Tags, before: Tags) -> str:
+    """A data version that differs from the last one, of files that do not."""
+    times = before.get(adapter.DATA_VERSION, "").partition(AGAIN_SUFFIX)[2]
+    return f"{version_of(tags)}{AGAIN_SUFFIX}{int(times or 0) + 1}"
 
 
 def look_at_feed(

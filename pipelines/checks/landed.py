@@ -1,11 +1,12 @@
-"""Checks on assets that are loaded from a feed: what was turned away, and what disappeared.
+"""Checks on assets that are loaded from a feed: what was turned away, what disappeared, and whether all is there.
 
-Both say what a load knows anyway, so they cost no query, and they speak of all of the asset, not of one run: a file
+They say what a load knows anyway, so they cost no query, and they speak of all of the asset, not of one run: a file
 that cannot be read fails the check until it was fixed, however many others are loaded meanwhile. Does not belong here:
 why a row or file is turned away (`lakehouse`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import dagster as dg
@@ -17,7 +18,9 @@ from pipelines.sources.removals import follows
 
 QUARANTINE = "quarantine"
 REMOVALS = "removals"
+ACCOUNTING = "accounting"
 HELD = "held"
+UNACCOUNTED = "unaccounted"
 
 _TOLD = 20  # names that are spelled out
 
@@ -36,18 +39,28 @@ def landed_checks(feed: Feed, asset: Sequence[str]) -> list[dg.AssetCheckSpec]:
             asset=dg.AssetKey(asset),
             description="Fails when so much disappeared from the bucket that nothing was removed.",
         ),
+        dg.AssetCheckSpec(
+            ACCOUNTING,
+            asset=dg.AssetKey(asset),
+            description="Of every file that was read: rows landed = rows in the table + turned away + superseded by a "
+            "row of the same key.",
+        ),
     ]
 
 
 def landed_results(
-    feed: Feed, asset: dg.AssetKey, loaded: Loaded, before: Mapping[str, object], now: datetime
+    feed: Feed, asset: dg.AssetKey, loaded: Loaded, before: Callable[[str], Mapping[str, object]], now: datetime
 ) -> list[dg.AssetCheckResult]:
     """What a load says to `landed_checks`.
 
     Args:
-        before: The metadata of the last result of the check on removals.
+        before: The metadata of the last result of a check, by its name.
     """
-    return [quarantine_result(feed, asset, loaded), removals_result(feed, asset, loaded, before, now)]
+    return [
+        quarantine_result(feed, asset, loaded),
+        removals_result(feed, asset, loaded, before(REMOVALS), now),
+        accounting_result(asset, loaded, before(ACCOUNTING)),
+    ]
 
 
 def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.AssetCheckResult:
@@ -125,6 +138,41 @@ def removals_result(
         check_name=REMOVALS,
         description="; ".join(said) or "nothing disappeared",
         metadata={"files held": sum(held.values()), "files expired": expired, **({HELD: held} if held else {})},
+    )
+
+
+def accounting_result(asset: dg.AssetKey, loaded: Loaded, before: Mapping[str, object]) -> dg.AssetCheckResult:
+    """Whether each row that landed is somewhere, in this load's files or, as `before` says, in other partitions.
+
+    What is missing stays so until its partition is read again as a whole.
+    """
+    earlier = before.get(UNACCOUNTED, {})
+    missing: Counter[str] = Counter(
+        {
+            partition: rows
+            for partition, rows in (earlier.items() if isinstance(earlier, Mapping) else ())
+            if (partition or None) not in loaded.read_again
+        }
+    )
+    wrong = [account for account in loaded.accounts if account.unaccounted]
+    for account in wrong:
+        missing[account.partition or ""] += abs(account.unaccounted)
+    counts = {
+        "rows landed": sum(account.landed for account in loaded.accounts),
+        "rows in the table": sum(account.in_table for account in loaded.accounts),
+        "rows turned away": sum(account.rejected for account in loaded.accounts),
+        "rows superseded": sum(account.superseded for account in loaded.accounts),
+    }
+    said = [f"{account.key}: {account}" for account in wrong[:_TOLD]]
+    if missing:
+        said.append(f"{missing.total()} rows of {len(missing)} partitions: {_some(sorted(missing))}")
+    return dg.AssetCheckResult(
+        passed=not missing,
+        asset_key=asset,
+        check_name=ACCOUNTING,
+        description="; ".join(said) or "every row that landed is accounted for",
+        metadata=counts
+        | {"rows unaccounted for": missing.total(), **({UNACCOUNTED: dict(missing)} if missing else {})},
     )
 
 

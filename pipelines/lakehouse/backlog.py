@@ -53,7 +53,7 @@ def backlog_of(spark: SparkSession, asset: str) -> list[Backlog]:
           count_if(q.arrived_at > now() - INTERVAL 7 DAYS), min(q.arrived_at),
           slice(array_sort(collect_set(q.source_file)), 1, {NAMED})
         {_entries(asset)} AND q.reason <> '{NO_ROWS}' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""")
-    return [Backlog(Where(place), *rest[:-1], tuple(rest[-1])) for place, *rest in found.collect()]
+    return [Backlog(Where(place), *counts, tuple(files)) for place, *counts, files in found.collect()]  # type: ignore[call-arg]
 
 
 def largest_share(spark: SparkSession, table: Table, asset: str, rows: Mapping[Partition, int]) -> float:

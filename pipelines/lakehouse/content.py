@@ -43,12 +43,12 @@ def content_of(
 
 def content_of_files(
     spark: SparkSession, table: Table, partitions: Collection[str] | None, snapshot_id: int | None
-) -> tuple[dict[str | None, Content], dict[str | None, set[tuple[str, str]]]]:
-    """The same for a table that is loaded from files, and the (file, version) pairs its rows came from."""
+) -> tuple[dict[str | None, Content], dict[str | None, dict[tuple[str, str], int]]]:
+    """The same for a table that is loaded from files, and how many rows it holds of each (file, version)."""
     groups = _grouped(spark, table, partitions, snapshot_id, _FILE)
-    files: dict[str | None, set[tuple[str, str]]] = {}
+    files: dict[str | None, dict[tuple[str, str], int]] = {}
     for group in groups:
-        files.setdefault(group.partition, set()).add((group.source_file, group.source_version))
+        files.setdefault(group.partition, {})[group.source_file, group.source_version] = group["rows"]
     return _contents(table, partitions, groups), files
 
 

@@ -3,14 +3,15 @@
 Belongs here: the queries. Does not belong here: what follows from the answers (`plan`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.lakehouse.content import Content, content_of_files
 from pipelines.lakehouse.declaration import Load
-from pipelines.lakehouse.plan import KnownFile, Where
+from pipelines.lakehouse.plan import KnownFile, Version, Where
 from pipelines.lakehouse.quarantine import QUARANTINE, within
 from pipelines.lakehouse.tables import Table
 from pipelines.sources.feed import Partition
@@ -18,10 +19,10 @@ from pipelines.sources.feed import Partition
 
 @dataclass(frozen=True)
 class Held:
-    """What partitions hold at a snapshot, and the file versions their rows came from."""
+    """What partitions hold at a snapshot, and how many rows of which file versions."""
 
     content: Mapping[Partition, Content]
-    files: Mapping[Partition, set[tuple[str, str]]]
+    files: Mapping[Partition, Mapping[tuple[str, str], int]]
 
 
 def as_keys(partitions: Sequence[Partition]) -> list[str] | None:
@@ -38,37 +39,49 @@ class Entries:
     reason: str
 
 
-def known_files(
-    spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None
-) -> tuple[dict[Partition, set[KnownFile]], list[Entries]]:
-    """What is known, in one query.
+@dataclass(frozen=True)
+class Known:
+    """What table and quarantine know of partitions.
 
-    Returns:
-        Partition to the file versions that the table at this snapshot, and the quarantine, know of; and what the
-        quarantine holds of them, and of what lies beside the asset's partitions.
+    Args:
+        files: The file versions of each partition.
+        rows: How many rows of them the table holds.
+        entries: What the quarantine holds of these partitions, and of what lies beside the asset's partitions.
     """
+
+    files: Mapping[Partition, Collection[KnownFile]]
+    rows: Mapping[Version, int]
+    entries: Sequence[Entries]
+
+
+def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None) -> Known:
+    """What is known of these partitions, with the table as it is at a snapshot; in one query."""
     table = load.table
     entries = (
         f"SELECT partition, source_file, source_version, loaded_by, if(row_number IS NULL, '{Where.WHOLE_FILE}', "
-        f"'{Where.REJECTED_ROWS}') AS place, reason FROM {QUARANTINE.identifier} t "
+        f"'{Where.REJECTED_ROWS}') AS place, reason, 0L FROM {QUARANTINE.identifier} t "
         f"WHERE {within(load.asset, {*partitions, None})} "
         "GROUP BY partition, source_file, source_version, loaded_by, place, reason"
     )
-    of_partition = [table.partitioned_by] if table.partitioned_by else []
+    by = [*([table.partitioned_by] if table.partitioned_by else []), "source_file", "source_version", "loaded_by"]
     rows = (
         f"SELECT {table.partition_key_sql} AS partition, source_file, source_version, loaded_by, "
-        f"'{Where.TABLE}', '' "
-        f"FROM (SELECT DISTINCT {', '.join([*of_partition, 'source_file', 'source_version', 'loaded_by'])} "
-        f"FROM {table.identifier} VERSION AS OF {snapshot_id} WHERE {table.predicate(as_keys(partitions))}) UNION ALL "
+        f"'{Where.TABLE}', '', rows "
+        f"FROM (SELECT {', '.join(by)}, count(*) AS rows FROM {table.identifier} VERSION AS OF {snapshot_id} "
+        f"WHERE {table.predicate(as_keys(partitions))} GROUP BY {', '.join(by)}) UNION ALL "
     )
-    known: dict[Partition, set[KnownFile]] = {}
+    files: dict[Partition, set[KnownFile]] = {}
+    counts: Counter[Version] = Counter()
     entered = []
-    for partition, key, version, by, where, reason in spark.sql((rows if snapshot_id else "") + entries).collect():
-        file = KnownFile(key, version, by, Where(where))
-        known.setdefault(partition, set()).add(file)
-        if file.where is not Where.TABLE:
+    found = spark.sql((rows if snapshot_id else "") + entries).collect()
+    for partition, key, version, loaded_by, where, reason, count in found:
+        file = KnownFile(key, version, loaded_by, Where(where))
+        files.setdefault(partition, set()).add(file)
+        if file.where is Where.TABLE:
+            counts[partition, key, version] += count
+        else:
             entered.append(Entries(partition, file, reason))
-    return {p: known[p] for p in partitions if p in known}, entered
+    return Known({p: files[p] for p in partitions if p in files}, counts, entered)
 
 
 def rows_of_partitions(spark: SparkSession, table: Table) -> dict[Partition, int]:
@@ -80,6 +93,15 @@ def rows_of_partitions(spark: SparkSession, table: Table) -> dict[Partition, int
         "WHERE record_count > 0 GROUP BY 1"
     )
     return {row.partition: row["rows"] for row in rows.collect()}
+
+
+def rows_at(
+    spark: SparkSession, table: Table, partitions: Collection[str] | None, snapshot_id: int | None
+) -> DataFrame:
+    """The rows of these partitions as they stood at a snapshot."""
+    if snapshot_id is None:
+        return spark.table(table.identifier).limit(0)
+    return spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}").where(table.predicate(partitions))
 
 
 def held_at(spark: SparkSession, table: Table, partitions: Sequence[Partition], snapshot_id: int | None) -> Held:

@@ -19,12 +19,13 @@ from pyspark.sql import functions as F
 
 from pipelines.boundaries import reached
 from pipelines.lakehouse import catalog, rejects, write
+from pipelines.lakehouse.accounts import Account, accounts_of
 from pipelines.lakehouse.backlog import Backlog, backlog_of, largest_share
 from pipelines.lakehouse.content import Content
 from pipelines.lakehouse.declaration import Landing, Load
 from pipelines.lakehouse.files import FileFault, SourceFile
 from pipelines.lakehouse.judge import has_rivals, judge, winners
-from pipelines.lakehouse.ledger import as_keys, held_at
+from pipelines.lakehouse.ledger import Held, as_keys, held_at, rows_at
 from pipelines.lakehouse.plan import Where
 from pipelines.lakehouse.quarantine import QUARANTINE
 from pipelines.lakehouse.reading import Reading, look_into
@@ -57,6 +58,7 @@ class Loaded:
         new_columns: Columns the feed does not declare, with the files that have them.
         backlog: What the quarantine holds of all partitions of the asset.
         largest_share: The largest share of a partition's rows that was turned away, whichever partition it is.
+        accounts: What became of the rows of the files that were read, or lost rows to them.
         unavailable: Files that are there and are not given, with the reason; of these versions nothing is in the table.
         unavailable_kept: The keys of such files whose rows stay.
         arrived_through: When the newest of a partition's files arrived, UTC; of those that lie there now.
@@ -77,6 +79,7 @@ class Loaded:
     backlog: Sequence[Backlog] = ()
     largest_share: float = 0.0
     arrived_through: Mapping[Partition, datetime] = field(default_factory=dict)
+    accounts: Sequence[Account] = ()
     unavailable: Mapping[SourceFile, str] = field(default_factory=dict)
     unavailable_kept: Sequence[str] = ()
 
@@ -188,9 +191,10 @@ def _bring_up(
         good = winners(judged, load.table) if rivals else judged.where("_reason IS NULL")
         commit = _commit(load, found, good, run_id)
         reached("after_commit")
+        held = held_at(spark, load.table, list(found.listed), commit.snapshot_id)
+        accounts = _accounts(load, found, reading, judged, tally, held, commit)
     finally:
         judged.unpersist()
-    held = held_at(spark, load.table, list(found.listed), commit.snapshot_id)
     rejects.enter_files_without_rows(spark, load, found, entered, held.files, run_id)
     loaded = Loaded(
         commit.snapshot_id,
@@ -202,8 +206,39 @@ def _bring_up(
         rows_rejected=sum(sum(t.reasons.values()) for t in tally.values()),
         files_rejected=reading.faults,
         new_columns=reading.inspected.new_columns(load.feed),
+        accounts=accounts,
     )
     return _with_state(spark, load, found, loaded), commit.parent_id
+
+
+def _accounts(
+    load: Load,
+    found: Situation,
+    reading: Reading,
+    judged: DataFrame,
+    tally: Mapping[str, rejects.Tally],
+    held: Held,
+    commit: write.Commit,
+) -> list[Account]:
+    spark, table, partitions = reading.spark, load.table, as_keys(list(found.steps))
+    counts = {file: tally.get(file.key, rejects.Tally()) for file in reading.files}
+    read = {(file.partition, file.key, file.version) for file in reading.files}
+    stays = {
+        (partition, key, version): rows
+        for (partition, key, version), rows in found.rows.items()
+        if (step := found.steps.get(partition)) and not step.replaces and (key, version) not in step.outdated
+    }
+    if commit.parent_id != found.snapshot_id:
+        stays = {}  # what became of them is another run's doing too, and this one looks again
+    return accounts_of(
+        {file: (of.rows, sum(of.reasons.values())) for file, of in counts.items()},
+        {version: rows for version, rows in stays.items() if version not in read},
+        {(partition, *file): rows for partition, of in held.files.items() for file, rows in of.items()},
+        read=load.transform(judged.where("_reason IS NULL")),
+        standing=lambda: rows_at(spark, table, partitions, found.snapshot_id),
+        table=lambda: rows_at(spark, table, partitions, commit.snapshot_id),
+        row_key=table.row_key,
+    )
 
 
 def _is_emptied(load: Load, found: Situation, tally: Mapping[str, rejects.Tally]) -> bool:

@@ -14,6 +14,9 @@ from pipelines.lakehouse.files import SourceFile
 from pipelines.sources.feed import Partition
 from pipelines.sources.removals import Fate
 
+Version = tuple[Partition, str, str]
+"""A version of a file: partition, key and version."""
+
 
 class Where(StrEnum):
     """Where a file version left its trace."""
@@ -21,6 +24,10 @@ class Where(StrEnum):
     TABLE = "table"
     REJECTED_ROWS = "rejected rows"
     WHOLE_FILE = "whole file"
+
+
+AGAIN = ""
+"""The code that made an entry which a person sent back: none. Its file is read again."""
 
 
 class KnownFile(NamedTuple):
@@ -76,7 +83,8 @@ def steps(
 
 def _step(listed: Sequence[SourceFile], known: Collection[KnownFile], fate: Fate, code_version: str) -> Step | None:
     versions = {f.key: f.version for f in listed}
-    complete = {(k.key, k.version) for k in known if k.where is not Where.REJECTED_ROWS}
+    again = {(k.key, k.version) for k in known if k.loaded_by == AGAIN}
+    complete = {(k.key, k.version) for k in known if k.where is not Where.REJECTED_ROWS} - again
     added = [f for f in listed if (f.key, f.version) not in complete]
     outdated = frozenset((k.key, k.version) for k in known if versions.get(k.key, k.version) != k.version)
     by_other_code = any(k.loaded_by != code_version for k in known if versions.get(k.key) == k.version)

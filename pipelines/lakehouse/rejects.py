@@ -108,7 +108,7 @@ def enter_files_without_rows(
     load: Load,
     found: Situation,
     entered: Entered,
-    in_table: Mapping[Partition, set[tuple[str, str]]],
+    in_table: Mapping[Partition, Collection[tuple[str, str]]],
     run_id: str,
 ) -> None:
     """Make known the files that left no row, or lost all they had: else the next load took them for new.
@@ -119,7 +119,7 @@ def enter_files_without_rows(
     """
     missing: list[FileFault] = []
     for partition, step in found.steps.items():
-        known = in_table.get(partition, set()) | _entered_as_a_whole(found.known.get(partition, ()), step)
+        known = {*in_table.get(partition, ())} | _entered_as_a_whole(found.known.get(partition, ()), step)
         without = [f for f in found.listed[partition] if (f.key, f.version) not in known and f not in entered.whole]
         missing += [FileFault(f, NO_ROWS, "none of its rows is in the table") for f in without]
     if missing:

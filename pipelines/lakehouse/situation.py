@@ -15,7 +15,7 @@ from pipelines.lakehouse import write
 from pipelines.lakehouse.declaration import Landing, Load
 from pipelines.lakehouse.files import SourceFile
 from pipelines.lakehouse.ledger import Entries, known_files, rows_of_partitions
-from pipelines.lakehouse.plan import KnownFile, Step, Where, keys_of, steps
+from pipelines.lakehouse.plan import KnownFile, Step, Version, Where, keys_of, steps
 from pipelines.sources import removals
 from pipelines.sources.feed import Partition
 from pipelines.sources.listing import LandedObject, Listing
@@ -41,14 +41,15 @@ class Observed:
 class Situation:
     """What is there and what is known, at one moment, and so what there is to do.
 
-    `misplaced` is what lies beside the asset's partitions (None: not known); `entries` are those of the load's
-    partitions and of what lies beside; the others are about the load's partitions.
+    `rows` are how many the table holds of each file, `misplaced` is what lies beside the asset's partitions (None: not
+    known); `entries` are those of the load's partitions and of what lies beside.
     """
 
     snapshot_id: int | None
     listed: Mapping[Partition, list[SourceFile]]
     misplaced: Sequence[SourceFile] | None
     known: Mapping[Partition, Collection[KnownFile]]
+    rows: Mapping[Version, int]
     entries: Sequence[Entries]
     fates: Mapping[Partition, Fate]
     alarm: str | None
@@ -99,12 +100,12 @@ def look(
         # S3 is asked while Spark works, not Spark while S3 is listed: a call from the pool hung for ever when an older
         # session was collected in the middle of it, and closed its client.
         asked_for = pool.submit(look_at_each, landing, load.feed, partitions)
-        known, entries = known_files(spark, load, partitions, snapshot)
+        found = known_files(spark, load, partitions, snapshot)
         listings = asked_for.result()
     listed = {p: source_files(listing, p) for p, listing in listings.items()}
     # Present is what is data: a file that was renamed to another ending is gone.
     data = {p: [o.key for o in listing.objects] for p, listing in listings.items()}
-    held = {p: {key for key in keys if is_data(load.feed, p, key)} for p, keys in keys_of(known).items()}
+    held = {p: {key for key in keys if is_data(load.feed, p, key)} for p, keys in keys_of(found.files).items()}
     now = max((listing.listed_at for listing in listings.values()), default=datetime.now(UTC))
     lost = [p for p in partitions if held.get(p) and not data[p] and removals.follows(load.feed, p, now)]
     alarm, accepted = _alarm(spark, landing, load, observed(), lost) if lost else (None, ())
@@ -116,9 +117,9 @@ def look(
         alarmed=alarm,
         accepted=accepted,
     )
-    to_do = steps(listed, known, fates, load.code_version)
+    to_do = steps(listed, found.files, fates, load.code_version)
     beside = None if misplaced is None else [_beside(of) for of in misplaced]
-    return Situation(snapshot, listed, beside, known, entries, fates, alarm, to_do)
+    return Situation(snapshot, listed, beside, found.files, found.rows, found.entries, fates, alarm, to_do)
 
 
 def _alarm(

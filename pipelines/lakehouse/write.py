@@ -138,7 +138,12 @@ def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
     return Commit(rows[0].snapshot_id, rows[0].parent_id) if rows else Commit(current_snapshot(spark, table))
 
 
+def is_conflict(error: PySparkException) -> bool:
+    """Whether a statement failed because somebody else has committed to the same partitions."""
+    return any(name in str(error) for name in _CONFLICTS)
+
+
 def _named(error: PySparkException, table: Table) -> Exception:
-    if any(name in str(error) for name in _CONFLICTS):
+    if is_conflict(error):
         return Overtaken(f"{table.name}: {error}")
     return error

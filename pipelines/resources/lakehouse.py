@@ -11,7 +11,7 @@ from pipelines.automation import adapter
 from pipelines.automation.arrivals import through
 from pipelines.automation.ledger import EventLog, holds_files
 from pipelines.boundaries import reached
-from pipelines.checks.landed import REMOVALS, landed_results
+from pipelines.checks.landed import landed_results
 from pipelines.lakehouse.io_manager import partition_metadata, summary
 from pipelines.lakehouse.load import Load, Loaded, Observed, run_load
 from pipelines.lakehouse.session import naming_the_server
@@ -68,7 +68,10 @@ class LakehouseResource(dg.ConfigurableResource[None]):
         for partition, metadata in said.items():
             context.add_asset_metadata(metadata, partition_key=partition)
         declared = {check.name for check in context.assets_def.check_keys}
-        before = adapter.latest_check_metadata(context.instance, dg.AssetCheckKey(context.asset_key, REMOVALS)) or {}
+
+        def before(check: str) -> Mapping[str, object]:
+            return adapter.latest_check_metadata(context.instance, dg.AssetCheckKey(context.asset_key, check)) or {}
+
         results = landed_results(feed, context.asset_key, loaded, before, datetime.now(UTC))
         checks = [r for r in results if r.check_name in declared]
         reached("before_recorded")

@@ -245,3 +245,17 @@ def test_what_was_saved_is_found_by_the_beginning_of_its_key(instance: dg.Dagste
     assert adapter.saved_under(instance, "tidemark/history/a_") == {
         "tidemark/history/a_b": "text of tidemark/history/a_b"
     }
+
+
+def test_what_a_check_said_last_is_known_while_it_is_evaluated_again(instance: dg.DagsterInstance) -> None:
+    key = dg.AssetCheckKey(dg.AssetKey("counted"), "count")
+    said: list[dict[str, object] | None] = []
+
+    @dg.asset(check_specs=[dg.AssetCheckSpec(key.name, asset=key.asset_key)])
+    def counted(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        said.append(adapter.latest_check_metadata(context.instance, key))
+        return dg.MaterializeResult(check_results=[dg.AssetCheckResult(passed=True, metadata={"count": len(said)})])
+
+    for _ in range(2):
+        dg.materialize([counted], instance=instance)
+    assert said == [None, {"count": 1}]

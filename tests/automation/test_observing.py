@@ -9,7 +9,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from pipelines.automation import adapter
 from pipelines.automation.ledger import EventLog, removals_check
-from pipelines.automation.observing import observe
+from pipelines.automation.observing import ask_again, observe
 from pipelines.automation.reconcile import reconcile
 from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
 from pipelines.sources.listing import NO_FILES, FakeBucket, Listing
@@ -93,6 +93,22 @@ def test_a_reconcile_of_some_days_lists_and_judges_those_only(ledger: EventLog, 
     assert reconcile(ledger, filled, FEEDS, days=[date(2026, 10, 3)]).changed == []
     assert filled.prefixes_listed == ["orders/dt=2026-10-03/", "customers/latest.csv", "prices/dt=2026-10-03/"]
     assert len(reconcile(ledger, filled, FEEDS, days=[DAY]).changed) == 2
+
+
+def test_what_is_asked_for_again_is_news_once(ledger: EventLog, filled: FakeBucket) -> None:
+    filled.now += timedelta(seconds=30)
+    (before,) = {tags[adapter.DATA_VERSION] for p, tags in ledger.latest(ORDERS, [HOURS[3]]).items()}
+    versions = []
+    for _ in range(2):
+        (again,) = ask_again(ledger, filled, ORDERS, [HOURS[3]]).changed
+        assert float(again.tags[adapter.ARRIVED_AT]) == filled.now.timestamp(), "its lag begins now"
+        versions.append(again.tags[adapter.DATA_VERSION])
+        assert observe(ledger, filled, {(ORDERS, HOURS[3]): NOON}).changed == []
+        assert reconcile(ledger, filled, FEEDS).changed == []
+    assert len({before, *versions}) == 3
+    filled.delete(key(HOURS[3]))
+    (removed,) = ask_again(ledger, filled, ORDERS, [HOURS[3]]).changed
+    assert removed.tags[adapter.DATA_VERSION] == NO_FILES
 
 
 def test_few_partitions_that_vanish_are_removed(ledger: EventLog, filled: FakeBucket) -> None:

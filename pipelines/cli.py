@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from pipelines import quarantine_commands
 from pipelines.settings import Settings, SettingsError, load_settings
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(quarantine_commands.commands, name="quarantine")
 
 
 @app.command()

@@ -5,7 +5,6 @@ Belongs here: from settings to the instance that is meant, and the printing. Doe
 """
 
 import json
-import os
 import time
 from importlib import import_module
 
@@ -18,7 +17,7 @@ from pipelines.automation.adapter import now
 from pipelines.automation.ledger import dead_letters_told
 from pipelines.checks.status import breached, explained, rows, set_aside
 from pipelines.local.overview import services
-from pipelines.local.running import NothingRuns, running_environment
+from pipelines.local.running import take_environment
 from pipelines.settings import Settings
 
 _WATCH_SECONDS = 3.0
@@ -34,7 +33,7 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
         NothingRuns: no platform runs, and the environment names no Dagster home.
         NoSuchAsset: there is none of that name.
     """
-    _connect(settings)
+    take_environment(settings)
     # Only now: the code location reads the environment when it is imported.
     graph = import_module("pipelines.definitions").defs.resolve_asset_graph()
     with DagsterInstance.get() as instance:
@@ -70,12 +69,3 @@ def show_services(settings: Settings, *, as_json: bool) -> None:
     for service in found:
         shown.add_row(*("" if value is None else str(value) for value in service.values()))
     Console().print(shown)
-
-
-def _connect(settings: Settings) -> None:
-    """Take the environment of the platform that runs; or the one there is, where it names a Dagster home."""
-    try:
-        os.environ.update(running_environment(settings))
-    except NothingRuns:
-        if "DAGSTER_HOME" not in os.environ:
-            raise

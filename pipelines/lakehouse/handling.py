@@ -6,7 +6,7 @@ Everything is said of entries that a selection names. Does not belong here: that
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pyspark.errors import PySparkException
@@ -30,13 +30,15 @@ class Selection:
         asset: Of this asset only (`core/orders`).
         reasons: For these reasons only.
         since: Those that were entered at this time (UTC) or later.
-        file: Of this file; a `*` stands for anything.
+        file: Of these files; a `*` stands for anything.
+        key: Of this file.
     """
 
     asset: str | None = None
     reasons: Sequence[str] = ()
     since: datetime | None = None
     file: str | None = None
+    key: str | None = None
 
     @property
     def condition(self) -> str:
@@ -51,6 +53,8 @@ class Selection:
         if self.file:
             plain = self.file.replace("!", "!!").replace("%", "!%").replace("_", "!_").replace("*", "%")
             some.append(f"q.source_file LIKE {quoted(plain)} ESCAPE '!'")
+        if self.key:
+            some.append(f"q.source_file = {quoted(self.key)}")
         return " AND ".join(some)
 
 
@@ -88,7 +92,7 @@ def send_back(spark: SparkSession, selection: Selection, asset: str) -> list[Par
     Raises:
         WriteConflict: other writers won each of the attempts.
     """
-    of_asset = Selection(asset, selection.reasons, selection.since, selection.file)
+    of_asset = replace(selection, asset=asset)
     for attempt in range(1, write.ATTEMPTS + 1):
         found = entries(spark, of_asset).select("partition").distinct().collect()
         try:

@@ -114,7 +114,7 @@ def run_load(
         found = look(spark, landing, load, partitions, observed, misplaced)
         rejects.enter_misplaced(spark, load, found, run_id)
         try:
-            found, reading = _looked_into(spark, landing, load, found)
+            found, reading = look_into_files(spark, landing, load, found)
             if not found.steps:
                 return done or _left_alone(spark, load, found)
             done, parent = _bring_up(landing, load, found, reading, run_id)
@@ -132,7 +132,7 @@ def run_load(
     raise changed or write.WriteConflict(load.table)
 
 
-def _looked_into(spark: SparkSession, landing: Landing, load: Load, found: Situation) -> tuple[Situation, Reading]:
+def look_into_files(spark: SparkSession, landing: Landing, load: Load, found: Situation) -> tuple[Situation, Reading]:
     """The files that the steps are about, and what there is to do without those that are not given."""
     while True:
         wanted = [file for step in found.steps.values() for file in step.read]
@@ -173,11 +173,11 @@ def _bring_up(
 ) -> tuple[Loaded, int | None]:
     """Do the steps; what was done, and the snapshot that the commit was put upon."""
     spark = reading.spark
-    reading, judged, tally, rivals = _judged(load, reading)
+    reading, judged, tally, rivals = judge_rows(load, reading)
     try:
         for file in reading.inspected.large:
             landing.check(file)  # what Spark has read is what was listed, and what its header was read of
-        if _is_emptied(load, found, tally):
+        if is_emptied(load, found, tally):
             reading = reading.without_rows("the rows of the last version stay")
             rejects.enter(load, found, reading, judged, tally, run_id)
             held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
@@ -241,7 +241,7 @@ def _accounts(
     )
 
 
-def _is_emptied(load: Load, found: Situation, tally: Mapping[str, rejects.Tally]) -> bool:
+def is_emptied(load: Load, found: Situation, tally: Mapping[str, rejects.Tally]) -> bool:
     """Whether a new version of a feed's one object would leave nothing of the table."""
     step = found.steps.get(None)
     if load.feed.grain is not Grain.NONE or load.feed.allow_empty or step is None:
@@ -252,7 +252,7 @@ def _is_emptied(load: Load, found: Situation, tally: Mapping[str, rejects.Tally]
     return bool(step.read) and holds_another and not good
 
 
-def _judged(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str, rejects.Tally], bool | None]:
+def judge_rows(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str, rejects.Tally], bool | None]:
     """The rows with their verdicts, evaluated once; without the files that a scan fails on.
 
     Returns:

@@ -88,7 +88,7 @@ def enter(
     run_id: str,
 ) -> Entered:
     """Write what is turned away, in place of what was found there of the files that were read or are forgotten."""
-    rejected = {key: t.first_rows for key, t in tally.items() if t.reasons}
+    rejected = {key for key, t in tally.items() if t.reasons}
     entered = Entered(
         frozenset(x.file for x in reading.faults), frozenset(f for f in reading.files if f.key in rejected)
     )
@@ -96,11 +96,15 @@ def enter(
     gone |= {f.partition: gone.get(f.partition, []) for f in entered.whole | entered.in_part}
     if not gone:
         return entered
-    entries = quarantine.of_files(judged.sparkSession, load.asset, load.code_version, reading.faults)
-    if rejected:
-        entries = entries.unionByName(quarantine.of_rows(judged, load.asset, rejected))
-    quarantine.replace(entries, load.asset, gone, run_id=run_id)
+    quarantine.replace(entries_of(load, reading, judged, tally), load.asset, gone, run_id=run_id)
     return entered
+
+
+def entries_of(load: Load, reading: Reading, judged: DataFrame, tally: Mapping[str, Tally]) -> DataFrame:
+    """The entries about what was read and is turned away."""
+    entries = quarantine.of_files(judged.sparkSession, load.asset, load.code_version, reading.faults)
+    rejected = {key: t.first_rows for key, t in tally.items() if t.reasons}
+    return entries.unionByName(quarantine.of_rows(judged, load.asset, rejected)) if rejected else entries
 
 
 def enter_files_without_rows(

@@ -6,6 +6,7 @@ belong here: what the environment says (`Settings.exports`).
 
 import fcntl
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -81,6 +82,19 @@ def running_environment(settings: Settings) -> dict[str, str]:
     except (FileNotFoundError, ValueError):
         pass
     raise NothingRuns(settings)
+
+
+def take_environment(settings: Settings) -> None:
+    """Have the environment of the platform that runs; or the one there is, where it names a Dagster home.
+
+    Raises:
+        NothingRuns: neither is there.
+    """
+    try:
+        os.environ.update(running_environment(settings))
+    except NothingRuns:
+        if "DAGSTER_HOME" not in os.environ:
+            raise
 
 
 def _lock_path(settings: Settings) -> Path:

@@ -104,6 +104,11 @@ class S3Bucket:
         """Bytes from the middle of an object; raises what `read` raises."""
         return self._get(of, Range=f"bytes={begin}-{begin + length - 1}") if length else b""
 
+    def put(self, key: str, body: bytes) -> None:
+        """Put an object."""
+        with _named(self.name):
+            self._client.put_object(Bucket=self.name, Key=key, Body=body)
+
     def check(self, of: ObjectVersion) -> None:
         """Ask whether an object is as it was listed; raises what `read` raises."""
         with _about(of):

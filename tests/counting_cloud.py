@@ -1,5 +1,7 @@
 """The local cloud, counting at the server what it hands out: `GET /_fetched` tells the bytes of object bodies.
 
+It also has the faults that a test asks for (`storage_faults`).
+
 A JSON object: the first folder of the keys in the landing bucket to the bytes that GET requests for them were answered
 with, whoever asked (tests give each feed a first folder of its own).
 """
@@ -14,6 +16,7 @@ from urllib.parse import unquote
 
 from pipelines.local.cloud import make_cloud
 from pipelines.settings import load_settings
+from tests.storage_faults import Faulty
 
 
 class Counting:
@@ -45,7 +48,7 @@ def main() -> None:
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     settings = load_settings()
     server = make_cloud(settings)
-    server.app = Counting(server.app, settings.landing_bucket)
+    server.app = Counting(Faulty(server.app, settings.landing_bucket), settings.landing_bucket)
     server.serve_forever()
 
 

@@ -18,11 +18,12 @@ from pipelines.automation.ledger import Tags
 from pipelines.feeds import ORDERS
 from pipelines.lakehouse.files import SourceFile
 from pipelines.lakehouse.plan import KnownFile, Step, Where, keys_of, steps
+from pipelines.lakehouse.situation import Situation
 from pipelines.settings import Boundary
 from pipelines.sources import removals
 from pipelines.sources.feed import Feed, Partition
 from pipelines.sources.hints import Zone
-from pipelines.sources.listing import FakeBucket
+from pipelines.sources.listing import BucketUnavailable, FakeBucket, Listing, ObjectUnavailable
 from pipelines.sources.looking import Walk, look
 from pipelines.sources.messages import FakeMessageSource, Message, holding
 from pipelines.sources.misplaced import Misplaced
@@ -59,6 +60,25 @@ class FakeLedger:
 
     def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
         """Nobody reads checks here."""
+
+
+@dataclass
+class FaultyBucket(FakeBucket):
+    """A bucket that may be away, and has objects that are not given.
+
+    Args:
+        away: So many lists fail.
+        archived: Keys of objects that are there and are not given.
+    """
+
+    away: int = 0
+    archived: set[str] = field(default_factory=set)
+
+    def list(self, prefix: str, *, most: int | None = None) -> Listing:
+        if self.away:
+            self.away -= 1
+            raise BucketUnavailable("a fault of the history")
+        return super().list(prefix, most=most)
 
 
 @dataclass(frozen=True)
@@ -116,7 +136,7 @@ class World:
     """A bucket, its notifications, who reads them, and the table."""
 
     def __init__(self) -> None:
-        self.bucket = FakeBucket(now=datetime(2026, 10, 3, tzinfo=UTC))
+        self.bucket = FaultyBucket(now=datetime(2026, 10, 3, tzinfo=UTC))
         self.bodies: dict[str, dict[str, str]] = {}
         self.queue = FakeMessageSource(max_receives=1000)
         self.ledger = FakeLedger()
@@ -139,6 +159,27 @@ class World:
         if key in self.bucket.objects:
             self.bucket.delete(key)
             self._tell(key, told)
+
+    def rename(self, hour: str, name: str, told: int) -> None:
+        """To an ending that is none of data, or back."""
+        key = ORDERS.prefix_of(hour) + name
+        other = f"{key}.zst"
+        if other in self.bucket.objects:
+            key, other = other, key
+        if key in self.bucket.objects:
+            body = json.dumps(self.bodies[self.bucket.objects[key].etag], sort_keys=True)
+            self.bucket.put(other, body.encode())
+            self.bucket.delete(key)
+            self._tell(other, told)
+            self._tell(key, told)
+
+    def archive(self, hour: str, name: str) -> None:
+        """An object is there and not given until the end of the history."""
+        self.bucket.archived.add(ORDERS.prefix_of(hour) + name)
+
+    def outage(self, lists: int) -> None:
+        """So many of the next lists fail."""
+        self.bucket.away = lists
 
     def _tell(self, key: str, times: int) -> None:
         s3 = {"bucket": {"name": "landing"}, "object": {"key": key.replace("+", "%2B").replace(" ", "+")}}
@@ -183,6 +224,7 @@ class World:
         listing = look(self.bucket, ORDERS, partition)
         listed = [SourceFile(o.key, o.source_version, o.last_modified, partition, o.size) for o in listing.objects]
         known = {partition: self.table.known(partition)}
+        archived = {file: "archived" for file in listed if file.key in self.bucket.archived}
         alarm, accepted = None, [p for p, t in self.ledger.tags.items() if t.get(removals.OUTCOME) == removals.ACCEPTED]
         if known[partition] and not listed:
             alarm = self._alarm(partition, accepted)
@@ -195,9 +237,15 @@ class World:
             alarmed=alarm,
             accepted=accepted,
         )
-        step = steps({partition: listed}, known, fates, _CODE).get(partition)
-        if step is not None:
-            self._do(self.table, partition, step, listed)
+        to_do = steps({partition: listed}, known, fates, _CODE)
+        found = Situation(None, {partition: listed}, None, known, {}, (), fates, alarm, to_do)
+        wanted = {file for step in to_do.values() for file in step.read}
+        if not_given := {file: reason for file, reason in archived.items() if file in wanted}:
+            found = found.without(not_given, _CODE)
+        if (step := found.steps.get(partition)) is not None:
+            self._do(self.table, partition, step, found.listed[partition])
+        if any(not found.is_held(file) for file in not_given):
+            raise ObjectUnavailable(min(file.key for file in not_given), "archived")
 
     def _alarm(self, partition: Partition, accepted: Collection[Partition]) -> str | None:
         walk = Walk(self.bucket, ORDERS)
@@ -234,8 +282,9 @@ class World:
 
     # what must hold
     def settle(self) -> None:
-        """Nobody sends or dies any more; lost notifications are found by a reconcile."""
-        self.crash_at = None
+        """Nobody sends or dies any more and all is given; lost notifications are found by a reconcile."""
+        self.crash_at, self.bucket.away = None, 0
+        self.bucket.archived.clear()
         for _ in range(3):
             self.wait(5)
             self.tick()

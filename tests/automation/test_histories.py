@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.automation import landing, observing
+from pipelines.sources.listing import BucketUnavailable, ObjectUnavailable
 from tests.automation.histories import HOURS, NAMES, Crash, World, copies
 
 IN_A_TICK = ("after_receive", "after_listing", "after_observation", "before_delete", "after_delete")
@@ -23,7 +24,11 @@ def events(told: st.SearchStrategy[int]) -> st.SearchStrategy[tuple[Any, ...]]:
         st.tuples(st.just("put"), *AT, BODIES, told),
         st.tuples(st.just("delete"), *AT, told),
         st.tuples(st.just("shuffle")),
-        st.tuples(st.just("wait"), st.sampled_from([0, 0.4, 1, 30])),
+        # The clock goes back too; a day lets what is spread over days count alone.
+        st.tuples(st.just("wait"), st.sampled_from([0, 0.4, 1, 30, -1, -600, 90_000])),
+        st.tuples(st.just("rename"), *AT, told),
+        st.tuples(st.just("archive"), *AT),
+        st.tuples(st.just("outage"), st.integers(1, 4)),
         st.tuples(st.just("tick"), st.sampled_from([None, *IN_A_TICK])),
         st.tuples(st.just("run"), st.sampled_from([None, *IN_A_RUN])),
         st.tuples(st.just("reconcile"), st.sampled_from([None, "after_observation"])),
@@ -44,7 +49,7 @@ def play(history: list[tuple[Any, ...]]) -> World:
         for name, *arguments in history:
             if name in ("tick", "run", "reconcile"):
                 world.crash_at, arguments = arguments[0], []
-            with contextlib.suppress(Crash):
+            with contextlib.suppress(Crash, BucketUnavailable, ObjectUnavailable):
                 getattr(world, name)(*arguments)
             world.crash_at = None
         world.settle()

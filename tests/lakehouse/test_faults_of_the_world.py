@@ -14,9 +14,11 @@ from pyspark.sql import SparkSession
 
 from pipelines.lakehouse import inspection, scans
 from pipelines.lakehouse.load import Load, run_load
+from pipelines.settings import Settings
 from pipelines.sources.listing import BucketUnavailable, ObjectUnavailable, ObjectVersion
 from pipelines.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import HOUR, Delete, Loading, Put, csv, key, line, quantities, quarantined
+from tests.storage_faults import Fault, faults
 
 OTHER = "2026-10-01-08:00"
 
@@ -59,18 +61,25 @@ def test_a_bucket_that_refuses_while_a_partition_is_read_again_fails_the_load(
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet"])
 def test_storage_that_refuses_spark_alone_fails_the_load(
-    spark: SparkSession, put: Put, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch, name: str
+    spark: SparkSession,
+    cloud: Settings,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
 ) -> None:
     put(key(orders, name), FORMS[name])
     loading(orders, HOUR)
     before = quantities(spark, orders)
     monkeypatch.setattr(inspection, "SMALL", 0)
-    with monkeypatch.context() as refused:
-        refused.setattr(scans, "_paths", lambda _, files: [f"s3a://no-such-bucket/{file.key}" for file in files])
-        with pytest.raises(PySparkException):
-            loading(dataclasses.replace(orders, code_version="2"), HOUR)
+    newer = dataclasses.replace(orders, code_version="2")
+    expired = Fault(agent="Hadoop", below=orders.feed.prefix)
+    with faults(str(cloud.aws_endpoint_url), expired), pytest.raises(PySparkException):
+        loading(newer, HOUR)
     assert quantities(spark, orders) == before
     assert quarantined(spark, orders) == []
+    assert loading(newer, HOUR).files_read == 1
 
 
 def test_an_archived_object_is_named_and_its_neighbours_are_committed(

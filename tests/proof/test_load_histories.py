@@ -1,4 +1,4 @@
-"""A hundred histories on Spark: every table that lived through one is what a fresh load of the bucket makes."""
+"""Three hundred histories on Spark: every table that lived through one is what a fresh load of the bucket makes."""
 
 import time
 
@@ -15,14 +15,14 @@ from pipelines.schemas import core
 from pipelines.settings import Settings
 from pipelines.sources.s3 import S3Bucket
 from pipelines.transforms.orders import order_lines
-from tests.lakehouse.histories import HISTORIES, Event, NewCode, Overlap, RunLoad, play
+from tests.lakehouse.histories import HISTORIES, Event, NewCode, Overlap, RenameFile, RunLoad, play
 from tests.proof.conftest import Report
 
-EXAMPLES = 100
+EXAMPLES = 300
 
 
 @pytest.mark.timeout(7200)
-def test_a_hundred_histories_end_as_a_fresh_load(
+def test_three_hundred_histories_end_as_a_fresh_load(
     spark: SparkSession, spark_server: Settings, cloud: Settings, report: Report
 ) -> None:
     landing = S3Bucket(lambda: boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
@@ -65,6 +65,8 @@ def test_a_hundred_histories_end_as_a_fresh_load(
                 "loads": len(loads),
                 "pairs of loads that overlapped": len(overlaps),
                 "deaths of a load": sum(event.dies_at is not None for event in loads),
+                "loads with a fault of storage": sum(event.fault is not None for event in loads),
+                "renames": sum(isinstance(event, RenameFile) for event in events),
                 "new code": sum(isinstance(event, NewCode) for event in events),
                 "seconds": round(time.monotonic() - begun),
             },

@@ -41,6 +41,19 @@ HISTORIES = st.one_of(
 )
 
 
+ARCHIVED = [
+    ("put", HOURS[0], NAMES[0], {"k": "1"}, 1),
+    ("put", HOURS[0], NAMES[1], {"l": "1"}, 1),
+    ("tick", None),
+    ("run", None),
+    ("archive", HOURS[0], NAMES[0]),
+    ("put", HOURS[0], NAMES[1], {"l": "2"}, 1),
+    ("tick", None),
+    ("run", None),
+]
+"""A file beside an archived one is written again."""
+
+
 def play(history: list[tuple[Any, ...]]) -> World:
     world = World()
     with pytest.MonkeyPatch.context() as patched:
@@ -65,6 +78,10 @@ def judge(history: list[tuple[Any, ...]]) -> None:
 @given(HISTORIES)
 def test_the_table_is_that_of_a_full_load(history: list[tuple[Any, ...]]) -> None:
     judge(history)
+
+
+def test_the_rows_of_an_archived_file_stay() -> None:
+    judge(ARCHIVED)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)

@@ -6,6 +6,7 @@ shown it passes without.
 
 import importlib
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,11 @@ from tests.automation import test_semantics_contracts as contracts
 
 @dataclass(frozen=True)
 class Defect:
-    """In `where` (module:qualified name below pipelines.automation) `good` becomes `bad`; `test` has to notice."""
+    """In `where` `good` becomes `bad`; `test` has to notice.
+
+    Args:
+        where: module:qualified name, the module below pipelines.automation or from pipelines on.
+    """
 
     where: str
     good: str
@@ -380,7 +385,8 @@ def place_of(defect: Defect) -> tuple[Any, str, Callable[..., Any], str]:
         AssertionError: the line that the defect replaces is not there once.
     """
     module_name, qualified = defect.where.split(":")
-    owner: Any = importlib.import_module(f"pipelines.automation.{module_name}")
+    is_whole = module_name.startswith("pipelines.")
+    owner: Any = importlib.import_module(module_name if is_whole else f"pipelines.automation.{module_name}")
     *path, name = qualified.split(".")
     for part in path:
         owner = getattr(owner, part)
@@ -397,8 +403,7 @@ def seed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(source.replace(defect.good, defect.bad), f"<defect in {defect.where}>", "exec"), scope)
     monkeypatch.setattr(owner, name, scope[name])
     if inspect.ismodule(owner):
-        for other in ("demand", "history", "pending", "planner", "records", "requests", "retries", "tick", "waiting"):
-            importer = importlib.import_module(f"pipelines.automation.{other}")
+        for importer in [module for at, module in sys.modules.items() if at.startswith("pipelines.")]:
             if getattr(importer, name, None) is function:
                 monkeypatch.setattr(importer, name, scope[name])
 

@@ -1,0 +1,47 @@
+"""The histories can fail: a defect in what looks at the bucket or loads, seeded in a line, turns some of them red."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.automation.test_histories import ARCHIVED, HISTORIES, judge
+from tests.proof.test_seeded_defects import Defect, seed
+
+_EXAMPLES = 3_000
+
+DEFECTS = [
+    # The message of a partition that could not be looked at is deleted with the others.
+    Defect("landing:take", "if not looks & found.failed.keys()]", "]", judge),
+    # What differs and was listed earlier, with a clock that was set back, is taken for old.
+    Defect("observing:observe", "if (again := _look(bucket, feed, partition, found)) is not None:", "if False:", judge),
+    # A file counts as known for the rows of it that were turned away.
+    Defect("pipelines.lakehouse.plan:_step", "if k.where is not Where.REJECTED_ROWS} - again", "}", judge),
+]
+
+
+def test_a_file_that_is_not_given_and_counts_as_gone_turns_its_history_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    where = "pipelines.lakehouse.situation:Situation.without"
+    seed(Defect(where, "fates[file.partition] = ", "_ = ", judge), monkeypatch)
+    with pytest.raises(AssertionError):
+        judge(ARCHIVED)
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.where)
+def test_a_seeded_defect_turns_a_history_red(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed(defect, monkeypatch)
+
+    @settings(
+        max_examples=_EXAMPLES,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(HISTORIES)
+    def histories(history: list[tuple[Any, ...]]) -> None:
+        judge(history)
+
+    with pytest.raises(AssertionError):
+        histories()

@@ -122,9 +122,7 @@ def send_back(place: Place, selection: Selection) -> dict[str, list[Partition]]:
     found = {}
     for asset in _assets(place, selection):
         load = place.load_of(asset)
-        partitions = handling.send_back(place.spark, selection, asset)
-        # What lies beside the partitions is in none; it is read once it lies in one.
-        found[asset] = [p for p in partitions if p is not None or load.feed.grain is Grain.NONE]
+        found[asset] = handling.send_back(place.spark, selection, load)
         ask_again(EventLog(place.instance), place.bucket, load.feed, found[asset])
     return found
 

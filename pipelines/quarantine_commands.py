@@ -130,6 +130,7 @@ def rehearse(
 @contextmanager
 def _place() -> Iterator["Place"]:
     from botocore.exceptions import BotoCoreError, ClientError
+    from pyspark.errors import PySparkException
 
     from pipelines.lakehouse.session import SparkFailed, SparkLost, SparkUnreachable
     from pipelines.lakehouse.write import WriteConflict
@@ -156,6 +157,8 @@ def _place() -> Iterator["Place"]:
         WriteConflict,
     ) as error:
         _fail(str(error), code=1)
+    except PySparkException as error:
+        _fail(str(error).splitlines()[0], code=1)
 
 
 def _selection(

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.lakehouse import catalog, waivers, write
+from pipelines.lakehouse.declaration import Load
 from pipelines.lakehouse.plan import AGAIN
 from pipelines.lakehouse.quarantine import NO_ROWS, QUARANTINE, quoted
 from pipelines.lakehouse.waivers import WAIVERS, same_thing
@@ -80,11 +81,11 @@ def counts(found: DataFrame) -> DataFrame:
     return counted.orderBy("asset", "reason", "waived")
 
 
-def send_back(spark: SparkSession, selection: Selection, asset: str) -> list[Partition]:
-    """Let the entries of an asset's files stand for nothing, so that the next load reads these files again.
+def send_back(spark: SparkSession, selection: Selection, load: Load) -> list[Partition]:
+    """Let entries of a load's asset stand for nothing, so that the next load reads their files again.
 
     Their partitions are replaced as after a change of code; where rows of files are kept that are no longer there, only
-    these files are read. Entries stay until that load. What lies beside the partitions cannot be read at all.
+    these files are read. Entries stay until that load. What lies beside the partitions is left out: nobody reads it.
 
     Returns:
         The partitions that are to be loaded.
@@ -92,16 +93,17 @@ def send_back(spark: SparkSession, selection: Selection, asset: str) -> list[Par
     Raises:
         WriteConflict: other writers won each of the attempts.
     """
-    of_asset = replace(selection, asset=asset)
+    condition = replace(selection, asset=load.asset).condition
+    if load.table.partitioned_by:
+        condition += " AND q.partition IS NOT NULL"
     for attempt in range(1, write.ATTEMPTS + 1):
-        found = entries(spark, of_asset).select("partition").distinct().collect()
+        found = spark.table(QUARANTINE.identifier).alias("q").where(condition).select("partition").distinct().collect()
         try:
-            condition = of_asset.condition.replace("q.", "")
-            spark.sql(f"UPDATE {QUARANTINE.identifier} SET loaded_by = {quoted(AGAIN)} WHERE {condition}")
+            spark.sql(f"UPDATE {QUARANTINE.identifier} q SET q.loaded_by = {quoted(AGAIN)} WHERE {condition}")
         except PySparkException as error:
             if not write.is_conflict(error):
                 raise
-            logger.warning("a load wrote to the quarantine of %s (attempt %d)", asset, attempt)
+            logger.warning("a load wrote to the quarantine of %s (attempt %d)", load.asset, attempt)
         else:
             return sorted((row.partition for row in found), key=str)
     raise write.WriteConflict(QUARANTINE)
@@ -128,5 +130,8 @@ def unwaive(spark: SparkSession, selection: Selection) -> int:
     count = waived.count()
     waived.createOrReplaceTempView("unwaived")
     on = " AND ".join(f"t.{c} = s.{c}" for c in WAIVERS.row_key)
-    spark.sql(f"MERGE INTO {WAIVERS.identifier} t USING unwaived s ON {on} WHEN MATCHED THEN DELETE")
+    try:
+        spark.sql(f"MERGE INTO {WAIVERS.identifier} t USING unwaived s ON {on} WHEN MATCHED THEN DELETE")
+    finally:
+        spark.catalog.dropTempView("unwaived")
     return count

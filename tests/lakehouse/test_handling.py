@@ -123,7 +123,7 @@ def test_where_rows_of_expired_files_stay_only_what_is_sent_back_is_read(
         put(key(kept, name), body)
     loading(kept, HOUR)
     delete(key(kept, "old.csv"))
-    assert handling.send_back(spark, Selection(), kept.asset) == [HOUR]
+    assert handling.send_back(spark, Selection(), kept) == [HOUR]
     loaded = loading(with_rules(kept, LENIENT), HOUR)
     assert (loaded.read_again, loaded.added_to, loaded.files_read) == ([], [HOUR], 1)
     assert quantities(spark, kept) == {1: 3, 2: 3, 9: 3}

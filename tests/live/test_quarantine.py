@@ -1,0 +1,47 @@
+"""What was turned away, dealt with from the command line of a platform that runs."""
+
+import json
+from pathlib import Path
+
+from tests.live.conftest import Judge, Loaded
+from tests.live.test_arrivals import order_file
+from tests.live.waiting import eventually
+
+
+def test_what_was_turned_away_is_read_again_and_patched_by_commands(
+    loaded: Loaded, judge: Judge, tmp_path: Path
+) -> None:
+    platform, day = loaded.platform, loaded.days[1]
+    key, good = f"orders/dt={day}/hour=11/till 7.csv", order_file(day, 11, order_id=990_000_007)
+    of_file = ("--asset", "core/orders", "--file", key)
+
+    def loaded_by() -> list[str]:
+        return [e["loaded_by"] for e in platform.table("ops.quarantine").to_pylist() if e["source_file"] == key]
+
+    def is_loaded_by(code_versions: list[str]) -> None:
+        assert loaded_by() == code_versions
+
+    platform.put(key, good.replace(",0.5,", ",7,"))
+    eventually(lambda: is_loaded_by(["1"]), seconds=60)
+    shown = json.loads(platform.pipelines("quarantine", *of_file, "--json").stdout)
+    [counted], [sample] = shown["counts"], shown["sample"]
+    assert (counted["reason"], counted["rows"], counted["waived"]) == ("discount_out_of_range", 1, False)
+    assert (sample["row_number"], sample["because"]) == (2, None)
+
+    runs = len(platform.ui.runs_of("core/orders"))
+    assert "1 partitions" in platform.pipelines("quarantine", "retry", *of_file).stdout
+    eventually(lambda: is_loaded_by(["1"]), seconds=60)
+    assert len(platform.ui.runs_of("core/orders")) > runs, "nobody but the automation started it"
+
+    corrected = tmp_path / "corrected.csv"
+    corrected.write_text(good)
+    said = platform.pipelines("quarantine", "patch", key, str(corrected), "--because", "the till was broken").stdout
+    assert said.strip() == f"put as orders/dt={day}/hour=11/till 7.patch1.csv"
+    judge("core.orders")
+    lines = [row for row in platform.table("core.orders").to_pylist() if row["order_id"] == 990_000_007]
+    assert sorted(row["line_number"] for row in lines) == [1, 2, 3]
+    [counted] = json.loads(platform.pipelines("quarantine", *of_file, "--json").stdout)["counts"]
+    assert counted["waived"]
+    for name in (key, key.replace(".csv", ".patch1.csv")):
+        platform.s3.delete_object(Bucket="landing", Key=name)
+    judge()

@@ -13,21 +13,25 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pyspark import __version__ as spark_version
+import pyspark
 
 from pipelines.local import machine
 from pipelines.local.tree import end_group
 from pipelines.settings import Settings
 
 _SECONDS = 180  # it takes 50 s on two idle cores
+_KEPT = 3  # archives, of checkouts that share a folder; 200 MB each
 
 
 def class_archive(settings: Settings) -> Path:
     """Where the archive of this Java with these jars lies, if there is one."""
     java = Path(shutil.which(machine.java_command()) or "java").resolve()
     installed = java.stat().st_mtime_ns if java.exists() else 0  # another build of the same version has other classes
-    jars = sorted(jar.name for jar in (settings.jars_dir / "jars").glob("*.jar"))
-    digest = hashlib.sha256("\n".join([f"{java} {installed}", spark_version, *jars]).encode()).hexdigest()[:12]
+    # The JVM refuses an archive of other files, also where only their place or time is another: as after a new install.
+    ours = sorted((settings.jars_dir / "jars").glob("*.jar"))
+    sparks = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    jars = [f"{jar} {jar.stat().st_mtime_ns}" for jar in (*ours, *sparks)]
+    digest = hashlib.sha256("\n".join([f"{java} {installed}", *jars]).encode()).hexdigest()[:12]
     return settings.jars_dir / f"classes-{digest}.jsa"
 
 
@@ -50,6 +54,8 @@ def record_classes(settings: Settings) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX)  # checkouts and test runs may share one folder
         if not archive.exists():
             _record(settings, archive)
+            for old in sorted(settings.jars_dir.glob("classes-*.jsa"), key=lambda file: file.stat().st_mtime)[:-_KEPT]:
+                old.unlink()
     return archive.exists()
 
 

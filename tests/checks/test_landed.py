@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from pipelines.checks.landed import quarantine_result, removals_result
+from pipelines.checks.landed import accounting_result, quarantine_result, removals_result
 from pipelines.feeds import ORDERS
+from pipelines.lakehouse.accounts import Account
 from pipelines.lakehouse.backlog import Backlog
 from pipelines.lakehouse.content import Content
 from pipelines.lakehouse.load import Loaded
@@ -71,6 +72,34 @@ def test_rows_warn_many_rows_and_any_file_fail(
 ) -> None:
     result = quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, backlog=backlog, largest_share=share))
     assert (result.passed, result.severity, result.description) == (passed, severity, words)
+
+
+def test_what_waits_is_counted_by_reason_and_by_age() -> None:
+    old = Backlog(Where.REJECTED_ROWS, "null_value", False, 9, 2, 5, SOME_DAY, ("orders/a.csv",))
+    waived = turned_away(Where.WHOLE_FILE, "unreadable", 7, is_waived=True)
+    backlog = [turned_away(Where.REJECTED_ROWS, "bad_type", 1), old, waived]
+    metadata = said(quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, backlog=backlog)))
+    assert {name: count for name, count in metadata.items() if name.startswith(("turned", "arrived"))} == {
+        "turned away: bad_type": 1,
+        "turned away: null_value": 9,
+        "arrived within a day": 3,
+        "arrived within a week": 3,
+        "arrived earlier": 4,
+    }
+    assert (metadata["rows"], metadata["waived"]) == (10, 7)
+
+
+def test_rows_unaccounted_for_stay_so_until_their_partition_is_read_again() -> None:
+    fine = Account(HOUR, "orders/a.csv", landed=5, in_table=3, rejected=1, superseded=1)
+    passed = accounting_result(KEY, dataclasses.replace(CLEAN, accounts=[fine]), {})
+    assert (passed.passed, said(passed)["rows superseded"]) == (True, 1)
+    lost = dataclasses.replace(fine, superseded=0)
+    failed = accounting_result(KEY, dataclasses.replace(CLEAN, accounts=[lost]), {})
+    assert not failed.passed
+    assert "orders/a.csv: 5 rows landed, 3 are in the table" in (failed.description or "")
+    later = accounting_result(KEY, dataclasses.replace(CLEAN, added_to=[HOUR], read_again=[OTHER]), said(failed))
+    assert (later.passed, said(later)["rows unaccounted for"]) == (False, 1)
+    assert accounting_result(KEY, dataclasses.replace(CLEAN, read_again=[HOUR]), said(later)).passed
 
 
 def test_a_new_column_is_reported_and_fails_nothing() -> None:

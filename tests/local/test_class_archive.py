@@ -1,5 +1,6 @@
 """Which archive of Spark's classes a server uses, and what becomes of a recording that fails."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,12 @@ def test_other_jars_have_another_archive(settings: Settings) -> None:
     (settings.jars_dir / "jars" / "new-1.0.jar").touch()
 
     assert class_archive(settings) != before
+
+
+def test_jars_that_were_installed_again_have_another_archive(settings: Settings) -> None:
+    jar = settings.jars_dir / "jars" / "some-1.0.jar"
+    jar.touch()
+    before = class_archive(settings)
+    os.utime(jar, (0, 0))
+
+    assert class_archive(settings) != before, "the JVM would refuse it"

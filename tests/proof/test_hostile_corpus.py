@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pipelines import feeds
 from pipelines.automation.landing import Received
 from pipelines.lakehouse import inspection
-from pipelines.lakehouse.load import Load, run_load
+from pipelines.lakehouse.load import Load, Loaded, run_load
 from pipelines.lakehouse.quarantine import QUARANTINE
 from pipelines.schemas import core
 from pipelines.settings import Settings
@@ -129,13 +129,26 @@ def _loaded(spark: SparkSession, landing: S3Bucket, load: Load, batch: Sequence[
         for _ in walk:
             pass
         partitions = [at.partition for at in batch]
-        run_load(spark, landing, load, partitions, run_id=batch[0].case.name, misplaced=walk.beside.values())
+        loaded = run_load(spark, landing, load, partitions, run_id=batch[0].case.name, misplaced=walk.beside.values())
     except Exception as error:
         if len(batch) == 1:
             return {batch[0].case.name: f"the load fails: {type(error).__name__}: {str(error)[:300]}"}
         half = len(batch) // 2
         return _loaded(spark, landing, load, batch[:half]) | _loaded(spark, landing, load, batch[half:])
-    return {}
+    return _unaccounted(spark, load, batch, loaded)
+
+
+def _unaccounted(spark: SparkSession, load: Load, batch: Sequence[Placed], loaded: Loaded) -> dict[str, str]:
+    """Cases of which rows are unaccounted for, as the load says, or as table and quarantine counted anew say."""
+    in_table = Counter(row.source_file for row in spark.table(load.table.identifier).select("source_file").collect())
+    entries = spark.table(QUARANTINE.identifier).where(f"asset = '{load.asset}' AND row_number IS NOT NULL")
+    rejected = Counter(row.source_file for row in entries.select("source_file").collect())
+    cases = {at.partition: at.case.name for at in batch}
+    return {
+        cases[of.partition]: f"rows unaccounted for: {of}; {in_table[of.key]} and {rejected[of.key]} when counted anew"
+        for of in loaded.accounts
+        if of.unaccounted or (of.in_table, of.rejected) != (in_table[of.key], rejected[of.key])
+    }
 
 
 def _rows(spark: SparkSession, load: Load) -> dict[Partition, list[tuple[Any, ...]]]:

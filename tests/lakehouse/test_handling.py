@@ -156,7 +156,7 @@ def test_a_rehearsal_says_what_then_happens(
     ]
     loaded = loading(dataclasses.replace(strict, code_version="2"), HOUR)
     assert (loaded.rows_read, loaded.rows_rejected) == (5, 3)
-    then = [(name, number, reason) for name, number, reason in quarantined(spark, orders)]
+    then = [entry for entry in quarantined(spark, orders) if entry[2] != "no rows"]
     assert then == [
         ("a.csv", 3, "too_many"), ("a.csv", 4, "bad_type"), ("b.csv", 1, "too_many"), ("c.parquet", 0, "unreadable")
     ]  # fmt: skip

@@ -171,7 +171,9 @@ class History:
             if outcome is Outcome.SUCCEEDED:
                 self._saw(target, run_id, run, as_of)
                 continue
-            if outcome is Outcome.LOST and target in self.built:
+            built = self.built.get(target)
+            # When the log is read anew, its end may come after what a later run has built: that was the answer to it.
+            if outcome is Outcome.LOST and built is not None and built.as_of <= as_of:
                 self.again[target] = run_id
             node, before = self.graph.nodes.get(target[0]), self.failures.get(target)
             self.failures[target] = retries.after(

@@ -213,9 +213,10 @@ class Log:
                 self.instance.add_run_tags(run_id, told)
             self.instance.report_run_canceled(run, message)
 
-    def materialized(self, run_id: str, asset: str, contents: Mapping[Partition, str]) -> None:
-        """A step ends: its partitions are written, with their contents."""
-        code_version = self.graph.get(_key(asset)).code_version
+    def materialized(
+        self, run_id: str, asset: str, contents: Mapping[Partition, str], code_version: str | None = None
+    ) -> None:
+        """A step ends: its partitions are written, with their contents, by this version of its code."""
         for partition, content in contents.items():
             written = dg.AssetMaterialization(
                 _key(asset),

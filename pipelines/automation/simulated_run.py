@@ -64,6 +64,7 @@ class Run:
     Args:
         of: From each of its assets to its partitions.
         checks: The checks it evaluates; None: all checks of its assets.
+        code: The version of each asset's code that its process has loaded; a deployment meanwhile changes nothing.
         began: When it began with each of its assets.
         saw: From each partition it began with to what the inputs of it held then.
         committed: When the partitions of each of its assets were written.
@@ -82,6 +83,7 @@ class Run:
     started_at: float | None = None
     ended_at: float | None = None
     succeeded: bool | None = None
+    code: Mapping[str, str | None] = field(default_factory=dict)
     began: dict[str, float] = field(default_factory=dict)
     saw: dict[Target, Mapping[Target, str]] = field(default_factory=dict)
     committed: dict[str, float] = field(default_factory=dict)

@@ -118,7 +118,7 @@ class Runs:
     def _start(self, run: Run) -> None:
         if run.ended_at is not None:
             return
-        run.started_at = self._clock.now
+        run.started_at, run.code = self._clock.now, self._tables.code_versions
         self.log.state(run.id, DagsterEventType.RUN_START)
         fails_at = run.chance.choice(run.assets) if run.chance.random() < self._pace.failing else None
         self._step(run, 0, fails_at)
@@ -127,7 +127,7 @@ class Runs:
         asset = run.assets[number]
         run.began[asset] = self._clock.now
         saw = {partition: self._tables.inputs((asset, partition)) for partition in run.of[asset]}
-        contents = {partition: self._tables.content((asset, partition), inputs) for partition, inputs in saw.items()}
+        contents = {p: self._tables.content((asset, p), inputs, run.code) for p, inputs in saw.items()}
         run.saw |= {(asset, partition): inputs for partition, inputs in saw.items()}
         told = (found for meets in self.meeting if (found := meets(run, asset)) is not None)
         fate = Fate.FAILS if asset == fails_at else next(told, None)
@@ -145,7 +145,7 @@ class Runs:
                 self._tables.write(asset, contents)
                 run.wrote |= {(asset, partition): content for partition, content in contents.items()}
                 run.committed[asset] = self._clock.now
-                self.log.materialized(run.id, asset, contents)
+                self.log.materialized(run.id, asset, contents, run.code.get(asset))
             self._stir()
             if not self._checked(run, asset):
                 self._fail(run, Fate.FAILS, "a blocking check failed")

@@ -65,10 +65,16 @@ class Tables:
         wanted = self._by_graph(target) if self.reads is None else self.reads(target)
         return {source: held for source in wanted if (held := self.holds(source)) is not None}
 
-    def content(self, target: Target, inputs: Mapping[Target, str] | None = None) -> str:
-        """The content a partition gets when it is built from what its inputs hold now, or from these."""
+    def content(
+        self,
+        target: Target,
+        inputs: Mapping[Target, str] | None = None,
+        code_versions: Mapping[str, str | None] | None = None,
+    ) -> str:
+        """The content a partition gets when it is built from what its inputs hold now, or from these; by this code."""
         found = self.inputs(target) if inputs is None else inputs
-        told = repr((target, self.code_versions.get(target[0]), sorted(found.items(), key=repr)))
+        code = self.code_versions if code_versions is None else code_versions
+        told = repr((target, code.get(target[0]), sorted(found.items(), key=repr)))
         default = hashlib.sha256(told.encode()).hexdigest()[:16]
         return self.override(target, found, default) if self.override else default
 

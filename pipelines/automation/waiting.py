@@ -15,6 +15,9 @@ from pipelines.automation.pending import Backlog, Pending
 from pipelines.automation.reasons import lost, moment, name, names, unanswered
 from pipelines.automation.refit import Refits
 
+_PATIENCE = 3
+"""Failed attempts to rebuild an input after which those who read it are rebuilt without it."""
+
 _STUCK = (State.BACKING_OFF, State.NO_DATA, State.INCOMPLETE, State.NO_CONSUMER, State.BLOCKED, State.UNANSWERED)
 
 
@@ -39,6 +42,7 @@ class Waiting:
     wake_at: Callable[[float], None]
     unanswered: Mapping[Target, tuple[int, float]]
     _refits: Refits = field(init=False)
+    _to_be_rebuilt: dict[Target, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._refits = Refits(self.graph, self.history, self.backlog)
@@ -70,9 +74,30 @@ class Waiting:
         return () if needed is not None and needed.at <= self.now else tuple(passed)
 
     def for_rebuilt_inputs(self, node: Node, target: Target) -> tuple[Target, ...]:
-        """The inputs that are stale by code, or read what is."""
+        """The inputs that are to be rebuilt, or read what is; not those for which that cannot be done."""
+        return tuple(source for source in self._restless(node, target) if self._is_to_be_rebuilt(source))
+
+    def _restless(self, node: Node, target: Target) -> list[Target]:
         reads = (read for read in node.inputs if not read.use_latest)
-        return tuple(s for read in reads for s, pending in self.backlog.inputs(read, target[1]) if pending.restless)
+        return [s for read in reads for s, pending in self.backlog.inputs(read, target[1]) if pending.restless]
+
+    def _is_to_be_rebuilt(self, source: Target) -> bool:
+        """Whether a restless input, or one of those that make it so, can be built: nobody waits for ever."""
+        if source not in self._to_be_rebuilt:
+            seen: set[Target] = set()
+            stack, found = [source], False
+            while stack and not found:
+                one = stack.pop()
+                pending, decision = self.backlog.of.get(one[0], {}).get(one[1]), self.decisions.get(one)
+                if one in seen or pending is None:
+                    continue
+                seen.add(one)
+                if pending.stale:
+                    found = decision is None or not _is_given_up(decision)
+                else:
+                    stack += self._restless(self.graph.nodes[one[0]], one)
+            self._to_be_rebuilt[source] = found
+        return self._to_be_rebuilt[source]
 
     def held(self, node: Node, target: Target, start_by: float, facts: Decision) -> Decision | None:
         """Why a partition that is due, and whose inputs are ready, is not asked for all the same; None if it is."""
@@ -153,3 +178,10 @@ def waiting(facts: Decision, inputs: tuple[Target, ...], why: str = "") -> Decis
     """The decision on a partition that waits for these inputs."""
     told = names(map(name, inputs))
     return replace(facts, state=State.WAITING, reason=f"{why}{told}", wait_for=inputs)
+
+
+def _is_given_up(decision: Decision) -> bool:
+    """Whether a rebuild cannot be done, or has failed several times."""
+    if decision.state is State.BACKING_OFF:
+        return decision.attempts >= _PATIENCE
+    return decision.state in _STUCK

@@ -50,7 +50,7 @@ def simulate(instance: dg.DagsterInstance, partitions: list[str], clock: Clock |
         log.state("r", DagsterEventType.RUN_START)
         for asset in ("table", "mart"):
             clock.now += 10
-            log.materialized("r", asset, {p: CONTENTS[asset][p] for p in partitions})
+            log.materialized("r", asset, {p: CONTENTS[asset][p] for p in partitions}, log.code_versions()[asset])
         log.state("r", DagsterEventType.RUN_SUCCESS)
     return "r"
 

@@ -1,9 +1,10 @@
 """The simulator itself: that its shortcut changes nothing, and that what is told to happen happens."""
 
 import random
+from typing import Any
 
-from pipelines.automation.simulator import Pace, Simulation
-from tests.automation.toy_graph import START, small
+from pipelines.automation.simulator import Fate, Pace, Simulation
+from tests.automation.toy_graph import ASAP, HOURS, START, asset, lag, small, source
 
 HOUR_7, DAY = "2026-10-05-07:00", "2026-10-05"
 ROUGH = Pace(spread=0.5, failing=0.2, launch=(1.0, 6.0), notice=(0.2, 3.0))
@@ -86,3 +87,52 @@ def test_runs_under_way_die_with_the_platform() -> None:
     simulation.run(hours=7.1)
     died = simulation.runs[0]
     assert (died.succeeded, died.ended_at, died.committed) == (False, simulation.time(hours=7, minutes=2), {})
+
+
+def test_a_run_that_began_before_a_deployment_writes_what_its_code_made_and_is_followed_by_one_of_the_new() -> None:
+    simulation = Simulation(
+        [source("orders", HOURS), asset("core/orders", "raw/orders", by=HOURS, **ASAP)], start=START
+    )
+    newer = [source("orders", HOURS), asset("core/orders", "raw/orders", by=HOURS, code_version="2", **ASAP)]
+    simulation.request(["core/orders"], [HOUR_7], at=simulation.time(hours=8))
+    simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7, minutes=59))
+    simulation.deploy(newer, at=simulation.time(hours=8, seconds=5))
+    simulation.run(hours=9)
+    runs = simulation.runs_of("core/orders", HOUR_7)
+    assert [run.code["core/orders"] for run in runs][-2:] == ["1", "2"]
+    assert runs[-2].ended_at is not None
+    assert runs[-2].ended_at > simulation.time(hours=8, seconds=5), "it was under way"
+    assert simulation.tables.fresh(("core/orders", HOUR_7))
+
+
+def test_a_lost_run_whose_partition_was_built_again_is_settled_after_a_restart() -> None:
+    simulation = Simulation(
+        [source("orders", HOURS), asset("core/orders", "raw/orders", by=HOURS, **ASAP)], start=START
+    )
+    for minute in (10, 20):
+        simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7, minutes=minute))
+    simulation.at(simulation.time(hours=7, minutes=15), lambda: simulation.fail("core/orders", how=Fate.DIES))
+    simulation.run(hours=8)
+    assert [run.succeeded for run in simulation.runs_of("core/orders", HOUR_7)] == [True, False, True]
+    simulation.restart(at=simulation.time(hours=8, minutes=1))
+    simulation.run(hours=1)
+    assert len(simulation.runs_of("core/orders", HOUR_7)) == 3
+    assert simulation.plan().decisions == {}
+
+
+def test_new_code_does_not_wait_for_an_input_that_cannot_be_rebuilt() -> None:
+    def graph(code: str) -> list[Any]:
+        core = asset("core/orders", "raw/orders", by=HOURS, code_version=code, **ASAP)
+        between = asset("core/lines", "core/orders", by=HOURS, freshness_policy=lag(minutes=60))
+        mart = asset("marts/hourly", "core/lines", by=HOURS, code_version=code, freshness_policy=lag(minutes=60))
+        return [source("orders", HOURS), core, between, mart]
+
+    simulation = Simulation(graph("1"), start=START)
+    simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7, minutes=10))
+    simulation.run(hours=10)
+    simulation.fail("core/orders", times=1000)
+    simulation.deploy(graph("2"), at=simulation.time(hours=10))
+    simulation.run(hours=2)
+    assert not any(run.succeeded for run in simulation.runs_of("core/orders", HOUR_7)[1:])
+    last = simulation.runs_of("marts/hourly", HOUR_7)[-1]
+    assert (last.succeeded, last.code["marts/hourly"]) == (True, "2")

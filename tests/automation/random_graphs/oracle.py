@@ -94,7 +94,7 @@ def build_code(facts: Facts, target: Target) -> str | None:
     code = facts.day.world.table(target[0]).code
     for event in facts.day.world.events:
         deployed = event.what == "deploy" and event.of[0] == target[0]
-        if deployed and build and facts.day.simulation.time(seconds=event.at) <= build.run.began[target[0]]:
+        if deployed and build and facts.day.simulation.time(seconds=event.at) <= (build.run.started_at or 0.0):
             code = event.of[1]
     return code
 

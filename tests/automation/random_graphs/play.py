@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from pipelines.automation.decisions import State
 from pipelines.automation.simulator import Fate, Pace, Simulation
 from tests.automation.random_graphs.graphs import definitions
 from tests.automation.random_graphs.mappings import Readings
@@ -10,6 +11,9 @@ from tests.automation.random_graphs.shapes import DYNAMIC, Event, Target, World
 
 QUIET_HOURS = 27.0
 """After the last event: longer than the longest contract, and than the time to any tick of a cron contract."""
+
+_MORE_HOURS = 48
+"""At most so much longer, while more is asked for than can run at once: a day of quarters of an hour, a run each."""
 
 
 class Day:
@@ -42,6 +46,11 @@ class Day:
         simulation.heal(at=end)
         simulation.run_until(end)
         simulation.run(hours=QUIET_HOURS)
+        for _ in range(_MORE_HOURS):
+            asked = [of for of in simulation.plan().decisions.values() if of.state in (State.REQUESTED, State.RUNNING)]
+            if len(asked) <= simulation.pace.at_once:
+                break
+            simulation.run(hours=1)
         return self
 
     def moment(self) -> Any:

@@ -12,6 +12,7 @@ from pipelines.lakehouse.content import Content, content_of_files
 from pipelines.lakehouse.declaration import Load
 from pipelines.lakehouse.plan import KnownFile, Where
 from pipelines.lakehouse.quarantine import QUARANTINE
+from pipelines.lakehouse.read import naming_an_expired_snapshot
 from pipelines.lakehouse.tables import Table
 from pipelines.sources.feed import Partition
 
@@ -47,6 +48,9 @@ def known_files(
     Returns:
         Partition to the file versions that the table at this snapshot, and the quarantine, know of; and what the
         quarantine holds of all partitions of the asset.
+
+    Raises:
+        SnapshotExpired: the snapshot is there no more.
     """
     table = load.table
     entries = (
@@ -63,9 +67,9 @@ def known_files(
     )
     known: dict[Partition, set[KnownFile]] = {}
     entered = []
-    for partition, key, version, by, where, reason, count in spark.sql(
-        (rows if snapshot_id else "") + entries
-    ).collect():
+    with naming_an_expired_snapshot(table):
+        found = spark.sql((rows if snapshot_id else "") + entries).collect()
+    for partition, key, version, by, where, reason, count in found:
         file = KnownFile(key, version, by, Where(where))
         known.setdefault(partition, set()).add(file)
         if file.where is not Where.TABLE:

@@ -8,6 +8,7 @@ comparison, and what a disappearance means for it. Does not belong here: who loo
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from time import monotonic
 
 import dagster as dg
 
@@ -29,7 +30,8 @@ from pipelines.sources.feed import Feed, Grain, Partition
 from pipelines.sources.listing import Bucket, BucketUnavailable, Listing, arrival, version_of_listing
 from pipelines.sources.looking import Walk, look, look_at_each, look_beside
 
-_MOST_FAULTS = 3
+_MOST_FAULTS = 50
+_MOST_SECONDS_OF_FAULTS = 15.0  # a folder that does not answer may take 40 s, and Dagster gives up on a tick after 60
 
 
 @dataclass
@@ -61,8 +63,9 @@ def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partit
     """Look at these partitions again and report those that changed."""
     looked: dict[Feed, dict[Partition, Listing]] = {}
     found = Found()
+    patience = _Patience(bucket)
     for feed, partition in notified:
-        if (listing := _look(bucket, feed, partition, found)) is not None:
+        if (listing := patience.look(feed, partition)) is not None:
             looked.setdefault(feed, {})[partition] = listing
             reached("after_listing")
     with reporting():  # of two looks in one process the second compares with what the first has said
@@ -72,10 +75,11 @@ def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partit
             for partition in [p for p, listing in listings.items() if _is_older(listing, seen.get(p, {}))]:
                 # Somebody looked later than this and was faster to say so, or the server's clock is behind.
                 del listings[partition]
-                if (again := _look(bucket, feed, partition, found)) is not None:
+                if (again := patience.look(feed, partition)) is not None:
                     listings[partition] = _not_before(again, seen[partition])
             found += changes(feed, listings, seen, ledger, notified=told)
         _report(ledger, found)
+    found.failed |= patience.failed
     return found
 
 
@@ -94,16 +98,40 @@ def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collec
     return found
 
 
-def _look(bucket: Bucket, feed: Feed, partition: Partition, found: Found) -> Listing | None:
-    """The listing of a partition; None where the bucket does not give it, or is given up."""
-    fault = next(reversed(found.failed.values()), "")
-    if len(found.failed) < _MOST_FAULTS:
+class _Patience:
+    """Looks at partitions until the bucket is given up: it is away, or too much of it does not answer.
+
+    `failed` are those that could not be looked at, with the reason.
+    """
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.failed: dict[tuple[Feed, str | None], str] = {}
+        self._bucket = bucket
+        self._seconds = 0.0
+        self._given_up: str | None = None
+
+    def look(self, feed: Feed, partition: Partition) -> Listing | None:
+        """The listing of a partition; None where the bucket does not give it, or is given up."""
+        if self._given_up is None:
+            begun = monotonic()
+            try:
+                return look(self._bucket, feed, partition)
+            except BucketUnavailable as fault:
+                self.failed[feed, partition] = str(fault)
+                self._given_up = self._why_to_give_up(fault, monotonic() - begun)
+        else:
+            self.failed[feed, partition] = self._given_up
+        return None
+
+    def _why_to_give_up(self, fault: BucketUnavailable, seconds: float) -> str | None:
+        self._seconds += seconds
+        if len(self.failed) >= _MOST_FAULTS or self._seconds >= _MOST_SECONDS_OF_FAULTS:
+            return str(fault)
         try:
-            return look(bucket, feed, partition)
-        except BucketUnavailable as error:
-            fault = str(error)
-    found.failed[feed, partition] = fault
-    return None
+            self._bucket.probe()
+        except BucketUnavailable as away:
+            return str(away)
+        return None
 
 
 def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> Found:

@@ -22,7 +22,7 @@ from pipelines.automation.ledger import (
 from pipelines.automation.observing import look_at_feed
 from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.sources.feed import Feed
-from pipelines.sources.looking import Walk
+from pipelines.sources.looking import look_beside_all
 
 
 def landing_checks(feeds: Iterable[Feed], start: date) -> list[dg.AssetChecksDefinition]:
@@ -88,10 +88,8 @@ def _misplaced(feed: Feed, start: date) -> dg.AssetChecksDefinition:
         "date, or days ahead of the clock. Nothing of them is loaded.",
     )
     def misplaced(landing: LandingResource) -> dg.AssetCheckResult:
-        walk = Walk(landing.open(), feed, start=start)
-        for _ in walk:
-            pass
-        words, metadata = misplaced_result(walk.beside)
-        return dg.AssetCheckResult(passed=not walk.beside, description=words, metadata=metadata)
+        beside = look_beside_all(landing.open(), feed, start=start)
+        words, metadata = misplaced_result(beside)
+        return dg.AssetCheckResult(passed=not beside, description=words, metadata=metadata)
 
     return misplaced

@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.lakehouse.read import naming_an_expired_snapshot
 from pipelines.lakehouse.tables import LINEAGE, Table
 
 _FILE = ("source_file", "source_version")
@@ -37,6 +38,9 @@ def content_of(
     Args:
         partitions: Partition keys, or None for an unpartitioned table.
         snapshot_id: The snapshot to read; None for a table that has none (all partitions are empty).
+
+    Raises:
+        SnapshotExpired: it is there no more.
     """
     return _contents(table, partitions, _grouped(spark, table, partitions, snapshot_id, ()))
 
@@ -65,14 +69,15 @@ def _grouped(
 ) -> list[Row]:
     if snapshot_id is None:
         return []
-    try:
-        return _grouped_by(spark, table, partitions, snapshot_id, by, table.columns)
-    except AnalysisException as error:
-        if "UNRESOLVED_COLUMN" not in str(error):
-            raise
-    # A snapshot has the schema of its time. To ask for it first takes every run longer than a query that fails once.
-    held = spark.sql(_AT.format(table.identifier, snapshot_id)).columns
-    return _grouped_by(spark, table, partitions, snapshot_id, by, held)
+    with naming_an_expired_snapshot(table):
+        try:
+            return _grouped_by(spark, table, partitions, snapshot_id, by, table.columns)
+        except AnalysisException as error:
+            if "UNRESOLVED_COLUMN" not in str(error):
+                raise
+        # A snapshot has the schema of its time. To ask for it first takes every run longer than one query that fails.
+        held = spark.sql(_AT.format(table.identifier, snapshot_id)).columns
+        return _grouped_by(spark, table, partitions, snapshot_id, by, held)
 
 
 def _grouped_by(

@@ -13,6 +13,7 @@ from pipelines.lakehouse.content import Content, content_of_files
 from pipelines.lakehouse.declaration import Load
 from pipelines.lakehouse.plan import KnownFile, Version, Where
 from pipelines.lakehouse.quarantine import QUARANTINE, within
+from pipelines.lakehouse.read import naming_an_expired_snapshot
 from pipelines.lakehouse.tables import Table
 from pipelines.sources.feed import Partition
 
@@ -55,7 +56,11 @@ class Known:
 
 
 def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None) -> Known:
-    """What is known of these partitions, with the table as it is at a snapshot; in one query."""
+    """What is known of these partitions, with the table as it is at a snapshot; in one query.
+
+    Raises:
+        SnapshotExpired: the snapshot is there no more.
+    """
     table = load.table
     entries = (
         f"SELECT partition, source_file, source_version, loaded_by, if(row_number IS NULL, '{Where.WHOLE_FILE}', "
@@ -73,7 +78,8 @@ def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition]
     files: dict[Partition, set[KnownFile]] = {}
     counts: Counter[Version] = Counter()
     entered = []
-    found = spark.sql((rows if snapshot_id else "") + entries).collect()
+    with naming_an_expired_snapshot(table):
+        found = spark.sql((rows if snapshot_id else "") + entries).collect()
     for partition, key, version, loaded_by, where, reason, count in found:
         file = KnownFile(key, version, loaded_by, Where(where))
         files.setdefault(partition, set()).add(file)

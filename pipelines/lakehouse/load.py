@@ -111,9 +111,9 @@ def run_load(
     done: Loaded | None = None
     changed: ObjectChanged | None = None
     for _ in range(write.ATTEMPTS):
-        found = look(spark, landing, load, partitions, observed, misplaced)
-        rejects.enter_misplaced(spark, load, found, run_id)
         try:
+            found = look(spark, landing, load, partitions, observed, misplaced)
+            rejects.enter_misplaced(spark, load, found, run_id)
             found, reading = look_into_files(spark, landing, load, found)
             if not found.steps:
                 return done or _left_alone(spark, load, found)

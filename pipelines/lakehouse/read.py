@@ -1,11 +1,18 @@
 """Tables as DataFrames, whole or some partitions, with pruning."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.lakehouse.catalog import ensure
 from pipelines.lakehouse.tables import Table
+from pipelines.lakehouse.write import Overtaken
+
+
+class SnapshotExpired(Overtaken):
+    """So many others have committed since a snapshot that it has expired. A retry on what they left helps."""
 
 
 def read(spark: SparkSession, table: Table, partitions: Collection[str] | None = None) -> DataFrame:
@@ -15,3 +22,18 @@ def read(spark: SparkSession, table: Table, partitions: Collection[str] | None =
     if partitions is None:
         return frame
     return frame.where(table.predicate(partitions)) if partitions else frame.limit(0)
+
+
+@contextmanager
+def naming_an_expired_snapshot(table: Table) -> Iterator[None]:
+    """Make the error of a query of a snapshot that is there no more say so.
+
+    Raises:
+        SnapshotExpired: the error was that.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        if "Cannot find snapshot with ID" in str(error):
+            raise SnapshotExpired(f"{table.name}: {error}") from error
+        raise

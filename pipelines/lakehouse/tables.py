@@ -6,11 +6,28 @@ location can load its declarations without paying for Spark's import.
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import timedelta
 
 CATALOG = "lake"
 
 LINEAGE = {"source_file": "string", "source_version": "string", "arrived_at": "timestamp", "loaded_by": "string"}
 """Columns of every table that is loaded from files: which object a row came from, and what code loaded it."""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How many old snapshots a table keeps. Each keeps alive the metadata and the rows of its time.
+
+    Args:
+        newest: So many of the newest, however old.
+        held_for: And every one for so long after the next commit took its place, however many commits follow: longer
+            than runs take. A run whose first snapshot has expired begins again.
+        batch: Older ones expire so many at a time.
+    """
+
+    newest: int = 1_000
+    held_for: timedelta = timedelta(hours=1)
+    batch: int = 500
 
 
 @dataclass(frozen=True)
@@ -25,6 +42,7 @@ class Table:
         row_key: The columns that identify a row.
         comment: One line: what one row is.
         stored_by: The columns its files are kept apart by, where these are not `partitioned_by`.
+        retention: Which old snapshots are kept.
     """
 
     name: str
@@ -33,6 +51,7 @@ class Table:
     partitioned_by: str | None = None
     comment: str = ""
     stored_by: tuple[str, ...] = ()
+    retention: Retention = Retention()
 
     def __post_init__(self) -> None:
         by = self.partitioned_by

@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.lakehouse import expiry
 from pipelines.lakehouse.tables import Table
 
 RUN_ID = "tidemark.run-id"
@@ -129,13 +130,18 @@ def merge(
 
 
 def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
-    """The latest commit of a run; the current snapshot, when it made none."""
-    # Not the current snapshot: another run may have committed other partitions since.
-    rows = spark.sql(
-        f"SELECT snapshot_id, parent_id FROM {table.identifier}.snapshots WHERE summary['{RUN_ID}'] = '{run_id}' "
-        "ORDER BY committed_at DESC LIMIT 1"
+    """The latest commit of a run; the current snapshot, when it made none. Old snapshots expire if there are many."""
+    # Not the current snapshot: another run may have committed other partitions since. All are fetched, because one
+    # aggregate takes twice as long as a thousand rows. The server's clock is the one that has set the times.
+    snapshots = spark.sql(
+        "SELECT snapshot_id, parent_id, unix_millis(committed_at) AS committed_at, "
+        f"summary['{RUN_ID}'] <=> '{run_id}' AS is_own, unix_millis(current_timestamp()) AS now "
+        f"FROM {table.identifier}.snapshots"
     ).collect()
-    return Commit(rows[0].snapshot_id, rows[0].parent_id) if rows else Commit(current_snapshot(spark, table))
+    if snapshots:
+        expiry.expire(spark, table, [s.committed_at for s in snapshots], snapshots[0].now)
+    own = max((s for s in snapshots if s.is_own), key=lambda s: s.committed_at, default=None)
+    return Commit(own.snapshot_id, own.parent_id) if own else Commit(current_snapshot(spark, table))
 
 
 def is_conflict(error: PySparkException) -> bool:

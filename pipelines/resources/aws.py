@@ -5,13 +5,15 @@ use, and a sensor opens both every five seconds.
 """
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
 import dagster as dg
+from botocore import UNSIGNED
 from botocore.config import Config
 from dagster_aws.s3 import S3Resource
 from dagster_aws.utils import ResourceWithBoto3Configuration
+from pydantic import Field
 
 from pipelines.sources.s3 import S3Bucket
 from pipelines.sources.sqs import SqsQueue
@@ -26,19 +28,12 @@ _opened: dict[Hashable, object] = {}
 class ImpatientS3(S3Resource):
     """S3, whose calls end within the minute that a sensor's tick has: boto3 by itself waits for several."""
 
+    max_attempts: int = Field(default=3, description="How often a call is tried, the first time included.")
+
     def get_client(self) -> "S3Client":
         """A client."""
-        return boto3.Session(profile_name=self.profile_name).client(
-            "s3",
-            region_name=self.region_name,
-            endpoint_url=self.endpoint_url,
-            use_ssl=self.use_ssl,
-            verify=self.verify,
-            aws_access_key_id=self.aws_access_key_id,
-            aws_secret_access_key=self.aws_secret_access_key,
-            aws_session_token=self.aws_session_token,
-            config=Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 3}),
-        )
+        client: S3Client = _client("s3", self, connect_timeout=3, read_timeout=10)
+        return client
 
 
 class LandingResource(dg.ConfigurableResource[None]):
@@ -62,14 +57,25 @@ class QueueResource(ResourceWithBoto3Configuration):
         return _once(self.model_dump_json(), self._connect)
 
     def _connect(self) -> SqsQueue:
-        client = boto3.Session(
-            profile_name=self.profile_name,
-            region_name=self.region_name,
-            aws_access_key_id=self.aws_access_key_id,
-            aws_secret_access_key=self.aws_secret_access_key,
-            aws_session_token=self.aws_session_token,
-        ).client("sqs", endpoint_url=self.endpoint_url, use_ssl=self.use_ssl, verify=self.verify)
-        return SqsQueue(client, self.queue)
+        return SqsQueue(_client("sqs", self), self.queue)
+
+
+def _client(service: str, of: S3Resource | ResourceWithBoto3Configuration, **config: Any) -> Any:
+    """A client as a resource is configured."""
+    if isinstance(of, S3Resource) and of.use_unsigned_session:
+        config["signature_version"] = UNSIGNED
+    session: Any = boto3.Session(profile_name=of.profile_name)  # whose stubs want the service as a literal
+    return session.client(
+        service,
+        region_name=of.region_name,
+        endpoint_url=of.endpoint_url,
+        use_ssl=of.use_ssl,
+        verify=of.verify,
+        aws_access_key_id=of.aws_access_key_id,
+        aws_secret_access_key=of.aws_secret_access_key,
+        aws_session_token=of.aws_session_token,
+        config=Config(retries={"mode": "standard", "total_max_attempts": of.max_attempts}, **config),
+    )
 
 
 def _once(of: Hashable, make: Callable[[], _Opened]) -> _Opened:

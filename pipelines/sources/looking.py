@@ -79,6 +79,18 @@ class Walk:
                 yield partition, listing
 
 
+def look_beside_all(bucket: Bucket, feed: Feed, *, start: date = date.min) -> dict[str, Misplaced]:
+    """What is misplaced beside all of a feed's partitions, by folder: one LIST.
+
+    Args:
+        start: The first day of which there are partitions.
+    """
+    walk = Walk(bucket, feed, start=start)
+    for _ in walk:  # what the partitions hold is not asked for
+        pass
+    return walk.beside
+
+
 def look_beside(
     bucket: Bucket, feed: Feed, folders: Collection[str], *, start: date, now: datetime
 ) -> dict[str, Misplaced]:

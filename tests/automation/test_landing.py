@@ -11,7 +11,7 @@ import boto3
 import dagster as dg
 import pytest
 
-from pipelines.automation import adapter
+from pipelines.automation import adapter, observing
 from pipelines.automation.landing import Tick, loads_for_misplaced, take
 from pipelines.automation.ledger import EventLog, holds_files
 from pipelines.automation.observing import changes, observe
@@ -301,16 +301,67 @@ def test_a_partition_that_cannot_be_listed_keeps_its_messages_and_no_others(inst
     assert (queue.waiting, queue.in_flight, queue.dead) == ([], {}, [])
 
 
-def test_a_bucket_that_is_away_is_given_up_after_a_few_looks(instance: dg.DagsterInstance) -> None:
-    queue, bucket = FakeMessageSource(), Refusing(now=NOON)
-    for n in range(24):
-        queue.send(event(f"{ORDERS.prefix_of(f'2026-10-01-{n:02}:00')}a.csv"))
-    bucket.refused = ("",)
-    asked: list[str] = []
-    bucket.list = lambda prefix, **_: asked.append(prefix) or Refusing.list(bucket, prefix)  # type: ignore[method-assign,func-returns-value,assignment,return-value]
-    assert "could not be looked at 24" in str(tick(instance, bucket, queue))
-    assert len(asked) == 3
+class Asked(Refusing):
+    """The same, and it keeps what it was asked; `away` is what is the matter with all of it."""
+
+    away: str = ""
+    refusals = 0
+
+    def probe(self) -> None:
+        if self.away:
+            raise BucketUnavailable(self.away)
+
+    def list(self, prefix: str, *, most: int | None = None) -> Listing:
+        self.refusals += prefix.startswith(self.refused)
+        return super().list(prefix, most=most)
+
+
+def told_of(bucket: FakeBucket, count: int) -> FakeMessageSource:
+    """A queue that tells of this many partitions, in which files lie."""
+    queue = FakeMessageSource()
+    for n in range(count):
+        key = f"{ORDERS.prefix_of(f'2026-10-{1 + n // 24:02}-{n % 24:02}:00')}a.csv"
+        bucket.put(key, b"1")
+        queue.send(event(key))
+    return queue
+
+
+def test_a_bucket_that_is_away_is_given_up_at_once(instance: dg.DagsterInstance) -> None:
+    bucket = Asked(now=NOON)
+    queue = told_of(bucket, 24)
+    bucket.refused, bucket.away = ("",), "connection refused"
+    done = tick(instance, bucket, queue)
+    assert "could not be looked at 24" in str(done)
+    assert list(done.found.failed.values()) == ["AccessDenied", *["connection refused"] * 23]
+    assert bucket.refusals == 1
     assert len(queue.in_flight) == 24
+
+
+def test_folders_that_cannot_be_listed_end_no_look_at_the_others(instance: dg.DagsterInstance) -> None:
+    bucket = Asked(now=NOON)
+    queue = told_of(bucket, 24)
+    bucket.refused = tuple(ORDERS.prefix_of(f"2026-10-01-{n:02}:00") for n in range(5))
+    assert "observed 19, unchanged 0, refused 0, could not be looked at 5" in str(tick(instance, bucket, queue))
+    assert len(queue.in_flight) == 5
+
+
+def test_so_many_folders_that_cannot_be_listed_are_the_bucket(instance: dg.DagsterInstance) -> None:
+    bucket = Asked(now=NOON)
+    queue = told_of(bucket, 100)
+    bucket.refused = ("",)
+    assert "could not be looked at 100" in str(tick(instance, bucket, queue))
+    assert bucket.refusals == 50
+
+
+def test_folders_that_do_not_answer_take_no_more_than_a_part_of_a_tick(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = Asked(now=NOON)
+    queue = told_of(bucket, 24)
+    bucket.refused = ("",)
+    monkeypatch.setattr(observing, "monotonic", lambda: 6.0 * bucket.refusals)
+    assert "could not be looked at 24" in str(tick(instance, bucket, queue))
+    assert bucket.refusals == 3
 
 
 def test_while_the_bucket_is_away_no_message_is_received(instance: dg.DagsterInstance) -> None:

@@ -16,7 +16,7 @@ from pipelines.checks.landed import quarantine_result
 from pipelines.lakehouse import inspection
 from pipelines.lakehouse.load import Load
 from pipelines.lakehouse.quarantine import QUARANTINE
-from pipelines.sources.looking import Walk, look_beside
+from pipelines.sources.looking import look_beside, look_beside_all
 from pipelines.sources.misplaced import Misplaced
 from pipelines.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import (
@@ -233,10 +233,7 @@ def test_what_lies_beside_the_partitions_is_named_until_it_is_gone(
     start, prefix = date(2026, 9, 28), orders.feed.prefix
 
     def seen() -> Collection[Misplaced]:
-        walk = Walk(landing, orders.feed, start=start)
-        for _ in walk:
-            pass
-        return walk.beside.values()
+        return look_beside_all(landing, orders.feed, start=start).values()
 
     strays = {
         f"{prefix}a.csv": "outside_layout",

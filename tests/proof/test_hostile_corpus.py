@@ -25,7 +25,7 @@ from pipelines.schemas import core
 from pipelines.settings import Settings
 from pipelines.sources.feed import Grain, Partition
 from pipelines.sources.hints import Zone
-from pipelines.sources.looking import Walk
+from pipelines.sources.looking import look_beside_all
 from pipelines.sources.messages import Message
 from pipelines.sources.s3 import S3Bucket
 from pipelines.transforms.orders import order_lines
@@ -125,11 +125,9 @@ def outcome(spark: SparkSession, landing: S3Bucket, batch: Sequence[Placed]) -> 
 
 def _loaded(spark: SparkSession, landing: S3Bucket, load: Load, batch: Sequence[Placed]) -> dict[str, str]:
     try:
-        walk = Walk(landing, load.feed, start=START)
-        for _ in walk:
-            pass
+        beside = look_beside_all(landing, load.feed, start=START)
         partitions = [at.partition for at in batch]
-        loaded = run_load(spark, landing, load, partitions, run_id=batch[0].case.name, misplaced=walk.beside.values())
+        loaded = run_load(spark, landing, load, partitions, run_id=batch[0].case.name, misplaced=beside.values())
     except Exception as error:
         if len(batch) == 1:
             return {batch[0].case.name: f"the load fails: {type(error).__name__}: {str(error)[:300]}"}

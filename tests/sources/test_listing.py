@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from pipelines.feeds import ORDERS
 from pipelines.sources.listing import FakeBucket, Listing, arrival, data_version
-from pipelines.sources.looking import Walk, look, look_at_each
+from pipelines.sources.looking import Walk, look, look_at_each, look_beside_all
 
 HOUR = "2026-10-01-07:00"
 PREFIX = ORDERS.prefix_of(HOUR)
@@ -44,6 +44,18 @@ def test_one_look_at_all_equals_a_look_at_each() -> None:
     for hour in hours:
         bucket.put(f"{ORDERS.prefix_of(hour)}a.csv", hour.encode())
     assert dict(Walk(bucket, ORDERS)) == {hour: look(bucket, ORDERS, hour) for hour in hours}
+
+
+def test_one_look_beside_all_partitions_finds_what_is_misplaced_and_nothing_else() -> None:
+    bucket = FakeBucket(now=NOON)
+    for key in (f"{PREFIX}a.csv", f"{ORDERS.prefix}b.csv", f"{ORDERS.prefix}dt=2026-09-30/hour=07/c.csv"):
+        bucket.put(key, b"1")
+    beside = look_beside_all(bucket, ORDERS, start=NOON.date())
+    assert {said.name: said.reason for said in beside.values()} == {
+        f"{ORDERS.prefix}b.csv": "outside_layout",
+        f"{ORDERS.prefix}dt=2026-09-30/hour=07/c.csv": "before_start_date",
+    }
+    assert bucket.prefixes_listed == [ORDERS.prefix]
 
 
 def test_the_hours_of_a_day_are_one_list_and_the_same_answer() -> None:

@@ -329,7 +329,7 @@ DEFECTS = [
     ),
     Defect(
         "history:History.ended",
-        "if outcome is Outcome.LOST and target in self.built:",
+        "if outcome is Outcome.LOST and built is not None and built.as_of <= as_of:",
         "if False:",
         shapes.test_an_up_to_date_partition_whose_run_was_lost_is_asked_for_again,
     ),

@@ -45,7 +45,7 @@ def _kept(file: Path) -> Iterator[Judged]:
     """The days as they are judged, each written down at once: an hour of them is not to be lost."""
     print(f"days are written to {file}")
     with file.open("w", buffering=1) as written:
-        for day in judge_many(range(FIRST, FIRST + DAYS), _PROCESSES):
+        for day in judge_many(reversed(range(FIRST, FIRST + DAYS)), _PROCESSES):
             written.write(json.dumps(asdict(day)) + "\n")
             yield day
 

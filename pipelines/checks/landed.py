@@ -13,7 +13,7 @@ import dagster as dg
 
 from pipelines.lakehouse.load import Loaded
 from pipelines.lakehouse.plan import Where
-from pipelines.sources.feed import Feed, Partition
+from pipelines.sources.feed import Feed, NewColumns, Partition
 from pipelines.sources.removals import follows
 
 QUARANTINE = "quarantine"
@@ -30,7 +30,8 @@ def landed_checks(feed: Feed, asset: Sequence[str]) -> list[dg.AssetCheckSpec]:
             QUARANTINE,
             asset=dg.AssetKey(asset),
             description=f"Fails for a file that cannot be taken, and above {feed.quarantine_share:.2%} of a "
-            "partition's rows turned away; warns of fewer. What it is about is in ops.quarantine.",
+            "partition's rows turned away; warns of fewer. What it is about is in ops.quarantine."
+            + (" Warns of added columns that the transform drops." if feed.new_columns is NewColumns.ADD else ""),
         ),
         dg.AssetCheckSpec(
             REMOVALS,
@@ -69,11 +70,10 @@ def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.Asse
         counts = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
         limit = f"above the feed's {feed.quarantine_share:.2%}" if worst > feed.quarantine_share else "within bounds"
         said.append(f"{rejected.total()} rows turned away ({counts}), up to {worst:.2%} of a partition: {limit}")
-    if loaded.new_columns:
-        said.append(f"new columns, not taken: {', '.join(sorted(loaded.new_columns))}")
+    said += _about_columns(asset, loaded)
     fails = bool(files) or worst > feed.quarantine_share
     return dg.AssetCheckResult(
-        passed=not files and not rejected,
+        passed=not files and not rejected and not loaded.additions.dropped,
         asset_key=asset,
         check_name=QUARANTINE,
         severity=dg.AssetCheckSeverity.ERROR if fails else dg.AssetCheckSeverity.WARN,
@@ -83,9 +83,23 @@ def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.Asse
             "rows": rejected.total(),
             "rows by reason": dict(reasons),
             "largest share": worst,
-            "new columns": {name: list(of) for name, of in loaded.new_columns.items()},
+            "new columns": {name: list(of[:_TOLD]) for name, of in list(loaded.new_columns.items())[:_TOLD]},
         },
     )
+
+
+def _about_columns(asset: dg.AssetKey, loaded: Loaded) -> list[str]:
+    """What is said of columns of the files that nobody declared."""
+    about = loaded.additions
+    said = [f"new columns, added as text: {_some(sorted(about.added))}"] if about.added else []
+    for why in sorted(set(about.dropped.values())):
+        names = sorted(name for name, does in about.dropped.items() if does == why)
+        said.append(f"the transform of {asset.to_user_string()} {why}: {_some(names)}")
+    for why in sorted(set(about.refused.values())):
+        names = sorted(name for name, reason in about.refused.items() if reason == why)
+        said.append(f"new columns, not added ({why}): {_some(names)}")
+    others = sorted(loaded.new_columns.keys() - about.refused.keys() - about.dropped.keys())
+    return said + ([f"new columns, not taken: {_some(others)}"] if others else [])
 
 
 def removals_result(

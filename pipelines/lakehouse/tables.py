@@ -4,7 +4,7 @@ Belongs here: the declaration and what follows from it alone. Plain strings and 
 location can load its declarations without paying for Spark's import.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 CATALOG = "lake"
@@ -25,6 +25,7 @@ class Table:
         row_key: The columns that identify a row.
         comment: One line: what one row is.
         stored_by: The columns its files are kept apart by, where these are not `partitioned_by`.
+        added: Those of `columns` that nobody declared: a load has found them in files (`NewColumns.ADD`).
     """
 
     name: str
@@ -33,6 +34,7 @@ class Table:
     partitioned_by: str | None = None
     comment: str = ""
     stored_by: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         by = self.partitioned_by
@@ -94,3 +96,8 @@ class Table:
         column = f"{of}.{self.partitioned_by}" if of else self.partitioned_by
         # Iceberg prunes by a range in one comparison a file, by a long IN in one a literal.
         return f"{column} BETWEEN {literals[0]} AND {literals[-1]} AND {column} IN ({', '.join(literals)})"
+
+
+def as_ddl(columns: Mapping[str, str]) -> str:
+    """Columns as Spark's schemas are written; any name may be a word of SQL's."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())

@@ -8,7 +8,7 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -25,7 +25,7 @@ from pipelines.automation import adapter
 from pipelines.automation.ledger import EventLog, source_key
 from pipelines.automation.observing import ask_again
 from pipelines.checks.landed import QUARANTINE as CHECK
-from pipelines.checks.landed import quarantine_result
+from pipelines.checks.landed import columns_said, quarantine_result
 from pipelines.feeds import FEEDS
 from pipelines.lakehouse import handling
 from pipelines.lakehouse.backlog import backlog_of, largest_share
@@ -202,6 +202,7 @@ def show_rehearsal(load: Load, said: Rehearsal, *, as_json: bool) -> None:
             "largest_share": share,
             "reasons": counts,
             "changes": changes,
+            "added": list(said.added),
             "not_given": dict(said.not_given),
         }
         print(json.dumps(told, indent=2))
@@ -214,6 +215,8 @@ def show_rehearsal(load: Load, said: Rehearsal, *, as_json: bool) -> None:
     _print(counts, "nothing is turned away, now or then")
     if changes:
         _print(changes, "")
+    if said.added:
+        print(f"columns that the table would get: {', '.join(said.added)}")
     for key, reason in said.not_given.items():
         print(f"not read: {key}: {reason}")
 
@@ -231,12 +234,8 @@ def _tell(place: Place, assets: Sequence[str]) -> None:
         load, key = place.loads[asset], dg.AssetKey.from_user_string(asset)
         backlog, share = backlog_of(place.spark, asset), largest_share(place.spark, load.table, asset, {})
         before = adapter.latest_check_metadata(place.instance, dg.AssetCheckKey(key, CHECK)) or {}
-        columns = before.get("new columns", {})
-        result = quarantine_result(
-            load.feed,
-            key,
-            Loaded(None, {}, backlog=backlog, largest_share=share, new_columns=columns),  # type: ignore[arg-type]
-        )
+        loaded = Loaded(None, {}, backlog=backlog, largest_share=share)
+        result = quarantine_result(load.feed, key, replace(loaded, **columns_said(before)))
         place.instance.report_runless_asset_event(
             dg.AssetCheckEvaluation(
                 asset_key=key,

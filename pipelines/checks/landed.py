@@ -8,12 +8,14 @@ why a row or file is turned away (`lakehouse`).
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import dagster as dg
 
 from pipelines.lakehouse.load import Loaded
+from pipelines.lakehouse.new_columns import Additions
 from pipelines.lakehouse.plan import Where
-from pipelines.sources.feed import Feed
+from pipelines.sources.feed import Feed, NewColumns
 from pipelines.sources.removals import follows
 
 QUARANTINE = "quarantine"
@@ -32,7 +34,8 @@ def landed_checks(feed: Feed, asset: Sequence[str]) -> list[dg.AssetCheckSpec]:
             QUARANTINE,
             asset=dg.AssetKey(asset),
             description=f"Fails for a file that cannot be taken, and above {feed.quarantine_share:.2%} of a "
-            "partition's rows turned away; warns of fewer. What it is about is in ops.quarantine.",
+            "partition's rows turned away; warns of fewer. What it is about is in ops.quarantine."
+            + (" Warns of added columns that the transform drops." if feed.new_columns is NewColumns.ADD else ""),
         ),
         dg.AssetCheckSpec(
             REMOVALS,
@@ -81,12 +84,11 @@ def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.Asse
         said.append(f"{sum(rows.values())} rows turned away ({counts}), up to {share:.2%} of a partition: {told}")
     if waived:
         said.append(f"{waived} waived")
-    if loaded.new_columns:
-        said.append(f"new columns, not taken: {', '.join(sorted(loaded.new_columns))}")
+    said += _about_columns(asset, loaded)
     is_young, is_recent = (sum(getattr(b, c) for b in waiting) for c in ("since_yesterday", "since_last_week"))
     count = sum(b.count for b in waiting)
     return dg.AssetCheckResult(
-        passed=not waiting,
+        passed=not waiting and not loaded.additions.dropped,
         asset_key=asset,
         check_name=QUARANTINE,
         severity=dg.AssetCheckSeverity.ERROR if files or share > limit else dg.AssetCheckSeverity.WARN,
@@ -102,9 +104,31 @@ def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.Asse
             "arrived within a day": is_young,
             "arrived within a week": is_recent - is_young,
             "arrived earlier": count - is_recent,
-            "new columns": {name: list(of) for name, of in loaded.new_columns.items()},
+            "new columns": {name: list(of[:_TOLD]) for name, of in list(loaded.new_columns.items())[:_TOLD]},
+            "columns refused": dict(list(loaded.additions.refused.items())[:_TOLD]),
+            "columns dropped": dict(list(loaded.additions.dropped.items())[:_TOLD]),
         },
     )
+
+
+def columns_said(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What `Loaded` said of columns when this check was evaluated."""
+    refused, dropped = (metadata.get(f"columns {fate}", {}) for fate in ("refused", "dropped"))
+    return {"new_columns": metadata.get("new columns", {}), "additions": Additions(refused=refused, dropped=dropped)}
+
+
+def _about_columns(asset: dg.AssetKey, loaded: Loaded) -> list[str]:
+    """What is said of columns of the files that nobody declared."""
+    about = loaded.additions
+    said = [f"new columns, added as text: {_some(sorted(about.added))}"] if about.added else []
+    for why in sorted(set(about.dropped.values())):
+        names = sorted(name for name, does in about.dropped.items() if does == why)
+        said.append(f"the transform of {asset.to_user_string()} {why}: {_some(names)}")
+    for why in sorted(set(about.refused.values())):
+        names = sorted(name for name, reason in about.refused.items() if reason == why)
+        said.append(f"new columns, not added ({why}): {_some(names)}")
+    others = sorted(loaded.new_columns.keys() - about.refused.keys() - about.dropped.keys())
+    return said + ([f"new columns, not taken: {_some(others)}"] if others else [])
 
 
 def removals_result(

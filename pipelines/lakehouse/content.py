@@ -57,7 +57,7 @@ def content_of_files(
 
 
 def _columns(table: Table) -> list[str]:
-    return sorted(set(table.columns) - set(LINEAGE))
+    return sorted(set(table.columns) - set(LINEAGE) - set(table.added))
 
 
 def _grouped(
@@ -89,9 +89,12 @@ def _grouped_by(
     held: Collection[str],
 ) -> list[Row]:
     """The same for a snapshot that has these columns; one that came later holds nulls."""
-    values = [c if c in held else f"CAST(NULL AS {table.columns[c]})" for c in _columns(table)]
+    values = [f"`{c}`" if c in held else f"CAST(NULL AS {table.columns[c]})" for c in _columns(table)]
     # xxhash64 skips nulls: without isnull beside each column ('a', null) would equal (null, 'a').
-    row_hash = f"xxhash64({', '.join(f'isnull({v}), {v}' for v in values)})"
+    hashed = [part for v in values for part in (f"isnull({v})", v)]
+    # Of columns that were added it is to skip them: that other partitions got a column is no news of this one.
+    hashed += [f"concat('{c}=', `{c}`)" for c in sorted(table.added) if c in held]
+    row_hash = f"xxhash64({', '.join(hashed)})"
     keys = [table.partitioned_by] if table.partitioned_by else []
     return (
         spark.sql(_AT.format(table.identifier, snapshot_id))

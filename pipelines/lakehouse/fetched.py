@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.lakehouse.files import FileFault, SourceFile, Unusable
-from pipelines.lakehouse.inspection import Shape
+from pipelines.lakehouse.inspection import Shape, is_careful
 from pipelines.lakehouse.texts import HALF_A_CHARACTER, NO_ROW, Record, fields_of, not_valid, records_of, text_of
+from pipelines.lakehouse.values import is_nested, nested_anew, nested_as_written, texts_of
 from pipelines.sources.feed import Feed
 
 Columns = Mapping[str, "list[str | None]"]
@@ -50,7 +51,7 @@ def _schema(feed: Feed) -> pa.Schema:
 def _rows_of(feed: Feed, file: SourceFile, shape: Shape, body: bytes) -> pa.Table:
     columns: Mapping[str, pa.Array]
     if shape.format == "parquet":
-        columns, faults = _of_parquet(feed, body)
+        columns, faults = _of_parquet(feed, shape, body)
     else:
         text, is_json = text_of(file.key, body), shape.format == "json"
         records = records_of(text, encoding=feed.encoding, multiline=feed.multiline, json=is_json)
@@ -88,9 +89,12 @@ def _of_json(feed: Feed, shape: Shape, records: Sequence[Record]) -> tuple[Colum
     columns: dict[str, list[str | None]] = {c: [] for c in feed.columns}
     faults: list[Fault | None] = []
     for text, fault in records:
-        for row in [None] if fault else _objects_of(text):
+        for n, row in enumerate([None] if fault else _objects_of(text)):
             values = {c: _as_text(row.get(c)) for c in columns} if row is not None else {}
             why = fault or NO_ROW if row is None else _half_characters(values)
+            if row and not why and (nested := [c for c in columns if isinstance(row.get(c), dict | list)]):
+                said = (nested_anew if is_careful(shape, feed) else nested_as_written)(text)[n]
+                values |= {c: said[c] for c in nested}
             for c, column in columns.items():
                 column.append(None if why else values[c])
             faults.append(Fault(text, why) if why else None)
@@ -125,17 +129,20 @@ def _half_characters(values: Mapping[str, str | None]) -> str | None:
     return None
 
 
-def _of_parquet(feed: Feed, body: bytes) -> tuple[dict[str, pa.Array], list[Fault | None]]:
+def _of_parquet(feed: Feed, shape: Shape, body: bytes) -> tuple[dict[str, pa.Array], list[Fault | None]]:
+    names = {name for name, _ in shape.columns}
     try:
         with pq.ParquetFile(io.BytesIO(body)) as opened:
-            names = set(opened.schema_arrow.names)
             table = opened.read(columns=[c for c in feed.columns if c in names])
             count = opened.metadata.num_rows
     except (pa.ArrowMemoryError, pa.ArrowCancelled):
         raise
     except (pa.ArrowException, OSError) as error:
         raise Unusable("unreadable", f"no Parquet file, or a damaged one: {error}") from error
-    columns = {c: _column(table, c) if c in names else pa.nulls(count, pa.string()) for c in feed.columns}
+    columns = {
+        c: _column(table, c, as_text=kind == "string") if c in names else pa.nulls(count, pa.string())
+        for c, kind in feed.columns.items()
+    }
     wrong = {c: column for c, column in columns.items() if not _is_text(column)}
     faults: list[Fault | None] = [None] * count
     if wrong:
@@ -169,7 +176,7 @@ def _shown(column: pa.Array) -> list[tuple[str | None, bool]]:
     return shown
 
 
-def _column(table: pa.Table, name: str) -> pa.Array:
+def _column(table: pa.Table, name: str, *, as_text: bool) -> pa.Array:
     column = table.column(name).combine_chunks()
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -177,9 +184,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     elif pa.types.is_timestamp(kind):
         # Cut, never rounded: an hour does not end early. Text without a zone is UTC.
         column = pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", "UTC"))
-    try:
-        # Texts that are none are found later, with the row they are in.
-        return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
-    except pa.ArrowException:
-        # Lists, structures: never what a feed declares, and named as such row by row.
-        return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
+    if as_text or is_nested(kind):
+        return texts_of(column)
+    # Texts that are none are found later, with the row they are in. Which text a number has makes no difference here.
+    return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pipelines.lakehouse.files import FileFault, ObjectStore, SourceFile, Unusable
 from pipelines.lakehouse.texts import Record, charset_of, fields_of, is_json, is_list, not_valid, records_of, text_of
-from pipelines.sources.feed import Feed
+from pipelines.sources.feed import Feed, NewColumns
 from pipelines.sources.listing import ObjectUnavailable
 
 INT96 = "INT96"
@@ -33,6 +33,7 @@ _PEEK = 4 << 10
 _LONG_PEEK = 64 << 10
 _LONGEST_LINE = 4 << 20
 _THREADS = 16
+_TOLD = 20  # names that are spelled out
 NO_OBJECT = "no line of it is a JSON object"
 
 
@@ -56,6 +57,11 @@ class Shape:
     by_line: bool = False
     has_object: bool = True
     rows: int = field(default=0, compare=False)
+
+
+def is_careful(shape: Shape, feed: Feed) -> bool:
+    """Whether JSON is led through Spark line by line, be the file large or not."""
+    return shape.charset != "utf-8" or shape.by_line or feed.multiline
 
 
 @dataclass(frozen=True)
@@ -266,4 +272,12 @@ def _checked(shape: Shape, feed: Feed) -> Shape:
     twice = sorted(c for c in feed.columns if names.count(c) > 1)
     if twice:
         raise Unusable("duplicate_column", f"column {', '.join(twice)} stands there twice")
+    new = [name for name in names if name not in feed.columns]
+    if new and feed.new_columns is NewColumns.FAIL:
+        more = f" and {len(new) - _TOLD} more" if len(new) > _TOLD else ""
+        raise Unusable(
+            "new_column",
+            f"not declared: {', '.join(map(repr, new[:_TOLD]))}{more}; declare such columns, or let the feed say "
+            "new_columns='add' or 'ignore', and give the asset a new code_version",
+        )
     return shape

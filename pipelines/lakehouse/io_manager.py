@@ -16,6 +16,7 @@ from pipelines.lakehouse.session import naming_the_server
 from pipelines.lakehouse.tables import Table
 
 CONTENT = "tidemark/content"
+COLUMNS = "dagster/column_schema"
 
 
 class NoSuchTable(Exception):
@@ -85,12 +86,16 @@ class Inputs(Protocol):
 
 def table_metadata(table: Table) -> dict[str, Any]:
     """What an asset says about its table: the UI shows it as the table's name and columns."""
-    columns = [dg.TableColumn(name, kind) for name, kind in table.columns.items()]
     return {
         "dagster/table_name": table.identifier,
-        "dagster/column_schema": dg.TableSchema(columns),
+        COLUMNS: column_schema(table.columns),
         "row key": ", ".join(table.row_key),
     }
+
+
+def column_schema(columns: Mapping[str, str]) -> dg.TableSchema:
+    """Columns as the UI shows them."""
+    return dg.TableSchema([dg.TableColumn(name, kind) for name, kind in columns.items()])
 
 
 def partition_metadata(content: Content) -> dict[str, Any]:

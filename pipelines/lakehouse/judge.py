@@ -4,7 +4,7 @@ Belongs here: what a feed's declaration says of its rows, and which of several r
 here: how files are read, and what becomes of the rows.
 """
 
-from functools import reduce
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -96,10 +96,21 @@ def _is_good(feed: Feed) -> Column:
     conditions = [
         F.col("_malformed").isNull(),
         *(F.col(c).isNotNull() for c in feed.required),
-        *(F.col(c).isNotNull() | ~_is_filled(c) for c in feed.columns if c not in feed.required),
+        *(F.col(c).isNotNull() | ~_is_filled(c) for c in _typed(feed) if c not in feed.required),
         *(F.coalesce(F.expr(rule), F.lit(False)) for rule in feed.rules.values()),
     ]
-    return reduce(Column.__and__, conditions)
+    return _every(conditions)
+
+
+def _every(conditions: Sequence[Column]) -> Column:
+    # As a balanced tree: an expression that is nested a hundred deep is none to Spark Connect.
+    half = len(conditions) // 2
+    return _every(conditions[:half]) & _every(conditions[half:]) if half else conditions[0]
+
+
+def _typed(feed: Feed) -> dict[str, str]:
+    """The columns of which a text may be no value; of `string` every text is one."""
+    return {c: kind for c, kind in feed.columns.items() if kind != "string"}
 
 
 def _verdicts(feed: Feed) -> list[Column]:
@@ -113,7 +124,7 @@ def _verdicts(feed: Feed) -> list[Column]:
         when(F.col("_malformed").isNotNull(), "malformed", F.col("_why")),
         *(
             when(_is_filled(c) & F.col(c).isNull(), "bad_type", F.concat(F.lit(f"{c} is no {kind}: "), f"_text_{c}"))
-            for c, kind in feed.columns.items()
+            for c, kind in _typed(feed).items()
         ),
         *(when(F.col(c).isNull(), "null_value", f"{c} is missing") for c in feed.required),
         *(

@@ -18,21 +18,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.boundaries import reached
-from pipelines.lakehouse import catalog, rejects, write
+from pipelines.lakehouse import catalog, new_columns, rejects, write
 from pipelines.lakehouse.accounts import Account, accounts_of
 from pipelines.lakehouse.backlog import Backlog, backlog_of, largest_share
 from pipelines.lakehouse.content import Content
 from pipelines.lakehouse.declaration import Landing, Load
 from pipelines.lakehouse.files import FileFault, SourceFile
+from pipelines.lakehouse.inspection import Inspected, inspect
 from pipelines.lakehouse.judge import has_rivals, judge, winners
 from pipelines.lakehouse.ledger import Held, as_keys, held_at, rows_at
+from pipelines.lakehouse.new_columns import Additions
 from pipelines.lakehouse.plan import Where
 from pipelines.lakehouse.quarantine import QUARANTINE
-from pipelines.lakehouse.reading import Reading, look_into
+from pipelines.lakehouse.reading import Reading, reading_of
 from pipelines.lakehouse.situation import Observed, Situation, look
 from pipelines.lakehouse.tables import Table
 from pipelines.lakehouse.waivers import WAIVERS
-from pipelines.sources.feed import Grain, Partition
+from pipelines.sources.feed import Grain, NewColumns, Partition
 from pipelines.sources.listing import ObjectChanged
 from pipelines.sources.misplaced import Misplaced
 from pipelines.sources.removals import Fate
@@ -55,7 +57,8 @@ class Loaded:
         fates: Files that disappeared, by partition.
         alarm: Why nothing that vanished was removed.
         kept_from: Code versions of the rows of files that expired, by partition.
-        new_columns: Columns the feed does not declare, with the files that have them.
+        new_columns: Columns of files that were read which are not taken, with the files that have them.
+        additions: What became of such columns, where the feed adds them.
         backlog: What the quarantine holds of all partitions of the asset.
         largest_share: The largest share of a partition's rows that was turned away, whichever partition it is.
         accounts: What became of the rows of the files that were read, or lost rows to them.
@@ -76,6 +79,7 @@ class Loaded:
     alarm: str | None = None
     kept_from: Mapping[Partition, Collection[str]] = field(default_factory=dict)
     new_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    additions: Additions = field(default_factory=Additions)
     backlog: Sequence[Backlog] = ()
     largest_share: float = 0.0
     arrived_through: Mapping[Partition, datetime] = field(default_factory=dict)
@@ -105,25 +109,35 @@ def run_load(
         ObjectChanged: files were written again each time before they were read.
         BucketUnavailable: the bucket does not answer. Nothing was judged or written because of that.
     """
-    catalog.ensure(spark, load.table)
+    before = catalog.ensure(spark, load.table, may_have_more=load.feed.new_columns is NewColumns.ADD)
     catalog.ensure(spark, QUARANTINE)
     catalog.ensure(spark, WAIVERS)
     done: Loaded | None = None
     changed: ObjectChanged | None = None
     for _ in range(write.ATTEMPTS):
+        wide: Load | None = None
         try:
             found = look(spark, landing, load, partitions, observed, misplaced)
             rejects.enter_misplaced(spark, load, found, run_id)
-            found, reading = look_into_files(spark, landing, load, found)
+            found, inspected = look_into_files(landing, load, found)
+            wider = new_columns.widened(spark, load, inspected, before)
+            wide = wider.load
             if not found.steps:
-                return done or _left_alone(spark, load, found)
-            done, parent = _bring_up(landing, load, found, reading, run_id)
+                return done or replace(_left_alone(spark, wide, found), additions=wider.additions)
+            reading = reading_of(spark, landing, wide.feed, wider.inspected, code_version=load.code_version)
+            done, parent = _bring_up(landing, wide, found, reading, run_id)
+            done = replace(done, new_columns=wider.not_taken, additions=wider.additions)
         except write.Overtaken as overtaken:
             logger.warning("begins again: %s", str(overtaken).splitlines()[0])
             continue
         except ObjectChanged as error:
             changed = error
             logger.info("lists again: %s", error)
+            continue
+        except PySparkException:
+            if wide is None or not new_columns.is_behind(spark, wide):
+                raise
+            logger.info("%s: another run has added a column meanwhile, looking again", load.table.name)
             continue
         if parent == found.snapshot_id:
             return done
@@ -132,14 +146,14 @@ def run_load(
     raise changed or write.WriteConflict(load.table)
 
 
-def look_into_files(spark: SparkSession, landing: Landing, load: Load, found: Situation) -> tuple[Situation, Reading]:
+def look_into_files(landing: Landing, load: Load, found: Situation) -> tuple[Situation, Inspected]:
     """The files that the steps are about, and what there is to do without those that are not given."""
     while True:
         wanted = [file for step in found.steps.values() for file in step.read]
-        reading = look_into(spark, landing, load.feed, wanted, code_version=load.code_version)
-        if not reading.inspected.unavailable:
-            return found, reading
-        found = found.without(reading.inspected.unavailable, load.code_version)
+        inspected = inspect(landing, load.feed, wanted)
+        if not inspected.unavailable:
+            return found, inspected
+        found = found.without(inspected.unavailable, load.code_version)
 
 
 def _left_alone(spark: SparkSession, load: Load, found: Situation) -> Loaded:
@@ -205,7 +219,6 @@ def _bring_up(
         rows_read=rows_read,
         rows_rejected=sum(sum(t.reasons.values()) for t in tally.values()),
         files_rejected=reading.faults,
-        new_columns=reading.inspected.new_columns(load.feed),
         accounts=accounts,
     )
     return _with_state(spark, load, found, loaded), commit.parent_id
@@ -275,7 +288,7 @@ def judge_rows(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[s
 
 
 def _commit(load: Load, found: Situation, good: DataFrame, run_id: str) -> write.Commit:
-    table, rows = load.table, load.transform(good)
+    table, rows = load.table, new_columns.transformed(load, good)
     reached("before_commit")
     keys = as_keys(list(found.steps))
     # Files of one time: the name decides.

@@ -16,8 +16,11 @@ class SnapshotExpired(Overtaken):
 
 
 def read(spark: SparkSession, table: Table, partitions: Collection[str] | None = None) -> DataFrame:
-    """The rows of these partitions (None: of the table). No partitions: no rows."""
-    ensure(spark, table)
+    """The rows of these partitions (None: of the table). No partitions: no rows.
+
+    They have the declared columns, and those that a load has added from its files (`NewColumns.ADD`).
+    """
+    ensure(spark, table, may_have_more=True)
     frame = spark.table(table.identifier)
     if partitions is None:
         return frame

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from pipelines.lakehouse import fetched, scans
 from pipelines.lakehouse.files import FileFault, ObjectStore, SourceFile, columns_of_rows
-from pipelines.lakehouse.inspection import Inspected, Shape, inspect
-from pipelines.lakehouse.tables import LINEAGE
+from pipelines.lakehouse.inspection import Inspected, Shape
+from pipelines.lakehouse.tables import LINEAGE, as_ddl
 from pipelines.sources.feed import Feed
 
 _FEW = 5_000  # rows that one task handles as fast as several
@@ -96,8 +96,7 @@ class Reading:
     def _in_memory(self) -> DataFrame:
         if self.small.num_rows:
             return self.spark.createDataFrame(self._with_lineage())
-        columns = columns_of_rows(self.feed) | LINEAGE | {"_partition": "string"}
-        return self.spark.createDataFrame([], ", ".join(f"{c} {kind}" for c, kind in columns.items()))
+        return no_rows(self.spark, self.feed)
 
     def _lineage(self) -> DataFrame:
         return self.spark.createDataFrame(
@@ -124,11 +123,16 @@ class Reading:
         return table
 
 
-def look_into(
-    spark: SparkSession, store: ObjectStore, feed: Feed, files: Sequence[SourceFile], *, code_version: str
+def no_rows(spark: SparkSession, feed: Feed) -> DataFrame:
+    """What `Reading.rows` gives of no files."""
+    columns = columns_of_rows(feed) | LINEAGE | {"_partition": "string"}
+    return spark.createDataFrame([], as_ddl(columns))
+
+
+def reading_of(
+    spark: SparkSession, store: ObjectStore, feed: Feed, inspected: Inspected, *, code_version: str
 ) -> Reading:
-    """Look into these files and fetch the small ones."""
-    inspected = inspect(store, feed, files)
+    """Of files that were looked into the rows of the small ones, and how to read the large ones."""
     small, faults = fetched.rows_of_all(feed, inspected.fetched)
     large, without = scans.look_closer(spark, store, feed, inspected.large)
     inspected = replace(inspected, large=large)

@@ -5,18 +5,18 @@ not belong here: who asks (`pipelines.quarantine`).
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.lakehouse import catalog, rejects
+from pipelines.lakehouse import catalog, new_columns, rejects
 from pipelines.lakehouse.load import Landing, Load, Observed, is_emptied, judge_rows, look_into_files
 from pipelines.lakehouse.quarantine import NO_ROWS, QUARANTINE, within
-from pipelines.lakehouse.reading import Reading
+from pipelines.lakehouse.reading import Reading, reading_of
 from pipelines.lakehouse.situation import look
-from pipelines.sources.feed import Partition
+from pipelines.sources.feed import NewColumns, Partition
 
 _NOBODYS = "rehearsal"
 """A code version that no load has, so that every file is read again."""
@@ -48,6 +48,7 @@ class Rehearsal:
         reasons: How many rows or files have this reason now and that one then (None: they are taken).
         changes: Some of those for which the two differ.
         not_given: Files that could not be read, with the reason; nothing is said of them.
+        added: Columns that nobody declared, and that the table would get.
     """
 
     rows: Mapping[Partition, int] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class Rehearsal:
     reasons: Counter[tuple[str | None, str | None]] = field(default_factory=Counter)
     changes: Sequence[Change] = ()
     not_given: Mapping[str, str] = field(default_factory=dict)
+    added: Collection[str] = ()
 
     def __add__(self, other: "Rehearsal") -> "Rehearsal":
         return Rehearsal(
@@ -63,6 +65,7 @@ class Rehearsal:
             self.reasons + other.reasons,
             [*self.changes, *other.changes][:_SAMPLE],
             {**self.not_given, **other.not_given},
+            dict.fromkeys([*self.added, *other.added]),
         )
 
     @property
@@ -77,12 +80,17 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
     Raises:
         ObjectChanged: a file was written again while it was read.
         BucketUnavailable: the bucket does not answer.
+        SchemaDiffers: the load would be refused for the table's columns.
     """
-    for table in (load.table, QUARANTINE):
-        catalog.ensure(spark, table)
+    # The code that runs meanwhile would not load into a table that has columns of this one.
+    before = catalog.ensure(spark, load.table, may_have_more=load.feed.new_columns is NewColumns.ADD, may_alter=False)
+    catalog.ensure(spark, QUARANTINE)
     load = replace(load, code_version=_NOBODYS)
     found = look(spark, landing, load, partitions, Observed)
-    found, reading = look_into_files(spark, landing, load, found)
+    found, inspected = look_into_files(landing, load, found)
+    wider = new_columns.widened(spark, load, inspected, before, may_alter=False)
+    load = wider.load
+    reading = reading_of(spark, landing, load.feed, wider.inspected, code_version=load.code_version)
     reading, judged, tally, _ = judge_rows(load, reading)
     try:
         if is_emptied(load, found, tally):
@@ -98,7 +106,7 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
     finally:
         judged.unpersist()
     not_given = {file.key: reason for file, reason in found.unavailable.items()}
-    return Rehearsal(rows, rejected, reasons, changes, not_given)
+    return Rehearsal(rows, rejected, reasons, changes, not_given, wider.additions.added)
 
 
 def _entries_now(spark: SparkSession, load: Load, partitions: Sequence[Partition], reading: Reading) -> DataFrame:

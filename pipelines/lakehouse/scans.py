@@ -18,8 +18,10 @@ from pyspark.sql import functions as F
 
 from pipelines.lakehouse import records
 from pipelines.lakehouse.files import PLACE, FileFault, ObjectStore, SourceFile
-from pipelines.lakehouse.inspection import NO_OBJECT, Shape
+from pipelines.lakehouse.inspection import NO_OBJECT, Shape, is_careful
+from pipelines.lakehouse.tables import as_ddl
 from pipelines.lakehouse.texts import HALF_A_CHARACTER, NO_ROW, not_valid
+from pipelines.lakehouse.values import TO_JSON
 from pipelines.lakehouse.verdict import damage_of, is_about_format
 from pipelines.sources.feed import Feed
 
@@ -27,10 +29,13 @@ _CORRUPT = "_corrupt_record"
 _TOLERANT = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 _STRICT = {"allowSingleQuotes": "false"}
 _OF_BYTES = ("string", "large_string", "binary", "large_binary", "fixed_size_binary", "dictionary")
+_NESTED = ("list", "large_list", "fixed_size_list", "struct", "map")
 _NUMBERS = (
     r'("(?:[^"\\]|\\.)*+")|([:\[,][ \t\n\r]*+)'
     r"(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)(?=[ \t\n\r]*+[,}\]])"
 )
+_NUMBER = "\ufdd0"
+"""What a number in quotes begins with: a character that Unicode has set aside for such use."""
 _ESCAPES = (
     r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u(?![dD][89a-fA-F])|\\[^u])"
     r"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
@@ -103,7 +108,7 @@ def look_closer(
         The shapes as they are to be read, and the files of which no line is an object.
     """
     of_json = {f: s for f, s in shapes.items() if s.format == "json"}
-    careful = {f for f, s in of_json.items() if s.charset != "utf-8" or s.by_line or feed.multiline}
+    careful = {f for f, s in of_json.items() if is_careful(s, feed)}
     unknown = {f: s for f, s in of_json.items() if not s.has_object}
     try:
         without = _without_objects(spark, store, feed, unknown) if unknown else set()
@@ -166,11 +171,11 @@ def _scan_json(
 ) -> DataFrame:
     if shape.by_line:
         return _scan_json_by_line(spark, store, feed, shape, files)
-    schema = ", ".join(f"{c} STRING" for c in [*feed.columns, _CORRUPT])
+    schema = as_ddl(dict.fromkeys([*feed.columns, _CORRUPT], "string"))
     # Not `from_json`: it passes numbers through a double, and money loses digits.
     raw = spark.read.schema(schema).options(**_STRICT, **_TOLERANT).json(_paths(store, files))
     # Bytes that are no text come as they are: in a table nobody could read them.
-    is_wrong = reduce(Column.__or__, (~F.coalesce(F.is_valid_utf8(c), F.lit(True)) for c in feed.columns))
+    is_wrong = _is_no_text(feed.columns)
     why = F.when(F.col(_CORRUPT).isNotNull(), NO_ROW).when(is_wrong, not_valid("utf-8"))
     as_shown = F.to_json(F.struct(*(records.shown(F.col(c)).alias(c) for c in feed.columns)))
     row = F.when(F.col(_CORRUPT).isNotNull(), records.shown(F.col(_CORRUPT))).when(is_wrong, as_shown)
@@ -204,21 +209,22 @@ def _scan_json_by_line(
         "source_file",
         F.lit(0).cast("bigint").alias("_block"),
         (F.row_number().over(in_file) - 1).cast("bigint").alias("_row"),
-        *(F.col("_object")[c].alias(c) for c in feed.columns),
+        *(_without_marks(F.col("_object")[c], F.col("_record")).alias(c) for c in feed.columns),
         *_faults(why),
     )
 
 
 def _struct_of(feed: Feed) -> str:
-    return "struct<" + ", ".join(f"{c}: string" for c in feed.columns) + ">"
+    return "struct<" + ", ".join(f"`{c}`: string" for c in feed.columns) + ">"
 
 
 def _objects_of(text: Column, feed: Feed) -> Column:
     """The objects in a text, by themselves or in a list; null where it is something else, or more than that."""
-    # In quotes a number stays as it was written. U+0001 stands in no JSON.
-    marked = F.regexp_replace(text, _NUMBERS, "$1$2\u0001$3\u0001")
-    quoted = F.replace(F.replace(marked, F.lit("\u0001\u0001"), F.lit("")), F.lit("\u0001"), F.lit('"'))
-    exact = F.when(F.contains(text, F.lit("\u0001")), text).otherwise(quoted)
+    # In quotes a number stays as it was written. U+0001 and U+0002 stand in no JSON.
+    marked = F.regexp_replace(text, _NUMBERS, "$1$2\u0001$3\u0002")
+    quoted = F.replace(marked, F.lit("\u0001\u0002"), F.lit(""))
+    quoted = F.replace(F.replace(quoted, F.lit("\u0001"), F.lit(f'"{_NUMBER}')), F.lit("\u0002"), F.lit('"'))
+    exact = F.when(_is_marked(text), text).otherwise(quoted)
     # In brackets, so that what stands behind the first object is seen; and before a null, which is not reached where a
     # bracket too many ends the list.
     wrapped = F.concat(F.lit("["), exact, F.lit(",null]"))
@@ -229,6 +235,17 @@ def _objects_of(text: Column, feed: Feed) -> Column:
         F.when(_is_one(objects), F.slice(objects, 1, 1))
     )
     return found
+
+
+def _is_marked(text: Column) -> Column:
+    return text.rlike(r"[\x01\x02\uFDD0]|\\u[fF][dD][dD]0")
+
+
+def _without_marks(value: Column, text: Column) -> Column:
+    """A value of the objects in a text, with the numbers in it as they were."""
+    nested = F.regexp_replace(value, f'"{_NUMBER}([^"]*)"', "$1")
+    bare = F.when(value.startswith(_NUMBER), F.substr(value, F.lit(2))).otherwise(nested)
+    return F.when(_is_marked(text), value).otherwise(bare)
 
 
 def _is_one(parsed: Column) -> Column:
@@ -250,15 +267,21 @@ def _scan_parquet(
         *(value.alias(c) for c, value in values.items()),
     )
     # Of Parquet nobody promises that a text is one; a table that holds such bytes is read by nobody.
-    of_bytes = [c for c in feed.columns if kinds.get(c, "").startswith(_OF_BYTES)]
+    of_bytes = [c for c in feed.columns if kinds.get(c, "").startswith((*_OF_BYTES, *_NESTED))]
     why = F.lit(None).cast("string")
     if of_bytes:
-        is_wrong = reduce(Column.__or__, (~F.coalesce(F.is_valid_utf8(c), F.lit(True)) for c in of_bytes))
+        is_wrong = _is_no_text(of_bytes)
         why = F.when(is_wrong, not_valid("utf-8"))
     row = F.to_json(
         F.struct(*((records.shown(F.col(c)) if c in of_bytes else F.col(c)).alias(c) for c in feed.columns))
     )
     return found.select("*", F.when(why.isNotNull(), row).alias("_malformed"), why.alias("_why"))
+
+
+def _is_no_text(columns: Iterable[str]) -> Column:
+    """Whether any of these columns holds bytes that are no text."""
+    # Not one `or` in the other: an expression that is nested a hundred deep is none to Spark Connect.
+    return F.coalesce(*(F.when(~F.is_valid_utf8(c), F.lit(True)) for c in columns), F.lit(False))
 
 
 def _text_position() -> tuple[Column, Column]:
@@ -280,6 +303,9 @@ def _as_text(name: str, kind: str) -> Column:
     if kind.startswith("timestamp[ns"):
         # Spark has no nanoseconds and reads them as a long, of more digits than a double holds.
         column = F.timestamp_micros(F.floor(column.cast("decimal(20,0)") / 1000).cast("bigint"))
+    if kind.startswith(_NESTED):
+        text = column.cast("string")  # JSON would hide that it is none
+        return F.when(F.is_valid_utf8(text), F.to_json(column, TO_JSON)).otherwise(text)
     return column.cast("string")
 
 

@@ -4,7 +4,7 @@ Belongs here: the declaration and what follows from it alone. Plain strings and 
 location can load its declarations without paying for Spark's import.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -43,6 +43,7 @@ class Table:
         comment: One line: what one row is.
         stored_by: The columns its files are kept apart by, where these are not `partitioned_by`.
         retention: Which old snapshots are kept.
+        added: Those of `columns` that nobody declared: a load has found them in files (`NewColumns.ADD`).
     """
 
     name: str
@@ -52,6 +53,7 @@ class Table:
     comment: str = ""
     stored_by: tuple[str, ...] = ()
     retention: Retention = Retention()
+    added: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         by = self.partitioned_by
@@ -113,3 +115,8 @@ class Table:
         column = f"{of}.{self.partitioned_by}" if of else self.partitioned_by
         # Iceberg prunes by a range in one comparison a file, by a long IN in one a literal.
         return f"{column} BETWEEN {literals[0]} AND {literals[-1]} AND {column} IN ({', '.join(literals)})"
+
+
+def as_ddl(columns: Mapping[str, str]) -> str:
+    """Columns as Spark's schemas are written; any name may be a word of SQL's."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())

@@ -12,7 +12,7 @@ from pipelines.automation.arrivals import through
 from pipelines.automation.ledger import EventLog, holds_files
 from pipelines.boundaries import reached
 from pipelines.checks.landed import landed_results
-from pipelines.lakehouse.io_manager import partition_metadata, summary
+from pipelines.lakehouse.io_manager import COLUMNS, column_schema, partition_metadata, summary
 from pipelines.lakehouse.load import Load, Loaded, Observed, run_load
 from pipelines.lakehouse.session import naming_the_server
 from pipelines.lakehouse.tables import Table
@@ -83,10 +83,19 @@ class LakehouseResource(dg.ConfigurableResource[None]):
                 "files read": loaded.files_read,
                 "rows rejected": loaded.rows_rejected,
                 "files rejected": [f"{fault.file.key}: {fault.message}" for fault in loaded.files_rejected[:_TOLD]],
-                "new columns": {name: list(files[:_TOLD]) for name, files in loaded.new_columns.items()},
-            },
+                "new columns": {n: list(files[:_TOLD]) for n, files in list(loaded.new_columns.items())[:_TOLD]},
+                "columns added": list(loaded.additions.added),
+            }
+            | _columns_beside(table, loaded),
             check_results=checks,
         )
+
+
+def _columns_beside(table: Table, loaded: Loaded) -> dict[str, Any]:
+    """What the UI is to show as the table's columns, where it has more than are declared."""
+    if not loaded.additions.there:
+        return {}
+    return {COLUMNS: column_schema(table.columns | dict.fromkeys(loaded.additions.there, "string"))}
 
 
 def _say_what_is_loaded(

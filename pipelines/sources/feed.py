@@ -36,6 +36,14 @@ class OnRemoval(StrEnum):
     KEEP = "keep"
 
 
+class NewColumns(StrEnum):
+    """What becomes of a column that a feed's files have and its declaration does not."""
+
+    IGNORE = "ignore"
+    ADD = "add"
+    FAIL = "fail"
+
+
 _UNFINISHED = (".tmp", ".part", ".partial", ".filepart", ".crc", "._COPYING_", "~")
 
 _DAY = re.compile(r"dt=(\d{4}-\d{2}-\d{2})", re.ASCII)
@@ -65,6 +73,13 @@ class Feed:
         encoding: How its CSV and JSON files are encoded, by its Python name: UTF-8, UTF-16 or one byte a character
             (`latin-1`, `cp1252`). Declared, because bytes do not tell; kept by its canonical name.
         multiline: Whether a record may have several lines: line breaks in quotes (CSV), documents over lines (JSON).
+        new_columns: What becomes of columns that its files have and `columns` does not, by their names to the letter.
+            `ignore`: they are not taken; the check `quarantine` names them. `fail`: a file that has one is turned away
+            as a whole. `add`: the table gets them as nullable text, and they are filled from then on; files that landed
+            before are read for them when the asset's `code_version` changes. It adds names of letters, digits and `_`
+            that differ from all others by more than case, up to 200 columns in a table; the check names the others.
+            The asset's transform has to let such columns through. JSON has no header: a key that comes only behind the
+            first 64 KB of a file may be missed, unless the table has it already.
 
     Raises:
         ValueError: something of it cannot be; the message names the feed and the value.
@@ -83,8 +98,12 @@ class Feed:
     allow_empty: bool = False
     encoding: str = "utf-8"
     multiline: bool = False
+    new_columns: NewColumns = NewColumns.IGNORE
 
     def __post_init__(self) -> None:
+        if self.new_columns not in list(NewColumns):
+            raise ValueError(f"feed {self.name}: new_columns is ignore, add or fail, not {self.new_columns!r}")
+        object.__setattr__(self, "new_columns", NewColumns(self.new_columns))
         if not 0 <= self.quarantine_share <= 1:
             raise ValueError(f"feed {self.name}: quarantine_share is a share, 0 to 1, not {self.quarantine_share}")
         if ours := [c for c in self.columns if c.startswith("_") or c in _OURS]:

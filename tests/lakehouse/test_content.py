@@ -1,5 +1,6 @@
 """Content versions: equal for equal rows, different for anything else that a consumer could see."""
 
+import dataclasses
 import uuid
 
 import pytest
@@ -54,6 +55,21 @@ def test_a_column_of_nulls_more_is_other_content(spark: SparkSession, table: Tab
     catalog.ensure(spark, wider)
     snapshot = write.current_snapshot(spark, wider)
     assert content_of(spark, wider, ["2026-10-01"], snapshot)["2026-10-01"].version != before
+
+
+def test_a_column_that_a_load_added_is_other_content_only_where_it_holds_a_value(
+    spark: SparkSession, table: Table
+) -> None:
+    before = version(spark, table, ("x", "1"))
+    wider = dataclasses.replace(table, columns=table.columns | {"null": "string"}, added=("null",))
+
+    def now() -> str:
+        return content_of(spark, wider, ["2026-10-01"], write.current_snapshot(spark, wider))["2026-10-01"].version
+
+    catalog.add_texts(spark, table, ["null"], "not declared")
+    assert now() == before
+    spark.sql(f"UPDATE {table.identifier} SET `null` = 'y'")
+    assert now() != before
 
 
 def test_a_table_without_a_commit_is_empty_everywhere(spark: SparkSession, table: Table) -> None:

@@ -1,10 +1,15 @@
 """A file means the same whether it is small, and taken apart in memory, or large, and scanned by Spark."""
 
 import gzip
+import io
 import random
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from itertools import zip_longest
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -12,7 +17,7 @@ from pipelines import feeds
 from pipelines.lakehouse import inspection
 from pipelines.lakehouse.files import SourceFile
 from pipelines.lakehouse.load import Load
-from pipelines.lakehouse.reading import look_into
+from pipelines.lakehouse.reading import reading_of
 from pipelines.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import HEADER, HOUR, Put, line, renamed
 
@@ -91,6 +96,11 @@ JSON += [
     "null",
     '"{}"',
 ]
+NESTED = [
+    '{"order_id": {"a": [1.50, 2,  "\\u00fc", true, null, 1e5], "b" : {"c": "x\\"y\\/\\n"}}, "quantity": []}',
+    '{"order_id": [1,{"z":-0.0}], "quantity": 1.50, "discount": {"order_id": [7]}}',
+    '{"order_id": ["a,1]", "say \\"5\\", 6"], "quantity": {}}',
+]
 NOT_UTF8 = [
     b"\xff",
     b"M\xfcller",
@@ -159,6 +169,56 @@ ELEMENTS = [
     "",
 ]
 Bodies = dict[str, bytes]
+
+
+def parquet(*columns: pa.Array) -> bytes:
+    """A file whose columns are called like the first of an order."""
+    sink = io.BytesIO()
+    pq.write_table(pa.table(dict(zip(feeds.ORDERS.columns, columns, strict=False))), sink)
+    return sink.getvalue()
+
+
+def nested(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    return pa.array([values, [], None], pa.list_(kind))
+
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 678000)
+PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
+PARQUET = {
+    "numbers.parquet": parquet(
+        pa.array([1.0, 0.1, 1e10]),
+        pa.array([float("nan"), -0.0, -float("inf")]),
+        pa.array([0.001, 1e-7, -12345678.5]),
+        pa.array([0.1, 1e10, 3], pa.float32()),
+        pa.array([Decimal("1.50"), None, Decimal("0.00")], pa.decimal128(10, 2)),
+        pa.array([Decimal("0.0000001")] * 3),
+        pa.array([200, None, 0], pa.uint8()),
+        pa.array([True, False, None]),
+        pa.array(["x", "y", "x"]).dictionary_encode(),
+    ),
+    "times.parquet": parquet(
+        pa.array([AT, AT.replace(microsecond=0), None], pa.timestamp("us")),
+        pa.array([AT, AT.replace(microsecond=1), None], pa.timestamp("us", "UTC")),
+        pa.array([AT, AT.replace(microsecond=999000, second=0), None], pa.timestamp("ns")),
+        pa.array([date(2026, 1, 2), None, date(1, 1, 1)]),
+        nested([AT, None], pa.timestamp("us")),
+        nested([AT, None], pa.timestamp("ms", "UTC")),
+        nested([date(2026, 1, 2)], pa.date32()),
+    ),
+    "nested.parquet": parquet(
+        nested([1, None], pa.int32()),
+        nested([1.5, 1e10, float("nan")], pa.float64()),
+        nested([0.1, None], pa.float32()),
+        nested([Decimal("1.50")], pa.decimal128(10, 2)),
+        nested(['a"b\\\n/ü', ""], pa.string()),
+        nested([b"abc"], pa.binary()),
+        pa.array([{"a": 1, "b": "x"}, {"a": None, "b": None}, None], PAIR),
+        pa.array([[("k", True)], [], None], pa.map_(pa.string(), pa.bool_())),
+        nested([{"a": 1, "b": "x"}, None], PAIR),
+    ),
+}
+
+
 FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
     "as it is": (
         {},
@@ -180,6 +240,10 @@ FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
             "marked.jsonl": b"\xef\xbb\xbf" + JSON_GOOD.encode() + b"\n{}",
             "bytes.jsonl": b"\n".join([JSON_GOOD.encode(), *map(a_json, NOT_UTF8), JSON_GOOD.encode()]),
             "list.json": b'[{"order_id": 1.10}, {"order_id": 2}]',
+            "nested.jsonl": "\n".join([JSON_GOOD, *NESTED]).encode(),
+            "nested by line.jsonl": "\n".join(
+                [*NESTED, '{"order_id": 1} {"order_id": 2}', f"[{', '.join(NESTED)}]"]
+            ).encode(),
             "late.jsonl": (b"words " * 200 + b"\n") * 60 + b'{"order_id": 1}\n',
         },
     ),
@@ -245,6 +309,10 @@ FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
             "bytes.json": b'{"order_id":\n "\xfc"}\n' + JSON_GOOD.encode(),
         },
     ),
+    "texts": (
+        {"columns": dict.fromkeys(feeds.ORDERS.columns, "string"), "required": ("order_id", "line_number")},
+        PARQUET,
+    ),
     "ascii": ({"encoding": "ascii"}, {"a.csv": f"{HEADER}\n{line(1)}\n1,ü,3,4,5,3,1,0,x".encode()}),
 }
 
@@ -256,7 +324,8 @@ def read(
     sizes = {o.key: o.size for o in landing.list(load.feed.prefix).objects}
     at = datetime(2026, 10, 1, tzinfo=UTC)
     files = [SourceFile(key, "v", at, HOUR, sizes[key]) for key in keys]
-    reading = look_into(spark, landing, load.feed, files, code_version="1")
+    inspected = inspection.inspect(landing, load.feed, files)
+    reading = reading_of(spark, landing, load.feed, inspected, code_version="1")
     assert not reading.faults
     assert bool(reading.inspected.large) is not bool(small)
     found = reading.rows().orderBy("source_file", "_block", "_row").drop("_block", "_row").collect()

@@ -8,7 +8,7 @@ when a scan has failed. Does not belong here: small files (`fetched`), and which
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 
@@ -36,6 +36,9 @@ _NUMBERS = (
 )
 _NUMBER = "\ufdd0"
 """What a number in quotes begins with: a character that Unicode has set aside for such use."""
+_SOMETHING_BEHIND = r"[}\]][ \t\r]*+[^ \t\r}\]]"
+"""What a line has with more than one object in it, and others too."""
+_SURROGATE = r"\\u[dD][89a-fA-F]"
 _ESCAPES = (
     r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u(?![dD][89a-fA-F])|\\[^u])"
     r"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
@@ -101,30 +104,45 @@ def look_closer(
 ) -> tuple[dict[SourceFile, Shape], list[FileFault]]:
     """JSON files that Spark's own reader would be silent about are led through line by line (`Shape.by_line`).
 
-    It is exact and fast, and of a line with more than one object it takes the first. Whether a file has such lines is
-    known of its beginning, which was looked into: to see all of them, every byte would leave the bucket twice.
+    It is exact and fast, but of a line with more than one object it takes the first, and half of a character it makes
+    another one. So all of each file is looked through before, at the price of its bytes leaving the bucket twice.
 
     Returns:
         The shapes as they are to be read, and the files of which no line is an object.
     """
     of_json = {f: s for f, s in shapes.items() if s.format == "json"}
     careful = {f for f, s in of_json.items() if is_careful(s, feed)}
+    careful |= _those(partial(_odd, spark, store, feed), {f: s for f, s in of_json.items() if f not in careful})
     unknown = {f: s for f, s in of_json.items() if not s.has_object}
-    try:
-        without = _without_objects(spark, store, feed, unknown) if unknown else set()
-    except PySparkException:
-        without = set()  # a file that cannot be read is named by whoever reads it
-    closer = {f: replace(s, by_line=True) if f in careful else s for f, s in shapes.items() if f not in without}
-    return closer, [FileFault(f, "unreadable", NO_OBJECT) for f in shapes if f in without]
+    having = _those(partial(_with_objects, spark, store, feed), unknown)
+    closer = {f: replace(s, by_line=True) if f in careful else s for f, s in shapes.items()}
+    without = [f for f in unknown if f not in having]
+    faults = [FileFault(file, "unreadable", NO_OBJECT) for file in without]
+    return {f: s for f, s in closer.items() if f not in without}, faults
 
 
-def _without_objects(
-    spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]
+def _those(
+    ask: Callable[[Mapping[SourceFile, Shape]], DataFrame], shapes: Mapping[SourceFile, Shape]
 ) -> set[SourceFile]:
-    rows = scan(spark, store, feed, shapes)
-    objects = rows.where("_malformed IS NULL").select("source_file").distinct().collect()
-    having = {row.source_file for row in objects}
-    return {file for file in shapes if file.key not in having}
+    """The files that an answer is about."""
+    if not shapes:
+        return set()
+    try:
+        keys = {row.source_file for row in ask(shapes).select("source_file").distinct().collect()}
+    except PySparkException:
+        return set(shapes)  # one that cannot be read is named by whoever reads it
+    return {file for file in shapes if file.key in keys}
+
+
+def _odd(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]) -> DataFrame:
+    text = F.col("value")
+    has_more = text.rlike(_SOMETHING_BEHIND) & _objects_of(text, feed).isNull()
+    lines = spark.read.text(_paths(store, shapes)).select(*_place(store, *_text_position()), text)
+    return lines.where(text.rlike(_SURROGATE) | has_more)
+
+
+def _with_objects(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]) -> DataFrame:
+    return scan(spark, store, feed, shapes).where("_malformed IS NULL")
 
 
 def _group(shape: Shape) -> Shape:

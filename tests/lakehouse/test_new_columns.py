@@ -21,6 +21,7 @@ from pipelines.lakehouse.catalog import SchemaDiffers
 from pipelines.lakehouse.load import Load, Loaded, run_load
 from pipelines.lakehouse.new_columns import MOST, addable
 from pipelines.lakehouse.read import read
+from pipelines.lakehouse.rehearsal import rehearse
 from pipelines.lakehouse.tables import LINEAGE, Table
 from pipelines.sources.feed import Feed, Grain, NewColumns
 from pipelines.sources.s3 import S3Bucket
@@ -181,6 +182,25 @@ def test_a_file_with_a_new_column_is_turned_away_and_its_neighbours_are_not(
     passed, words = said(loaded, failing)
     assert not passed and words and f"{key(things, 'a.csv')} (new_column)" in words
     assert loaded.files_rejected[0].message.startswith("not declared: 'size', 'a b'; declare such columns, or")
+
+
+def test_a_rehearsal_tells_which_columns_the_table_would_get_and_gives_it_none(
+    spark: SparkSession, put: Put, loading: Loading, landing: S3Bucket, things: Load
+) -> None:
+    put(key(things, "a.csv"), "id,colour\n1,red\n")
+    loading(things, DAY)
+    put(key(things, "b.csv"), "id,size,weight\n2,7,8\nmany,8,9\n")
+    columns = COLUMNS | {"weight": "bigint"}
+    table = dataclasses.replace(things.table, columns=things.table.columns | {"weight": "bigint"})
+    newer = dataclasses.replace(changed(things, "2", columns=columns), table=table)
+
+    said = rehearse(spark, landing, newer, [DAY])
+
+    assert (list(said.added), said.reasons) == (["size"], {(None, "bad_type"): 1})
+    assert set(read(spark, things.table).columns) == set(things.table.columns), "code that runs meanwhile goes on"
+    assert (loaded := loading(newer, DAY)).additions.added == ["size"]
+    assert loaded.rows_rejected == 1
+    assert values(spark, newer, "weight", "size") == {1: (None, None), 2: (8, "7")}
 
 
 def test_a_transform_that_drops_a_column_is_named(

@@ -244,6 +244,10 @@ FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
             "nested by line.jsonl": "\n".join(
                 [*NESTED, '{"order_id": 1} {"order_id": 2}', f"[{', '.join(NESTED)}]"]
             ).encode(),
+            "several late.jsonl": f"{JSON_GOOD}\n".encode() * 1000
+            + b'{"order_id": 1} {"order_id": 2}\n{"order_id": 3}]\n',
+            "half late.jsonl": f"{JSON_GOOD}\n".encode() * 1000
+            + b'{"order_id": "\\ud83d"}\n{"order_id": "\\ud83d\\ude00"}',
             "late.jsonl": (b"words " * 200 + b"\n") * 60 + b'{"order_id": 1}\n',
         },
     ),

@@ -24,18 +24,22 @@ def has_postgres() -> bool:
 
 
 @contextlib.contextmanager
-def postgres_server() -> Iterator[dict[str, Any]]:
-    """A running, empty server; how Dagster's storage connects to it."""
+def postgres_server(password: str | None = None) -> Iterator[dict[str, Any]]:
+    """A running, empty server, which asks for a password if it has one; how Dagster's storage connects to it."""
     folder = Path(tempfile.mkdtemp(prefix="tidemark-postgres-"))
     data, port = folder / "data", free_port()
     # The server refuses to run as root; its folder is then somebody else's.
     user = "nobody" if os.geteuid() == 0 else None
     if user:
         shutil.chown(folder, user)
-    login = {"username": "tidemark", "password": "tidemark", "hostname": "127.0.0.1", "db_name": "postgres"}
+    (folder / "password").write_text(password or "tidemark")
+    login = {"username": "tidemark", "password": password or "tidemark", "hostname": "127.0.0.1", "db_name": "postgres"}
     try:
         subprocess.run(
-            [_program("initdb"), "-D", data, "-U", login["username"], "--auth=trust", "--no-sync"],
+            [
+                *(_program("initdb"), "-D", data, "-U", login["username"], "--no-sync"),
+                *(f"--auth={'scram-sha-256' if password else 'trust'}", f"--pwfile={folder / 'password'}"),
+            ],
             user=user,
             cwd=folder,
             check=True,

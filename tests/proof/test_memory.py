@@ -9,12 +9,14 @@ import uuid
 from concurrent.futures import ProcessPoolExecutor
 
 import boto3
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from pipelines import feeds
+from pipelines.lakehouse import inspection
 from pipelines.lakehouse.load import Load, run_load
 from pipelines.lakehouse.session import new_session
 from pipelines.schemas import core
@@ -25,6 +27,7 @@ from tests.proof.conftest import Report
 
 DAYS, ROWS = 30, 90_000
 _MOST_MB = 1_500
+_DIFFERENT = 1 << 24, 1 << 14
 
 
 @pytest.mark.timeout(1800)
@@ -53,6 +56,7 @@ def test_a_run_over_thirty_small_files_of_many_rows_is_bounded(
         },
     )
     assert rows == DAYS * ROWS
+    assert 0.85 * inspection.SMALL < min(sizes) <= max(sizes) <= inspection.SMALL
     assert most <= _MOST_MB
 
 
@@ -62,8 +66,10 @@ def _load(tag: str) -> Load:
 
 
 def _file(n: int, hour: str) -> bytes:
-    numbers = pa.array(range(ROWS))
-    same = [pa.repeat(pa.scalar(value), ROWS) for value in (1, 3, 4, 5, 3)]
+    numbers, random = pa.array(range(ROWS)), np.random.default_rng(n)
+    same = [pa.repeat(pa.scalar(value), ROWS) for value in (1, 5, 3)]
+    # Such that a file has the megabyte up to which files are read in a run's memory.
+    differing = [pa.array(random.integers(most, size=ROWS)) for most in _DIFFERENT]
     at = pa.repeat(pa.scalar(f"{hour[:10]}T07:15:00Z"), ROWS)
     names = ["order_id", "line_number", "customer_id", "product_id", "store_id", "quantity"]
     rest = {
@@ -71,7 +77,7 @@ def _file(n: int, hour: str) -> bytes:
         "discount": pa.repeat(pa.scalar("0.1"), ROWS),
         "ordered_at": at,
     }
-    table = pa.table(dict(zip(names, [pc.add(numbers, n * ROWS), *same], strict=True)) | rest)
+    table = pa.table(dict(zip(names, [pc.add(numbers, n * ROWS), same[0], *differing, *same[1:]], strict=True)) | rest)
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     return buffer.getvalue()

@@ -2,7 +2,7 @@
 
 CHANGED: dict[str, str] = {
     "customers_newline_in_a_name": "a line is a row",
-    "customers_latin1": "the byte is replaced, the customer stays",
+    "customers_latin1": "a line that is no UTF-8 is no row",
     "test_event_of_another_bucket": "a test event says nothing of data; it is understood, whatever bucket it names",
     "marker_in_an_hour": "a hint does no harm: the listing leaves markers out",
     "records_empty": "it asks for nothing, and is read without a doubt: there is nothing to keep it for",

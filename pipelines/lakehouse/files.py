@@ -6,6 +6,7 @@ rows (`judge`) share. Does not belong here: any reading.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -76,6 +77,14 @@ class Unusable(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class NotScanned(Exception):
+    """Files of whole bytes that the engine fails on, with what it says: no verdict, and a retry may help."""
+
+    def __init__(self, files: Mapping[SourceFile, str]) -> None:
+        super().__init__("; ".join(f"{file.key}: {said}" for file, said in files.items()))
+        self.files = files
 
 
 def columns_of_rows(feed: Feed) -> dict[str, str]:

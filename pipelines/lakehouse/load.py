@@ -23,7 +23,7 @@ from pipelines.lakehouse.accounts import Account, accounts_of
 from pipelines.lakehouse.backlog import Backlog, backlog_of, largest_share
 from pipelines.lakehouse.content import Content
 from pipelines.lakehouse.declaration import Landing, Load
-from pipelines.lakehouse.files import FileFault, SourceFile
+from pipelines.lakehouse.files import FileFault, NotScanned, SourceFile
 from pipelines.lakehouse.inspection import Inspected, inspect
 from pipelines.lakehouse.judge import has_rivals, judge, winners
 from pipelines.lakehouse.ledger import Held, as_keys, held_at, rows_at
@@ -114,12 +114,13 @@ def run_load(
     catalog.ensure(spark, WAIVERS)
     done: Loaded | None = None
     changed: ObjectChanged | None = None
+    not_scanned: dict[SourceFile, str] = {}
     for _ in range(write.ATTEMPTS):
         wide: Load | None = None
         try:
             found = look(spark, landing, load, partitions, observed, misplaced)
             rejects.enter_misplaced(spark, load, found, run_id)
-            found, inspected = look_into_files(landing, load, found)
+            found, inspected = look_into_files(landing, load, found, not_scanned)
             wider = new_columns.widened(spark, load, inspected, before)
             wide = wider.load
             if not found.steps:
@@ -134,6 +135,10 @@ def run_load(
             changed = error
             logger.info("lists again: %s", error)
             continue
+        except NotScanned as error:
+            not_scanned |= error.files
+            logger.warning("begins again without files: %s", error)
+            continue
         except PySparkException:
             if wide is None or not new_columns.is_behind(spark, wide):
                 raise
@@ -146,8 +151,13 @@ def run_load(
     raise changed or write.WriteConflict(load.table)
 
 
-def look_into_files(landing: Landing, load: Load, found: Situation) -> tuple[Situation, Inspected]:
-    """The files that the steps are about, and what there is to do without those that are not given."""
+def look_into_files(
+    landing: Landing, load: Load, found: Situation, not_scanned: Mapping[SourceFile, str]
+) -> tuple[Situation, Inspected]:
+    """The files that the steps are about, and what there is to do without those that are not given or not scanned."""
+    here = {file for files in found.listed.values() for file in files}
+    if left_out := {file: why for file, why in not_scanned.items() if file in here}:
+        found = replace(found.without(left_out, load.code_version), not_scanned=found.not_scanned | left_out.keys())
     while True:
         wanted = [file for step in found.steps.values() for file in step.read]
         inspected = inspect(landing, load.feed, wanted)
@@ -176,7 +186,7 @@ def _with_state(spark: SparkSession, load: Load, found: Situation, loaded: Loade
     through = {p: max(file.arrived_at for file in files) for p, files in found.listed.items() if files}
     loaded = replace(loaded, fates=found.fates, alarm=found.alarm, kept_from=kept_from)
     if found.unavailable:
-        kept = {file for file in found.unavailable if found.is_held(file)}
+        kept = {file for file in found.unavailable if found.is_held(file) and file not in found.not_scanned}
         missing = {file: reason for file, reason in found.unavailable.items() if file not in kept}
         loaded = replace(loaded, unavailable=missing, unavailable_kept=sorted(file.key for file in kept))
     return replace(loaded, backlog=backlog, largest_share=share, arrived_through=through)
@@ -267,6 +277,9 @@ def is_emptied(load: Load, found: Situation, tally: Mapping[str, rejects.Tally])
 
 def judge_rows(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str, rejects.Tally], bool | None]:
     """The rows with their verdicts, evaluated once; without the files that a scan fails on.
+
+    Raises:
+        NotScanned: Spark fails on some files, of which nothing is wrong as far as is known.
 
     Returns:
         What was read, the rows, their tally, and whether two of them have the same key (None: not known).

@@ -65,7 +65,7 @@ class Reading:
         """This reading without the large files that a scan fails on.
 
         Raises:
-            PySparkException: the failure, when none of them is to blame.
+            PySparkException, NotScanned: none of them is to blame, as far as is known.
         """
         large = self._large()
         if not large:

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pipelines.lakehouse import records
-from pipelines.lakehouse.files import PLACE, FileFault, ObjectStore, SourceFile
+from pipelines.lakehouse.files import PLACE, FileFault, NotScanned, ObjectStore, SourceFile
 from pipelines.lakehouse.inspection import NO_OBJECT, Shape, is_careful
 from pipelines.lakehouse.tables import as_ddl
 from pipelines.lakehouse.texts import HALF_A_CHARACTER, NO_ROW, not_valid
@@ -68,23 +68,33 @@ def unreadable(
     """Which of these files are to blame for a scan that failed, each tried by itself.
 
     Raises:
+        NotScanned: Spark fails on some of them, and nobody knows that the files are to blame.
         PySparkException: the failure itself, when none of them is: it was not about a file.
         BucketUnavailable: the bytes of a file could not be had.
     """
-    faults = []
+    faults, not_scanned = [], {}
     for file, shape in shapes.items():
         if _fails(spark, store, feed, file, shape) is None:
             continue
         damage = damage_of(store, file)
         # Of a file that is whole only what Spark says twice of its format, with the bytes read in between.
         again = None if damage else _fails(spark, store, feed, file, shape)
-        if again is not None and is_about_format(again):
-            damage = (str(again).strip().splitlines() or [type(again).__name__])[0]
-        if damage:
-            faults.append(FileFault(file, "unreadable", damage))
-    if not faults:
-        raise failure
-    return faults
+        said = "" if again is None else (str(again).strip().splitlines() or [type(again).__name__])[0]
+        if damage or (again is not None and is_about_format(again)):
+            faults.append(FileFault(file, "unreadable", damage or said))
+        elif again is not None and _is_reached(spark, store, file):
+            not_scanned[file] = f"Spark fails to read it: {said}"
+    if faults:
+        return faults
+    raise NotScanned(not_scanned) if not_scanned else failure
+
+
+def _is_reached(spark: SparkSession, store: ObjectStore, file: SourceFile) -> bool:
+    """Whether Spark is given a file at all: what it fails with is then about this file, and not about all of them."""
+    try:
+        return bool(spark.read.format("binaryFile").load(*_paths(store, [file])).select("length").collect())
+    except PySparkException:
+        return False
 
 
 def _fails(

@@ -42,7 +42,8 @@ class Situation:
     """What is there and what is known, at one moment, and so what there is to do.
 
     `rows` are how many the table holds of each file, `misplaced` is what lies beside the asset's partitions (None: not
-    known); `entries` are those of the load's partitions and of what lies beside.
+    known); `entries` are those of the load's partitions and of what lies beside. Of what is `unavailable`, the engine
+    failed on what is `not_scanned`: its rows stay too, but they are not done with.
     """
 
     snapshot_id: int | None
@@ -55,6 +56,7 @@ class Situation:
     alarm: str | None
     steps: Mapping[Partition, Step]
     unavailable: Mapping[SourceFile, str] = field(default_factory=dict)
+    not_scanned: frozenset[SourceFile] = frozenset()
 
     def without(self, unavailable: Mapping[SourceFile, str], code_version: str) -> "Situation":
         """What there is to do without files that are there and not given, with the reasons.

@@ -26,6 +26,10 @@ _OF_FORMAT = (
     "PARQUET_TYPE_ILLEGAL",
     "PARQUET_TYPE_NOT_SUPPORTED",
     "PARQUET_COLUMN_DATA_TYPE_MISMATCH",
+    "MALFORMED_CSV_RECORD",  # more columns than it takes
+    "DECIMAL_PRECISION_EXCEEDS_MAX_PRECISION",
+    "UNSUPPORTED_TIME_TYPE",
+    "COLUMN_ALREADY_EXISTS",  # two names that differ in case
 )
 """What Spark says of a file that is whole and that it has no reader for."""
 

@@ -74,12 +74,39 @@ def test_storage_that_refuses_spark_alone_fails_the_load(
     before = quantities(spark, orders)
     monkeypatch.setattr(inspection, "SMALL", 0)
     newer = dataclasses.replace(orders, code_version="2")
-    expired = Fault(agent="Hadoop", below=orders.feed.prefix)
-    with faults(str(cloud.aws_endpoint_url), expired), pytest.raises(PySparkException):
+    expired = [Fault(agent="Hadoop", method=method, below=orders.feed.prefix) for method in ("HEAD", "GET")]
+    with faults(str(cloud.aws_endpoint_url), *expired), pytest.raises(PySparkException):
         loading(newer, HOUR)
     assert quantities(spark, orders) == before
     assert quarantined(spark, orders) == []
     assert loading(newer, HOUR).files_read == 1
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_file_that_spark_alone_fails_on_is_named_and_its_neighbours_are_committed(
+    spark: SparkSession,
+    cloud: Settings,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+) -> None:
+    put(key(orders, "a.csv"), csv(line(1)))
+    loading(orders, HOUR)
+    monkeypatch.setattr(inspection, "SMALL", 0)
+    put(key(orders, "b.csv"), csv(line(2)))
+    put(key(orders, "c.csv", OTHER), csv(line(3, at="2026-10-01T08:15:00Z")))
+    newer = dataclasses.replace(orders, code_version=version)
+    failing = "b.csv" if version == "1" else ""  # by newer code the rows of the older stay, and are not done with
+    with faults(str(cloud.aws_endpoint_url), Fault(agent="Hadoop", below=newer.feed.prefix_of(HOUR), name=failing)):
+        loaded = loading(newer, HOUR, OTHER)
+    assert {f.key for f in loaded.unavailable} == {key(orders, name) for name in ("a.csv", "b.csv") if failing in name}
+    assert all(why.startswith("Spark fails to read it: ") for why in loaded.unavailable.values())
+    assert (quantities(spark, orders), quarantined(spark, orders)) == ({1: 3, 3: 3}, [])
+    healed = loading(newer, HOUR, OTHER)
+    assert (healed.unavailable, quantities(spark, orders)) == ({}, {1: 3, 2: 3, 3: 3})
+    assert healed.files_read == (1 if failing else 2)
 
 
 def test_an_archived_object_is_named_and_its_neighbours_are_committed(

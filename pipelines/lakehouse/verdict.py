@@ -22,6 +22,8 @@ _OF_FORMAT = (
     "ParquetDecodingException",
     "SchemaColumnConvertNotSupportedException",
     "BadConfigurationException",  # a codec that Spark does not have
+    "Unsupported encoding: ",
+    "not a gzip file",  # zeros behind its end, say
     "Illegal Parquet type",
     "PARQUET_TYPE_ILLEGAL",
     "PARQUET_TYPE_NOT_SUPPORTED",

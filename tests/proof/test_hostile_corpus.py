@@ -169,9 +169,9 @@ def _entries(spark: SparkSession, load: Load) -> Counter[tuple[str, str]]:
 
 
 def _difference(at: Placed, rows: dict[Partition, list[tuple[Any, ...]]], entries: Counter[tuple[str, str]]) -> str:
-    keys = {at.key(name): name for name in at.case.files(at.start)}
-    found = Counter({(keys[key], reason): n for (key, reason), n in entries.items() if key in keys})
     expected = at.case.entries(at.start)
+    keys = {at.key(name): name for name in [*at.case.files(at.start), *(name for name, _ in expected)]}
+    found = Counter({(keys[key], reason): n for (key, reason), n in entries.items() if key in keys})
     with_others = {name for name, reason in found if reason != "no rows"}
     found = Counter({(name, why): n for (name, why), n in found.items() if why != "no rows" or name not in with_others})
     stand, ought = (

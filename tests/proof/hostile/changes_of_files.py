@@ -9,8 +9,10 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-A_LINE_IS_A_ROW = "a line is a row: positions count by line, and a large file is read in pieces"
+A_LINE_IS_A_ROW = "a line is a row, and one with a quote that does not end is malformed"
+NO_TEXT = "what is no text is malformed, whatever its column's type"
 TO_THE_LETTER = "names are compared to the letter: another spelling is another column"
+A_FOLDER = "several files that lie in a folder beside the partitions are one entry, with their count"
 NO_OBJECT = "a file without any line that is an object is turned away as a whole"
 SPARK_CANNOT = "Spark has no reader for it: a file above 1 MB is turned away and named, its neighbours are committed"
 LENIENT_TIME = "a date with another well-known way to write its time or zone is read"
@@ -34,8 +36,12 @@ _BOTH = {
     "control_z_at_the_end": Change(
         "a line of blanks and control characters is blank, to Spark too", {1: {}, 2: {}, 3: {}}, {}
     ),
-    "newline_in_quotes": Change(A_LINE_IS_A_ROW, {1: {}, 2: {}, 3: {}}, {("file.csv", "malformed"): 3}),
-    "crlf_in_quotes": Change(A_LINE_IS_A_ROW, {1: {}, 2: {}, 3: {}}, {("file.csv", "malformed"): 3}),
+    "newline_in_quotes": Change(A_LINE_IS_A_ROW, {}, {("file.csv", "malformed"): 6}),
+    "crlf_in_quotes": Change(A_LINE_IS_A_ROW, {}, {("file.csv", "malformed"): 6}),
+    "parquet_column_as_bytes": Change(
+        NO_TEXT, {51: {}}, {("file.parquet", "bad_type"): 2, ("file.parquet", "malformed"): 1}
+    ),
+    "json_lone_surrogate_in_a_value": Change(NO_TEXT, {1: {}, 3: {}, 5: {}}, {("rows.jsonl", "malformed"): 2}),
     "header_in_capitals": Change(TO_THE_LETTER, {}, {("file.csv", "missing_column"): 1}),
     "header_in_mixed_case": Change(TO_THE_LETTER, {}, {("file.csv", "missing_column"): 1}),
     "column_twice_in_other_case": Change(TO_THE_LETTER, {1: {}, 2: {}, 3: {}, 51: {}}, {}),
@@ -145,6 +151,24 @@ _BOTH = {
             ("a.zip", "outside_layout"): 1,
         },
     ),
+    "name_outside_gzip_of_formats_without_gzip": Change(
+        "JSON may be packed with gzip, like CSV",
+        {51: {}},
+        {
+            ("a.gz", "outside_layout"): 1,
+            ("a.json.gz", "unreadable"): 1,
+            ("a.jsonl.gz", "unreadable"): 1,
+            ("a.parquet.gz", "outside_layout"): 1,
+        },
+    ),
+    "place_outside_feeds_root": Change(A_FOLDER, {51: {}}, {("/", "outside_layout"): 1}),
+    "place_outside_day_without_hour": Change(A_FOLDER, {51: {}}, {("/dt=2026-10-01/", "outside_layout"): 1}),
+    "place_outside_folders_in_other_order": Change(A_FOLDER, {51: {}}, {("/hour=07/", "outside_layout"): 1}),
+    "place_in_the_far_future": Change(
+        "a time further ahead than any clock is a typing error as a rule: it is named",
+        {51: {}},
+        {("/dt=2099-12-31/hour=07/x.csv", "in_the_future"): 1, ("/dt=9999-12-31/hour=23/y.csv", "in_the_future"): 1},
+    ),
     "place_outside_deeper_folder_elsewhere": Change(
         "named as soon as its hour has a file; until then in the sensor's log alone: a limit",
         {51: {}},
@@ -166,9 +190,6 @@ SCANNED: dict[str, Change] = _BOTH | {
     "parquet_column_twice_in_other_case": Change(TO_THE_LETTER, {51: {}}, {("file.parquet", "unreadable"): 1}),
     "line_of_a_million_commas": Change(SPARK_CANNOT, {}, {("file.csv", "unreadable"): 1}),
     "thirty_thousand_extra_columns": Change(SPARK_CANNOT, {}, {("file.csv", "unreadable"): 1}),
-    "json_extra_number_of_5000_digits": Change(
-        "Spark ends at a thousand digits: the lines are malformed", {}, {("file.jsonl", "malformed"): 3}
-    ),
     "gzip_zero_padding_behind": Change(SPARK_CANNOT, {}, {("file.csv.gz", "unreadable"): 1}),
     "parquet_compression_brotli": Change(SPARK_CANNOT, {}, {("file.parquet", "unreadable"): 1}),
     "parquet_times_as_clock_time": Change(SPARK_CANNOT, {51: {}}, {("file.parquet", "unreadable"): 1}),

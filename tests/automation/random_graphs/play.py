@@ -12,8 +12,10 @@ from tests.automation.random_graphs.shapes import DYNAMIC, Event, Target, World
 QUIET_HOURS = 27.0
 """After the last event: longer than the longest contract, and than the time to any tick of a cron contract."""
 
-_MORE_HOURS = 48
-"""At most so much longer, while more is asked for than can run at once: a day of quarters of an hour, a run each."""
+_MORE_HOURS = 12
+"""At most so much longer, while more is asked for than can run at once."""
+
+_IN_HAND = {State.REQUESTED, State.RUNNING, State.UNANSWERED, State.WAITING, State.THROTTLED}
 
 
 class Day:
@@ -34,6 +36,9 @@ class Day:
         )
         self.readings = Readings(world, self.simulation.instance)
         self.at_the_end_of_events: dict[str, Any] = {}
+        self.in_hand: frozenset[Target] = frozenset()
+        """What is still to be built at the end, if that is more than this platform can: each of a year of quarters of
+        an hour, a run each, whenever a table changes that all of them read."""
 
     def play(self) -> "Day":
         """From the first event to the end of the quiet after the last."""
@@ -47,11 +52,16 @@ class Day:
         simulation.run_until(end)
         simulation.run(hours=QUIET_HOURS)
         for _ in range(_MORE_HOURS):
-            asked = [of for of in simulation.plan().decisions.values() if of.state in (State.REQUESTED, State.RUNNING)]
-            if len(asked) <= simulation.pace.at_once:
-                break
+            if not self._is_overloaded():
+                return self
             simulation.run(hours=1)
+        if self._is_overloaded():
+            self.in_hand = frozenset(t for t, of in simulation.plan().decisions.items() if of.state in _IN_HAND)
         return self
+
+    def _is_overloaded(self) -> bool:
+        states = [decision.state for decision in self.simulation.plan().decisions.values()]
+        return states.count(State.REQUESTED) + states.count(State.RUNNING) > self.simulation.pace.at_once
 
     def moment(self) -> Any:
         """The time the platform's clock shows."""

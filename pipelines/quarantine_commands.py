@@ -132,6 +132,7 @@ def _place() -> Iterator["Place"]:
     from botocore.exceptions import BotoCoreError, ClientError
     from pyspark.errors import PySparkException
 
+    from pipelines.lakehouse.catalog import SchemaDiffers
     from pipelines.lakehouse.session import SparkFailed, SparkLost, SparkUnreachable
     from pipelines.lakehouse.write import WriteConflict
     from pipelines.local.running import NothingRuns
@@ -141,7 +142,7 @@ def _place() -> Iterator["Place"]:
     try:
         with open_place(load_settings()) as place:
             yield place
-    except (CannotHandle, SettingsError) as error:
+    except (CannotHandle, SchemaDiffers, SettingsError) as error:
         _fail(str(error), code=2)
     except NothingRuns as error:
         _fail(str(error), code=3)

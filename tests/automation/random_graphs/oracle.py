@@ -13,6 +13,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from pipelines.automation.simulator import Run
 from tests.automation.random_graphs.facts import Facts
 from tests.automation.random_graphs.lateness import late
 from tests.automation.random_graphs.mappings import VOLATILE
@@ -104,21 +105,23 @@ def build_code(facts: Facts, target: Target) -> str | None:
 def _endless(facts: Facts) -> Iterator[str]:
     events = Counter(event.what for event in facts.day.world.events)
     of_all = sum(events[w] for w in ("deploy", "outage", "restart", "wipe", "delete_runs", "cancel", "step_clock"))
-    runs: Counter[Target] = Counter(target for run in facts.day.simulation.runs for target in run.targets)
-    for target, count in runs.most_common():
+    runs: dict[Target, list[Run]] = {}
+    for run in facts.day.simulation.runs:
+        for target in run.targets:
+            runs.setdefault(target, []).append(run)
+    empty: Counter[str] = Counter(asset for run in facts.day.simulation.runs for asset in run.empty)
+    for target, of_target in sorted(runs.items(), key=lambda pair: -len(pair[1])):
+        count = len(of_target)
         if count <= _ALWAYS:
             break
         table = facts.day.world.table(target[0])
         changes = sum(_changes(facts, source) for read in table.reads for source in _may_have_read(facts, target, read))
-        failed = sum(not r.succeeded for r in facts.day.simulation.runs if target in r.targets)
+        failed = sum(not run.succeeded for run in of_target)
         asked = sum(event.what == "request" and event.of == target for event in facts.day.world.events)
         checks = sum(event.what == "evaluate_check" for event in facts.day.world.events)
-        empty = sum(target[0] in run.empty for run in facts.day.simulation.runs)
         # Built in one run with what it reads, before anybody knows whether that becomes another.
-        along = sum(
-            target in r.targets and any(read.key in r.assets for read in table.reads) for r in facts.day.simulation.runs
-        )
-        allowed = _ALWAYS + along + changes + failed + asked + of_all + checks + empty
+        along = sum(any(read.key in run.assets for read in table.reads) for run in of_target)
+        allowed = _ALWAYS + along + changes + failed + asked + of_all + checks + empty[target[0]]
         others = [t.key for t in facts.day.world.tables if t.group and t.group == table.group]
         if count > allowed and len(others) < 2:
             yield f"endless: {target} was run {count} times, {changes} changes of its inputs, {failed} failed"

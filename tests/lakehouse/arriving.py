@@ -42,13 +42,15 @@ def arrive(
     files: int,
     at_once: int,
     lines: int = 40,
+    endings: Sequence[str] = tuple(suffix for suffix, _ in ORDER_FORMATS),
 ) -> Fetched:
     """Put files into each hour, in order, and load the hour after every `at_once` of them."""
+    formats = [of for of in ORDER_FORMATS if of[0] in endings]
     random = Random(7)
     arrived = rows = loads = number = 0
     for hour in hours:
         for n in range(files):
-            suffix, encode = ORDER_FORMATS[number % len(ORDER_FORMATS)]
+            suffix, encode = formats[number % len(formats)]
             body = encode(_lines(number, start_of(hour), lines, random), random)
             landing._client.put_object(Bucket=landing.name, Key=f"{load.feed.prefix_of(hour)}{n:05}{suffix}", Body=body)
             arrived += len(body)

@@ -85,6 +85,7 @@ def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.Asse
     if waived:
         said.append(f"{waived} waived")
     said += _about_columns(asset, loaded)
+    columns = {"refused": loaded.additions.refused, "dropped": loaded.additions.dropped}
     is_young, is_recent = (sum(getattr(b, c) for b in waiting) for c in ("since_yesterday", "since_last_week"))
     count = sum(b.count for b in waiting)
     return dg.AssetCheckResult(
@@ -105,8 +106,7 @@ def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.Asse
             "arrived within a week": is_recent - is_young,
             "arrived earlier": count - is_recent,
             "new columns": {name: list(of[:_TOLD]) for name, of in list(loaded.new_columns.items())[:_TOLD]},
-            "columns refused": dict(list(loaded.additions.refused.items())[:_TOLD]),
-            "columns dropped": dict(list(loaded.additions.dropped.items())[:_TOLD]),
+            **{f"columns {fate}": dict(list(why.items())[:_TOLD]) for fate, why in columns.items() if why},
         },
     )
 

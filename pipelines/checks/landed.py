@@ -15,7 +15,7 @@ import dagster as dg
 from pipelines.lakehouse.load import Loaded
 from pipelines.lakehouse.new_columns import Additions
 from pipelines.lakehouse.plan import Where
-from pipelines.sources.feed import Feed, NewColumns
+from pipelines.sources.feed import Feed
 from pipelines.sources.removals import follows
 
 QUARANTINE = "quarantine"
@@ -35,7 +35,7 @@ def landed_checks(feed: Feed, asset: Sequence[str]) -> list[dg.AssetCheckSpec]:
             asset=dg.AssetKey(asset),
             description=f"Fails for a file that cannot be taken, and above {feed.quarantine_share:.2%} of a "
             "partition's rows turned away; warns of fewer. What it is about is in ops.quarantine."
-            + (" Warns of added columns that the transform drops." if feed.new_columns is NewColumns.ADD else ""),
+            + (" Warns of added columns that the transform drops." if feed.adds_columns else ""),
         ),
         dg.AssetCheckSpec(
             REMOVALS,
@@ -105,10 +105,15 @@ def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.Asse
             "arrived within a day": is_young,
             "arrived within a week": is_recent - is_young,
             "arrived earlier": count - is_recent,
-            "new columns": {name: list(of[:_TOLD]) for name, of in list(loaded.new_columns.items())[:_TOLD]},
+            "new columns": told_columns(loaded),
             **{f"columns {fate}": dict(list(why.items())[:_TOLD]) for fate, why in columns.items() if why},
         },
     )
+
+
+def told_columns(loaded: Loaded) -> dict[str, list[str]]:
+    """Some of the columns that were not taken, with some of their files: what metadata have room for."""
+    return {name: list(files[:_TOLD]) for name, files in list(loaded.new_columns.items())[:_TOLD]}
 
 
 def columns_said(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from pipelines.lakehouse.reading import Reading, reading_of
 from pipelines.lakehouse.situation import Observed, Situation, look
 from pipelines.lakehouse.tables import Table
 from pipelines.lakehouse.waivers import WAIVERS
-from pipelines.sources.feed import Grain, NewColumns, Partition
+from pipelines.sources.feed import Grain, Partition
 from pipelines.sources.listing import ObjectChanged
 from pipelines.sources.misplaced import Misplaced
 from pipelines.sources.removals import Fate
@@ -109,7 +109,7 @@ def run_load(
         ObjectChanged: files were written again each time before they were read.
         BucketUnavailable: the bucket does not answer. Nothing was judged or written because of that.
     """
-    before = catalog.ensure(spark, load.table, may_have_more=load.feed.new_columns is NewColumns.ADD)
+    before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns)
     catalog.ensure(spark, QUARANTINE)
     catalog.ensure(spark, WAIVERS)
     done: Loaded | None = None

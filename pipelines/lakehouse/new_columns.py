@@ -20,7 +20,6 @@ from pipelines.lakehouse.inspection import Inspected, Shape
 from pipelines.lakehouse.judge import judge
 from pipelines.lakehouse.reading import no_rows
 from pipelines.lakehouse.tables import LINEAGE
-from pipelines.sources.feed import NewColumns
 
 MOST = 200
 """The columns of a table, declared ones among them, beyond which none is added."""
@@ -75,7 +74,7 @@ def widened(
         SchemaDiffers: the table has another column that is not declared.
     """
     in_files = inspected.new_columns(load.feed)
-    if load.feed.new_columns is not NewColumns.ADD:
+    if not load.feed.adds_columns:
         return Wider(load, inspected, in_files)
     there = catalog.texts_beside(spark, load.table)
     if not inspected.readable:
@@ -135,7 +134,7 @@ def transformed(load: Load, good: DataFrame) -> DataFrame:
 
 def is_behind(spark: SparkSession, load: Load) -> bool:
     """Whether another run has added a column since a load was widened: such a table takes no rows without it."""
-    if load.feed.new_columns is not NewColumns.ADD:
+    if not load.feed.adds_columns:
         return False
     declared = replace(load.table, columns={c: t for c, t in load.table.columns.items() if c not in load.table.added})
     return set(catalog.texts_beside(spark, declared)) != set(load.table.added)

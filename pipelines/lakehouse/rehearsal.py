@@ -17,7 +17,7 @@ from pipelines.lakehouse.load import Landing, Load, Observed, is_emptied, judge_
 from pipelines.lakehouse.quarantine import NO_ROWS, QUARANTINE, within
 from pipelines.lakehouse.reading import Reading, reading_of
 from pipelines.lakehouse.situation import look
-from pipelines.sources.feed import NewColumns, Partition
+from pipelines.sources.feed import Partition
 
 _NOBODYS = "rehearsal"
 """A code version that no load has, so that every file is read again."""
@@ -84,7 +84,7 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
         SchemaDiffers: the load would be refused for the table's columns.
     """
     # The code that runs meanwhile would not load into a table that has columns of this one.
-    before = catalog.ensure(spark, load.table, may_have_more=load.feed.new_columns is NewColumns.ADD, may_alter=False)
+    before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns, may_alter=False)
     catalog.ensure(spark, QUARANTINE)
     load = replace(load, code_version=_NOBODYS)
     found = look(spark, landing, load, partitions, Observed)

@@ -11,7 +11,7 @@ from pipelines.automation import adapter
 from pipelines.automation.arrivals import through
 from pipelines.automation.ledger import EventLog, holds_files
 from pipelines.boundaries import reached
-from pipelines.checks.landed import landed_results
+from pipelines.checks.landed import landed_results, told_columns
 from pipelines.lakehouse.io_manager import COLUMNS, column_schema, partition_metadata, summary
 from pipelines.lakehouse.load import Load, Loaded, Observed, run_load
 from pipelines.lakehouse.session import naming_the_server
@@ -83,7 +83,7 @@ class LakehouseResource(dg.ConfigurableResource[None]):
                 "files read": loaded.files_read,
                 "rows rejected": loaded.rows_rejected,
                 "files rejected": [f"{fault.file.key}: {fault.message}" for fault in loaded.files_rejected[:_TOLD]],
-                "new columns": {n: list(files[:_TOLD]) for n, files in list(loaded.new_columns.items())[:_TOLD]},
+                "new columns": told_columns(loaded),
                 "columns added": list(loaded.additions.added),
             }
             | _columns_beside(table, loaded),

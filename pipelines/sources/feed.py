@@ -132,6 +132,11 @@ class Feed:
             raise OutsideLayout(key, self) from None
         return partition
 
+    @property
+    def adds_columns(self) -> bool:
+        """Whether its table gets the columns that only its files have."""
+        return self.new_columns is NewColumns.ADD
+
     def prefix_of(self, partition: Partition) -> str:
         """The prefix below which the objects of a partition lie."""
         if partition is None:

@@ -1,7 +1,6 @@
 """How many LISTs a load costs that has nothing to do, in a bucket with a long past and much beside its feed's files."""
 
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 
@@ -35,8 +34,8 @@ class Counted:
 
 
 @pytest.fixture
-def counted(cloud: Settings) -> Iterator[Counted]:
-    yield Counted(cloud)
+def counted(cloud: Settings) -> Counted:
+    return Counted(cloud)
 
 
 def test_a_load_with_nothing_to_do_lists_no_more_for_a_long_past(

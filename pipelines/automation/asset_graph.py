@@ -128,7 +128,6 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
         code_version=asset.code_version,
         source=source,
         most=most_of(asset.backfill_policy),
-        dynamic=bool(set(_dynamic_in(asset.partitions_def))),
         together=_together(asset_graph, key),
         blocking=frozenset(check.name for check in asset.check_keys if asset_graph.get(check).blocking),
         refused="; ".join(dict.fromkeys(reading.reasons)),
@@ -145,6 +144,7 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
         problem=keys.problem,
         exists=keys.exists,
         keys=keys.keys,
+        dynamic=keys.dynamic if any(_dynamic_in(asset.partitions_def)) else None,
     )
 
 

@@ -86,7 +86,8 @@ class Node:
         asap: It runs as soon as something is pending; the contract is only what is reported.
         requires_all: It runs only when every input has changed.
         code_version: Of today's code.
-        dynamic: Its partitions, or those along a dimension, are added and removed by people while the code stays.
+        dynamic: From a partition to those of its keys that people add and remove while the code stays, each with the
+            name of its definition. None: it has no such partitions, along no dimension.
         source: Its data comes from outside: it is observed, or others report its builds. It has no inputs here.
         refused: Why the planner cannot look after it; it is set aside with this reason. Empty: it can.
         most: How many partitions its backfill policy allows in a run; None: any number.
@@ -111,7 +112,7 @@ class Node:
     follows: Callable[[Partition, Partition], bool] | None = None
     exists: Callable[[Partition], bool] = lambda _: True
     keys: Callable[[], Sequence[Partition]] = lambda: ()
-    dynamic: bool = False
+    dynamic: Callable[[Partition], frozenset[tuple[str, Partition]]] | None = None
     source: bool = False
     refused: str = ""
     most: int | None = None

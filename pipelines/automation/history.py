@@ -242,7 +242,7 @@ class History:
         built = self.built[target]
         for source in self.inputs_of(read, target[1]):
             changes = self.changes[source]
-            began = self._began_after(source, built)
+            began = self._began_after(source, target, built)
             if began is not None:  # it did not exist yet: whatever lay there, nobody could read it before
                 if self.reaches(read, changes[-1].arrived_at, target):
                     yield source, self._since(source, began)
@@ -258,16 +258,21 @@ class History:
         node = self.graph.nodes.get(source[0])
         return node is None or node.exists(source[1])
 
-    def _began_after(self, source: Target, built: Built) -> float | None:
+    def _began_after(self, source: Target, reader: Target, built: Built) -> float | None:
         """When a partition began to exist, if that was after a build of its reader had started."""
         node = self.graph.nodes.get(source[0])
         if node is None:
             return None
         gone, came = self.appeared.get(source, (0.0, 0.0))
-        if gone <= built.started_at < came:
+        # A key is noticed some time after it came. One that is the reader's too was there when that was built.
+        if gone <= built.started_at < came and not self._dynamic_keys(source) <= self._dynamic_keys(reader):
             return came
         began = node.exists_from(source[1])
         return began if built.started_at < began <= self.graph.moment.now else None
+
+    def _dynamic_keys(self, target: Target) -> frozenset[tuple[str, Partition]]:
+        node = self.graph.nodes.get(target[0])
+        return node.dynamic(target[1]) if node and node.dynamic else frozenset()
 
     def _since(self, source: Target, began: float) -> Change:
         """All that came to a partition before it began, and since, as one change."""
@@ -399,7 +404,7 @@ class History:
         if before is None:
             first = (self.first_arrival.get(source) for source in sources)
             return min((arrival for arrival in first if arrival is not None), default=None)
-        begun = [self.changes[s][-1] for s in sources if self._began_after(s, before) is not None]
+        begun = [self.changes[s][-1] for s in sources if self._began_after(s, target, before) is not None]
         changes = (c for source in sources for c in self.changes[source] if not contains(before, c))
         fresh = (c.arrived_at for c in (*begun, *changes) if contains(after, c))
         return min((arrival for arrival in fresh if arrival is not None), default=None)

@@ -37,6 +37,7 @@ class Keys:
         subset: Dagster's subset of one partition. It holds it also where it does not exist yet.
         ends: The first and the last partition that exist at the moment; fewer where there are no two.
         timed: Whether each partition is about one window of time.
+        dynamic: Those of its keys that people add and remove, each with the name of their definition.
         moving: Whether partitions come into being, or go, while the code stays the same.
         dimensions: By name, in the order in which they stand in a key; empty where there is only one.
     """
@@ -51,6 +52,7 @@ class Keys:
     follows: Callable[[Partition, Partition], bool] = lambda _first, _second: False
     window: Callable[[Partition], Window | None] = lambda _: None
     exists_from: Callable[[Partition], float] = lambda _: float("-inf")
+    dynamic: Callable[[Partition], frozenset[tuple[str, Partition]]] = lambda _: frozenset()
     timed: bool = False
     moving: bool = False
     dimensions: Mapping[str, "Keys"] = field(default_factory=dict)
@@ -149,7 +151,7 @@ def _listed(definition: dg.PartitionsDefinition, moment: Moment) -> Keys:
 
     No range over them is ever asked for: what lies between two keys can change before the run begins.
     """
-    named = isinstance(definition, dg.DynamicPartitionsDefinition) and definition.name is not None
+    named = definition.name if isinstance(definition, dg.DynamicPartitionsDefinition) else None
     known: tuple[object, dict[Partition, int]] = (None, {})
 
     def _places() -> Mapping[Partition, int]:
@@ -168,6 +170,7 @@ def _listed(definition: dg.PartitionsDefinition, moment: Moment) -> Keys:
         keys=lambda: tuple(_places()),
         exists=lambda p: p in _places(),
         order=lambda p: _places().get(p, -1),
+        dynamic=lambda p: frozenset({(named, p)} if named is not None else ()),
         moving=True,
     )
 
@@ -205,6 +208,11 @@ def _multi(definition: dg.MultiPartitionsDefinition, dimensions: Mapping[str, Ke
             return False
         return all(keys.exists(part) for keys, part in zip(of, split(partition), strict=True))
 
+    def _dynamic(partition: Partition) -> frozenset[tuple[str, Partition]]:
+        if _problem(partition):
+            return frozenset()
+        return frozenset().union(*(keys.dynamic(part) for keys, part in zip(of, split(partition), strict=True)))
+
     def _order(partition: Partition) -> Any:
         parts = split(partition)
         return tuple(of[place].order(parts[place]) for place in oldest_first) if len(parts) == len(of) else ()
@@ -236,6 +244,7 @@ def _multi(definition: dg.MultiPartitionsDefinition, dimensions: Mapping[str, Ke
         follows=_follows,
         window=_window,
         exists_from=_exists_from,
+        dynamic=_dynamic,
         timed=len(timed) == 1,
         moving=any(keys.moving for keys in of),
         dimensions=dimensions,

@@ -143,7 +143,7 @@ def test_dynamic_keys_are_built_when_they_are_added_and_no_more_once_they_are_re
 
     keys: Any = {
         "partitioned": True,
-        "dynamic": True,
+        "dynamic": lambda partition: frozenset({("customers", partition)}),
         "exists": there,
         "keys": lambda: moment.dynamic.get("customers", ()),
     }

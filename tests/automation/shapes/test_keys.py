@@ -47,6 +47,19 @@ def test_a_dynamic_partition_is_built_once_its_key_exists() -> None:
     keeps_the_pair(simulation)
 
 
+def test_what_a_person_builds_of_a_key_before_anybody_noticed_that_it_came_is_built() -> None:
+    simulation = play([source("visits", CITIES), asset("core/visits", "raw/visits", by=CITIES, **ASAP)])
+    simulation.arrive("raw/visits", "oslo", at=simulation.time(minutes=2))
+    simulation.add_keys("cities", "rome", at=simulation.time(minutes=3))
+    simulation.run(minutes=10)
+    added = simulation.time(minutes=10, seconds=1)
+    simulation.add_keys("cities", "oslo", at=added)
+    simulation.request(["core/visits"], ["oslo"], at=added)
+    simulation.run(minutes=30)
+    assert asked(simulation, "core/visits") == ["oslo"]
+    assert simulation.plan().decisions == {}
+
+
 def test_a_removed_key_that_comes_back_is_built() -> None:
     simulation = play(cities())
     simulation.add_keys("cities", "oslo", at=simulation.time(minutes=1))

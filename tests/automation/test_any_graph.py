@@ -147,7 +147,7 @@ def test_dynamic_keys_are_built_when_they_are_added_and_no_more_once_they_are_re
         "exists": there,
         "keys": lambda: moment.dynamic.get("customers", ()),
     }
-    source = Node("raw", automated=False, source=True, **keys)
+    source = Node("raw", automated=False, source=True, partitioned=True)  # its keys are there whatever people do
     table = Node("table", [Input("raw", same, same)], str, contract=HOUR, **keys)
     w = world(source, table, moment=moment)
     w.arrive("ann", "v1", key="raw")

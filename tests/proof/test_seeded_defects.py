@@ -17,6 +17,7 @@ import pytest
 from tests.automation import test_any_graph as shapes
 from tests.automation import test_semantics as meaning
 from tests.automation import test_semantics_contracts as contracts
+from tests.automation.shapes import test_keys as keys
 
 
 @dataclass(frozen=True)
@@ -290,6 +291,18 @@ DEFECTS = [
         "exists = node.exists(target[1])",
         "exists = True",
         shapes.test_dynamic_keys_are_built_when_they_are_added_and_no_more_once_they_are_removed,
+    ),
+    Defect(
+        "history:History._began_after",
+        " and not self._dynamic_keys(source) <= self._dynamic_keys(reader)",
+        "",
+        keys.test_what_a_person_builds_of_a_key_before_anybody_noticed_that_it_came_is_built,
+    ),
+    Defect(
+        "history:History._began_after",
+        "if gone <= built.started_at < came",
+        "if False",
+        keys.test_data_of_a_key_that_is_added_later_is_contained_only_by_a_run_after_that,
     ),
     Defect(
         "candidates:Candidates._after_first",

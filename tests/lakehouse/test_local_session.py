@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from pipelines import feeds
 from pipelines.settings import Settings
 
@@ -35,9 +33,8 @@ spark.stop()
 """
 
 
-@pytest.mark.parametrize("keys", ["of the local cloud", "of the environment"])
 def test_a_load_in_the_runs_own_process(
-    cloud: Settings, tmp_path: Path, put: Callable[[str, str | bytes], None], keys: str
+    cloud: Settings, tmp_path: Path, put: Callable[[str, str | bytes], None]
 ) -> None:
     header = ",".join(feeds.ORDERS.columns)
     put(f"{feeds.ORDERS.prefix_of(HOUR)}a.csv", f"{header}\n7,1,3,4,5,3,1.25,0.1,2026-10-03T07:15:00Z\n")
@@ -45,9 +42,9 @@ def test_a_load_in_the_runs_own_process(
     catalog = f"jdbc:sqlite:{tmp_path}/catalog.db?journal_mode=WAL&busy_timeout=30000"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}  # set by other tests
     environment |= cloud.model_copy(update=own | {"catalog_uri": catalog}).exports()
-    if keys == "of the environment":  # as of any S3 but the platform's own: nothing but the environment has them
-        environment["TIDEMARK_PORT_CLOUD"] = "1"
-        environment |= {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_SESSION_TOKEN": "t0ken"}
+    # Keys as of any S3 but the platform's own: nothing but the environment has them.
+    environment["TIDEMARK_PORT_CLOUD"] = "1"
+    environment |= {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_SESSION_TOKEN": "t0ken"}
     ran = subprocess.run(
         [sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, timeout=120, check=False
     )

@@ -19,7 +19,7 @@ from pipelines.automation.ledger import EventLog, Ledger, holds_files, source_ke
 from pipelines.automation.observing import Found, observe, observe_beside
 from pipelines.boundaries import reached
 from pipelines.resources.aws import LandingResource, QueueResource
-from pipelines.sources.feed import Feed, Partition
+from pipelines.sources.feed import Feed, Partition, refuse_overlaps
 from pipelines.sources.hints import Stray, Zone
 from pipelines.sources.listing import Bucket, BucketUnavailable
 from pipelines.sources.messages import DeleteRefused, Hold, Message, holding
@@ -105,7 +105,11 @@ def landing_sensor(feeds: Sequence[Feed], start: date) -> dg.SensorDefinition:
 
     Args:
         start: The first day of which there are partitions.
+
+    Raises:
+        ValueError: two feeds share a part of the bucket.
     """
+    refuse_overlaps(feeds)
 
     @dg.sensor(
         name="landing",
@@ -199,12 +203,14 @@ def loads_for_misplaced(
         version, (before, at) = _version_of(said), asked.get(feed.name, (_version_of({}), 0.0))
         if not graph or version == before or time.time() < at + _PAUSE_SECONDS:
             continue
-        keys = sorted(graph.get(source_key(feed)).child_keys)
         partitions = graph.get(source_key(feed)).partitions_def
+        # A load has the partitions of its feed; what else reads it may have others.
+        children = sorted(graph.get(source_key(feed)).child_keys)
+        keys = [key for key in children if graph.get(key).partitions_def == partitions]
         seen = ledger.latest(feed)
         holding = [p for p, tags in seen.items() if p and holds_files(tags)]
         there = [p for p in sorted(holding, reverse=True) if partitions and partitions.has_partition_key(p)]
-        if not there:
+        if not there or not keys:
             continue  # the feed's first load enters them
         if not any(set(keys) <= set(run.asset_selection or ()) for run in due):
             requests.append(dg.RunRequest(asset_selection=keys, partition_key=there[0]))

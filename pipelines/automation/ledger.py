@@ -16,7 +16,7 @@ from pipelines.boundaries import reached
 from pipelines.sources import misplaced
 from pipelines.sources.feed import Feed, Partition
 from pipelines.sources.listing import NO_FILES, of_data_alone
-from pipelines.sources.misplaced import MOST_FOLDERS, Misplaced
+from pipelines.sources.misplaced import Misplaced
 
 Tags = Mapping[str, str]
 ALARM = "alarm"
@@ -128,7 +128,7 @@ def misplaced_check(feed: Feed) -> dg.AssetCheckKey:
 
 def misplaced_result(folders: Mapping[str, Misplaced]) -> tuple[str, dict[str, dg.MetadataValue]]:
     """What that check says: in words, and for those who read it again."""
-    told = [folders[name] for name in sorted(folders)[:MOST_FOLDERS]]
+    told = [*misplaced.told(folders).values()]
     more = f"; and {len(folders) - _WORDS} folders more" if len(folders) > _WORDS else ""
     words = "; ".join(str(folder) for folder in told[:_WORDS]) + more
     files = sum(folder.files for folder in folders.values())

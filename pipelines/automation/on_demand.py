@@ -18,12 +18,10 @@ def observe_partitions(context: dg.OpExecutionContext, bucket: Bucket, feed: Fee
     """Observe a feed on demand: the body of an observable source asset.
 
     Dagster writes an event for every entry of what is returned, and none of them could carry our tags. So the
-    partitions that changed are logged here, and nothing is returned.
+    partitions that changed are reported here, and nothing is returned. They are no events of this run: deleted with
+    it, nobody would know any more that there were files which are gone now.
     """
-    start = load_settings().start_date
-    found = look_at_feed(EventLog(context.instance), bucket, feed, start=start, report=False)
-    for observation in found.changed:
-        context.log_event(observation)
+    found = look_at_feed(EventLog(context.instance), bucket, feed, start=load_settings().start_date)
     context.log.info(f"{len(found.changed)} partitions changed")
     for alarm in found.alarms.values():
         context.log.error(alarm)
@@ -33,11 +31,13 @@ def observe_partitions(context: dg.OpExecutionContext, bucket: Bucket, feed: Fee
 def observe_file(bucket: Bucket, feed: Feed, instance: DagsterInstance) -> dg.ObserveResult:
     """Observe an unpartitioned feed on demand: the body of an observable source asset.
 
-    Always an event, because Dagster allows no other answer; with the same version it is no news to anybody.
+    Always an event, because Dagster allows no other answer; with the same version it is no news to anybody. What is
+    news is reported beside it, and stays when this run is deleted.
     """
     ledger = EventLog(instance)
     seen = ledger.latest(feed)
     found = changes(feed, {None: look(bucket, feed, None)}, seen, ledger)
     if not found.changed:
         return dg.ObserveResult(tags=dict(seen.get(None, {})))
+    ledger.report(found.changed)
     return dg.ObserveResult(tags=found.changed[0].tags, metadata=found.changed[0].metadata)

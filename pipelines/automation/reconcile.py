@@ -40,21 +40,31 @@ def reconcile(
 ) -> Found:
     """Look at feeds, or at some days of them, and report what no notification told. Unchanged: nothing is written.
 
+    A feed that cannot be listed keeps none of the others waiting.
+
     Args:
         start: The first day of which there are partitions.
         accept_removals: Report partitions that vanished even where that looks like the wrong bucket.
 
     Raises:
-        BucketUnavailable: the bucket does not answer.
+        BucketUnavailable: the bucket does not answer, or not for some feeds; all others were looked at.
     """
-    found = Found()
+    found, faults = Found(), dict[str, BucketUnavailable]()
     for feed in feeds:
-        if days is None:
-            of_feed = look_at_feed(ledger, bucket, feed, start=start, accept_removals=accept_removals)
-        else:
-            of_feed = look_at_days(ledger, bucket, feed, days, start=start, accept_removals=accept_removals)
+        try:
+            if days is None:
+                of_feed = look_at_feed(ledger, bucket, feed, start=start, accept_removals=accept_removals)
+            else:
+                of_feed = look_at_days(ledger, bucket, feed, days, start=start, accept_removals=accept_removals)
+        except BucketUnavailable as fault:
+            faults[feed.name] = fault
+            bucket.probe()
+            continue
         looked(feed, of_feed)
         found += of_feed
+    if faults:
+        said = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
+        raise BucketUnavailable(f"not all feeds could be looked at: {said}")
     return found
 
 

@@ -28,7 +28,7 @@ class Load:
         code_version: The asset's; rows remember it as `loaded_by`.
 
     Raises:
-        ValueError: a column of the row key may be null.
+        ValueError: a column of the row key may be null, or the partition is none of them.
     """
 
     feed: Feed
@@ -40,6 +40,13 @@ class Load:
         nullable = [c for c in self.table.row_key if c in self.feed.columns and c not in self.feed.required]
         if nullable:
             raise ValueError(f"feed {self.feed.name}: {nullable} identify a row, so they have to be `required`")
+
+        table = self.table
+        if table.partitioned_by and table.row_key and table.partitioned_by not in table.row_key:
+            raise ValueError(
+                f"table {table.name}: a row is looked for in its own partition only, so {table.partitioned_by!r} "
+                f"has to be in row_key beside {list(table.row_key)}"
+            )
 
     @property
     def asset(self) -> str:

@@ -80,7 +80,7 @@ class Unusable(Exception):
 
 
 class NotScanned(Exception):
-    """Files of whole bytes that the engine fails on, with what it says: no verdict, and a retry may help."""
+    """Files that the engine fails on or is not given, with what is said of them: no verdict; a retry may help."""
 
     def __init__(self, files: Mapping[SourceFile, str]) -> None:
         super().__init__("; ".join(f"{file.key}: {said}" for file, said in files.items()))

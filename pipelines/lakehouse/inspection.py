@@ -68,13 +68,13 @@ def is_careful(shape: Shape, feed: Feed) -> bool:
 class Inspected:
     """What can be read, and what cannot: small files with their bytes, large ones, and faults.
 
-    `unavailable` are files that are there and not given, with the reason: no verdict on them.
+    `unavailable` are files that are there and not given, with what S3 says: no verdict on them.
     """
 
     fetched: Mapping[SourceFile, tuple[Shape, bytes]]
     large: Mapping[SourceFile, Shape]
     faults: Sequence[FileFault]
-    unavailable: Mapping[SourceFile, str] = field(default_factory=dict)
+    unavailable: Mapping[SourceFile, ObjectUnavailable] = field(default_factory=dict)
 
     @property
     def readable(self) -> list[SourceFile]:
@@ -100,11 +100,11 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
     """
     whole = _fetched_whole(files)
 
-    def _look(file: SourceFile) -> tuple[SourceFile, Shape | FileFault | str, bytes | None]:
+    def _look(file: SourceFile) -> tuple[SourceFile, Shape | FileFault | ObjectUnavailable, bytes | None]:
         try:
             return _looked_into(file)
-        except ObjectUnavailable as fault:
-            return file, fault.reason, None
+        except ObjectUnavailable as refusal:
+            return file, refusal, None
 
     def _looked_into(file: SourceFile) -> tuple[SourceFile, Shape | FileFault, bytes | None]:
         if file.misplaced:
@@ -123,7 +123,7 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
         fetched,
         {file: shape for file, shape, _ in looked if isinstance(shape, Shape) and file not in fetched},
         [fault for _, fault, _ in looked if isinstance(fault, FileFault)],
-        {file: reason for file, reason, _ in looked if isinstance(reason, str)},
+        {file: refusal for file, refusal, _ in looked if isinstance(refusal, ObjectUnavailable)},
     )
 
 

@@ -28,14 +28,14 @@ from pipelines.lakehouse.inspection import Inspected, inspect
 from pipelines.lakehouse.judge import has_rivals, judge, winners
 from pipelines.lakehouse.ledger import Held, as_keys, held_at, rows_at
 from pipelines.lakehouse.new_columns import Additions
-from pipelines.lakehouse.plan import Where
+from pipelines.lakehouse.plan import AGAIN, Where
 from pipelines.lakehouse.quarantine import QUARANTINE
 from pipelines.lakehouse.reading import Reading, reading_of
 from pipelines.lakehouse.situation import Observed, Situation, look
 from pipelines.lakehouse.tables import Table
 from pipelines.lakehouse.waivers import WAIVERS
 from pipelines.sources.feed import Grain, Partition
-from pipelines.sources.listing import ObjectChanged
+from pipelines.sources.listing import ObjectChanged, ObjectUnavailable
 from pipelines.sources.misplaced import Misplaced
 from pipelines.sources.removals import Fate
 
@@ -113,30 +113,40 @@ def run_load(
     catalog.ensure(spark, QUARANTINE)
     catalog.ensure(spark, WAIVERS)
     done: Loaded | None = None
-    changed: ObjectChanged | None = None
-    not_scanned: dict[SourceFile, str] = {}
-    for _ in range(write.ATTEMPTS):
+    changed: dict[str, ObjectChanged] = {}
+    left_out: dict[str, str] = {}
+    attempts = 0
+    while attempts < write.ATTEMPTS:
+        attempts += 1
         wide: Load | None = None
         try:
             found = look(spark, landing, load, partitions, observed, misplaced)
             rejects.enter_misplaced(spark, load, found, run_id)
-            found, inspected = look_into_files(landing, load, found, not_scanned)
+            found, inspected = look_into_files(landing, load, found, left_out)
             wider = new_columns.widened(spark, load, inspected, before)
             wide = wider.load
             if not found.steps:
                 return done or replace(_left_alone(spark, wide, found), additions=wider.additions)
             reading = reading_of(spark, landing, wide.feed, wider.inspected, code_version=load.code_version)
+            before_that = done.accounts if done else ()
             done, parent = _bring_up(landing, wide, found, reading, run_id)
-            done = replace(done, new_columns=wider.not_taken, additions=wider.additions)
+            accounts = {(a.partition, a.key): a for a in (*before_that, *done.accounts)}
+            done = replace(
+                done, new_columns=wider.not_taken, additions=wider.additions, accounts=list(accounts.values())
+            )
         except write.Overtaken as overtaken:
             logger.warning("begins again: %s", str(overtaken).splitlines()[0])
             continue
         except ObjectChanged as error:
-            changed = error
+            if error.key in changed:  # one that is written all the time would keep all others waiting
+                left_out[error.key] = "it is written again while it is read"
+                attempts -= 1
+            changed[error.key] = error
             logger.info("lists again: %s", error)
             continue
         except NotScanned as error:
-            not_scanned |= error.files
+            left_out |= {file.key: why for file, why in error.files.items()}
+            attempts -= 1
             logger.warning("begins again without files: %s", error)
             continue
         except PySparkException:
@@ -148,22 +158,28 @@ def run_load(
             return done
         # Somebody committed after we had looked. If that was here, what we did may have come too late.
         logger.info("%s: another run has committed meanwhile, looking again", load.table.name)
-    raise changed or write.WriteConflict(load.table)
+    raise next(iter(changed.values()), None) or write.WriteConflict(load.table)
 
 
 def look_into_files(
-    landing: Landing, load: Load, found: Situation, not_scanned: Mapping[SourceFile, str]
+    landing: Landing, load: Load, found: Situation, left_out: Mapping[str, str]
 ) -> tuple[Situation, Inspected]:
-    """The files that the steps are about, and what there is to do without those that are not given or not scanned."""
-    here = {file for files in found.listed.values() for file in files}
-    if left_out := {file: why for file, why in not_scanned.items() if file in here}:
-        found = replace(found.without(left_out, load.code_version), not_scanned=found.not_scanned | left_out.keys())
+    """The files that the steps are about, and what there is to do without those that are not given, or left out.
+
+    Args:
+        left_out: Keys of files that are not to be read now, with the reason.
+    """
+    here = (file for files in found.listed.values() for file in files if file.key in left_out)
+    if without := {file: left_out[file.key] for file in here}:
+        found = found.without(without, load.code_version)
     while True:
         wanted = [file for step in found.steps.values() for file in step.read]
         inspected = inspect(landing, load.feed, wanted)
         if not inspected.unavailable:
             return found, inspected
-        found = found.without(inspected.unavailable, load.code_version)
+        refusals = inspected.unavailable
+        archived = [file for file, refusal in refusals.items() if refusal.archived]
+        found = found.without({f: r.reason for f, r in refusals.items()}, load.code_version, archived=archived)
 
 
 def _left_alone(spark: SparkSession, load: Load, found: Situation) -> Loaded:
@@ -186,7 +202,7 @@ def _with_state(spark: SparkSession, load: Load, found: Situation, loaded: Loade
     through = {p: max(file.arrived_at for file in files) for p, files in found.listed.items() if files}
     loaded = replace(loaded, fates=found.fates, alarm=found.alarm, kept_from=kept_from)
     if found.unavailable:
-        kept = {file for file in found.unavailable if found.is_held(file) and file not in found.not_scanned}
+        kept = {file for file in found.archived if found.is_held(file)}
         missing = {file: reason for file, reason in found.unavailable.items() if file not in kept}
         loaded = replace(loaded, unavailable=missing, unavailable_kept=sorted(file.key for file in kept))
     return replace(loaded, backlog=backlog, largest_share=share, arrived_through=through)
@@ -199,8 +215,7 @@ def _bring_up(
     spark = reading.spark
     reading, judged, tally, rivals = judge_rows(load, reading)
     try:
-        for file in reading.inspected.large:
-            landing.check(file)  # what Spark has read is what was listed, and what its header was read of
+        _check(landing, reading.inspected.large)
         if is_emptied(load, found, tally):
             reading = reading.without_rows("the rows of the last version stay")
             rejects.enter(load, found, reading, judged, tally, run_id)
@@ -232,6 +247,23 @@ def _bring_up(
         accounts=accounts,
     )
     return _with_state(spark, load, found, loaded), commit.parent_id
+
+
+def _check(landing: Landing, scanned: Collection[SourceFile]) -> None:
+    """See that what Spark has read is what was listed, and what its header was read of.
+
+    Raises:
+        ObjectChanged: it is not.
+        NotScanned: nobody can say, because a file is not given any more.
+    """
+    refused = {}
+    for file in scanned:
+        try:
+            landing.check(file)
+        except ObjectUnavailable as refusal:
+            refused[file] = refusal.reason
+    if refused:
+        raise NotScanned(refused)
 
 
 def _accounts(
@@ -317,6 +349,11 @@ def _commit(load: Load, found: Situation, good: DataFrame, run_id: str) -> write
         for key, version in sorted({pair for p in added_to for pair in found.steps[p].outdated}):
             # A version that is listed no more loses to anything.
             standing = standing.where((F.col("source_file") != key) | (F.col("source_version") != version))
+        refused = [file.key for file in found.unavailable if file not in found.archived]
+        if refused:
+            # What of theirs had lost to rows that go now may win: as soon as they are given they are read again.
+            by = F.when(F.col("source_file").isin(refused), F.lit(AGAIN)).otherwise(F.col("loaded_by"))
+            standing = standing.withColumn("loaded_by", by)
         rows = _latest(rows, standing, table, newer)
     return write.replace_since(found.snapshot_id, rows, table, table.predicate(keys), run_id=run_id)
 

@@ -72,7 +72,7 @@ def steps(
     """What to do to each of the listed partitions; those that need nothing are left out.
 
     Added files are added, and the old ones not read again. A changed or vanished file, or one that other code has
-    loaded: the partition is read again. Unless it has lost files whose rows stay: it is never read again.
+    loaded: the partition is read again. Unless rows stay of files that cannot be read: then it is not.
     """
     found = {
         partition: _step(files, known.get(partition, ()), fates.get(partition, Fate()), code_version)
@@ -86,17 +86,21 @@ def _step(listed: Sequence[SourceFile], known: Collection[KnownFile], fate: Fate
     again = {(k.key, k.version) for k in known if k.loaded_by == AGAIN}
     complete = {(k.key, k.version) for k in known if k.where is not Where.REJECTED_ROWS} - again
     added = [f for f in listed if (f.key, f.version) not in complete]
-    outdated = frozenset((k.key, k.version) for k in known if versions.get(k.key, k.version) != k.version)
+    outdated = {(k.key, k.version) for k in known if versions.get(k.key, k.version) != k.version}
+    # Rows that a load had to leave as they were, for want of their file.
+    outdated |= {(k.key, k.version) for k in known if k.where is Where.TABLE and (k.key, k.version) in again}
     by_other_code = any(k.loaded_by != code_version for k in known if versions.get(k.key) == k.version)
-    has_rows = any(k.where is Where.TABLE for k in known)
-    if fate.kept:
+    filled = {k.key for k in known if k.where is Where.TABLE}
+    if fate.expired or fate.held or fate.withheld & filled:
         # Once a file has changed, rows that lost to its old version may win again: all that is there is added anew.
+        outdated = {(k, v) for k, v in outdated if k in versions}
+        outdated |= {(k.key, k.version) for k in known if k.key in fate.gone}
         read = listed if outdated else added
-        step = Step(tuple(read), replaces=False, outdated=outdated) if read or outdated else None
+        step = Step(tuple(read), replaces=False, outdated=frozenset(outdated)) if read or outdated else None
     elif fate.gone or outdated or by_other_code:
         step = Step(tuple(listed), replaces=True)
     elif added:
-        step = Step(tuple(added), replaces=not has_rows)
+        step = Step(tuple(added), replaces=not filled)
     elif any(k.where is not Where.TABLE and k.key not in versions and k.key not in fate.kept for k in known):
         step = Step((), replaces=False)  # a misplaced file is gone, and its entry with it
     else:

@@ -70,7 +70,9 @@ class Reading:
         large = self._large()
         if not large:
             raise failure
-        faults = scans.unreadable(self.spark, self.store, self.feed, large, failure)
+        faults = scans.unreadable(
+            self.spark, self.store, self.feed, large, failure, beside=list(self.inspected.fetched)
+        )
         return Reading(
             self.spark,
             self.store,

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.lakehouse import catalog, new_columns, rejects
-from pipelines.lakehouse.files import NotScanned, SourceFile
+from pipelines.lakehouse.files import NotScanned
 from pipelines.lakehouse.load import Landing, Load, Observed, is_emptied, judge_rows, look_into_files
 from pipelines.lakehouse.quarantine import NO_ROWS, QUARANTINE, within
 from pipelines.lakehouse.reading import Reading, reading_of
@@ -88,16 +88,16 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
     catalog.ensure(spark, QUARANTINE)
     load = replace(load, code_version=_NOBODYS)
     found = look(spark, landing, load, partitions, Observed)
-    not_scanned: dict[SourceFile, str] = {}
+    left_out: dict[str, str] = {}
     while True:
-        found, inspected = look_into_files(landing, load, found, not_scanned)
+        found, inspected = look_into_files(landing, load, found, left_out)
         wider = new_columns.widened(spark, load, inspected, before, may_alter=False)
         reading = reading_of(spark, landing, wider.load.feed, wider.inspected, code_version=load.code_version)
         try:
             reading, judged, tally, _ = judge_rows(wider.load, reading)
             break
         except NotScanned as error:
-            not_scanned |= error.files
+            left_out |= {file.key: why for file, why in error.files.items()}
     load = wider.load
     try:
         if is_emptied(load, found, tally):

@@ -8,7 +8,7 @@ when a scan has failed. Does not belong here: small files (`fetched`), and which
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 
@@ -24,7 +24,9 @@ from pipelines.lakehouse.texts import HALF_A_CHARACTER, NO_ROW, not_valid
 from pipelines.lakehouse.values import TO_JSON
 from pipelines.lakehouse.verdict import damage_of, is_about_format
 from pipelines.sources.feed import Feed
+from pipelines.sources.listing import ObjectUnavailable
 
+_ASKED = 3  # files of which one has to be given to Spark, or it is given none
 _CORRUPT = "_corrupt_record"
 _TOLERANT = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 _STRICT = {"allowSingleQuotes": "false"}
@@ -63,34 +65,53 @@ def scan(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[So
 
 
 def unreadable(
-    spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape], failure: PySparkException
+    spark: SparkSession,
+    store: ObjectStore,
+    feed: Feed,
+    shapes: Mapping[SourceFile, Shape],
+    failure: PySparkException,
+    *,
+    beside: Collection[SourceFile] = (),
 ) -> list[FileFault]:
     """Which of these files are to blame for a scan that failed, each tried by itself.
+
+    Args:
+        beside: Other files that lie there.
 
     Raises:
         NotScanned: Spark fails on some of them, and nobody knows that the files are to blame.
         PySparkException: the failure itself, when none of them is: it was not about a file.
         BucketUnavailable: the bytes of a file could not be had.
     """
-    faults, not_scanned = [], {}
+    faults = list[FileFault]()
+    not_scanned, not_reached = dict[SourceFile, str](), dict[SourceFile, str]()
     for file, shape in shapes.items():
         if _fails(spark, store, feed, file, shape) is None:
             continue
-        damage = damage_of(store, file)
+        try:
+            damage = damage_of(store, file)
+        except ObjectUnavailable as refusal:
+            not_scanned[file] = refusal.reason
+            continue
         # Of a file that is whole only what Spark says twice of its format, with the bytes read in between.
         again = None if damage else _fails(spark, store, feed, file, shape)
         said = "" if again is None else (str(again).strip().splitlines() or [type(again).__name__])[0]
         if damage or (again is not None and is_about_format(again)):
             faults.append(FileFault(file, "unreadable", damage or said))
-        elif again is not None and _is_reached(spark, store, file):
-            not_scanned[file] = f"Spark fails to read it: {said}"
+        elif again is not None:
+            reached = _is_reached(spark, store, file)
+            (not_scanned if reached else not_reached)[file] = f"Spark fails to read it: {said}"
     if faults:
         return faults
+    # Where Spark is given nothing at all, it is not about these files.
+    others = [*(f for f in shapes if f not in not_reached), *beside]
+    if not_reached and any(_is_reached(spark, store, file) for file in others[:_ASKED]):
+        not_scanned |= not_reached
     raise NotScanned(not_scanned) if not_scanned else failure
 
 
 def _is_reached(spark: SparkSession, store: ObjectStore, file: SourceFile) -> bool:
-    """Whether Spark is given a file at all: what it fails with is then about this file, and not about all of them."""
+    """Whether Spark is given a file at all."""
     try:
         return bool(spark.read.format("binaryFile").load(*_paths(store, [file])).select("length").collect())
     except PySparkException:

@@ -42,8 +42,8 @@ class Situation:
     """What is there and what is known, at one moment, and so what there is to do.
 
     `rows` are how many the table holds of each file, `misplaced` is what lies beside the asset's partitions (None: not
-    known); `entries` are those of the load's partitions and of what lies beside. Of what is `unavailable`, the engine
-    failed on what is `not_scanned`: its rows stay too, but they are not done with.
+    known); `entries` are those of the load's partitions and of what lies beside. Of what is `unavailable` only what is
+    `archived` is done with where its rows stay; all else is tried again.
     """
 
     snapshot_id: int | None
@@ -56,25 +56,29 @@ class Situation:
     alarm: str | None
     steps: Mapping[Partition, Step]
     unavailable: Mapping[SourceFile, str] = field(default_factory=dict)
-    not_scanned: frozenset[SourceFile] = frozenset()
+    archived: frozenset[SourceFile] = frozenset()
 
-    def without(self, unavailable: Mapping[SourceFile, str], code_version: str) -> "Situation":
+    def without(
+        self, unavailable: Mapping[SourceFile, str], code_version: str, *, archived: Collection[SourceFile] = ()
+    ) -> "Situation":
         """What there is to do without files that are there and not given, with the reasons.
 
-        What is in the table of them stays there, and their partition is not read again: as with expired files.
+        What is in the table and in the quarantine of them stays there. Where rows of them stay, their partition is not
+        read again, as with expired files.
         """
         left_out = {*self.unavailable, *unavailable}
         listed = {p: [file for file in files if file not in left_out] for p, files in self.listed.items()}
         fates = dict(self.fates)
         for file in left_out:
-            if any(k.key == file.key and k.where is Where.TABLE for k in self.known.get(file.partition, ())):
+            if any(k.key == file.key for k in self.known.get(file.partition, ())):
                 fate = fates.get(file.partition, Fate())
-                fates[file.partition] = replace(fate, expired=fate.expired | {file.key})
+                fates[file.partition] = replace(fate, withheld=fate.withheld | {file.key})
         return replace(
             self,
             listed=listed,
             steps=steps(listed, self.known, fates, code_version),
             unavailable={**self.unavailable, **unavailable},
+            archived=self.archived | frozenset(archived),
         )
 
     def is_held(self, file: SourceFile) -> bool:

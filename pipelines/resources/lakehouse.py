@@ -1,6 +1,6 @@
 """Loading a feed into its core table, as an asset sees it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -55,7 +55,7 @@ class LakehouseResource(dg.ConfigurableResource[None]):
                 self.landing.open(),
                 load,
                 partitions,
-                run_id=context.run_id,
+                run_id=context.run.run_id,
                 observed=lambda: observed_removals(context.instance, feed),
                 misplaced=None if misplaced is None else misplaced.values(),
             )
@@ -63,10 +63,6 @@ class LakehouseResource(dg.ConfigurableResource[None]):
             partition: partition_metadata(content) | through(loaded.arrived_through.get(partition))
             for partition, content in loaded.content.items()
         }
-        if loaded.unavailable:
-            _say_what_is_loaded(context, said, loaded, code_version)
-        for partition, metadata in said.items():
-            context.add_asset_metadata(metadata, partition_key=partition)
         declared = {check.name for check in context.assets_def.check_keys}
 
         def before(check: str) -> Mapping[str, object]:
@@ -74,6 +70,10 @@ class LakehouseResource(dg.ConfigurableResource[None]):
 
         results = landed_results(feed, context.asset_key, loaded, before, datetime.now(UTC))
         checks = [r for r in results if r.check_name in declared]
+        if loaded.unavailable:
+            _say_what_is_loaded(context, said, loaded, code_version, checks)
+        for partition, metadata in said.items():
+            context.add_asset_metadata(metadata, partition_key=partition)
         reached("before_recorded")
         return dg.MaterializeResult(
             metadata=summary(loaded.content, loaded.snapshot_id)
@@ -103,6 +103,7 @@ def _say_what_is_loaded(
     said: Mapping[Partition, Mapping[str, Any]],
     loaded: Loaded,
     code_version: str,
+    checks: Sequence[dg.AssetCheckResult],
 ) -> NoReturn:
     """Fail for the partitions that lack a file which is not given; the others of the run are loaded, and say so.
 
@@ -115,6 +116,17 @@ def _say_what_is_loaded(
                 context.asset_key, partition=partition, metadata=metadata, tags={adapter.CODE_VERSION: code_version}
             )
             context.log_event(event)
+    for check in checks:  # a step that fails has no results
+        context.instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(
+                asset_key=context.asset_key,
+                check_name=check.check_name or "",
+                passed=check.passed,
+                metadata=check.metadata,
+                severity=check.severity,
+                description=check.description,
+            )
+        )
     files = "; ".join(f"{file.key}: {reason}" for file, reason in list(loaded.unavailable.items())[:_TOLD])
     raise dg.Failure(f"{len(loaded.unavailable)} files are there and cannot be read; all others are loaded. {files}")
 

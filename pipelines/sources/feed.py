@@ -6,10 +6,11 @@ the feeds themselves (`pipelines.feeds` declares the grocer's) and anything that
 
 import codecs
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from itertools import pairwise
 
 Partition = str | None
 """A partition key as Dagster writes it (`2026-09-28-07:00`, `2026-09-28`), or None for an unpartitioned feed."""
@@ -104,6 +105,10 @@ class Feed:
         if self.new_columns not in list(NewColumns):
             raise ValueError(f"feed {self.name}: new_columns is ignore, add or fail, not {self.new_columns!r}")
         object.__setattr__(self, "new_columns", NewColumns(self.new_columns))
+        if self.grain is Grain.NONE and (not self.prefix or self.prefix.endswith("/")):
+            raise ValueError(f"feed {self.name}: prefix is the key of its one object, not {self.prefix!r}")
+        if self.grain is not Grain.NONE and self.prefix and not self.prefix.endswith("/"):
+            raise ValueError(f"feed {self.name}: prefix ends in '/', unlike {self.prefix!r}")
         if not 0 <= self.quarantine_share <= 1:
             raise ValueError(f"feed {self.name}: quarantine_share is a share, 0 to 1, not {self.quarantine_share}")
         if ours := [c for c in self.columns if c.startswith("_") or c in _OURS]:
@@ -231,3 +236,18 @@ def start_of(partition: str) -> datetime:
     day = date.fromisoformat(partition[:10])
     hour = int(partition[11:13]) if len(partition) > 10 else 0
     return datetime(day.year, day.month, day.day, hour, tzinfo=UTC)
+
+
+def refuse_overlaps(feeds: Sequence[Feed]) -> None:
+    """See that no object can be of two feeds.
+
+    Raises:
+        ValueError: it can; the message names the two.
+    """
+    ordered = sorted(feeds, key=lambda feed: feed.prefix)
+    for outer, inner in pairwise(ordered):  # whatever begins with a prefix follows it
+        if inner.prefix.startswith(outer.prefix):
+            raise ValueError(
+                f"feeds {outer.name} and {inner.name}: {inner.prefix!r} lies within {outer.prefix!r}; give each a "
+                "prefix of its own"
+            )

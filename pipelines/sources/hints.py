@@ -149,6 +149,7 @@ def _said(error: Exception) -> str:
 def _event(bucket: object, key: object, time: object) -> _Event:
     if not (isinstance(bucket, str) and isinstance(key, str)):
         raise TypeError("bucket and key are text")
+    key.encode()  # half of a character is none of a key
     return _Event(bucket, key, _when(time))
 
 

@@ -50,7 +50,15 @@ class BucketUnavailable(Exception):
 
 
 class ObjectChanged(Exception):
-    """An object is not what a listing said of it any more. A new listing helps."""
+    """An object is not what a listing said of it any more. A new listing helps.
+
+    Args:
+        key: Of the object.
+    """
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"{key} is another one by now, or gone: {reason}")
+        self.key = key
 
 
 class ObjectUnavailable(Exception):
@@ -58,12 +66,14 @@ class ObjectUnavailable(Exception):
 
     Args:
         key: Of the object.
+        archived: Where it is kept nothing is given at once; that is meant to be so, and lasts.
     """
 
-    def __init__(self, key: str, reason: str) -> None:
+    def __init__(self, key: str, reason: str, *, archived: bool = False) -> None:
         super().__init__(f"{key} is there, and cannot be read: {reason}")
         self.key = key
         self.reason = reason
+        self.archived = archived
 
 
 class ObjectVersion(Protocol):
@@ -84,8 +94,8 @@ class Bucket(Protocol):
         """Ask for nothing but an answer."""
         ...
 
-    def list(self, prefix: str, *, most: int | None = None) -> Listing:
-        """The objects below a prefix in the order of their keys; `most` of them, or about so many."""
+    def list(self, prefix: str) -> Listing:
+        """The objects below a prefix in the order of their keys."""
         ...
 
     def pages(self, prefix: str) -> Iterator[Listing]:
@@ -119,11 +129,11 @@ class FakeBucket:
     def probe(self) -> None:
         """It always answers."""
 
-    def list(self, prefix: str, *, most: int | None = None) -> Listing:
+    def list(self, prefix: str) -> Listing:
         self.prefixes_listed.append(prefix)
         found: _Objects = []
         for position in range(bisect.bisect_left(self._keys, prefix), len(self._keys)):
-            if not self._keys[position].startswith(prefix) or len(found) == most:
+            if not self._keys[position].startswith(prefix):
                 break
             found.append(self.objects[self._keys[position]])
         return Listing(tuple(found), self.now.replace(microsecond=0))

@@ -6,10 +6,14 @@ means (`listing`), how a server is asked (`s3`) and who looks.
 
 from collections.abc import Collection, Iterator
 from datetime import date, datetime
+from itertools import islice
 
 from pipelines.sources.feed import Feed, Grain, Partition
 from pipelines.sources.listing import Bucket, LandedObject, Listing
-from pipelines.sources.misplaced import PAGE, Collector, Misplaced, Span, place_of
+from pipelines.sources.misplaced import Collector, Misplaced, Span, place_of
+
+_MOST_PAGES = 20
+"""LISTs of a folder of which a message told. A look at the whole feed reads to the end."""
 
 
 def look(bucket: Bucket, feed: Feed, partition: Partition) -> Listing:
@@ -100,10 +104,18 @@ def look_beside(
         collector = Collector(feed, span)
         # Partitions lie below this folder too; as deep as the others go, all is misplaced.
         is_shared = feed.grain is not Grain.NONE and _holds_partitions(feed, folder, span)
-        for landed in bucket.list_folder(folder) if is_shared else bucket.list(folder, most=PAGE + 1).objects:
+        for landed in bucket.list_folder(folder) if is_shared else _objects_of(bucket, folder, collector):
             collector.add(landed)
         found |= {name: said for name, said in collector.folders().items() if name == folder}
     return found
+
+
+def _objects_of(bucket: Bucket, folder: str, collector: Collector) -> Iterator[LandedObject]:
+    """The objects of a folder, until it is known that there are many, or many pages of them tell nothing."""
+    for page in islice(bucket.pages(folder), _MOST_PAGES):
+        yield from page.objects
+        if collector.is_full(folder):
+            return
 
 
 def sorted_out(feed: Feed, partition: Partition, objects: Collection[LandedObject], listed_at: datetime) -> Listing:

@@ -7,7 +7,8 @@ partition, too deep or with another ending than data, are not among them: they a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -27,7 +28,10 @@ PAGE = 1000
 """Objects of a folder that are counted: what one LIST returns."""
 
 MOST_FOLDERS = 200
-"""Folders that are told one by one."""
+"""Folders that are told one by one, the newest; the others together."""
+
+_OTHERS = "* "
+"""What the name of the others ends in, beside their reason; that of a folder ends in "/"."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,8 @@ class Misplaced:
     """What is misplaced in a folder.
 
     Args:
-        files: Objects that were meant as data, of the first thousand in the folder.
-        is_more: Whether the folder holds more than a thousand objects.
+        files: Objects that were meant as data, up to a thousand.
+        is_more: Whether the folder may hold more.
         version: Another one when these objects are others; of a single object its own.
         newest: The key of the youngest of them.
         arrived_at: When that one was written, Unix seconds.
@@ -120,7 +124,7 @@ class Misplaced:
 @dataclass
 class _Folder:
     place: Place
-    objects: int = 0
+    is_more: bool = False
     meant: list[LandedObject] = field(default_factory=list)
 
 
@@ -137,10 +141,14 @@ class Collector:
         if place is None:
             return False
         found = self._folders.setdefault(place.folder, _Folder(place))
-        found.objects += 1
-        if found.objects <= PAGE and self._feed.is_meant_as_data(landed.key):
-            found.meant.append(landed)
+        if self._feed.is_meant_as_data(landed.key):
+            found.is_more = len(found.meant) >= PAGE
+            found.meant += [] if found.is_more else [landed]
         return True
+
+    def is_full(self, folder: str) -> bool:
+        """Whether more objects of a folder would tell nothing new."""
+        return folder in self._folders and self._folders[folder].is_more
 
     def folders(self) -> dict[str, Misplaced]:
         """Folder to what is misplaced in it; folders of markers alone left out."""
@@ -154,12 +162,46 @@ def _said(feed: Feed, span: Span, found: _Folder) -> Misplaced:
     return Misplaced(
         place.folder,
         len(found.meant),
-        found.objects > PAGE,
+        found.is_more,
         version,
         newest.key,
         newest.last_modified.timestamp(),
         place.reason,
         place.message,
+    )
+
+
+def told(folders: Mapping[str, Misplaced]) -> dict[str, Misplaced]:
+    """What is told of so many folders: the newest one by one, all others together, by reason.
+
+    Told again of what was told, it is the same.
+    """
+    alone = sorted((f for n, f in folders.items() if not _is_of_others(n)), key=lambda f: (-f.arrived_at, f.folder))
+    others: dict[str, list[Misplaced]] = {}
+    for one in (*alone[MOST_FOLDERS:], *(f for n, f in folders.items() if _is_of_others(n))):
+        others.setdefault(one.reason, []).append(one)
+    found = [*alone[:MOST_FOLDERS], *(_together(reason, of) for reason, of in others.items())]
+    return {of.folder: of for of in sorted(found, key=lambda of: of.folder)}
+
+
+def _is_of_others(name: str) -> bool:
+    return _OTHERS in name and not name.endswith("/")
+
+
+def _together(reason: str, of: Sequence[Misplaced]) -> Misplaced:
+    if len(of) == 1 and _is_of_others(of[0].folder):
+        return of[0]
+    newest = max(of, key=lambda one: (one.arrived_at, one.newest))
+    versions = "\n".join(sorted(f"{one.folder}\t{one.version}" for one in of))
+    return Misplaced(
+        f"{_OTHERS}{reason}",
+        sum(one.files for one in of),
+        True,
+        hashlib.sha256(versions.encode()).hexdigest()[:32],
+        newest.newest,
+        newest.arrived_at,
+        reason,
+        f"in other folders, as {newest.newest!r}",
     )
 
 

@@ -48,16 +48,20 @@ _SHARE = 0.2
 
 @dataclass(frozen=True)
 class Fate:
-    """The files of a partition that disappeared, by what becomes of their rows. At most one of the three is filled."""
+    """The files of a partition that cannot be read any more, by what becomes of their rows.
+
+    Of those that disappeared at most one of the first three is filled; `withheld` are there and not given.
+    """
 
     gone: frozenset[str] = frozenset()
     expired: frozenset[str] = frozenset()
     held: frozenset[str] = frozenset()
+    withheld: frozenset[str] = frozenset()
 
     @property
     def kept(self) -> frozenset[str]:
-        """The files that are not there any more and whose rows stay."""
-        return self.expired | self.held
+        """The files of which all that is known stays."""
+        return self.expired | self.held | self.withheld
 
 
 def follows(feed: Feed, partition: Partition, now: datetime) -> bool:

@@ -48,8 +48,8 @@ class S3Bucket:
         with _named(self.name):
             self._client.head_bucket(Bucket=self.name)
 
-    def list(self, prefix: str, *, most: int | None = None) -> Listing:
-        """The objects below a prefix, in key order; of `most` up to a page more.
+    def list(self, prefix: str) -> Listing:
+        """The objects below a prefix, in key order.
 
         Several pages carry the first page's time: what lands while the pages are read is then younger
         than the listing, and the next listing does not take it for known.
@@ -57,8 +57,6 @@ class S3Bucket:
         found: list[LandedObject] = []
         for page in self.pages(prefix):
             found += page.objects
-            if most is not None and len(found) >= most:
-                break
         return Listing(tuple(found), page.listed_at)
 
     def pages(self, prefix: str) -> Iterator[Listing]:
@@ -112,7 +110,11 @@ class S3Bucket:
     def check(self, of: ObjectVersion) -> None:
         """Ask whether an object is as it was listed; raises what `read` raises."""
         with _about(of):
-            self._client.head_object(Bucket=self.name, Key=of.key, **_exactly(of))
+            # Of the version that is there: an older one is given for ever to whoever names it.
+            there = self._client.head_object(Bucket=self.name, Key=of.key)
+        is_same = there.get("VersionId") == of.version_id if of.version_id else there["ETag"].strip('"') == of.etag
+        if not is_same and (of.version_id or of.etag):
+            raise ObjectChanged(of.key, "it was written again")
 
     def _get(self, of: ObjectVersion, **options: Any) -> bytes:
         with _about(of):
@@ -128,7 +130,8 @@ def _exactly(of: ObjectVersion) -> dict[str, Any]:
     return {"VersionId": of.version_id} if of.version_id else {"IfMatch": f'"{of.etag}"'} if of.etag else {}
 
 
-_OF_THE_OBJECT = ("InvalidObjectState", "AccessDenied", "AllAccessDisabled", "Forbidden", "403")
+_ARCHIVED = "InvalidObjectState"
+_OF_THE_OBJECT = (_ARCHIVED, "AccessDenied", "AllAccessDisabled", "Forbidden", "403")
 """Refusals that may be about one object; an expired or a wrong key has codes of its own."""
 
 
@@ -146,9 +149,9 @@ def _fault_of(of: ObjectVersion, error: ClientError) -> Exception:
     """What an error of a call about one object means, by its code: a HEAD has but a status."""
     code = str(error.response["Error"]["Code"])
     if code in ("NoSuchKey", "NoSuchVersion", "PreconditionFailed", "404", "412"):
-        return ObjectChanged(f"{of.key} is another one by now, or gone: {error}")
+        return ObjectChanged(of.key, str(error))
     if code in _OF_THE_OBJECT or code.startswith("KMS"):
-        return ObjectUnavailable(of.key, str(error))
+        return ObjectUnavailable(of.key, str(error), archived=code == _ARCHIVED)
     return BucketUnavailable(f"{of.key} cannot be read: {error}")
 
 

@@ -74,11 +74,11 @@ class FaultyBucket(FakeBucket):
     away: int = 0
     archived: set[str] = field(default_factory=set)
 
-    def list(self, prefix: str, *, most: int | None = None) -> Listing:
+    def list(self, prefix: str) -> Listing:
         if self.away:
             self.away -= 1
             raise BucketUnavailable("a fault of the history")
-        return super().list(prefix, most=most)
+        return super().list(prefix)
 
 
 @dataclass(frozen=True)

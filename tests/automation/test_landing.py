@@ -139,8 +139,10 @@ def test_what_lies_outside_the_layout_is_named_and_acknowledged(
     assert queue.in_flight == {}
 
 
-def context_of(instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorEvaluationContext:
-    return dg.build_sensor_context(instance, cursor=cursor, repository_def=defs.get_repository_def())
+def context_of(
+    instance: dg.DagsterInstance, cursor: str | None = None, of: dg.Definitions = defs
+) -> dg.SensorEvaluationContext:
+    return dg.build_sensor_context(instance, cursor=cursor, repository_def=of.get_repository_def())
 
 
 def misplaced(instance: dg.DagsterInstance, feed: Feed = ORDERS) -> dict[str, str]:
@@ -217,6 +219,28 @@ def test_a_flood_of_misplaced_files_is_one_run(instance: dg.DagsterInstance, buc
     assert len(loads_for_misplaced(context_of(instance), ledger, FEEDS)) == 1, "killed before the run was asked for"
 
 
+def test_who_reads_a_feed_by_other_partitions_is_not_asked_to_enter_what_is_misplaced(
+    instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
+    hours, days = dg.HourlyPartitionsDefinition("2026-09-28-00:00"), dg.DailyPartitionsDefinition("2026-09-28")
+    raw = dg.AssetSpec(["raw", "orders"], partitions_def=hours)
+
+    @dg.asset(deps=[raw], partitions_def=hours)
+    def load() -> None: ...
+
+    @dg.asset(deps=[raw], partitions_def=days)
+    def report() -> None: ...
+
+    queue, ledger = FakeMessageSource(), EventLog(instance)
+    for key in (KEY, "orders/a.csv"):
+        bucket.put(key, b"1")
+    queue.send(event(KEY, "orders/a.csv"))
+    tick(instance, bucket, queue)
+    location = dg.Definitions([raw, load, report])
+    (request,) = loads_for_misplaced(context_of(instance, of=location), ledger, [ORDERS])
+    assert request.asset_selection == [dg.AssetKey("load")]
+
+
 def test_a_load_that_is_due_anyway_is_not_asked_for_a_second_time(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
@@ -275,10 +299,10 @@ class Refusing(FakeBucket):
 
     refused: tuple[str, ...] = ()
 
-    def list(self, prefix: str, *, most: int | None = None) -> Listing:
+    def list(self, prefix: str) -> Listing:
         if prefix.startswith(self.refused):
             raise BucketUnavailable("AccessDenied")
-        return super().list(prefix, most=most)
+        return super().list(prefix)
 
 
 def test_a_partition_that_cannot_be_listed_keeps_its_messages_and_no_others(instance: dg.DagsterInstance) -> None:
@@ -311,9 +335,9 @@ class Asked(Refusing):
         if self.away:
             raise BucketUnavailable(self.away)
 
-    def list(self, prefix: str, *, most: int | None = None) -> Listing:
+    def list(self, prefix: str) -> Listing:
         self.refusals += prefix.startswith(self.refused)
-        return super().list(prefix, most=most)
+        return super().list(prefix)
 
 
 def told_of(bucket: FakeBucket, count: int) -> FakeMessageSource:

@@ -10,9 +10,10 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from pipelines.automation import adapter
 from pipelines.automation.ledger import EventLog, removals_check
 from pipelines.automation.observing import ask_again, observe
+from pipelines.automation.on_demand import observe_file, observe_partitions
 from pipelines.automation.reconcile import reconcile
 from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
-from pipelines.sources.listing import NO_FILES, FakeBucket, Listing
+from pipelines.sources.listing import NO_FILES, BucketUnavailable, FakeBucket, Listing
 from pipelines.sources.removals import ACCEPTED, EXPIRED, OUTCOME
 
 DAY = date(2026, 10, 1)
@@ -68,9 +69,9 @@ def test_a_listing_older_than_the_last_observation_is_not_reported(ledger: Event
     observe(ledger, bucket, {(ORDERS, HOURS[7]): NOON})
     old, asked = Listing((), NOON - timedelta(minutes=1)), list[str]()
 
-    def list_late(prefix: str, *, most: int | None = None) -> Listing:
+    def list_late(prefix: str) -> Listing:
         asked.append(prefix)
-        return old if len(asked) == 1 else FakeBucket.list(bucket, prefix, most=most)
+        return old if len(asked) == 1 else FakeBucket.list(bucket, prefix)
 
     bucket.list = list_late  # type: ignore[method-assign]
     assert observe(ledger, bucket, {(ORDERS, HOURS[7]): NOON}).changed == [], "looked at again, it is as it was"
@@ -190,3 +191,41 @@ def test_what_vanishes_after_the_time_to_follow_is_observed_as_expired(ledger: E
     found = reconcile(ledger, filled, [ORDERS])
     assert (len(found.changed), found.alarms) == (72, {})
     assert {o.tags[OUTCOME] for o in found.changed} == {EXPIRED}
+
+
+def test_a_feed_that_cannot_be_listed_keeps_no_other_waiting(ledger: EventLog, bucket: FakeBucket) -> None:
+    bucket.put(key(HOURS[7]), b"1")
+    pages = bucket.pages
+
+    def refused(prefix: str) -> Iterator[Listing]:
+        if prefix.startswith("customers"):
+            raise BucketUnavailable("AccessDenied")
+        return pages(prefix)
+
+    bucket.pages = refused  # type: ignore[method-assign]
+    with pytest.raises(BucketUnavailable, match="customers: AccessDenied"):
+        reconcile(ledger, bucket, [CUSTOMERS, ORDERS])
+    assert set(ledger.latest(ORDERS)) == {HOURS[7]}
+
+
+def test_what_is_observed_on_demand_is_known_when_its_run_is_deleted(bucket: FakeBucket) -> None:
+    @dg.observable_source_asset(key=["raw", "orders"], partitions_def=dg.HourlyPartitionsDefinition("2026-09-28-00:00"))
+    def orders(context: dg.OpExecutionContext) -> dg.DataVersionsByPartition:
+        return observe_partitions(context, bucket, ORDERS)
+
+    @dg.observable_source_asset(key=["raw", "customers"])
+    def customers(context: dg.OpExecutionContext) -> dg.ObserveResult:
+        return observe_file(bucket, CUSTOMERS, context.instance)
+
+    bucket.put(key(HOURS[7]), b"1")
+    bucket.put(CUSTOMERS.prefix, b"1")
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = dg.Definitions(
+            assets=[orders, customers], jobs=[dg.define_asset_job("observe", [orders, customers])]
+        ).resolve_job_def("observe")
+        for _ in range(2):
+            run = job.execute_in_process(instance=instance)
+            instance.delete_run(run.run_id)
+        ledger = EventLog(instance)
+        assert set(ledger.latest(ORDERS)) == {HOURS[7]}
+        assert set(ledger.latest(CUSTOMERS)) == {None}

@@ -4,6 +4,7 @@ import dataclasses
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import boto3
 import pytest
@@ -81,6 +82,12 @@ def renamed(load: Load, **feed_options: object) -> Load:
     prefix = f"{tag}/{load.feed.prefix}"
     feed: Feed = dataclasses.replace(load.feed, name=tag, prefix=prefix, **feed_options)  # type: ignore[arg-type]
     return dataclasses.replace(load, feed=feed, table=dataclasses.replace(load.table, name=f"test.{tag}"))
+
+
+def put_archived(landing: S3Bucket, name: str, body: str) -> None:
+    """Put a file where it is kept and not given."""
+    client: Any = landing._client
+    client.put_object(Bucket=landing.name, Key=name, Body=body.encode(), StorageClass="GLACIER")
 
 
 def a_second() -> None:

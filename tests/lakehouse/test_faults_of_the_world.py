@@ -4,7 +4,6 @@ import dataclasses
 import gzip
 import io
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -15,9 +14,21 @@ from pyspark.sql import SparkSession
 from pipelines.lakehouse import inspection, scans
 from pipelines.lakehouse.load import Load, run_load
 from pipelines.settings import Settings
-from pipelines.sources.listing import BucketUnavailable, ObjectUnavailable, ObjectVersion
+from pipelines.sources.listing import BucketUnavailable, ObjectChanged, ObjectUnavailable, ObjectVersion
 from pipelines.sources.s3 import S3Bucket
-from tests.lakehouse.conftest import HOUR, Delete, Loading, Put, csv, key, line, quantities, quarantined
+from tests.lakehouse.conftest import (
+    HOUR,
+    Delete,
+    Loading,
+    Put,
+    a_second,
+    csv,
+    key,
+    line,
+    put_archived,
+    quantities,
+    quarantined,
+)
 from tests.storage_faults import Fault, faults
 
 OTHER = "2026-10-01-08:00"
@@ -34,6 +45,16 @@ class Faulty(S3Bucket):
         if fault := self._fault(of.key):
             raise fault
         return super()._get(of, **options)
+
+
+def refusing(bucket: S3Bucket, name: str, *, archived: bool = False) -> Faulty:
+    """The landing bucket, which does not give files of a name."""
+    said = "InvalidObjectState" if archived else "AccessDenied"
+
+    def _fault(of: str) -> Exception | None:
+        return ObjectUnavailable(of, said, archived=archived) if of.endswith(name) else None
+
+    return Faulty(bucket, _fault)
 
 
 @pytest.fixture(params=["fetched", "scanned"])
@@ -133,7 +154,7 @@ def test_new_code_keeps_the_rows_of_archived_history_and_loads_the_rest_anew(
     put(key(orders, "a.csv"), csv(line(1)))
     put(key(orders, "b.csv"), csv(line(2)))
     loading(orders, HOUR)
-    refused = Faulty(landing, lambda of: ObjectUnavailable(of, "InvalidObjectState") if of.endswith("a.csv") else None)
+    refused = refusing(landing, "a.csv", archived=True)
     newer = dataclasses.replace(orders, code_version="2")
     loaded = run_load(spark, refused, newer, [HOUR], run_id="new code")
     assert quantities(spark, orders) == {1: 3, 2: 3}
@@ -141,6 +162,68 @@ def test_new_code_keeps_the_rows_of_archived_history_and_loads_the_rest_anew(
     put(key(orders, "c.csv"), csv(line(3)))
     assert run_load(spark, refused, newer, [HOUR], run_id="later").unavailable == {}
     assert quantities(spark, orders) == {1: 3, 2: 3, 3: 3}
+
+
+def test_new_code_is_not_done_with_while_a_file_is_refused(
+    spark: SparkSession, landing: S3Bucket, put: Put, loading: Loading, orders: Load, size: str
+) -> None:
+    put(key(orders, "a.csv"), csv(line(1)))
+    put(key(orders, "b.csv"), csv(line(2)))
+    put(key(orders, "bad.parquet"), b"no parquet")
+    loading(orders, HOUR)
+    newer = dataclasses.replace(orders, code_version="2")
+    put(key(orders, "c.csv"), csv(line(3)))
+    for name in ("a.csv", "bad.parquet"):
+        loaded = run_load(spark, refusing(landing, name), newer, [HOUR], run_id=f"without {name}")
+        assert {f.key for f in loaded.unavailable} == {key(orders, name)}
+        assert quantities(spark, orders) == {1: 3, 2: 3, 3: 3}, "nothing is lost, and what is new is there"
+        assert quarantined(spark, orders) == [("bad.parquet", 0, "unreadable")], "it keeps its entry"
+    assert loading(newer, HOUR).unavailable == {}
+    assert {r.loaded_by for r in spark.table(orders.table.identifier).collect()} == {"2"}
+
+
+def test_what_goes_beside_a_file_that_is_refused_is_gone_and_what_wins_then_is_there_later(
+    spark: SparkSession, landing: S3Bucket, put: Put, delete: Delete, loading: Loading, orders: Load, size: str
+) -> None:
+    put(key(orders, "a.csv"), csv(line(1), line(2)))
+    a_second()
+    put(key(orders, "b.csv"), csv(line(2, quantity=7), line(3)))
+    loading(orders, HOUR)
+    assert quantities(spark, orders) == {1: 3, 2: 7, 3: 3}
+    refused = refusing(landing, "a.csv")
+    delete(key(orders, "b.csv"))
+    assert run_load(spark, refused, orders, [HOUR], run_id="gone").unavailable
+    assert quantities(spark, orders) == {1: 3}
+    assert run_load(spark, refused, orders, [HOUR], run_id="and again").unavailable, "it is not done with"
+    assert loading(orders, HOUR).unavailable == {}
+    assert quantities(spark, orders) == {1: 3, 2: 3}
+
+
+def test_a_file_that_is_written_all_the_time_keeps_no_other_waiting(
+    spark: SparkSession, landing: S3Bucket, put: Put, loading: Loading, orders: Load, size: str
+) -> None:
+    put(key(orders, "same.csv"), csv(line(1)))
+    restless = key(orders, "restless.csv")
+    put(restless, csv(line(2)))
+    changing = Faulty(landing, lambda of: ObjectChanged(of, "it was written again") if of == restless else None)
+    loaded = run_load(spark, changing, orders, [HOUR], run_id="restless")
+    assert {f.key: why for f, why in loaded.unavailable.items()} == {restless: "it is written again while it is read"}
+    assert quantities(spark, orders) == {1: 3}
+    assert loading(orders, HOUR).unavailable == {}
+    assert quantities(spark, orders) == {1: 3, 2: 3}
+
+
+def test_a_file_whose_name_spark_cannot_say_is_named_and_its_neighbours_are_committed(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "SMALL", 0)
+    put(key(orders, "export[x] 10:30.csv"), csv(line(1)))
+    put(key(orders, "b.csv"), csv(line(2)))
+    put(key(orders, "c.csv", OTHER), csv(line(3, at="2026-10-01T08:15:00Z")))
+    loaded = loading(orders, HOUR, OTHER)
+    there = quantities(spark, orders)
+    assert {2: 3, 3: 3}.items() <= there.items()
+    assert (1 in there) != bool(loaded.unavailable), "it is there, or it is named"
 
 
 def test_a_file_that_is_written_again_or_deleted_before_it_is_read_is_listed_again(
@@ -179,11 +262,6 @@ def test_a_large_file_that_is_written_again_while_spark_reads_it_is_read_again(
     monkeypatch.setattr(scans, "scan", then_written)
     run_load(spark, landing, orders, [HOUR], run_id="meanwhile")
     assert quantities(spark, orders) == {1: 3}, "order 1, line 5, by the header it has now"
-
-
-def put_archived(landing: S3Bucket, name: str, body: str) -> None:
-    client: Any = landing._client
-    client.put_object(Bucket=landing.name, Key=name, Body=body.encode(), StorageClass="GLACIER")
 
 
 def parquet(text: str) -> bytes:

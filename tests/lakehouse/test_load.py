@@ -266,3 +266,9 @@ def test_a_feed_that_may_be_empty_is_emptied(spark: SparkSession, put: Put, load
     put(customers.feed.prefix, "customer_id,name\n")
     loading(customers, None)
     assert spark.table(customers.table.identifier).count() == 0
+
+
+def test_a_row_key_without_the_partition_is_refused() -> None:
+    table = dataclasses.replace(core.ORDERS, row_key=("order_id", "line_number"))
+    with pytest.raises(ValueError, match=r"table core\.orders: .*'hour' has to be in row_key"):
+        Load(feeds.ORDERS, table, order_lines, "1")

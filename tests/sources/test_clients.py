@@ -100,6 +100,9 @@ def test_of_a_bucket_that_keeps_versions_an_objects_version_is_its_own(quiet: S3
     assert found["before.csv"].version_id is None
     client.put_object(Bucket=name, Key="a/a.csv", Body=b"3")
     assert quiet.read(first) == b"2", "its bytes are there as long as the version is"
+    quiet.check(found["before.csv"])
+    with pytest.raises(ObjectChanged):
+        quiet.check(first)  # who reads by the key alone was given another one
     assert [o.key for o in quiet.list_folder("")] == ["before.csv"]
 
 

@@ -1,9 +1,12 @@
 """Keys to partitions and back."""
 
+from datetime import date
+
 import pytest
 
-from pipelines.feeds import CUSTOMERS, ORDERS, PRICES
-from pipelines.sources.feed import OutsideLayout
+from pipelines.automation.landing import landing_sensor
+from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS, PRICES
+from pipelines.sources.feed import Feed, Grain, OutsideLayout
 
 
 def test_an_order_file_belongs_to_its_hour() -> None:
@@ -35,3 +38,23 @@ def test_the_customers_file_is_not_partitioned() -> None:
 def test_a_key_outside_the_layout_is_refused_by_name(key: str) -> None:
     with pytest.raises(OutsideLayout, match="orders"):
         ORDERS.partition_of(key)
+
+
+@pytest.mark.parametrize("grain", [Grain.HOUR, Grain.DAY])
+def test_a_prefix_that_does_not_end_its_folder_is_refused(grain: Grain) -> None:
+    with pytest.raises(ValueError, match="feed notes: prefix ends in '/', unlike 'notes'"):
+        Feed("notes", "notes", grain, {})
+
+
+def test_the_prefix_of_a_feed_of_one_object_is_its_key() -> None:
+    with pytest.raises(ValueError, match="feed notes: prefix is the key of its one object, not 'notes/'"):
+        Feed("notes", "notes/", Grain.NONE, {})
+
+
+@pytest.mark.parametrize("inner", ["orders/", "orders/returns/"])
+def test_feeds_that_share_a_part_of_the_bucket_are_refused_by_name(inner: str) -> None:
+    other = Feed("returns", inner, Grain.HOUR, {})
+    between = Feed("older", "orders-2025/", Grain.HOUR, {})
+    with pytest.raises(ValueError, match=r"(orders and returns|returns and orders): "):
+        landing_sensor([other, between, ORDERS], date(2026, 9, 28))
+    landing_sensor([between, *FEEDS], date(2026, 9, 28))

@@ -132,6 +132,7 @@ def test_markers_outside_the_layout_are_nothing() -> None:
         (json.dumps({"Records": [record(f"{HOUR}a.csv", eventSource="aws:sns")]}), "not of S3"),
         (event(f"{HOUR}a.csv", bucket="other"), "about bucket 'other'"),
         (event("elsewhere/a.csv"), "belongs to no declared feed"),
+        (eventbridge("orders/\ud800/a.csv"), "surrogates not allowed"),
         (event("customers/2026.csv"), "belongs to no declared feed"),
     ],
 )

@@ -1,10 +1,12 @@
 """Versions and arrivals follow from what is listed, not from who told of it."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from pipelines.feeds import ORDERS
 from pipelines.sources.listing import FakeBucket, Listing, arrival, data_version
-from pipelines.sources.looking import Walk, look, look_at_each, look_beside_all
+from pipelines.sources.looking import Walk, look, look_at_each, look_beside, look_beside_all
+from pipelines.sources.misplaced import MOST_FOLDERS, told
 
 HOUR = "2026-10-01-07:00"
 PREFIX = ORDERS.prefix_of(HOUR)
@@ -91,3 +93,30 @@ def test_an_arrival_lies_between_the_two_listings() -> None:
     assert arrival(listing, previously_listed_at=None, notified_at=NOON + timedelta(hours=1)) == NOON
     before = NOON - timedelta(minutes=1)
     assert arrival(listing, previously_listed_at=before, notified_at=NOON - timedelta(hours=1)) == before
+
+
+def test_markers_hide_nothing_that_lies_behind_them() -> None:
+    bucket = FakeBucket(now=NOON)
+    folder = f"{ORDERS.prefix}incoming/"
+    for n in range(1500):
+        bucket.put(f"{folder}.part-{n:05}.crc", b"1")
+    bucket.put(f"{folder}x.csv", b"1")
+    (said,) = look_beside_all(bucket, ORDERS, start=NOON.date()).values()
+    assert (said.name, said.is_more) == (f"{folder}x.csv", False)
+    assert look_beside(bucket, ORDERS, {folder}, start=NOON.date(), now=NOON) == {folder: said}
+
+
+def test_of_very_many_folders_the_newest_are_told_one_by_one_and_no_other_is_hidden() -> None:
+    bucket = FakeBucket(now=NOON)
+    for n in range(300):
+        bucket.now += timedelta(seconds=1)
+        bucket.put(f"{ORDERS.prefix}{n:03}/a.csv", b"1")
+    first = told(look_beside_all(bucket, ORDERS, start=NOON.date()))
+    assert len(first) == MOST_FOLDERS + 1
+    assert f"{ORDERS.prefix}299/" in first and f"{ORDERS.prefix}000/" not in first
+    assert told(first) == first
+    assert sum(said.files for said in first.values()) == 300
+    bucket.put(f"{ORDERS.prefix}000/b.csv", b"1")
+    assert told(look_beside_all(bucket, ORDERS, start=NOON.date())) != first
+    newer = {f"{ORDERS.prefix}zzz/": replace(first[f"{ORDERS.prefix}299/"], folder=f"{ORDERS.prefix}zzz/")}
+    assert len(told(first | newer)) == MOST_FOLDERS + 1

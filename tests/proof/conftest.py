@@ -35,7 +35,8 @@ def report(request: pytest.FixtureRequest) -> Report:
     def _write(name: str, figures: dict[str, Any]) -> None:
         git = ["git", "-C", str(CHECKOUT)]
         commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-        changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)
+        status = [*git, "status", "--porcelain", "--", ".", ":!proof"]  # other reports change nothing
+        changed = subprocess.run(status, capture_output=True, text=True, check=False)
         told = {
             "commit": commit.stdout.strip() + ("+changes" if changed.stdout.strip() else ""),
             "command": f"python -m pytest -m proof {request.node.nodeid}",

@@ -146,14 +146,14 @@ def test_gzip_of_several_members_is_one_text() -> None:
 @pytest.mark.parametrize("key", ["a.json", "a.jsonl", "a.json.gz", "a.jsonl.gz"])
 def test_json_is_json_compressed_or_not(key: str) -> None:
     assert is_json(key)
-    assert Feed("x", "x/", Grain.NONE, {}).is_named_like_data(key)
+    assert Feed("x", "x.csv", Grain.NONE, {}).is_named_like_data(key)
     assert not is_json(key.replace("json", "csv"))
 
 
 @pytest.mark.parametrize("encoding", ["latin1", "utf8", "utf-8-sig", "cp437", "UTF-16LE", "ascii"])
 def test_a_feed_keeps_its_encoding_by_its_canonical_name(encoding: str) -> None:
-    found = Feed("x", "x/", Grain.NONE, {}, encoding=encoding).encoding
-    assert found == Feed("x", "x/", Grain.NONE, {}, encoding=found).encoding
+    found = Feed("x", "x.csv", Grain.NONE, {}, encoding=encoding).encoding
+    assert found == Feed("x", "x.csv", Grain.NONE, {}, encoding=found).encoding
 
 
 @pytest.mark.parametrize(
@@ -161,4 +161,4 @@ def test_a_feed_keeps_its_encoding_by_its_canonical_name(encoding: str) -> None:
 )
 def test_an_encoding_that_cannot_be_read_is_refused_with_feed_value_and_remedy(encoding: str) -> None:
     with pytest.raises(ValueError, match=f"feed notes: encoding '{encoding}' cannot be read; declare utf-8"):
-        Feed("notes", "notes/", Grain.NONE, {}, encoding=encoding)
+        Feed("notes", "notes.csv", Grain.NONE, {}, encoding=encoding)

@@ -37,6 +37,7 @@ class Candidates:
     failed: dict[str, str] = field(default_factory=dict)
     _keys: dict[str, tuple[Sequence[Partition] | None, frozenset[Partition]]] = field(default_factory=dict)
     _stamps: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    _keys_before: dict[str, frozenset[str]] = field(default_factory=dict)
     _removed: dict[Target, float] = field(default_factory=dict)
     _looked_at: float = _NEVER
     _revision: int = -1
@@ -60,10 +61,12 @@ class Candidates:
         if not keys_changed and now < self._looked_at + _BETWEEN_LOOKS:
             return []
         self._looked_at, self._revision = now, self.graph.moment.revision
+        self._keys_before = {name: frozenset(keys) for name, keys in self.history.keys.items()}
         found: list[Target] = []
         for key, node in self.graph.nodes.items():
             if not node.refused and (node.enumerated or (node.dynamic and keys_changed)):
                 found += [(key, partition) for partition in self._others(node)]
+        self.history.keys = dict(self.graph.moment.dynamic)
         return found + self._moving()
 
     def begins(self, node: Node, target: Target) -> float:
@@ -150,12 +153,20 @@ class Candidates:
             return ()
         keys = frozenset(listed)
         now = self.graph.moment.now
-        if node.dynamic and before is not None:
-            came = ((node.key, partition) for partition in keys - known)
-            self.history.appeared |= {target: (self._removed.get(target, 0.0), now) for target in came}
+        came = keys - known if before is not None else [p for p in keys if self._came_meanwhile(node, p)]
+        if node.dynamic:
+            targets = ((node.key, partition) for partition in came)
+            self.history.appeared |= {target: (self._removed.get(target, 0.0), now) for target in targets}
         self._keys[node.key] = listed, keys
         self._removed |= {(node.key, partition): now for partition in known - keys}
         return keys ^ known
+
+    def _came_meanwhile(self, node: Node, partition: Partition) -> bool:
+        """Whether a partition was not there when an earlier process, or earlier code, looked last."""
+        if node.dynamic is None or not self._keys_before:
+            return False
+        parts = ((self._keys_before.get(name), key) for name, key in node.dynamic(partition))
+        return any(before is not None and key not in before for before, key in parts)
 
     def _moving(self) -> list[Target]:
         """The newest partitions of who reads others by now; all of who cannot say what it reads."""

@@ -8,6 +8,7 @@ import base64
 import json
 import zlib
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -25,7 +26,8 @@ class Checkpoint:
     """What an earlier process knew.
 
     Args:
-        added: Assets of the graph that it did not know of: their part of the log is not in the history.
+        added: Assets of the graph that it did not know of, or did not know all of: their part of the log is not in
+            the history.
         reader: The state of its log reader.
         rest: What else the follower kept.
     """
@@ -47,12 +49,14 @@ def dump(history: History, reader: dict[str, Any], rest: dict[str, Any] | None =
     targets = {*history.changes, *history.versions, *history.built, *history.failures, *history.listed_at}
     state = {
         "form": _FORM,
-        "assets": sorted(history.graph.nodes),
+        # Of one that is refused no event is applied: once it is repaired all of it is to be read.
+        "assets": sorted(key for key, node in history.graph.nodes.items() if not node.refused),
         "reader": reader,
         "rest": rest or {},
         "first_seen": history.first_seen,
         "leads": {asset: list(seconds) for asset, seconds in history.leads.items()},
         "strides": history.strides,
+        **keys_of_people(history),
         "set_aside": [[*target, why] for target, why in history.set_aside.items()],
         "failed_checks": [
             [asset, check, failed.id, failed.partitions and sorted(failed.partitions, key=repr)]
@@ -87,6 +91,7 @@ def load(text: str | None, graph: Graph) -> Checkpoint | None:
     for row in state["targets"]:
         if row[0] in known:
             take(history, row)
+    take_keys(history, state)
     for asset, check, id, partitions in state["failed_checks"]:
         failed = FailedCheck(id, None if partitions is None else frozenset(partitions))
         history.checks.failed.setdefault(asset, {})[check] = failed
@@ -94,8 +99,11 @@ def load(text: str | None, graph: Graph) -> Checkpoint | None:
         history.open_runs[run_id] = run = _run(row)
         for target in run.planned:
             history.running.setdefault(target, set()).add(run_id)
+    aside = set(history.set_aside) - {(asset, p) for asset, p, _ in state["rest"].get("unread", ())}
     history.adopt(graph)
-    return Checkpoint(history, sorted(graph.nodes.keys() - known), state["reader"], state["rest"])
+    mended = {asset for asset, _ in aside - history.set_aside.keys()}
+    added = {key for key, node in graph.nodes.items() if key not in known and not node.refused} | mended
+    return Checkpoint(history, sorted(added), state["reader"], state["rest"])
 
 
 def packed(state: dict[str, Any]) -> str:
@@ -145,6 +153,22 @@ def take(history: History, row: list[Any]) -> None:
         history.again[target] = again
     if failure is not None:
         history.failures[target] = Failure(*failure)
+
+
+def keys_of_people(history: History) -> dict[str, Any]:
+    """What is known of dynamic partitions, which no event tells of, as plain data."""
+    return {
+        "keys": {name: list(keys) for name, keys in history.keys.items()},
+        "appeared": [[*target, *times] for target, times in history.appeared.items()],
+    }
+
+
+def take_keys(history: History, said: Mapping[str, Any]) -> None:
+    """Know of dynamic partitions what that says."""
+    history.keys |= said.get("keys", {})
+    for asset, partition, gone, came in said.get("appeared", ()):
+        if asset in history.graph.nodes:
+            history.appeared[(asset, partition)] = (gone, came)
 
 
 def newest(row: list[Any]) -> int:

@@ -114,11 +114,13 @@ class Asked:
         reserved: Targets whose run may just be slow to appear.
         unanswered: Targets that were asked for without a run coming of it, to how often and until when they pause.
         rebuilding: A run of the class rebuild is asked for or under way: there is one at a time.
+        by_people: Open runs that nobody but a person asked for.
     """
 
     reserved: frozenset[Target] = frozenset()
     unanswered: Mapping[Target, tuple[int, float]] = field(default_factory=dict)
     rebuilding: bool = False
+    by_people: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ class Demands:
         node, pending = self.graph.nodes[target[0]], self.backlog.get(target)
         if node.contract is None or pending is None:
             return None
-        window, pace = node.window(target[1]), self.pace(node.key)
+        window, pace = node.promised_window(target[1]), self.pace(node.key)
         if pending.built or pending.arrival is None or arrival > pending.arrival:
             # A first build is promised with the data that makes it possible; what comes after that has its own time.
             return due(node.contract, arrival, window, pace)
@@ -189,7 +189,7 @@ class Demands:
             return Needs(asap={node.key: 0.0})
         if node.contract is None or pending is None:
             return Needs()
-        window, arrival = node.window(target[1]), None if pending.built else pending.arrival
+        window, arrival = node.promised_window(target[1]), None if pending.built else pending.arrival
         term = Term(node.key, first_tick(node.contract, window), float("-inf") if arrival is None else arrival)
         if arrival is None:
             return Needs(contracts={term: 0.0})

@@ -130,7 +130,9 @@ class Engine:
             if self._behind:
                 return Plan(now, catching_up=self._behind)
             rebuilding = bool(self.follower.rebuilds) or self._rebuild_asked + _RESERVED_FOR > now
-            asked = Asked(frozenset(self.reserved), dict(self.unanswered), rebuilding)
+            asked = Asked(
+                frozenset(self.reserved), dict(self.unanswered), rebuilding, frozenset(self.follower.by_people)
+            )
             return self._as_asked_for(self.planner.plan(now, asked, stop=stop))
 
     def _read(self, instance: DagsterInstance | None, now: float, stop: Callable[[], bool]) -> None:

@@ -7,7 +7,7 @@ here: what the events say (`automation.intake`) and mean (`automation.history`).
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -44,6 +44,7 @@ class Follower:
         key: Under which the checkpoint is kept.
         catalog: Assets of the instance to when they were last wiped (Unix seconds); None if nobody looked yet.
         rebuilds: Runs of the class rebuild that have not ended.
+        by_people: Runs that nobody but a person asked for and that have not ended.
     """
 
     history: History
@@ -51,6 +52,7 @@ class Follower:
     reader: LogReader = field(default_factory=LogReader)
     catalog: dict[str, float] | None = None
     rebuilds: set[str] = field(default_factory=set)
+    by_people: set[str] = field(default_factory=set)
     caught_up: bool = False
     intake: Intake = field(init=False)
     _to_read_again: list[str] = field(default_factory=list)
@@ -58,6 +60,7 @@ class Follower:
     _wipes_until: float = 0.0
     _noted_at: float = float("-inf")
     _noted_shifts: list[tuple[int, int]] = field(default_factory=list)
+    _noted_keys: dict[str, Collection[str]] = field(default_factory=dict)
     _unsaved: int = 0
     _saved_at: float = field(default_factory=time.monotonic)
 
@@ -98,9 +101,13 @@ class Follower:
 
     def adopt(self, graph: Graph) -> None:
         """Go on with another version of the code, which may have other assets."""
-        self._to_read_again += [key for key in graph.nodes if key not in self.history.graph.nodes]
+        before, aside = self.history.graph.nodes, set(self.history.set_aside)
+        self._to_read_again += [key for key in graph.nodes if key not in before or before[key].refused]
         self.history.adopt(graph)
         self.intake.tell()
+        # Events about keys that there were none of are not in the history.
+        mended = {asset for asset, _ in aside - self.history.set_aside.keys()}
+        self._to_read_again += sorted(mended & graph.nodes.keys() - {*self._to_read_again})
 
     def read(self, instance: DagsterInstance, stop: Callable[[], bool]) -> str:
         """Read what is new. Empty if all of it was read, else how far it came until it had to stop."""
@@ -119,6 +126,7 @@ class Follower:
                 if stop():
                     return "noting what is known of each partition"
             self.caught_up, self._saved_at = True, float("-inf")
+            self._noted_keys = dict(self.history.keys)
         self._note_now_and_then(instance, quiet=unsaved == self._unsaved)
         self._save_now_and_then(instance, _SAVE_SECONDS)
         return ""
@@ -158,8 +166,11 @@ class Follower:
             if run.ended_at is None:
                 if run.rebuild:
                     self.rebuilds.add(run_id)
+                if run.by_person:
+                    self.by_people.add(run_id)
                 continue
             self.rebuilds.discard(run_id)
+            self.by_people.discard(run_id)
             try:
                 self.history.ended(
                     run_id,
@@ -200,7 +211,8 @@ class Follower:
         long = waited >= _NOTE_SECONDS or waited < 0  # the clock may be set back
         is_lull = quiet and not self.history.open_runs and waited >= _NOTE_WHEN_QUIET_SECONDS
         many = len(self.intake.touched) >= _PARTITIONS_IN_A_NOTE
-        if self.reader.shifts != self._noted_shifts or many or (self.intake.touched and (long or is_lull)):
+        is_news = bool(self.intake.touched) or self.history.keys != self._noted_keys
+        if self.reader.shifts != self._noted_shifts or many or (is_news and (long or is_lull)):
             self._note(instance)
 
     def _note(self, instance: DagsterInstance) -> bool:
@@ -218,6 +230,7 @@ class Follower:
         )
         self.intake.touched.difference_update(targets)
         self._noted_at, self._noted_shifts = adapter.now(), list(self.reader.shifts)
+        self._noted_keys = dict(self.history.keys)
         return bool(targets)
 
     def _save_now_and_then(self, instance: DagsterInstance, seconds: float) -> None:

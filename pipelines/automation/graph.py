@@ -120,6 +120,14 @@ class Node:
     sensor: str = "automation"
     blocking: frozenset[str] = frozenset()
 
+    def promised_window(self, partition: Partition) -> Window | None:
+        """The window a partition is promised for: it does not end before the partition can be asked for."""
+        window = self.window(partition)
+        if window is None:
+            return None
+        begins = self.exists_from(partition)
+        return window if begins <= window.end else Window(window.start, begins)
+
     def in_a_row(self, first: Partition, second: Partition) -> bool:
         """Whether a range from the first to the second holds just those two."""
         if self.follows is not None:

@@ -50,6 +50,7 @@ class History:
         broken: By asset and partition of an input: why it is unknown which of its partitions a change there concerns.
         unseen: Of wiped partitions the changes that some reader had not contained.
         appeared: From when until when a dynamic partition that came was not there before (Unix seconds).
+        keys: By the name of a dynamic partitions definition the keys that were there when the planner last looked.
         leads: Of each asset the seconds its last runs of a few partitions took.
         strides: Of each asset the seconds a partition took in its latest run.
         revision: Another one after every event.
@@ -73,6 +74,7 @@ class History:
     broken: dict[tuple[str, Target], str] = field(default_factory=dict)
     unseen: dict[Target, tuple[Change, ...]] = field(default_factory=dict)
     appeared: dict[Target, tuple[float, float]] = field(default_factory=dict)
+    keys: dict[str, Collection[str]] = field(default_factory=dict)
     leads: dict[str, deque[float]] = field(default_factory=dict)
     strides: dict[str, float] = field(default_factory=dict)
     revision: int = 0
@@ -208,7 +210,8 @@ class History:
         for target in gone:
             # Not the version: rebuilt with the same content, it is no news to those who read it before; to all others
             # it still is.
-            self.unseen[target] = self._still_news(target, self.changes.get(target, ()))
+            if self.problem(target) is None:
+                self.unseen[target] = self._still_news(target, self.changes.get(target, ()))
             for known in (self.changes, self.first_arrival, self.listed_at, self.built, self.failures, self.again):
                 known.pop(target, None)
             self.known.get(target[0], set()).discard(target[1])
@@ -223,7 +226,7 @@ class History:
             node = graph.nodes.get(target[0])
             if node is None or node.code_version != failure.code_version:
                 del self.failures[target]
-        aside, self.set_aside = self.set_aside, {}
+        aside, self.set_aside, self.broken = self.set_aside, {}, {}
         self.set_aside = {t: why for t, why in aside.items() if self._strange(t)}
         self.dirty.update(t for t in (*self.changes, *self.built) if t[0] in graph.nodes)
 
@@ -427,11 +430,15 @@ class History:
             self.running.pop(target, None)
 
     def _strange(self, target: Target) -> bool:
-        node = self.graph.nodes.get(target[0])
-        try:
-            problem = node.problem(target[1]) if node else None
-        except Exception as error:  # a partitions definition can be anybody's code
-            problem = f"{target[1]!r}: {error}"
+        problem = self.problem(target)
         if problem:
             self.set_aside[target] = problem
         return problem is not None
+
+    def problem(self, target: Target) -> str | None:
+        """Why a partition is none of its asset's, or is none any more; None for a good one."""
+        node = self.graph.nodes.get(target[0])
+        try:
+            return node.problem(target[1]) if node else None
+        except Exception as error:  # a partitions definition can be anybody's code
+            return f"{target[1]!r}: {error}"

@@ -61,7 +61,8 @@ class Intake:
         elif event.kind is Kind.CHECKED:
             if event.check in node.blocking:
                 self._try(targets[0], event, self._check)
-        elif node.source or not node.inputs:  # else it says that somebody looked, not at what
+        elif node.source or (not node.inputs and adapter.DATA_VERSION in event.tags):
+            # Else it says that somebody looked, not at what.
             self._try(targets[0], event, self._observe)
 
     def goes_back_to(self, at: float, assets: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from pipelines.automation import event_log
-from pipelines.automation.checkpoint import newest, packed, row_of, take, unpacked
+from pipelines.automation.checkpoint import keys_of_people, newest, packed, row_of, take, take_keys, unpacked
 from pipelines.automation.event_log import JOURNAL, Event, Kind
 from pipelines.automation.graph import Target
 from pipelines.automation.history import History
@@ -57,6 +57,7 @@ def write(
         "leads": {asset: list(history.leads[asset]) for asset in assets if asset in history.leads},
         "strides": {asset: history.strides[asset] for asset in assets if asset in history.strides},
         "first_seen": {asset: history.first_seen[asset] for asset in assets if asset in history.first_seen},
+        **keys_of_people(history),
         "rows": [row_of(history, target) for target in sorted(targets, key=repr)],
     }
     metadata = {_WHAT: dg.MetadataValue.text(_SAYS), JOURNAL: dg.MetadataValue.text(packed(note))}
@@ -116,6 +117,8 @@ def restore(
             take(history, row)
             history.dirty.add(target)
             history.revision += 1
+    if only is None and knows_better:
+        take_keys(history, note)
     for asset in assets & note["leads"].keys():
         history.leads.setdefault(asset, deque(note["leads"][asset], SAMPLES))
     for asset in assets & note["strides"].keys():

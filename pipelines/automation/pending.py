@@ -151,6 +151,8 @@ class Backlog:
             self._mark_readers(target)
         while self.history.dirty:
             target = self.history.dirty.pop()
+            if self.history.problem(target):  # it was one of its asset's, in an earlier version of the code
+                continue
             try:
                 self._mark(target)
                 self._mark_readers(target)
@@ -273,6 +275,8 @@ class Backlog:
         arrival = None if absent else max(first, default=None)
         if arrival == float("-inf"):
             arrival = self.candidates.since(node.key)
+        elif arrival is not None:  # nobody could build it before it was there
+            arrival = max(arrival, node.exists_from(target[1]))
         there = min((of.there for _, of in said if of.there is not None), default=arrival)
         if node.reads_itself and not _others(node, absent):
             self.candidates.ask_for_past(node, target, self._mark)

@@ -68,7 +68,9 @@ class _Found:
         self.arrived: dict[str, list[Partition]] = {}
         self.stale: dict[str, list[Partition]] = {}
         self.waiting: dict[Partition, set[str]] = {}
-        self.in_flight = Counter(key for key, _ in {*history.running, *asked.reserved})
+        # What people asked for is theirs: a backfill of theirs keeps nothing new waiting.
+        ours = {target for target, runs in history.running.items() if not runs <= asked.by_people}
+        self.in_flight = Counter(key for key, _ in {*ours, *asked.reserved})
         for (key, partition), decision in decisions.items():
             if decision.state is State.REQUESTED:
                 of = self.stale if decision.due_at is None else self.arrived

@@ -123,7 +123,8 @@ def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence
         target = (node.key, partition)
         decision = plan.decisions.get(target)
         judged_by_it = decision is not None and decision.deadline is not None
-        if promised > plan.now or partition in known or partition in aside or judged_by_it:
+        is_there = partition in known or target in history.built
+        if promised > plan.now or is_there or partition in aside or judged_by_it:
             continue
         reason = f"{name(target)} was promised for {moment(promised)}; {silence.of(node.key)}"
         if decision is not None:

@@ -163,7 +163,7 @@ class Tick:
 
     def _judged(self, node: Node, target: Target) -> bool:
         """Whether anybody was there to see a window's data come in time."""
-        promised = first_tick(node.contract, node.window(target[1])) if node.contract else None
+        promised = first_tick(node.contract, node.promised_window(target[1])) if node.contract else None
         seen = [self.history.first_seen[s] for s in self.graph.sources_of[node.key] if s in self.history.first_seen]
         return promised is None or not seen or promised >= min(seen)
 

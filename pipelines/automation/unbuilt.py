@@ -76,8 +76,12 @@ class Unbuilt:
             state = self._of[node.key] = _Asset(judged_from, tick_before(node.contract, judged_from))
         if state.next_tick <= now:
             self._add(node, node.contract, state, known, now)
-        if state.missing and len(known) != state.known:
-            state.missing = {p: promised for p, promised in state.missing.items() if p not in known}
+        # A run that saw that there was nothing to write has built it too.
+        state.missing = {
+            p: promised
+            for p, promised in state.missing.items()
+            if p not in known and (node.key, p) not in history.built
+        }
         state.known = len(known)
         return state.missing
 
@@ -100,7 +104,7 @@ def _promised(node: Node, contract: CronContract, partitions: Iterable[Partition
     found: dict[Partition, float] = {}
     after = tick = float("-inf")
     for partition in partitions:
-        window = node.window(partition)
+        window = node.promised_window(partition)
         if window is not None:
             if not after <= window.end <= tick:
                 after, tick = window.end, tick_at_or_after(contract, window.end)

@@ -146,7 +146,8 @@ class Waiting:
         if not self.history.checks.failed:
             return None
         for read in node.inputs:
-            if not self.history.checks.failed.get(read.key) or read.key == node.key:
+            # What the same operation builds is built anew with it: that is how the check gets to pass.
+            if not self.history.checks.failed.get(read.key) or read.key == node.key or read.key in node.together:
                 continue
             for source in self.history.inputs_of(read, target[1]):
                 check = self.history.blocking(source)

@@ -119,3 +119,23 @@ def test_a_failing_table_under_a_stream_of_new_data_is_held_to_a_rate() -> None:
     stream(simulation, every=10.0, hours=0.5, partition=DAY)
     simulation.run(hours=0.5)
     assert 3 <= len(simulation.runs) <= 65, f"{len(simulation.runs)} failing runs in half an hour"
+
+
+def test_a_backfill_of_a_person_keeps_no_new_partition_waiting() -> None:
+    days = dg.DailyPartitionsDefinition("2026-08-01", end_offset=1)
+    simulation = play(
+        [
+            source("x", days),
+            asset("core/x", "raw/x", by=days, backfill_policy=None, freshness_policy=lag(minutes=20)),
+        ]
+    )
+    for n in range(1, 31):
+        simulation.arrive("raw/x", f"2026-08-{n:02}", at=simulation.time(minutes=1))
+    simulation.run(hours=4)
+    old = [f"2026-08-{n:02}" for n in range(1, 31)]
+    for day in old:
+        simulation.request(["core/x"], [day], at=simulation.time(hours=4))
+    simulation.slow("core/x", seconds=300, times=30)
+    simulation.arrive("raw/x", DAY, at=simulation.time(hours=4, minutes=1))
+    simulation.run(minutes=18)
+    assert any(DAY in run.partitions for run in simulation.runs), "asked for, whoever else asked for what"

@@ -257,3 +257,60 @@ def test_a_run_that_succeeds_and_yields_nothing_contains_what_it_saw() -> None:
     simulation.run(hours=3)
     assert len(simulation.runs) == 2
     assert built(simulation, "core/x") == ["eu"]
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_what_one_operation_builds_does_not_wait_for_its_own_check_for_ever(fixed: bool) -> None:
+    @dg.multi_asset(
+        specs=[
+            dg.AssetSpec("a", deps=[["raw", "x"]], automation_condition=derived(), freshness_policy=lag(minutes=30)),
+            dg.AssetSpec(
+                "b", deps=["a", ["raw", "y"]], automation_condition=derived(), freshness_policy=lag(minutes=30)
+            ),
+        ],
+        check_specs=[dg.AssetCheckSpec("complete", asset="a", blocking=True)],
+    )
+    def parts():  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+    simulation = play([source("x"), source("y"), parts])
+    simulation.fail_check("a", "complete")
+    for minute, name in ((5, "x"), (6, "y")):
+        simulation.arrive(f"raw/{name}", at=simulation.time(minutes=minute))
+    simulation.run(hours=2)
+    before = len(simulation.runs)
+    simulation.arrive("raw/y", at=simulation.time(hours=2))
+    if fixed:
+        simulation.arrive("raw/x", at=simulation.time(hours=4))
+    simulation.run(hours=6)
+    assert len(simulation.runs) > before
+    assert simulation.tables.fresh(("a", None)) and simulation.tables.fresh(("b", None))
+
+
+def test_a_window_of_which_a_run_saw_that_there_is_nothing_is_not_promised_any_more() -> None:
+    @dg.asset(
+        key=["core", "x"],
+        deps=[["raw", "x"]],
+        partitions_def=DAYS,
+        output_required=False,
+        automation_condition=derived(),
+        freshness_policy=dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(hours=1)),
+    )
+    def x() -> Any:
+        raise NotImplementedError
+
+    simulation = play([source("x", DAYS), x])
+    simulation.fail("core/x", how=Fate.YIELDS_NOTHING, times=1)
+    simulation.arrive("raw/x", DAY, at=simulation.time(hours=20))
+    simulation.run(hours=40)
+    assert len(simulation.runs) == 1
+    assert simulation.standings()["core/x"].verdict == "met", simulation.standings()["core/x"]
+
+
+def test_an_observation_of_a_table_that_builds_itself_is_no_news_unless_it_names_a_version() -> None:
+    simulation = play([asset("base"), asset("core/x", "base", **ASAP)])
+    simulation.run(hours=1)
+    before = len(simulation.runs)
+    simulation.tell("base", at=simulation.time(hours=1))
+    simulation.run(hours=1)
+    assert len(simulation.runs) == before

@@ -10,11 +10,12 @@ from dagster._core.definitions.partitions.mapping import UpstreamPartitionsResul
 
 from pipelines.automation.simulator import Simulation
 from tests.automation.shapes.playing import asked, built, mapped, play, why_not
-from tests.automation.toy_graph import ASAP, DAYS, HOURS, WITHIN, asset, lag, source
+from tests.automation.toy_graph import ASAP, DAYS, HOURS, WITHIN, asset, lag, source, within
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
+CRON_9 = dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(hours=1))
 YESTERDAY = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
 
 
@@ -282,3 +283,19 @@ def test_what_only_has_to_exist_and_nobody_promises_is_built_for_who_reads_it(lo
     simulation.run(hours=1)
     assert len(built(simulation, "rates")) == (2 if lost == "wiped" else 1)
     assert len(built(simulation, "priced")) == 2
+
+
+@pytest.mark.parametrize(("offset", "policy"), [(-1, CRON_9), (0, lag(hours=1))])
+def test_a_partition_is_promised_for_no_time_before_it_is_there(offset: int, policy: dg.FreshnessPolicy) -> None:
+    days = dg.DailyPartitionsDefinition("2026-09-28", end_offset=offset)
+    simulation = play([source("x", HOURS), asset("core/x", within("raw/x"), by=days, freshness_policy=policy)])
+    verdicts = set()
+    simulation.arrive("raw/x", "2026-10-04-23:00", at=simulation.time(minutes=1))
+    for hour in range(24):
+        simulation.arrive("raw/x", f"2026-10-05-{hour:02}:00", at=simulation.time(hours=hour + 0.5))
+    simulation.run(hours=23.9)
+    for _ in range(300):
+        simulation.run(minutes=10)
+        verdicts.add(simulation.standings()["core/x"].verdict)
+    assert verdicts == {"met"}
+    assert "2026-10-05" in built(simulation, "core/x")

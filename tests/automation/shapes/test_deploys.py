@@ -1,0 +1,95 @@
+"""What another version of the code, or a restart, must not make anybody forget, or stumble over."""
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from pipelines.automation import checkpoint
+from pipelines.automation.follower import Follower
+from pipelines.automation.graph import Graph, Node
+from pipelines.automation.history import History
+from tests.automation.shapes.playing import CITIES, built, healthy, keeps_the_pair, play
+from tests.automation.toy_graph import DAYS, asset, lag, source
+
+DAY = "2026-10-05"
+
+
+def by_city() -> list[Any]:
+    return [source("visits", CITIES), asset("all", "raw/visits", freshness_policy=lag(minutes=30))]
+
+
+@pytest.mark.parametrize("then", ["a restart", "a deploy", "a restart before anybody noticed"])
+def test_a_key_that_came_is_known_to_whoever_looks_next(then: str) -> None:
+    simulation = play(
+        by_city(), reads=lambda _: [("raw/visits", c) for c in simulation.instance.get_dynamic_partitions("cities")]
+    )
+    simulation.add_keys("cities", "oslo", at=simulation.time(minutes=1))
+    simulation.arrive("raw/visits", "oslo", at=simulation.time(minutes=2))
+    simulation.arrive("raw/visits", "lima", at=simulation.time(minutes=10))
+    simulation.arrive("raw/visits", "oslo", at=simulation.time(minutes=20))
+    simulation.run(hours=1)
+    added = simulation.time(hours=1)
+    if then == "a restart before anybody noticed":
+        simulation.outage(at=simulation.time(minutes=59), until=simulation.time(hours=1, minutes=5))
+    simulation.add_keys("cities", "lima", at=added)
+    if then == "a deploy":
+        simulation.deploy(by_city(), at=added)
+    elif then == "a restart":
+        simulation.restart(at=simulation.time(hours=1, minutes=10))
+    before = len(simulation.runs)
+    simulation.run(hours=2)
+    assert len(simulation.runs) == before + 1
+    assert simulation.tables.fresh(("all", None))
+
+
+def by_region(*regions: str) -> list[Any]:
+    by = dg.StaticPartitionsDefinition(list(regions))
+    return [source("x", by), asset("core/x", "raw/x", by=by, freshness_policy=lag(minutes=30)), *healthy()]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_came_before_its_key_was_declared_is_built_once_it_is(restarts: bool) -> None:
+    simulation = play(by_region("eu", "us"))
+    simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=2))
+    for minute, region in ((5, "eu"), (10, "apac")):
+        simulation.arrive("raw/x", region, at=simulation.time(minutes=minute))
+    simulation.run(hours=1)
+    assert built(simulation, "core/x") == ["eu"]
+    simulation.deploy(by_region("eu", "us", "apac"), at=simulation.time(hours=1))
+    if restarts:
+        simulation.restart(at=simulation.time(hours=1))
+    simulation.run(hours=1)
+    assert built(simulation, "core/x") == ["eu", "apac"]
+    keeps_the_pair(simulation)
+
+
+def by_days(of_source: dg.PartitionsDefinition) -> list[Any]:
+    return [source("x", of_source), asset("core/x", "raw/x", by=DAYS, freshness_policy=lag(minutes=30)), *healthy()]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_days_that_become_days_by_region_trouble_nobody(restarts: bool) -> None:
+    simulation = play(by_days(DAYS))
+    simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=2))
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=5))
+    simulation.run(hours=1)
+    by_both = dg.MultiPartitionsDefinition({"day": DAYS, "region": dg.StaticPartitionsDefinition(["eu", "us"])})
+    simulation.deploy(by_days(by_both), at=simulation.time(hours=1))
+    if restarts:
+        simulation.restart(at=simulation.time(hours=1))
+    simulation.arrive("raw/x", f"{DAY}|eu", at=simulation.time(hours=2))
+    simulation.run(hours=3)
+    assert built(simulation, "core/x") == [DAY, DAY]
+    assert simulation.standings()["core/x"].verdict == "met", simulation.standings()["core/x"]
+    keeps_the_pair(simulation)
+
+
+def test_an_asset_that_was_refused_is_read_from_the_log_anew_once_it_is_repaired() -> None:
+    broken = Graph({"x": Node("x", refused="its partitions definition cannot be read"), "y": Node("y")})
+    repaired = Graph({"x": Node("x"), "y": Node("y")})
+    follower = Follower(History(broken), "key")
+    follower.adopt(repaired)
+    assert follower._to_read_again == ["x"]
+    kept = checkpoint.load(checkpoint.dump(History(broken), {}), repaired)
+    assert kept is not None and kept.added == ["x"]

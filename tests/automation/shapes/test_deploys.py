@@ -7,8 +7,9 @@ import pytest
 
 from pipelines.automation import checkpoint
 from pipelines.automation.follower import Follower
-from pipelines.automation.graph import Graph, Node
+from pipelines.automation.graph import Graph, Input, Node
 from pipelines.automation.history import History
+from pipelines.automation.pending import Backlog
 from tests.automation.shapes.playing import CITIES, built, healthy, keeps_the_pair, play
 from tests.automation.toy_graph import DAYS, asset, lag, source
 
@@ -93,3 +94,29 @@ def test_an_asset_that_was_refused_is_read_from_the_log_anew_once_it_is_repaired
     assert follower._to_read_again == ["x"]
     kept = checkpoint.load(checkpoint.dump(History(broken), {}), repaired)
     assert kept is not None and kept.added == ["x"]
+
+
+def test_what_was_no_key_and_is_one_now_is_read_from_the_log_anew() -> None:
+    before, now = (Graph({"x": Node("x", partitioned=True, problem=of)}) for of in (lambda _: "no key", lambda _: None))
+    history = History(before)
+    history.observed(("x", "apac"), id=1, version="v1", arrived_at=1.0, listed_at=None)
+    assert history.set_aside
+    kept = checkpoint.load(checkpoint.dump(history, {}), now)
+    assert kept is not None and kept.added == ["x"]
+    follower = Follower(history, "key")
+    follower.adopt(now)
+    assert follower._to_read_again == ["x"]
+
+
+def test_what_was_a_key_and_is_none_now_is_not_looked_at() -> None:
+    def downstream(partition: str | None) -> list[str | None]:
+        raise ValueError(f"{partition} has no region")
+
+    read = Input("x", lambda partition: [partition], downstream)
+    readers = Node("y", [read], partitioned=True)
+    history = History(Graph({"x": Node("x", partitioned=True, source=True), "y": readers}))
+    history.observed(("x", DAY), id=1, version="v1", arrived_at=1.0, listed_at=None)
+    now = Graph({"x": Node("x", partitioned=True, source=True, problem=lambda _: "no region"), "y": readers})
+    history.adopt(now)
+    Backlog(now, history).settle(2.0)
+    assert (history.broken, history.dirty) == ({}, set())

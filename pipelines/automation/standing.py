@@ -17,6 +17,7 @@ from pipelines.sources.feed import Partition
 _WORST_FIRST = (Verdict.BREACHED, Verdict.NOT_JUDGED, Verdict.AT_RISK, Verdict.MET)
 _ON_ITS_WAY = (State.RUNNING, State.REQUESTED)
 _MET = "everything that arrived is in it"
+_THEIRS = "it is not built here, so nobody here keeps its freshness policy"
 
 Missing = Callable[[Node], Mapping[Partition, float]]
 """From an asset to the partitions that were promised for a time that is past and are not there, oldest first; with the
@@ -35,6 +36,7 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
         if reason:
             whole[key] = reason
         if node.contract is not None:
+            reason = reason or (_THEIRS if node.source else "")
             found[key] = _not_judged(key, reason) if reason else _standing(node, history, plan, missing, silence)
             notes = [f"{name((key, p))}: {why}" for p, why in sorted(plan.aside(key).items(), key=str) if not reason]
             notes += [f"{source}, which it is made from: {whole[source]}" for source in sorted(above[key])]

@@ -68,6 +68,7 @@ class Tick:
         asked, changed = requests.of(self.decisions)
         self.aside |= requests.aside
         self.decisions |= changed
+        self._judge_what_others_ask_for()
         self.plan = Plan(self.now, self.decisions, asked, self._set_aside())
 
     def _each(self) -> Iterator[tuple[Target, Pending]]:
@@ -77,6 +78,21 @@ class Tick:
                 # What is made from its own past is decided in order, as the later waits for the earlier.
                 partitions = sorted(entries, key=node.order) if node.reads_itself else list(entries)
                 yield from (((key, partition), entries[partition]) for partition in partitions)
+
+    def _judge_what_others_ask_for(self) -> None:
+        """Decisions on assets with a contract that the planner asks for no run of: their promise is looked at too."""
+        for key, node in self.graph.nodes.items():
+            if node.contract is None or node.automated or node.source or node.refused:
+                continue
+            for partition, pending in self.backlog.of.get(key, {}).items():
+                if pending.arrival is not None:
+                    self._isolated((key, partition), lambda n=node, p=partition, w=pending: self._leave(n, p, w))  # type: ignore[misc]
+
+    def _leave(self, node: Node, partition: Partition, pending: Pending) -> None:
+        facts = self._facts(node, (node.key, partition), pending)
+        self.decisions[facts.target] = replace(facts, state=State.LEFT, reason=_arrived(facts))
+        if facts.deadline is not None:
+            self._wake_at(facts.deadline)
 
     def _isolated(self, target: Target, act: Callable[[], None]) -> None:
         if target in self.aside:

@@ -314,3 +314,34 @@ def test_an_observation_of_a_table_that_builds_itself_is_no_news_unless_it_names
     simulation.tell("base", at=simulation.time(hours=1))
     simulation.run(hours=1)
     assert len(simulation.runs) == before
+
+
+@pytest.mark.parametrize("condition", [dg.AutomationCondition.eager(), dg.AutomationCondition.on_cron("0 0 1 * *")])
+def test_a_policy_is_judged_whoever_asks_for_the_runs(condition: Any) -> None:
+    theirs = asset("theirs", "raw/x", automation_condition=condition, freshness_policy=lag(hours=1))
+    simulation = play([source("x"), theirs, asset("reader", "theirs", **ASAP)])
+    simulation.fail("theirs", times=99)
+    simulation.arrive("raw/x", at=simulation.time(minutes=5))
+    simulation.run(hours=3)
+    standing = simulation.standings()["theirs"]
+    assert standing.verdict == "breached" and "its own condition" in standing.reason, standing
+
+
+def test_a_policy_of_what_is_not_built_here_is_named_as_nobodys() -> None:
+    told = dg.AssetSpec(["raw", "ext"], freshness_policy=lag(hours=1))
+    simulation = play([told, asset("core/x", "raw/ext", **ASAP)])
+    simulation.run(hours=3)
+    standing = simulation.standings()["raw/ext"]
+    assert (standing.verdict, "not built here" in standing.reason) == ("not judged", True)
+
+
+def test_a_policy_that_an_assets_own_condition_keeps_is_met() -> None:
+    theirs = asset(
+        "theirs", "raw/x", automation_condition=dg.AutomationCondition.eager(), freshness_policy=lag(hours=1)
+    )
+    simulation = play([source("x"), theirs])
+    for hour in (0.1, 2):
+        simulation.arrive("raw/x", at=simulation.time(hours=hour))
+    simulation.run(hours=5)
+    assert len(built(simulation, "theirs")) == 2
+    assert simulation.standings()["theirs"].verdict == "met"

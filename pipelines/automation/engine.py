@@ -17,6 +17,7 @@ from pipelines.automation.decisions import Asked, Plan, Request, held
 from pipelines.automation.follower import Follower
 from pipelines.automation.graph import Graph, Target
 from pipelines.automation.planner import Planner
+from pipelines.automation.run_plans import EntityKey, RunPlans
 from pipelines.settings import load_settings
 
 SLICE_SECONDS = 8.0
@@ -43,6 +44,7 @@ class Engine:
         home: The code location whose sensors ask for runs, and the repository in it; None: of any name.
         off: Its sensors that are switched off, by name.
         unanswered: What was asked for without a run coming of it: how often, and until when it pauses.
+        plans: Of which assets a run can be planned; None: no sensor has asked yet.
     """
 
     follower: Follower
@@ -52,6 +54,7 @@ class Engine:
     unanswered: dict[Target, tuple[int, float]] = field(default_factory=dict)
     home: tuple[str | None, str | None] = (None, None)
     off: frozenset[str] = frozenset()
+    plans: RunPlans | None = None
     _rejected: dict[Target, str] = field(default_factory=dict)
     _raising: dict[str, str] = field(default_factory=dict)
     _told: dict[Target, str] = field(default_factory=dict)
@@ -101,8 +104,12 @@ class Engine:
             self.reserved |= dict.fromkeys(targets, now)
             self._rejected |= dict.fromkeys(targets, reason)
 
-    def condition_raises(self, asset: str, why: str | None) -> None:
-        """An asset's own condition raised, with what was logged of it; None: it does no longer."""
+    def no_run_of(self, key: EntityKey) -> str:
+        """Why the daemon could plan no run of an asset, or of a check; empty: it could."""
+        return self.plans.problem(key) if self.plans else ""
+
+    def not_asked_for(self, asset: str, why: str | None) -> None:
+        """Why an asset's own condition cannot ask for it, as it was logged; None: it can again."""
         with _lock:
             if why is not None:
                 self._raising[asset] = self._told[(asset, None)] = why
@@ -213,6 +220,8 @@ def engine_of(context: SensorEvaluationContext, assets: asset_graph.AnyGraph) ->
     found, origin = engine_for(context.instance, assets), context.code_location_origin
     if origin is not None:
         found.home = (origin.location_name, context.repository_name)
+    if context.repository_def is not None and (not found.plans or found.plans.repository is not context.repository_def):
+        found.plans = RunPlans(context.repository_def)
     return found
 
 

@@ -23,7 +23,7 @@ from dagster._core.definitions.partitions.subset import DefaultPartitionsSubset
 from dagster_shared.record import replace
 
 from pipelines.automation.because import because
-from pipelines.automation.engine import engine_for
+from pipelines.automation.engine import Engine, engine_for
 
 ASKS_FOR_NOTHING = "asks_for_nothing"
 """What a condition has as an attribute that is never true: no sensor need evaluate it."""
@@ -36,7 +36,9 @@ Condition = dg.AutomationCondition[Any]
 
 
 class Guarded(dg.AutomationCondition[Any]):
-    """Evaluates as the condition it holds; where that raises, or gives no result, it asks for nothing and says why.
+    """Evaluates as the condition it holds. Asks for nothing, and says why, where that raises or gives no result.
+
+    So it does where it asks for a run that the daemon could not plan.
 
     It shows, is stored and is hashed as that condition, which keeps its cursor and the state of its `since`: also over
     ticks in which it raises, so that what happened meanwhile still counts afterwards.
@@ -112,29 +114,29 @@ class Guarded(dg.AutomationCondition[Any]):
             # Worked out by Dagster after all evaluations, where an exception would again be everybody's.
             found.get_new_cursor()
         except Exception as error:
-            return self._failed(context, error)
+            text = _ADDRESS.sub("", f"{type(error).__name__}: {error}")[:_LONGEST]
+            return self._failed(context, f"its own automation condition raises {text}", error)
+        why = "" if found.true_subset.is_empty else _engine(context).no_run_of(context.key)
+        if why:
+            return self._failed(context, why)
         self._told = ""
         self._name(context, None)
         return found
 
-    def _failed(self, context: AutomationContext[Any], error: Exception) -> AutomationResult[Any]:
-        text = _ADDRESS.sub("", f"{type(error).__name__}: {error}")[:_LONGEST]
-        if text != self._told:
-            context.log.warning(
-                f"{context.key.to_user_string()} is not asked for: its own automation condition raises {text}",
-                exc_info=error,
-            )
-            self._told = text
-        why = f"its own automation condition raises {text}"
+    def _failed(
+        self, context: AutomationContext[Any], why: str, error: Exception | None = None
+    ) -> AutomationResult[Any]:
+        if why != self._told:
+            context.log.warning(f"{context.key.to_user_string()} is not asked for: {why}", exc_info=error)
+            self._told = why
         self._name(context, why)
         reason = because(context, 0, f"set aside: {why}", context.candidate_subset)
         return _Failed(context, true_subset=context.get_empty_subset(), child_results=[reason])
 
     def _name(self, context: AutomationContext[Any], why: str | None) -> None:
         """Let the plan say why, or no more, that the asset is not asked for; a check's condition concerns no plan."""
-        view = context.asset_graph_view
         if isinstance(context.key, dg.AssetKey):
-            engine_for(view.instance, view.asset_graph).condition_raises(context.key.to_user_string(), why)
+            _engine(context).not_asked_for(context.key.to_user_string(), why)
 
     def _said(self, says: Callable[[], T], otherwise: T) -> T:
         """What the condition says of itself; it may be anybody's code."""
@@ -156,6 +158,11 @@ class _Failed(AutomationResult[Any]):
         partitioned = new.previous_requested_subset.is_partitioned
         other: Any = False if partitioned else DefaultPartitionsSubset(set())
         return dataclasses.replace(new, previous_requested_subset=SerializableEntitySubset(self.key, other))
+
+
+def _engine(context: AutomationContext[Any]) -> Engine:
+    view = context.asset_graph_view
+    return engine_for(view.instance, view.asset_graph)
 
 
 def guarded(condition: Condition) -> Condition:

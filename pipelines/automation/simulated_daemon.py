@@ -4,6 +4,7 @@ It fails where the real one does (dagster/_daemon/sensor.py):
 - A tick that raises asks for nothing, and the sensor's cursor stays. The other sensors go on.
 - A run request that cannot be built ends its tick; those before it have become runs. What is left is submitted by the
   sensor's next tick, which evaluates nothing; a second failure drops it.
+- A request whose execution plan raises (no config, no environment variable) is such a one.
 - A range of which an end does not exist cannot be built, but leaves a run without planned events, which that next tick
   launches and whose body raises. A single partition that does not exist becomes a run; its body raises.
 
@@ -14,14 +15,17 @@ import logging
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunRequest, RunsFilter
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.definitions.sensor_definition import SensorType
 from dagster._core.errors import DagsterInvalidSubsetError
 from dagster._core.events import RunFailureReason
+from dagster._core.execution.api import create_execution_plan
 from dagster._core.remote_origin import RemoteInstigatorOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 
@@ -64,10 +68,12 @@ class Daemon:
     _sensors: Sequence[dg.SensorDefinition] = ()
     _cursors: dict[str, str | None] = field(default_factory=dict)
     _unsubmitted: dict[str, list[RunRequest]] = field(default_factory=dict)
+    _plannable: set[tuple[Any, Any]] = field(default_factory=set)
 
     def load(self, repository: dg.RepositoryDefinition, log: Log) -> None:
         """The code location is another."""
         self.repository, self.log = repository, log
+        self._plannable.clear()
         self._sensors = [automation_sensor(), catch_up_sensor()]
 
     def tick(self, order: random.Random) -> bool:
@@ -140,6 +146,7 @@ class Daemon:
                 (at, asset, p) for asset in assets for p in named if not self._may_be(asset, p) and not again
             ]
             try:
+                self._plan(request)
                 self.create(assets, {**request.tags, **own}, request.asset_check_keys)
             except Exception as error:
                 self._failed(sensor, error)
@@ -147,6 +154,16 @@ class Daemon:
                     there_is_no_run = isinstance(error, DagsterInvalidSubsetError)
                     self._unsubmitted[sensor] = list(requests[number + (not there_is_no_run) :])
                 return
+
+    def _plan(self, request: RunRequest) -> None:
+        assets = frozenset(request.asset_selection or ())
+        checks = None if request.asset_check_keys is None else frozenset(request.asset_check_keys)
+        if (assets, checks) not in self._plannable:
+            job = self.repository.get_maybe_subset_job_def(
+                IMPLICIT_ASSET_JOB_NAME, asset_selection=assets, asset_check_selection=checks
+            )
+            create_execution_plan(job, run_config=request.run_config)
+            self._plannable.add((assets, checks))
 
     def _may_be(self, asset: str, partition: Partition) -> bool:
         unpartitioned = self.repository.asset_graph.get(dg.AssetKey.from_user_string(asset)).partitions_def is None

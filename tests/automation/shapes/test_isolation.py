@@ -1,6 +1,6 @@
 """One asset, partition or event that the planner has no answer for harms only itself."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import dagster as dg
@@ -8,8 +8,9 @@ import pytest
 
 from pipelines.automation.condition import derived, with_automation
 from pipelines.automation.run_requests import apart
+from pipelines.automation.simulator import Simulation
 from tests.automation.shapes.playing import CITIES, REGIONS, healthy, keeps_the_pair, mapped, play, why_not
-from tests.automation.toy_graph import ASAP, DAYS, HOURS, asset, lag, source
+from tests.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source
 
 DAY = "2026-10-05"
 NOON = dg.FreshnessPolicy.cron("0 12 * * *", timedelta(hours=3))
@@ -156,3 +157,87 @@ def test_a_request_is_taken_apart_with_its_checks(checks: str) -> None:
     expected = (None, None) if checks == "none named" else (named[:1], named[1:])
     assert (together.asset_check_keys, alone.asset_check_keys) == expected
     assert dict(together.tags) == dict(alone.tags) == {"a": "b"}
+
+
+class Threshold(dg.Config):
+    """Config without a default."""
+
+    most: int
+
+
+class Warehouse(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """A resource whose address is in the environment."""
+
+    url: str
+
+
+def broken(body: Any, **more: Any) -> dg.AssetsDefinition:
+    settings: dict[str, Any] = {"automation_condition": derived(), **ASAP, **more}
+    read, policy = [dg.AssetKey(["raw", "healthy"])], dg.BackfillPolicy.single_run()
+    return dg.asset(key="broken", deps=read, partitions_def=DAYS, backfill_policy=policy, **settings)(body)
+
+
+def without_config(**more: Any) -> list[Any]:
+    def body(config: Threshold) -> None: ...
+
+    return [broken(body, **more)]
+
+
+def without_its_environment() -> list[Any]:
+    def body(warehouse: Warehouse) -> None: ...
+
+    return [broken(body)]
+
+
+def with_a_check_without_config() -> list[Any]:
+    @dg.asset_check(asset="broken")
+    def strict(config: Threshold) -> Any: ...
+
+    return [asset("broken", "raw/healthy", by=DAYS, **ASAP), strict]
+
+
+def one_of_two_without_config() -> list[Any]:
+    @dg.multi_asset(
+        specs=[
+            dg.AssetSpec(name, deps=[dg.AssetKey(["raw", "healthy"])], automation_condition=derived())
+            for name in ("broken", "beside")
+        ],
+        partitions_def=DAYS,
+        can_subset=False,
+    )
+    def _both(config: Threshold):  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+    return [_both, asset("of_broken", "broken", by=DAYS, **ASAP)]
+
+
+def asking_for_itself() -> list[Any]:
+    return without_config(automation_condition=dg.AutomationCondition.eager(), freshness_policy=None)
+
+
+@pytest.mark.parametrize("days", [1, 8], ids=["one by one", "as a range"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        without_config,
+        without_its_environment,
+        with_a_check_without_config,
+        one_of_two_without_config,
+        asking_for_itself,
+    ],
+)
+def test_what_no_run_can_be_planned_of_is_set_aside_and_named(kind: Any, days: int) -> None:
+    each = [*kind(), *healthy()]
+    checks = [one for one in each if isinstance(one, dg.AssetChecksDefinition)]
+    assets = with_automation([one for one in each if one not in checks])
+    address = Warehouse(url=dg.EnvVar("NO_SUCH_VARIABLE"))
+    simulation = Simulation(
+        dg.Definitions(assets=assets, asset_checks=checks, resources={"warehouse": address}), start=START
+    )
+    for day in range(days):
+        simulation.arrive("raw/healthy", f"{date(2026, 10, 5) - timedelta(days=day)}", at=simulation.time(minutes=5))
+    simulation.run(hours=0.6)
+    keeps_the_pair(simulation)
+    told = why_not(simulation, "broken")
+    assert "can be planned" in told and ("NO_SUCH_VARIABLE" in told or "config" in told), told
+    assert not simulation.runs_of("broken")

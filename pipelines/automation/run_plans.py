@@ -1,0 +1,58 @@
+"""Could Dagster plan a run of an asset, or of a check, that nobody gives any config?
+
+The daemon plans a run before it makes it, and where that raises (config without a default, an environment variable that
+is not set), the whole tick of the sensor ends, with the runs of all others in it. So it is tried here first. Does not
+belong here: whether the partitions of a run exist (`automation.run_requests`).
+"""
+
+import dagster as dg
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._core.errors import DagsterInvalidConfigError
+from dagster._core.execution.api import create_execution_plan
+
+EntityKey = dg.AssetKey | dg.AssetCheckKey
+
+_LONGEST = 300
+
+
+class RunPlans:
+    """What runs of a repository can be planned. Tried once for each asset: its config is a matter of its code.
+
+    Args:
+        repository: The definitions of one code location, loaded.
+    """
+
+    def __init__(self, repository: dg.RepositoryDefinition) -> None:
+        self.repository = repository
+        self._problems: dict[EntityKey, str] = {}
+
+    def problem(self, key: EntityKey) -> str:
+        """Why no run of it can be planned: with what it is built together with, and the checks that run along."""
+        if key not in self._problems:
+            self._problems[key] = self._tried(key)
+        return self._problems[key]
+
+    def _tried(self, key: EntityKey) -> str:
+        graph = self.repository.asset_graph
+        if not graph.has(key) or (isinstance(key, dg.AssetKey) and not graph.get(key).is_materializable):
+            return ""
+        together = graph.get_execution_set_asset_and_check_keys(key)
+        assets = {each for each in together if isinstance(each, dg.AssetKey)}
+        along = {
+            check for check in graph.get_check_keys_for_assets(assets) if not graph.get(check).automation_condition
+        }
+        checks = along | {each for each in together if isinstance(each, dg.AssetCheckKey)}
+        try:
+            job = self.repository.get_maybe_subset_job_def(
+                IMPLICIT_ASSET_JOB_NAME, asset_selection=assets, asset_check_selection=checks
+            )
+            create_execution_plan(job, run_config={})
+        except Exception as error:  # resources, loggers and executors are anybody's code
+            return f"no run of it can be planned without config: {_in_short(error)}"
+        return ""
+
+
+def _in_short(error: Exception) -> str:
+    told = " ".join(error.error_messages) if isinstance(error, DagsterInvalidConfigError) else str(error)
+    text = " ".join(told.partition("Stack Trace")[0].split())
+    return f"{type(error).__name__}: {text}"[:_LONGEST]

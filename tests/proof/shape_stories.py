@@ -304,6 +304,15 @@ def a_condition_that_raises_harms_its_own_asset_only(toy: ToyPlatform) -> None:
 
 
 @story
+def what_no_run_can_be_planned_of_harms_no_other_asset(toy: ToyPlatform) -> None:
+    toy.land("raw/unplanned", DAY)
+    for asset in ("core/unplanned", "core/unplanned_too"):
+        toy.wait_row(asset, "NO_SUCH_VARIABLE")
+    toy.nothing_more("core/unplanned", "core/unplanned_too", seconds=30)
+    assert not toy.asked("core/unplanned") and not toy.asked("core/unplanned_too")
+
+
+@story
 def a_mapping_that_raises_harms_its_own_asset_only(toy: ToyPlatform) -> None:
     toy.land("raw/odd_mapping", "2026-10-13")
     toy.land("raw/odd_mapping", DAY)

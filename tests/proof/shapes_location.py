@@ -248,6 +248,15 @@ def _others() -> list[Any]:
         source("raw/odd_condition", DAYS),
         table("core/raising", "raw/odd_condition", automation_condition=Raising(), **days),
         table("core/raising_too", "raw/odd_condition", automation_condition=derived() & Raising(), **days),
+        source("raw/unplanned", DAYS),
+        table("core/unplanned", "raw/unplanned", required_resource_keys={"warehouse"}, **days),
+        table(
+            "core/unplanned_too",
+            "raw/unplanned",
+            required_resource_keys={"warehouse"},
+            automation_condition=dg.AutomationCondition.eager(),
+            **days,
+        ),
         source("raw/odd_mapping", DAYS),
         table("core/unmapped", _mapped("raw/odd_mapping", BrokenAlways()), reads=_same_day, **days),
         table("core/partly_mapped", _mapped("raw/odd_mapping", Broken()), reads=_same_day, **days),
@@ -272,6 +281,11 @@ def good() -> dg.AssetCheckResult:
     return dg.AssetCheckResult(passed=not (room() / "broken" / "check").exists())
 
 
+@dg.resource(config_schema={"url": dg.StringSource})
+def warehouse() -> None:
+    """A resource whose address is nowhere: no run that needs it can be planned."""
+
+
 def definitions() -> dg.Definitions:
     """The code location."""
     assets = with_automation([*_keys(), *_times(), *_operations(), *_others(), *_faults()])
@@ -281,6 +295,7 @@ def definitions() -> dg.Definitions:
         asset_checks=checks,
         sensors=[*automation_sensors([*assets, *checks]), catch_up_sensor(), contract_sensor()],
         executor=dg.in_process_executor,
+        resources={"warehouse": warehouse.configured({"url": {"env": "NO_SUCH_VARIABLE"}})},
     )
 
 

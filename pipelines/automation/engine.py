@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from dagster import DagsterInstance, SensorEvaluationContext
 
-from pipelines.automation import adapter, asset_graph, retries
+from pipelines.automation import adapter, asked_in_vain, asset_graph, retries
 from pipelines.automation.decisions import Asked, Plan, Request, held
 from pipelines.automation.follower import Follower
 from pipelines.automation.graph import Graph, Target
@@ -58,6 +58,7 @@ class Engine:
     _rejected: dict[Target, str] = field(default_factory=dict)
     _raising: dict[str, str] = field(default_factory=dict)
     _told: dict[Target, str] = field(default_factory=dict)
+    _in_vain: dict[Target, str] | None = None
     _behind: str = "nothing read yet"
     _rebuild_asked: float = float("-inf")
 
@@ -140,7 +141,8 @@ class Engine:
             asked = Asked(
                 frozenset(self.reserved), dict(self.unanswered), rebuilding, frozenset(self.follower.by_people)
             )
-            return self._as_asked_for(self.planner.plan(now, asked, stop=stop))
+            found = self.planner.plan(now, asked, stop=stop)
+            return self._as_asked_for(found, instance)
 
     def _read(self, instance: DagsterInstance | None, now: float, stop: Callable[[], bool]) -> None:
         """The world as it is now: the time, the dynamic partitions, the sensors that are switched off, the events."""
@@ -169,14 +171,23 @@ class Engine:
             del self.unanswered[target]
         self.follower.planned.clear()
 
-    def _as_asked_for(self, plan: Plan) -> Plan:
+    def _as_asked_for(self, plan: Plan, instance: DagsterInstance | None) -> Plan:
         """The plan without what nobody would ask for, and with what no run could be made of until it is tried again."""
-        asked = self.reserved.keys() | self.unanswered.keys()
-        self._rejected = {target: why for target, why in self._rejected.items() if target in asked}
-        raising: dict[Target, str] = {(asset, None): why for asset, why in self._raising.items()}
-        aside = self._rejected | raising
+        aside = self._asked_in_vain(instance)
         found = replace(plan, set_aside=aside | plan.set_aside) if aside else plan
         return held(found, self.graph, self.off) if self.off else found
+
+    def _asked_in_vain(self, instance: DagsterInstance | None) -> dict[Target, str]:
+        """Known here where the sensors tick, and from there in any other process."""
+        asked = self.reserved.keys() | self.unanswered.keys()
+        self._rejected = {target: why for target, why in self._rejected.items() if target in asked}
+        own = self._rejected | {(asset, None): why for asset, why in self._raising.items()}
+        if instance is not None and self.plans is None:
+            self._in_vain = asked_in_vain.kept(instance, self.graph)
+        elif instance is not None and own != self._in_vain:
+            asked_in_vain.keep(instance, self.home, own)
+            self._in_vain = own
+        return own if self.plans else {**(self._in_vain or {}), **own}
 
     def steady_until(self, now: float) -> float:
         """Until when looks from `now` on give the same plan if the event log has no news (Unix seconds)."""

@@ -298,7 +298,7 @@ def an_assets_own_condition_has_the_last_word(toy: ToyPlatform) -> None:
 @story
 def a_condition_that_raises_harms_its_own_asset_only(toy: ToyPlatform) -> None:
     toy.land("raw/odd_condition", DAY)
-    toy.wait_row("core/raising_too", "if its own condition says so", seconds=120)
+    toy.wait_row("core/raising_too", "its own automation condition raises", seconds=120)
     toy.nothing_more("core/raising", "core/raising_too", seconds=30)
     assert not toy.asked("core/raising") and not toy.asked("core/raising_too")
 

@@ -31,12 +31,23 @@ def random_day(world: World) -> World:
         (_keys, 3),
         (_checks, 2),
         (_platform, 2),
+        (_backfill, 1),
     ):
         if chance.random() < 0.5:
             for _ in range(chance.randint(1, most)):
                 events += what(chance, world, chance.choice(own))
     keys = tuple(chance.sample(POOL, chance.randint(0, 3)))
-    return replace(world, events=tuple(sorted(events, key=lambda event: event.at)), keys=keys, _by_key={})
+    static = STATIC
+    if chance.random() < 0.15 and not _names_static_keys(world):
+        static = STATIC[:-1]
+        events.append(Event(_at(chance, world), "declare_key", (STATIC[-1],)))
+    events.sort(key=lambda event: event.at)
+    return replace(world, events=tuple(events), keys=keys, static=static, _by_key={})
+
+
+def _names_static_keys(world: World) -> bool:
+    named = {"static", "specific", "own", "raises sometimes"}
+    return any(read.way in named for table in world.tables for read in table.reads)
 
 
 def _arrivals(chance: random.Random, world: World, table: Table) -> list[Event]:
@@ -115,6 +126,10 @@ def _by_a_person(chance: random.Random, world: World, table: Table) -> list[Even
     if what == "cancel":
         return [Event(at, "cancel", (table.key,))]
     return [Event(at, "request", (table.key, _of_grain(chance, world, table.grain, at)))]
+
+
+def _backfill(chance: random.Random, world: World, table: Table) -> list[Event]:
+    return [Event(_at(chance, world), "backfill", (table.key, chance.randint(2, 12)))]
 
 
 def _lost(chance: random.Random, world: World, table: Table) -> list[Event]:

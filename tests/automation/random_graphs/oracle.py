@@ -51,6 +51,9 @@ def _asked_for_nothing(day: Day) -> Iterator[str]:
     wrong = [run for run in day.simulation.runs if "takes one partition" in run.why or "over no partition" in run.why]
     for run in wrong[:3]:
         yield f"no such run: {run.assets} over {run.partitions}: {run.why}"
+    unplannable = {table.key for table in day.world.tables if not table.plannable}
+    for run in [run for run in day.simulation.runs if unplannable & set(run.assets)][:3]:
+        yield f"no such run: {run.assets} over {run.partitions} cannot be planned"
 
 
 def _lost(facts: Facts) -> Iterator[str]:
@@ -104,7 +107,9 @@ def build_code(facts: Facts, target: Target) -> str | None:
 
 def _endless(facts: Facts) -> Iterator[str]:
     events = Counter(event.what for event in facts.day.world.events)
-    of_all = sum(events[w] for w in ("deploy", "outage", "restart", "wipe", "delete_runs", "cancel", "step_clock"))
+    of_all = sum(
+        events[w] for w in ("deploy", "declare_key", "outage", "restart", "wipe", "delete_runs", "cancel", "step_clock")
+    )
     runs: dict[Target, list[Run]] = {}
     for run in facts.day.simulation.runs:
         for target in run.targets:
@@ -117,7 +122,8 @@ def _endless(facts: Facts) -> Iterator[str]:
         table = facts.day.world.table(target[0])
         changes = sum(_changes(facts, source) for read in table.reads for source in _may_have_read(facts, target, read))
         failed = sum(not run.succeeded for run in of_target)
-        asked = sum(event.what == "request" and event.of == target for event in facts.day.world.events)
+        people = [event for event in facts.day.world.events if event.what in ("request", "backfill")]
+        asked = sum(event.of == target or (event.what, event.of[0]) == ("backfill", target[0]) for event in people)
         checks = sum(event.what == "evaluate_check" for event in facts.day.world.events)
         # Built in one run with what it reads, before anybody knows whether that becomes another.
         along = sum(any(read.key in run.assets for read in table.reads) for run in of_target)
@@ -147,7 +153,7 @@ def _not_named(day: Day) -> Iterator[str]:
         node = day.simulation.graph.nodes.get(table.key)
         named = (node is not None and node.refused) or any(key == table.key for key, _ in plan.set_aside)
         ever = any(key == read.key for read in table.reads for key, _ in _arrived(day))
-        if table.broken and not named and ever and table.condition != "raises":
+        if table.broken and not named and ever and table.condition != "raises" and table.plannable:
             yield f"not named: {table.key}, {table.broken}"
         if node is not None and node.refused and not table.broken:
             yield f"refused, though supported: {table.key}: {node.refused}"

@@ -1,6 +1,7 @@
 """Plays a world in the simulator."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from pipelines.automation.decisions import State
@@ -104,8 +105,25 @@ class Day:
         together = [t.key for t in self.world.tables if t.group and t.group == self.world.table(asset).group]
         self.simulation.at(self._at(event), lambda: self._asks(together or [asset], partition))
 
+    def backfill(self, event: Event, asset: str, most: int) -> None:
+        together = [t.key for t in self.world.tables if t.group and t.group == self.world.table(asset).group]
+
+        def _asks_for_each() -> None:
+            for partition in self.readings.partitions(asset, self.moment())[-most:]:
+                self._asks(together or [asset], partition)
+
+        self.simulation.at(self._at(event), _asks_for_each)
+
+    def declare_key(self, event: Event, key: str) -> None:
+        def _deploys() -> None:
+            self.now = replace(self.now, static=(*self.now.static, key), _by_key={})
+            self.readings = Readings(self.now, self.simulation.instance)
+            self.simulation.deploy(definitions(self.now), at=self._at(event))
+
+        self.simulation.at(self._at(event), _deploys)
+
     def _asks(self, assets: list[str], partition: str | None) -> None:
-        if partition in self.readings.partitions(assets[0], self.moment()):
+        if self.world.table(assets[0]).plannable and partition in self.readings.partitions(assets[0], self.moment()):
             self.simulation.request(assets, [partition], at=self.simulation.clock.now)
 
     def cancel(self, event: Event, asset: str) -> None:

@@ -48,6 +48,7 @@ class Table:
         optional: A run may succeed without writing it.
         group: The operation it is built by together with others, which cannot be split; none if it has its own.
         broken: Why nothing is expected of it but to be named.
+        plannable: Whether Dagster can plan a run of it without config.
     """
 
     key: str
@@ -65,6 +66,7 @@ class Table:
     optional: bool = False
     group: str | None = None
     broken: str = ""
+    plannable: bool = True
 
     @property
     def outside(self) -> bool:
@@ -87,9 +89,10 @@ class World:
     Args:
         begin: The first moment, UTC.
         zone: Of the partitions of time.
-        offset: The `end_offset` of the partitions of time.
+        offset: The `end_offset` of the partitions of time: 1, 0 or -1.
         hours: How long things happen; then there is quiet.
         keys: The dynamic keys that exist at the beginning.
+        static: The static keys that its code declares.
     """
 
     seed: int
@@ -100,6 +103,7 @@ class World:
     tables: tuple[Table, ...]
     events: tuple[Event, ...] = ()
     keys: tuple[str, ...] = POOL[:2]
+    static: tuple[str, ...] = STATIC
     _by_key: dict[str, Table] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -146,7 +150,7 @@ def definition(world: World, grain: str) -> dg.PartitionsDefinition | None:
     if grain == "single":
         return None
     if grain == "static":
-        return dg.StaticPartitionsDefinition(list(STATIC))
+        return dg.StaticPartitionsDefinition(list(world.static))
     if grain == "dynamic":
         return dg.DynamicPartitionsDefinition(name=DYNAMIC)
     _, other = grain.split(" x ")

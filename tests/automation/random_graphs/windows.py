@@ -16,13 +16,15 @@ def window_of(day: Day, table: Table, target: Target) -> tuple[float, float]:
     if not isinstance(by, dg.TimeWindowPartitionsDefinition):
         return 0.0, _key_exists_from(day, table, target)
     window = by.time_window_for_partition_key(str(key))
-    exists = window.start if day.world.offset else window.end
+    exists = window.start if day.world.offset > 0 else window.end
+    if day.world.offset < 0:
+        (_, exists) = by.get_next_partition_window(window.end, respect_bounds=False) or window
     return window.end.timestamp(), max(exists.timestamp(), _key_exists_from(day, table, target))
 
 
 def _key_exists_from(day: Day, table: Table, target: Target) -> float:
-    if "dynamic" not in table.grain:
+    if "dynamic" not in table.grain and "static" not in table.grain:
         return 0.0
-    keys = set(str(target[1]).split("|"))
-    added = [e.at for e in day.world.events if e.what in ("add_key", "remove_key") and e.of[0] in keys]
+    keys, what = set(str(target[1]).split("|")), ("add_key", "remove_key", "declare_key")
+    added = [e.at for e in day.world.events if e.what in what and e.of[0] in keys]
     return day.simulation.time(seconds=max(added, default=0.0))

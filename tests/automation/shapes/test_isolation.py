@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from pipelines.automation import engine
 from pipelines.automation.condition import derived, with_automation
 from pipelines.automation.run_requests import apart
 from pipelines.automation.simulator import Simulation
@@ -241,3 +242,5 @@ def test_what_no_run_can_be_planned_of_is_set_aside_and_named(kind: Any, days: i
     told = why_not(simulation, "broken")
     assert "can be planned" in told and ("NO_SUCH_VARIABLE" in told or "config" in told), told
     assert not simulation.runs_of("broken")
+    engine.forget(simulation.instance)  # as in another process, which asks for no runs
+    assert "can be planned" in why_not(simulation, "broken")

@@ -15,17 +15,30 @@ from pipelines.automation.graph import Graph, Target
 _PREFIX = "tidemark/asked_in_vain/"
 
 
-def keep(instance: DagsterInstance, home: tuple[str | None, str | None], aside: Mapping[Target, str]) -> None:
+def keep(
+    instance: DagsterInstance,
+    home: tuple[str | None, str | None],
+    aside: Mapping[Target, str],
+    unplannable: Mapping[str, str],
+) -> None:
     """Replace what was kept of a code location.
 
     Args:
         home: Its name, and that of its repository.
+        aside: From a target to why asking for it is in vain; (asset, None) stands for all of an asset.
+        unplannable: From an asset to why no run of it can be planned.
     """
     name = "/".join(str(part) for part in home)
-    adapter.save(instance, _PREFIX + name, json.dumps([[*target, why] for target, why in aside.items()]))
+    said = {"aside": [[*target, why] for target, why in aside.items()], "unplannable": dict(unplannable)}
+    adapter.save(instance, _PREFIX + name, json.dumps(said))
 
 
-def kept(instance: DagsterInstance, graph: Graph) -> dict[Target, str]:
-    """From a target of the graph to why asking for it is in vain; (asset, None) stands for all of an asset."""
-    told = [row for text in adapter.saved_under(instance, _PREFIX).values() for row in json.loads(text)]
-    return {(asset, partition): why for asset, partition, why in told if asset in graph.nodes}
+def kept(instance: DagsterInstance, graph: Graph) -> tuple[dict[Target, str], dict[str, str]]:
+    """`aside` and `unplannable` of `keep`, of all code locations, as far as it is about assets of the graph."""
+    said = [json.loads(text) for text in adapter.saved_under(instance, _PREFIX).values()]
+    aside = {(asset, partition): why for each in said for asset, partition, why in each["aside"]}
+    unplannable = {asset: why for each in said for asset, why in each["unplannable"].items()}
+    return (
+        {target: why for target, why in aside.items() if target[0] in graph.nodes},
+        {asset: why for asset, why in unplannable.items() if asset in graph.nodes},
+    )

@@ -112,10 +112,6 @@ class _Look:
         if gone:
             self.engine.reject(gone, "the code location has no such partition", self.plan.now)
         there = [(name, partition) for partition in asked if (name, partition) not in gone]
-        why = self.engine.no_run_of(context.key) if there else ""
-        if why:
-            self.engine.reject(there, why, self.plan.now)
-            return []
         if there and not self.engine.graph.nodes[name].conditional:
             there = self.engine.take(there, self.plan.now)
         return [partition for _, partition in there]

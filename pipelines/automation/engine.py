@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from dagster import DagsterInstance, SensorEvaluationContext
+from dagster import DagsterInstance, RepositoryDefinition, SensorEvaluationContext
 
 from pipelines.automation import adapter, asked_in_vain, asset_graph, retries
 from pipelines.automation.decisions import Asked, Plan, Request, held
@@ -59,11 +59,14 @@ class Engine:
     _raising: dict[str, str] = field(default_factory=dict)
     _told: dict[Target, str] = field(default_factory=dict)
     _in_vain: dict[Target, str] | None = None
+    _declared: Graph = field(init=False)
+    _unplannable: dict[str, str] = field(default_factory=dict)
     _behind: str = "nothing read yet"
     _rebuild_asked: float = float("-inf")
 
     def __post_init__(self) -> None:
         self.planner = Planner(self.graph, self.follower.history, slots=self.slots)
+        self._declared = self.graph
 
     @property
     def graph(self) -> Graph:
@@ -105,6 +108,14 @@ class Engine:
             self.reserved |= dict.fromkeys(targets, now)
             self._rejected |= dict.fromkeys(targets, reason)
 
+    def asks_for(self, repository: RepositoryDefinition) -> None:
+        """The sensors of this process ask for runs of these definitions, but not of what none can be planned of."""
+        if self.plans is None or self.plans.repository is not repository:
+            with _lock:
+                self.plans, self._in_vain = RunPlans(repository), None
+                nodes = self._declared.nodes.values()
+                self._leave_to_people(self.plans.problems(node.key for node in nodes if node.automated))
+
     def no_run_of(self, key: EntityKey) -> str:
         """Why the daemon could plan no run of an asset, or of a check; empty: it could."""
         return self.plans.problem(key) if self.plans else ""
@@ -133,6 +144,7 @@ class Engine:
         with _lock:
             stop = _after(SLICE_SECONDS)
             if not self.planner.deciding:  # what happens while a plan is half made is for the next one
+                self._hear_of_others(instance)
                 self._read(instance, now, stop)
                 self._look_after_requests(now)
             if self._behind:
@@ -143,6 +155,17 @@ class Engine:
             )
             found = self.planner.plan(now, asked, stop=stop)
             return self._as_asked_for(found, instance)
+
+    def _hear_of_others(self, instance: DagsterInstance | None) -> None:
+        """What those who ask for runs asked for in vain, where this process is none of them."""
+        if instance is not None and self.plans is None:
+            self._in_vain, unplannable = asked_in_vain.kept(instance, self.graph)
+            self._leave_to_people(unplannable)
+
+    def _leave_to_people(self, unplannable: dict[str, str]) -> None:
+        if unplannable != self._unplannable:
+            self._use(self._declared.without_runs_of(unplannable))
+            self._unplannable = unplannable
 
     def _read(self, instance: DagsterInstance | None, now: float, stop: Callable[[], bool]) -> None:
         """The world as it is now: the time, the dynamic partitions, the sensors that are switched off, the events."""
@@ -182,10 +205,8 @@ class Engine:
         asked = self.reserved.keys() | self.unanswered.keys()
         self._rejected = {target: why for target, why in self._rejected.items() if target in asked}
         own = self._rejected | {(asset, None): why for asset, why in self._raising.items()}
-        if instance is not None and self.plans is None:
-            self._in_vain = asked_in_vain.kept(instance, self.graph)
-        elif instance is not None and own != self._in_vain:
-            asked_in_vain.keep(instance, self.home, own)
+        if instance is not None and self.plans and own != self._in_vain:
+            asked_in_vain.keep(instance, self.home, own, self._unplannable)
             self._in_vain = own
         return own if self.plans else {**(self._in_vain or {}), **own}
 
@@ -196,6 +217,10 @@ class Engine:
 
     def adopt(self, graph: Graph) -> None:
         """Go on with another version of the code."""
+        self._declared, self._unplannable = graph, {}
+        self._use(graph)
+
+    def _use(self, graph: Graph) -> None:
         self.follower.adopt(graph)
         self.planner = Planner(graph, self.follower.history, slots=self.slots)
 
@@ -231,8 +256,8 @@ def engine_of(context: SensorEvaluationContext, assets: asset_graph.AnyGraph) ->
     found, origin = engine_for(context.instance, assets), context.code_location_origin
     if origin is not None:
         found.home = (origin.location_name, context.repository_name)
-    if context.repository_def is not None and (not found.plans or found.plans.repository is not context.repository_def):
-        found.plans = RunPlans(context.repository_def)
+    if context.repository_def is not None:
+        found.asks_for(context.repository_def)
     return found
 
 

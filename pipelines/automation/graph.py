@@ -5,7 +5,7 @@ graph from an asset graph; tests make one by hand).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -90,6 +90,7 @@ class Node:
             name of its definition. None: it has no such partitions, along no dimension.
         source: Its data comes from outside: it is observed, or others report its builds. It has no inputs here.
         refused: Why the planner cannot look after it; it is set aside with this reason. Empty: it can.
+        unplannable: Why only people can run it, who give its run config; then it is not `automated`.
         most: How many partitions its backfill policy allows in a run; None: any number.
         together: Assets that are always built in the same run with it (one operation that cannot be split).
         sensor: The automation sensor that looks after it.
@@ -115,6 +116,7 @@ class Node:
     dynamic: Callable[[Partition], frozenset[tuple[str, Partition]]] | None = None
     source: bool = False
     refused: str = ""
+    unplannable: str = ""
     most: int | None = None
     together: frozenset[str] = frozenset()
     sensor: str = "automation"
@@ -171,6 +173,18 @@ class Graph:
             for read in node.inputs:
                 readers.setdefault(read.key, []).append((node, read))
         object.__setattr__(self, "readers", readers)
+
+    def without_runs_of(self, unplannable: Mapping[str, str]) -> "Graph":
+        """The same graph, in which nobody but people runs some of the assets.
+
+        Args:
+            unplannable: From an asset to why.
+        """
+        nodes = {
+            key: replace(node, automated=False, unplannable=unplannable[key]) if key in unplannable else node
+            for key, node in self.nodes.items()
+        }
+        return Graph(nodes, self.moment, self.dynamic)
 
     @cached_property
     def models(self) -> frozenset[str]:

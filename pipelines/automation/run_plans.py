@@ -5,6 +5,8 @@ is not set), the whole tick of the sensor ends, with the runs of all others in i
 belong here: whether the partitions of a run exist (`automation.run_requests`).
 """
 
+from collections.abc import Iterable, Set
+
 import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.errors import DagsterInvalidConfigError
@@ -26,6 +28,13 @@ class RunPlans:
         self.repository = repository
         self._problems: dict[EntityKey, str] = {}
 
+    def problems(self, assets: Iterable[str]) -> dict[str, str]:
+        """Those of some assets of which no run can be planned, with why."""
+        if not self._raises():
+            return {}  # each needs no more config than all of them
+        found = {asset: self.problem(dg.AssetKey.from_user_string(asset)) for asset in assets}
+        return {asset: why for asset, why in found.items() if why}
+
     def problem(self, key: EntityKey) -> str:
         """Why no run of it can be planned: with what it is built together with, and the checks that run along."""
         if key not in self._problems:
@@ -42,6 +51,9 @@ class RunPlans:
             check for check in graph.get_check_keys_for_assets(assets) if not graph.get(check).automation_condition
         }
         checks = along | {each for each in together if isinstance(each, dg.AssetCheckKey)}
+        return self._raises(assets, checks)
+
+    def _raises(self, assets: Set[dg.AssetKey] | None = None, checks: Set[dg.AssetCheckKey] | None = None) -> str:
         try:
             job = self.repository.get_maybe_subset_job_def(
                 IMPLICIT_ASSET_JOB_NAME, asset_selection=assets, asset_check_selection=checks

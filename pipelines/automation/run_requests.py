@@ -16,7 +16,7 @@ from pipelines.automation import adapter
 from pipelines.automation.asset_graph import AnyGraph
 from pipelines.automation.decisions import Request
 from pipelines.automation.engine import Engine
-from pipelines.automation.graph import Graph, Target
+from pipelines.automation.graph import Graph
 from pipelines.automation.parts import connected
 from pipelines.sources.feed import Partition
 
@@ -29,17 +29,11 @@ class NoRun(Exception):
 
     Args:
         partitions: Those because of which it could not; none: because of the assets.
-        assets: Those because of which it could not; none: because of all of them.
     """
 
-    def __init__(self, reason: str, partitions: Iterable[Partition] = (), assets: Iterable[str] = ()) -> None:
+    def __init__(self, reason: str, partitions: Iterable[Partition] = ()) -> None:
         super().__init__(reason)
-        self.partitions, self.assets = frozenset(partitions), frozenset(assets)
-
-    def concerns(self, target: Target) -> bool:
-        """Whether it is because of this one that there is no run."""
-        asset, partition = target
-        return asset in (self.assets or {asset}) and partition in (self.partitions or {partition})
+        self.partitions = frozenset(partitions)
 
 
 def run_requests(
@@ -51,11 +45,11 @@ def run_requests(
         try:
             with partition_loading_context(dynamic_partitions_store=context.instance):
                 validate(request, assets, engine.graph)
-                _plannable(request, engine)
                 found.append(_run_request(request, assets))
         except NoRun as error:
+            bad = [t for t in request.targets if not error.partitions or t[1] in error.partitions]
             engine.release(request.targets)
-            engine.reject([target for target in request.targets if error.concerns(target)], str(error), now)
+            engine.reject(bad, str(error), now)
         except Exception as error:  # a partitions definition can be anybody's code
             engine.reject(request.targets, f"no run can be made of it: {type(error).__name__}: {error}", now)
     return found
@@ -92,13 +86,6 @@ def validate(request: Request, assets: AnyGraph, graph: Graph) -> None:
         meant = list(by.get_partition_keys_in_range(dg.PartitionKeyRange(asked[0], asked[-1])))
         if meant != asked:
             raise NoRun(f"the range from {asked[0]} to {asked[-1]} holds {len(meant)} partitions, not {len(asked)}")
-
-
-def _plannable(request: Request, engine: Engine) -> None:
-    for name in request.assets:
-        why = engine.no_run_of(dg.AssetKey.from_user_string(name))
-        if why:
-            raise NoRun(why, assets={name, *engine.graph.nodes[name].together})
 
 
 def _run_request(request: Request, assets: AnyGraph) -> dg.RunRequest:

@@ -46,8 +46,8 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
 
 def is_set_aside(node: Node, plan: Plan) -> str:
     """Why nobody looks after an asset. Empty: the planner does."""
-    if node.refused:
-        return node.refused
+    if node.refused or node.unplannable:
+        return node.refused or node.unplannable
     reason = plan.aside(node.key).get(None, "")
     # An event that names no partition of a partitioned asset is about none of them.
     return "" if reason and node.partitioned and reason == node.problem(None) else reason

@@ -107,7 +107,8 @@ class Tick:
         found = {**self.history.set_aside, **self.backlog.aside, **self.aside}
         found |= {(key, None): why for (key, _), why in self.history.broken.items()}
         found |= {(key, None): why for key, why in self.backlog.candidates.failed.items()}
-        found |= {(key, None): node.refused for key, node in self.graph.nodes.items() if node.refused}
+        reasons = {key: node.refused or node.unplannable for key, node in self.graph.nodes.items()}
+        found |= {(key, None): why for key, why in reasons.items() if why}
         return found
 
     def _take(self, decision: Decision | None) -> None:

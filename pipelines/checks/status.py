@@ -169,7 +169,7 @@ def _row(
         last_built=built[1],
         within=None if standing is None else _within(instance, node.key, plan.now),
         set_aside=_aside(node, plan, standing),
-        source=node.source or not (node.automated or node.refused),
+        source=node.source or not (node.automated or node.refused or node.unplannable),
     )
 
 

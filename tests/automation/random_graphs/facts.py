@@ -200,7 +200,13 @@ class Facts:
             found = self.reads(target, read)
             return others if read.key == table.key and not found else found
 
-        return all(any(self.value(source) for source in _wanted(read)) for read in table.reads)
+        return all(any(self._is_there(source) for source in _wanted(read)) for read in table.reads)
+
+    def _is_there(self, target: Target) -> bool:
+        build = self.build(target)
+        wipes = [e.at for e in self.day.world.events if (e.what, e.of) == ("wipe", (target[0],))]
+        wiped = build is not None and any(self.day.simulation.time(seconds=at) > build.at for at in wipes)
+        return bool(self.value(target)) and not wiped
 
     def lacking(self, target: Target) -> list[Target]:
         """What lies in the inputs of a built partition and is not in it, at the end."""

@@ -100,7 +100,7 @@ class _Found:
             if allowed and stale:
                 assets = self._operation(key)
                 most = min(self._most_of_a_rebuild(key), self._most(assets))
-                chosen = _runs(node, [(p, assets) for p in stale])[0][0][-most:]
+                chosen = _runs(node, stale)[0][-most:]
                 allowed = False
                 self._ask(Request(assets, tuple(chosen), as_range=True, rebuild=True))
             for partition in stale:
@@ -122,11 +122,10 @@ class _Found:
         if node.conditional or not node.partitioned or node.most == 1 or few:
             self._singly(node, ordered, joined)
             return
-        ranges = [
-            Request(assets, tuple(part), as_range=True)
-            for run, assets in _runs(node, list(joined.items()))
-            for part in _parts(run, self._most(assets))
-        ]
+        ranges = []
+        for run in _runs(node, ordered):
+            assets = tuple(name for name in joined[run[0]] if all(name in joined[p] for p in run))
+            ranges += [Request(assets, tuple(part), as_range=True) for part in _parts(run, self._most(assets))]
         for request in ranges[:_RANGES_PER_TICK]:
             self._ask(request)
         for held in ranges[_RANGES_PER_TICK:]:
@@ -206,20 +205,18 @@ def _parts(run: Sequence[Partition], most: int) -> list[Sequence[Partition]]:
     return [run[max(0, start - most) : start] for start in starts]
 
 
-def _runs(
-    node: Node, newest_first: Sequence[tuple[Partition, tuple[str, ...]]]
-) -> list[tuple[list[Partition], tuple[str, ...]]]:
-    """Consecutive partitions with the same assets together, oldest first in each, the newest run first.
+def _runs(node: Node, newest_first: Sequence[Partition]) -> list[list[Partition]]:
+    """Consecutive partitions, oldest first in each, the newest run first.
 
     Of several dimensions a range goes along one: those that are alike in the others are looked at by themselves.
     """
-    runs: list[tuple[list[Partition], tuple[str, ...]]] = []
-    last: dict[tuple[Any, tuple[str, ...]], list[Partition]] = {}
-    for partition, assets in newest_first:
-        along = (node.place(partition)[0], assets)
+    runs: list[list[Partition]] = []
+    last: dict[Any, list[Partition]] = {}
+    for partition in newest_first:
+        along = node.place(partition)[0]
         if along in last and node.in_a_row(partition, last[along][0]):
             last[along].insert(0, partition)
         else:
             last[along] = [partition]
-            runs.append((last[along], assets))
+            runs.append(last[along])
     return runs

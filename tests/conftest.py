@@ -143,7 +143,7 @@ def end_service(process: subprocess.Popen[bytes]) -> None:
     """End a process that `start_service` started, and wait for it."""
     process.terminate()
     try:
-        process.wait(15)
+        process.wait(4)  # what a Spark server still does is lost on nobody
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(15)

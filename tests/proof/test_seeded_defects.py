@@ -17,7 +17,9 @@ import pytest
 from tests.automation import test_any_graph as shapes
 from tests.automation import test_semantics as meaning
 from tests.automation import test_semantics_contracts as contracts
+from tests.automation.shapes import test_isolation as isolation
 from tests.automation.shapes import test_keys as keys
+from tests.automation.shapes import test_operations as operations
 
 
 @dataclass(frozen=True)
@@ -387,6 +389,26 @@ DEFECTS = [
         "if until > self.now:",
         "if False:",
         shapes.test_what_was_asked_for_in_vain_pauses_and_says_so,
+    ),
+    Defect(
+        "graph:Graph.without_runs_of",
+        "automated=False",
+        "automated=True",
+        isolation.test_what_no_run_can_be_planned_of_is_set_aside_and_named,
+        (isolation.without_config, 1),
+    ),
+    Defect(
+        "tick:Tick._judge_what_others_ask_for",
+        "if node.contract is None or node.automated or node.source or node.refused:",
+        "if True:",
+        operations.test_a_policy_is_judged_whoever_asks_for_the_runs,
+        (operations.dg.AutomationCondition.eager(),),
+    ),
+    Defect(
+        "requests:_Found._together",
+        "assets = tuple(name for name in joined[run[0]] if all(name in joined[p] for p in run))",
+        "assets = joined[run[0]]",
+        operations.test_a_range_is_one_run_though_only_some_of_it_could_be_built_together_with_a_reader,
     ),
 ]
 

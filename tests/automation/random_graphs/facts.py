@@ -67,7 +67,10 @@ class Facts:
         arrivals = [self.once_there(source, at) for source, at in fresh if at is not None]
         if not arrivals:
             return None
-        return min(arrivals) if before else max(arrivals)
+        # A person may have built it before there was something in each of its inputs.
+        others = {read.key for read in self.day.world.table(target[0]).reads} - {target[0]}
+        whole = bool(before) and others <= {source[0] for source in before}
+        return min(arrivals) if whole else max(arrivals)
 
     def first_after(self, source: Target, seen: str | None, until: float = float("inf")) -> float | None:
         """The oldest arrival in what a source, or a table, holds beyond a version that was seen of it."""

@@ -83,7 +83,8 @@ def _lost_of(facts: Facts, table: Table, target: Target) -> str:
     if lacks and not table.every_input and not _saw_nothing_to_write(facts, target, lacks):
         return f"{target}, built at {_hour(facts, build.at)}, lacks what lies in {lacks[0]}"
     today, then = facts.day.now.table(table.key).code, build_code(facts, target)
-    if today and then and today != then and table.condition == "derived" and facts.present(target):
+    seen = any(run.empty.get(table.key, 0.0) > build.at and target in run.targets for run in facts.day.simulation.runs)
+    if today and then and today != then and table.condition == "derived" and facts.present(target) and not seen:
         return f"{target} was built by code {then}, today's is {today}"
     return ""
 

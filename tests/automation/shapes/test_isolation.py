@@ -216,15 +216,15 @@ def asking_for_itself() -> list[Any]:
     return without_config(automation_condition=dg.AutomationCondition.eager(), freshness_policy=None)
 
 
-@pytest.mark.parametrize("days", [1, 8], ids=["one by one", "as a range"])
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "days"),
     [
-        without_config,
-        without_its_environment,
-        with_a_check_without_config,
-        one_of_two_without_config,
-        asking_for_itself,
+        (without_config, 1),
+        (without_config, 8),
+        (without_its_environment, 8),
+        (with_a_check_without_config, 1),
+        (one_of_two_without_config, 8),
+        (asking_for_itself, 1),
     ],
 )
 def test_what_no_run_can_be_planned_of_is_set_aside_and_named(kind: Any, days: int) -> None:

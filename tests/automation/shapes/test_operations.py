@@ -345,3 +345,23 @@ def test_a_policy_that_an_assets_own_condition_keeps_is_met() -> None:
     simulation.run(hours=5)
     assert len(built(simulation, "theirs")) == 2
     assert simulation.standings()["theirs"].verdict == "met"
+
+
+def test_a_range_is_one_run_though_only_some_of_it_could_be_built_together_with_a_reader() -> None:
+    simulation = play(
+        [
+            source("x", DAYS),
+            source("y", DAYS),
+            asset("core/x", "raw/x", by=DAYS, freshness_policy=lag(minutes=30)),
+            asset("core/y", "raw/y", by=DAYS, **ASAP),
+            asset("marts/both", "core/x", "core/y", by=DAYS, freshness_policy=lag(minutes=40)),
+        ]
+    )
+    for day in LATE_DAYS[:2]:
+        simulation.arrive("raw/y", day, at=simulation.time(minutes=1))
+    for day in LATE_DAYS:
+        simulation.tell("raw/x", day, None, at=simulation.time(minutes=10))
+    simulation.outage(at=simulation.time(minutes=5), until=simulation.time(minutes=60))
+    simulation.run(hours=2)
+    assert [list(run.of["core/x"]) for run in simulation.runs_of("core/x")] == [LATE_DAYS]
+    assert sorted(built(simulation, "marts/both")) == LATE_DAYS[:2]

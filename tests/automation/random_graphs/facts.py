@@ -159,7 +159,9 @@ class Facts:
                 target = (table.key, partition)
                 if of_itself:
                     found[target] = True
-                if target in found and self._can_run(target):
+                # Of what waits until all inputs have changed, nothing is known before that.
+                idle = table.every_input and self.build(target) is not None
+                if target in found and self._can_run(target) and not idle:
                     for read in table.reads:
                         sources = self.reads(target, read)
                         if not read.use_latest or not any(self.value(source) for source in sources):

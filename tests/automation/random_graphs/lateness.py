@@ -113,7 +113,9 @@ def _present_since(facts: Facts, target: Target, at: float) -> float | None:
                 since += [arrived for arrived, _ in facts.arrivals.get(source, ())[:1]]
             elif facts.builds.get(source):
                 first_build = facts.builds[source][0]
-                since.append(facts.once_there(source, first_build.consumed or first_build.at))
+                # No deadline is passed to what only has to exist: it comes when its own contract has it.
+                arrived = None if read.use_latest else first_build.consumed
+                since.append(facts.once_there(source, arrived or first_build.at))
             elif (deeper := _present_since(facts, source, at)) is not None:
                 since.append(facts.once_there(source, deeper))
         known = [s for s in since if s <= at]

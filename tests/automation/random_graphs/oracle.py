@@ -72,7 +72,7 @@ def _settled(facts: Facts, table: Table, partition: str | None) -> bool:
     """Whether a partition, and the tick of a cron contract after its window, were there before the quiet."""
     ends, exists = window_of(facts.day, table, (table.key, partition))
     promised_once_it_ends = not table.reads or (table.contract is not None and table.contract[0] == "cron")
-    return (ends if promised_once_it_ends else exists) + _QUIET <= facts.now.timestamp()
+    return (max(ends, exists) if promised_once_it_ends else exists) + _QUIET <= facts.now.timestamp()
 
 
 def _lost_of(facts: Facts, table: Table, target: Target) -> str:

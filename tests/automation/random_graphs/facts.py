@@ -55,6 +55,9 @@ class Facts:
                 self.builds[target].append(found)
 
     def _consumed(self, target: Target, run: Run) -> float | None:
+        others = {read.key for read in self.day.world.table(target[0]).reads} - {target[0]}
+        if not others <= {source[0] for source in run.saw[target]}:
+            return run.created_at  # a person's, before there was something in each of its inputs
         before = self.builds[target][-1].run.saw[target] if self.builds[target] else {}
         plain = {
             read.key for read in self.day.world.table(target[0]).reads if not (read.use_latest or read.ripple_days)
@@ -67,8 +70,6 @@ class Facts:
         arrivals = [self.once_there(source, at) for source, at in fresh if at is not None]
         if not arrivals:
             return None
-        # A person may have built it before there was something in each of its inputs.
-        others = {read.key for read in self.day.world.table(target[0]).reads} - {target[0]}
         whole = bool(before) and others <= {source[0] for source in before}
         return min(arrivals) if whole else max(arrivals)
 
@@ -246,7 +247,7 @@ class Facts:
         tables = [self.day.world.table(name) for name in self.above(key)]
         return any(
             (table.grain in TIMES or " x " in table.grain)
-            and all(self.day.world.table(read.key).grain == "single" for read in table.reads)
+            and all(read.way == "all" or self.day.world.table(read.key).grain == "single" for read in table.reads)
             for table in tables
             if not table.outside
         )

@@ -23,6 +23,7 @@ class Upcoming:
         seconds: How long its run takes.
         joins: An input it is built together with, in one run.
         after: Inputs that are built before it, in runs of their own.
+        most: How many partitions a run of the asset takes; None: any number.
     """
 
     target: Target
@@ -30,6 +31,7 @@ class Upcoming:
     seconds: float
     joins: Target | None = None
     after: Collection[Target] = ()
+    most: int | None = None
 
 
 @dataclass
@@ -38,12 +40,14 @@ class _Run:
     seconds: float
     targets: list[Target] = field(default_factory=list)
     after: set[Target] = field(default_factory=set)
+    most: int | None = None
 
     def add(self, other: "_Run") -> None:
         self.latest = min(self.latest, other.latest)
         self.seconds = max(self.seconds, other.seconds)
         self.targets += other.targets
         self.after |= other.after
+        self.most = min((most for most in (self.most, other.most) if most is not None), default=None)
 
 
 def earlier_starts(upcoming: Sequence[Upcoming], slots: int, margin: float) -> dict[Target, float]:
@@ -75,7 +79,7 @@ def _together(upcoming: Iterable[Upcoming]) -> list[_Run]:
     """One run for what is built together."""
     run_of: dict[Target, _Run] = {}
     for one in upcoming:
-        run = _Run(one.latest, one.seconds, [one.target], set(one.after))
+        run = _Run(one.latest, one.seconds, [one.target], set(one.after), one.most)
         if one.joins in run_of:
             run_of[one.joins].add(run)
             run = run_of[one.joins]
@@ -84,7 +88,7 @@ def _together(upcoming: Iterable[Upcoming]) -> list[_Run]:
 
 
 def _as_ranges(runs: Iterable[_Run]) -> list[_Run]:
-    """One run for the many partitions of an asset that are due within the length of one run."""
+    """One run for the many partitions of an asset that are due within the length of one run, or as many as it takes."""
     by_asset: dict[str, list[_Run]] = {}
     for run in sorted(runs, key=lambda run: run.latest):
         by_asset.setdefault(run.targets[0][0], []).append(run)
@@ -97,8 +101,13 @@ def _as_ranges(runs: Iterable[_Run]) -> list[_Run]:
             close = ordered[start:end]
             start = end
             if len(close) > SINGLES:
-                for run in close[1:]:
-                    first.add(run)
-                close = [first]
+                most = min((run.most for run in close if run.most is not None), default=len(close))
+                close = [_one(close[begin : begin + most]) for begin in range(0, len(close), most)]
             found += close
     return found
+
+
+def _one(runs: Sequence[_Run]) -> _Run:
+    for other in runs[1:]:
+        runs[0].add(other)
+    return runs[0]

@@ -125,10 +125,12 @@ class Tick:
         demand = self.demands.of(target, pending.arrival)
         if demand is None or demand.at <= self.now:
             return []
-        joinable = {read.key for read in self.graph.nodes[target[0]].inputs if read.joinable}
+        node = self.graph.nodes[target[0]]
+        joinable = {read.key for read in node.inputs if read.joinable}
         joins = next((s for s in pending.behind if s[0] in joinable and s[1] == target[1]), None)
         after = [source for source in pending.behind if source != joins]
-        return [Upcoming(target, demand.latest, self.history.lead(target[0]), joins, after)]
+        most = 1 if node.conditional else node.most
+        return [Upcoming(target, demand.latest, self.history.lead(target[0]), joins, after, most)]
 
     def _at(self, target: Target, demand: Demand) -> float:
         """When to ask for it: when it is due, or earlier because too much is due together."""

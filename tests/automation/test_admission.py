@@ -58,6 +58,13 @@ def test_the_many_partitions_of_an_asset_are_one_range() -> None:
     assert min(earlier_starts(hours[:-1], 1, MARGIN).values()) == 1000 - 60 * (SINGLES - 1)
 
 
+@pytest.mark.parametrize(("most", "runs"), [(1, 24), (5, 5), (None, 1)])
+def test_a_range_is_no_longer_than_the_backfill_policy_lets_a_run_be(most: int | None, runs: int) -> None:
+    hours = [Upcoming(table("a", f"2026-10-05-{h:02}:00"), 1000, 60, most=most) for h in range(24)]
+    found = earlier_starts(hours, 1, MARGIN)
+    assert sorted(set(found.values())) == [1000 - 60 * n for n in range(runs - 1, 0, -1)]
+
+
 def crowd() -> list[dg.AssetsDefinition | dg.AssetSpec]:
     """Thirty tables that are promised within the hour, all of one source."""
     source = dg.AssetSpec("source")

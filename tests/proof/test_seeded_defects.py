@@ -17,6 +17,7 @@ import pytest
 from tests.automation import test_any_graph as shapes
 from tests.automation import test_semantics as meaning
 from tests.automation import test_semantics_contracts as contracts
+from tests.automation.shapes import test_fairness as fairness
 from tests.automation.shapes import test_isolation as isolation
 from tests.automation.shapes import test_keys as keys
 from tests.automation.shapes import test_operations as operations
@@ -409,6 +410,12 @@ DEFECTS = [
         "assets = tuple(name for name in joined[run[0]] if all(name in joined[p] for p in run))",
         "assets = joined[run[0]]",
         operations.test_a_range_is_one_run_though_only_some_of_it_could_be_built_together_with_a_reader,
+    ),
+    Defect(
+        "admission:_as_ranges",
+        "most = min((run.most for run in close if run.most is not None), default=len(close))",
+        "most = len(close)",
+        fairness.test_many_partitions_that_take_a_run_each_are_begun_early_enough,
     ),
 ]
 

@@ -139,3 +139,17 @@ def test_a_backfill_of_a_person_keeps_no_new_partition_waiting() -> None:
     simulation.arrive("raw/x", DAY, at=simulation.time(hours=4, minutes=1))
     simulation.run(minutes=18)
     assert any(DAY in run.partitions for run in simulation.runs), "asked for, whoever else asked for what"
+
+
+def test_many_partitions_that_take_a_run_each_are_begun_early_enough() -> None:
+    hours = dg.HourlyPartitionsDefinition("2026-10-03-18:00", end_offset=1)
+    single = asset("core/x", "raw/x", by=hours, backfill_policy=None, freshness_policy=lag(minutes=20))
+    simulation = play([source("x"), single], pace=Pace(step=60.0, at_once=4))
+    simulation.arrive("raw/x", at=simulation.time(minutes=5))
+    simulation.run(hours=2)
+    simulation.arrive("raw/x", at=simulation.time(minutes=125))
+    simulation.run(hours=2)
+    late = [run for run in simulation.runs_of("core/x") if run.created_at > simulation.time(minutes=125)]
+    again = [run for run in late if str(run.of["core/x"][0]) < "2026-10-05-02:00"]
+    assert len(again) >= 30
+    assert max(run.committed["core/x"] for run in again) <= simulation.time(minutes=145)

@@ -169,6 +169,7 @@ def redrive(
     """Send the notifications again that the queue has given up; exits with 1 if it cannot be reached."""
     from botocore.exceptions import BotoCoreError, ClientError
 
+    from pipelines.sources.messages import QueueUnavailable
     from pipelines.sources.sqs import open_queue
 
     settings = _settings()
@@ -176,7 +177,7 @@ def redrive(
         queue = open_queue(settings.events_queue, **settings.aws_options())
         sent = sum(queue.redrive(most))
         left = queue.dead_letters()
-    except (BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError, QueueUnavailable) as error:
         _fail(f"queue {settings.events_queue} cannot be reached: {error}", code=1)
     if as_json:
         typer.echo(json.dumps({"sent": sent, "left": left}))

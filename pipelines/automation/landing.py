@@ -22,8 +22,9 @@ from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.sources.feed import Feed, Partition, refuse_overlaps
 from pipelines.sources.hints import Stray, Zone
 from pipelines.sources.listing import Bucket, BucketUnavailable
-from pipelines.sources.messages import DeleteRefused, Hold, Message, holding
+from pipelines.sources.messages import DeleteRefused, Hold, Message, QueueUnavailable, holding
 from pipelines.sources.misplaced import Misplaced
+from pipelines.sources.sqs import SqsQueue
 
 # Dagster looks every five seconds whether a tick has ended. One that ends before makes a message wait a second at most,
 # and lets Ctrl-C end everything within as many seconds: who waits for a message hears no signal.
@@ -132,8 +133,8 @@ def landing_sensor(feeds: Sequence[Feed], start: date) -> dg.SensorDefinition:
         with holding(queue) as hold:
             tick = take(hold, zone, bucket, ledger)
         _tell(context, tick, hold)
-        if _is_new_minute(context) and (given_up := queue.dead_letters()) is not None:
-            ledger.tell_dead_letters(given_up)
+        if _is_new_minute(context):
+            _count_dead_letters(context, queue, ledger)
         due = due_now(context) if tick.received.count else []
         requests = [*due, *loads_for_misplaced(context, ledger, feeds, due)]
         if not requests:
@@ -172,7 +173,8 @@ def drain(hold: Hold, zone: Zone) -> Received:
     while batch:
         for message in batch:
             received.add(message, zone)
-        is_enough = received.count >= _MOST_MESSAGES or len(received.notified) >= _MOST_PARTITIONS
+        to_look_at = len(received.notified) + sum(map(len, received.beside.values()))
+        is_enough = received.count >= _MOST_MESSAGES or to_look_at >= _MOST_PARTITIONS
         if is_enough or time.monotonic() > deadline:
             break
         batch = _receive(hold, 0) if len(batch) < _FULL else _receive_backlog(hold)
@@ -218,6 +220,16 @@ def loads_for_misplaced(
     if asked:
         context.update_cursor(json.dumps(asked))
     return requests
+
+
+def _count_dead_letters(context: dg.SensorEvaluationContext, queue: SqsQueue, ledger: EventLog) -> None:
+    try:
+        given_up = queue.dead_letters()
+    except QueueUnavailable as fault:  # it may be another account's, and is no reason to lose what this tick asks for
+        context.log.warning(f"messages that were given up cannot be counted: {fault}")
+        return
+    if given_up is not None:
+        ledger.tell_dead_letters(given_up)
 
 
 def _is_new_minute(context: dg.SensorEvaluationContext) -> bool:

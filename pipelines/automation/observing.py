@@ -5,10 +5,12 @@ the same version, and reports the partitions whose version is another than the l
 comparison, and what a disappearance means for it. Does not belong here: who looks, when and where.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import date, datetime
+from functools import partial
 from time import monotonic
+from typing import TypeVar
 
 import dagster as dg
 
@@ -29,7 +31,9 @@ from pipelines.sources import removals
 from pipelines.sources.feed import Feed, Grain, Partition
 from pipelines.sources.listing import Bucket, BucketUnavailable, Listing, arrival, version_of_listing
 from pipelines.sources.looking import Walk, look, look_at_each, look_beside
+from pipelines.sources.misplaced import Misplaced
 
+T = TypeVar("T")
 _MOST_FAULTS = 50
 _MOST_SECONDS_OF_FAULTS = 15.0  # a folder that does not answer may take 40 s, and Dagster gives up on a tick after 60
 
@@ -85,17 +89,18 @@ def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partit
 
 def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collection[str]], *, start: date) -> Found:
     """Look at folders beside the partitions of which messages told; the check `misplaced` says what lies there."""
-    found = Found()
-    with reporting():
-        for feed, names in folders.items():
-            said = ledger.misplaced(feed) or {}
-            try:
-                beside = look_beside(bucket, feed, names, start=start, now=datetime.now(UTC))
-            except BucketUnavailable as fault:
-                found.failed |= {(feed, name): str(fault) for name in names}
-            else:
-                ledger.tell_misplaced(feed, {n: m for n, m in said.items() if n not in names} | beside)
-    return found
+    patience = _Patience(bucket)
+    for feed, names in folders.items():
+        beside: dict[str, Misplaced] = {}
+        for name in sorted(names):
+            found = patience.ask(feed, name, partial(look_beside, bucket, feed, [name], start=start))
+            beside |= found or {}
+        looked_at = {name for name in names if (feed, name) not in patience.failed}
+        if looked_at:
+            with reporting():
+                said = ledger.misplaced(feed) or {}
+                ledger.tell_misplaced(feed, {n: m for n, m in said.items() if n not in looked_at} | beside)
+    return Found(failed=patience.failed)
 
 
 class _Patience:
@@ -112,15 +117,19 @@ class _Patience:
 
     def look(self, feed: Feed, partition: Partition) -> Listing | None:
         """The listing of a partition; None where the bucket does not give it, or is given up."""
+        return self.ask(feed, partition, partial(look, self._bucket, feed, partition))
+
+    def ask(self, feed: Feed, place: str | None, question: Callable[[], T]) -> T | None:
+        """The answer of the bucket to a question about a place; None where it gives none, or is given up."""
         if self._given_up is None:
             begun = monotonic()
             try:
-                return look(self._bucket, feed, partition)
+                return question()
             except BucketUnavailable as fault:
-                self.failed[feed, partition] = str(fault)
+                self.failed[feed, place] = str(fault)
                 self._given_up = self._why_to_give_up(fault, monotonic() - begun)
         else:
-            self.failed[feed, partition] = self._given_up
+            self.failed[feed, place] = self._given_up
         return None
 
     def _why_to_give_up(self, fault: BucketUnavailable, seconds: float) -> str | None:
@@ -213,7 +222,7 @@ def _compare(
     report: bool = True,
 ) -> Found:
     with reporting():
-        seen = ledger.latest(feed, feed.partitions_of(day) if day else None)
+        seen = _from(walk.start, ledger.latest(feed, feed.partitions_of(day) if day else None))
         # Of what is as it was, no more is kept than that it is there.
         there: set[Partition] = set()
         differing: dict[Partition, Listing] = {}
@@ -222,13 +231,18 @@ def _compare(
             if _differs(listing, before := seen.get(partition, {})):
                 differing[partition] = _not_before(listing, before)
         gone = {p: _not_before(Listing((), walk.listed_at), seen[p]) for p in seen if p not in there}
-        found = changes(feed, differing | gone, seen, ledger, accept_removals=accept_removals)
+        found = changes(feed, differing | gone, seen, ledger, accept_removals=accept_removals, start=walk.start)
         if report:
             _report(ledger, found)
             said = ledger.misplaced(feed)
             elsewhere = {n: m for n, m in (said or {}).items() if day and not n.startswith(f"{feed.prefix}dt={day}/")}
             ledger.tell_misplaced(feed, elsewhere | walk.beside)
     return found
+
+
+def _from(start: date, seen: Mapping[Partition, Tags]) -> dict[Partition, Tags]:
+    """Without what lies before the first day: nobody looks there any more, so nothing of it vanishes."""
+    return {p: tags for p, tags in seen.items() if p is None or p[:10] >= start.isoformat()}
 
 
 def _report(ledger: Ledger, found: Found) -> None:
@@ -245,6 +259,7 @@ def changes(
     *,
     notified: Mapping[Partition, datetime] | None = None,
     accept_removals: bool = False,
+    start: date = date.min,
 ) -> Found:
     """What differs between these partitions as listed and as last observed, less the removals that are held."""
     found = Found()
@@ -260,7 +275,7 @@ def changes(
     }
     fates: Mapping[Partition, removals.Fate] = {}
     if vanished:
-        alarmed = _alarm(feed, vanished, ledger.latest(feed))
+        alarmed = _alarm(feed, vanished, _from(start, ledger.latest(feed)))
         fates = removals.decide(
             feed,
             {p: [feed.prefix_of(p)] for p in vanished},  # all files of a partition, by one name

@@ -62,11 +62,10 @@ def largest_share(spark: SparkSession, table: Table, asset: str, rows: Mapping[P
     Args:
         rows: The rows of partitions where they are known; of others the table's metadata tell about how many.
     """
-    by = table.partitioned_by
-    key = table.partition_key_sql.replace(by, f"partition.{by}") if by else table.partition_key_sql
     known = spark.createDataFrame(list(rows.items()), "partition string, rows bigint").alias("known")
     held = spark.sql(
-        f"SELECT {key} AS partition, sum(record_count) AS rows FROM {table.identifier}.partitions GROUP BY 1"
+        f"SELECT {table.partition_key_of_metadata_sql} AS partition, sum(record_count) AS rows "
+        f"FROM {table.identifier}.partitions GROUP BY 1"
     ).alias("held")
     rejected = spark.sql(
         f"SELECT q.partition, count(*) AS rejected {_entries(asset)} AND q.row_number IS NOT NULL "

@@ -19,16 +19,19 @@ class Landing(Bucket, ObjectStore, Protocol):
     """A landing bucket that can be listed and read."""
 
 
+_UNVERSIONED = "none"
+
+
 @dataclass(frozen=True)
 class Load:
     """How a feed becomes a table.
 
     Args:
         transform: From typed landing rows (the feed's columns, the partition column, lineage) to table rows.
-        code_version: The asset's; rows remember it as `loaded_by`.
+        code_version: The asset's; rows remember it as `loaded_by`. Empty: it has none.
 
     Raises:
-        ValueError: a column of the row key may be null, or the partition is none of them.
+        ValueError: a column of the row key may be null, the partition is none of them or a column of the files.
     """
 
     feed: Feed
@@ -41,7 +44,14 @@ class Load:
         if nullable:
             raise ValueError(f"feed {self.feed.name}: {nullable} identify a row, so they have to be `required`")
 
+        if not self.code_version:  # which would say of its rows that they are to be loaded again (`plan.AGAIN`)
+            object.__setattr__(self, "code_version", _UNVERSIONED)
         table = self.table
+        if table.partitioned_by in self.feed.columns:
+            raise ValueError(
+                f"feed {self.feed.name}: {table.partitioned_by!r} is a column of its files, and what {table.name} is "
+                "partitioned by: the partition comes from a file's place, so give it another name"
+            )
         if table.partitioned_by and table.row_key and table.partitioned_by not in table.row_key:
             raise ValueError(
                 f"table {table.name}: a row is looked for in its own partition only, so {table.partitioned_by!r} "

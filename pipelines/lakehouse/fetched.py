@@ -39,6 +39,10 @@ def rows_of_all(feed: Feed, fetched: Mapping[SourceFile, tuple[Shape, bytes]]) -
             tables.append(_rows_of(feed, file, shape, body))
         except Unusable as unusable:
             faults.append(FileFault(file, unusable.reason, str(unusable)))
+        except (MemoryError, pa.ArrowCancelled):
+            raise
+        except Exception as error:  # the bytes are in hand: what they hold is all that can be wrong
+            faults.append(FileFault(file, "unreadable", f"it cannot be read: {type(error).__name__}: {error}"))
     return pa.concat_tables(tables) if tables else _schema(feed).empty_table(), faults
 
 
@@ -132,7 +136,8 @@ def _half_characters(values: Mapping[str, str | None]) -> str | None:
 def _of_parquet(feed: Feed, shape: Shape, body: bytes) -> tuple[dict[str, pa.Array], list[Fault | None]]:
     names = {name for name, _ in shape.columns}
     try:
-        with pq.ParquetFile(io.BytesIO(body)) as opened:
+        # Of nanoseconds the years before 1678 and after 2262 would be others.
+        with pq.ParquetFile(io.BytesIO(body), coerce_int96_timestamp_unit="us") as opened:
             table = opened.read(columns=[c for c in feed.columns if c in names])
             count = opened.metadata.num_rows
     except (pa.ArrowMemoryError, pa.ArrowCancelled):

@@ -31,6 +31,8 @@ _ROWS_TOGETHER = 200_000  # of them; a row of ten texts takes about a kilobyte u
 _USUAL_RATIO = 8  # of text to its gzip
 _PEEK = 4 << 10
 _LONG_PEEK = 64 << 10
+_PARQUET = b"PAR1"
+_LARGEST_FOOTER = 64 << 20
 _LONGEST_LINE = 4 << 20
 _THREADS = 16
 _TOLD = 20  # names that are spelled out
@@ -242,7 +244,11 @@ def _tail(store: ObjectStore, file: SourceFile) -> bytes:
     # The footer's length stands in the last eight bytes; most footers are in here with it.
     tail = store.read(file, last=_LONG_PEEK)
     footer = int.from_bytes(tail[-8:-4], "little") + 8
-    return tail if footer <= len(tail) or footer > file.size else store.read(file, last=footer)
+    if footer <= len(tail) or footer > file.size or not tail.endswith(_PARQUET):
+        return tail
+    if footer > _LARGEST_FOOTER:
+        raise Unusable("unreadable", f"its footer has {footer} bytes, and at most {_LARGEST_FOOTER} are read")
+    return store.read(file, last=footer)
 
 
 def _parquet_shape(content: bytes) -> Shape:
@@ -252,14 +258,14 @@ def _parquet_shape(content: bytes) -> Shape:
         with pq.ParquetFile(io.BytesIO(content)) as opened:
             schema, leaves = opened.schema_arrow, [opened.schema.column(i) for i in range(len(opened.schema))]
             rows = opened.metadata.num_rows
+            # Arrow calls it nanoseconds; to Spark it is another type than a number of them.
+            kinds = {leaf.path: INT96 for leaf in leaves if leaf.physical_type == INT96}
+            # Sorted: columns are found by name, so files that differ in their order alone are read together.
+            columns = tuple(sorted((column.name, kinds.get(column.name, str(column.type))) for column in schema))
     except (pa.ArrowMemoryError, pa.ArrowCancelled):
         raise
-    except (pa.ArrowException, OSError) as error:
-        raise Unusable("unreadable", f"no Parquet file, or a truncated one: {error}") from error
-    # Arrow calls it nanoseconds; to Spark it is another type than a number of them.
-    kinds = {leaf.path: INT96 for leaf in leaves if leaf.physical_type == INT96}
-    # Sorted: columns are found by name, so files that differ in their order alone are read together.
-    columns = tuple(sorted((column.name, kinds.get(column.name, str(column.type))) for column in schema))
+    except (pa.ArrowException, OSError, UnicodeError) as error:  # a column's name may be no text
+        raise Unusable("unreadable", f"no Parquet file, or a damaged one: {error}") from error
     return Shape("parquet", columns, rows=rows)
 
 

@@ -14,6 +14,8 @@ from pipelines.sources.feed import Feed
 
 _LONGEST_NUMBER = 400
 _EXPONENT = "[eE][+-]?[0-9]{1,3}$"
+_DAY, _DAY_AND_TIME = "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}$", "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}[ T]"
+_OF_JAVA = "[0-9.][dDfF]$|[xX]"  # numbers in a program: 5d, 0x1p3
 
 
 def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
@@ -85,6 +87,12 @@ def typed(text: Column, kind: str) -> Column:
         time = F.coalesce(*(form.try_cast(kind) for form in (trimmed, point, with_seconds)))
         # A time without a date would be taken for today's.
         return F.when(F.substring(trimmed, 5, 1) == "-", time)
+    if kind == "date":
+        # A cast alone takes what is behind the day, whatever it is, and months and years by themselves.
+        is_day = trimmed.rlike(_DAY) | (trimmed.rlike(_DAY_AND_TIME) & typed(text, "timestamp").isNotNull())
+        return F.when(is_day, trimmed.try_cast(kind))
+    if kind in ("double", "float"):
+        return F.when(~trimmed.rlike(_OF_JAVA), trimmed.try_cast(kind))
     return trimmed.try_cast(kind)
 
 

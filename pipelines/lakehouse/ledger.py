@@ -92,11 +92,9 @@ def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition]
 
 def rows_of_partitions(spark: SparkSession, table: Table) -> dict[Partition, int]:
     """The partitions of the whole table that hold rows, and about how many; from its metadata alone."""
-    by = table.partitioned_by
-    key = table.partition_key_sql.replace(by, f"partition.{by}") if by else table.partition_key_sql
     rows = spark.sql(
-        f"SELECT {key} AS partition, sum(record_count) AS rows FROM {table.identifier}.partitions "
-        "WHERE record_count > 0 GROUP BY 1"
+        f"SELECT {table.partition_key_of_metadata_sql} AS partition, sum(record_count) AS rows "
+        f"FROM {table.identifier}.partitions WHERE record_count > 0 GROUP BY 1"
     )
     return {row.partition: row["rows"] for row in rows.collect()}
 

@@ -86,6 +86,8 @@ def unreadable(
     faults = list[FileFault]()
     not_scanned, not_reached = dict[SourceFile, str](), dict[SourceFile, str]()
     for file, shape in shapes.items():
+        if not _is_there(spark):  # each file would be asked of for as long as the client has patience
+            raise failure
         if _fails(spark, store, feed, file, shape) is None:
             continue
         try:
@@ -108,6 +110,14 @@ def unreadable(
     if not_reached and any(_is_reached(spark, store, file) for file in others[:_ASKED]):
         not_scanned |= not_reached
     raise NotScanned(not_scanned) if not_scanned else failure
+
+
+def _is_there(spark: SparkSession) -> bool:
+    """Whether Spark answers at all."""
+    try:
+        return bool(spark.conf.get("spark.sql.session.timeZone"))
+    except PySparkException:
+        return False
 
 
 def _is_reached(spark: SparkSession, store: ObjectStore, file: SourceFile) -> bool:

@@ -31,10 +31,12 @@ class Observed:
     Args:
         vanished: Partitions last observed as empty (neither expired nor accepted, see `sources.removals`), with when.
         accepted: Partitions whose removal a person accepted.
+        holding: Partitions last observed with files; None: nobody knows.
     """
 
     vanished: Mapping[Partition, datetime] = field(default_factory=dict)
     accepted: Collection[Partition] = ()
+    holding: Collection[Partition] | None = None
 
 
 @dataclass(frozen=True)
@@ -132,10 +134,12 @@ def _alarm(
     spark: SparkSession, landing: Landing, load: Load, observed: Observed, lost: Sequence[Partition]
 ) -> tuple[str | None, Collection[Partition]]:
     walk = Walk(landing, load.feed)
-    holding = {partition for partition, listing in walk if listing.objects}
-    missing = {p for p in {*rows_of_partitions(spark, load.table), *lost} if p not in holding}
+    there, loaded = {p for p, listing in walk if listing.objects}, {*rows_of_partitions(spark, load.table), *lost}
+    # What lies there and is nobody's business (from before the first day) makes no loss a smaller share.
+    holding = there if observed.holding is None else there & {*observed.holding, *loaded}
+    missing = loaded - there
     # The time is when it was seen first, not when a load comes to it.
-    before = {p: at for p, at in observed.vanished.items() if p not in holding}
+    before = {p: at for p, at in observed.vanished.items() if p not in there}
     vanished = dict.fromkeys(missing - set(observed.accepted), walk.listed_at) | before
     return removals.alarm(load.feed, holding=holding, vanished=vanished, now=walk.listed_at), observed.accepted
 

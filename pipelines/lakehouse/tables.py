@@ -82,10 +82,18 @@ class Table:
     @property
     def partition_key_sql(self) -> str:
         """A SQL expression for the partition key of a row (null for an unpartitioned table)."""
-        if self.partitioned_by is None:
+        return self._key_sql(self.partitioned_by)
+
+    @property
+    def partition_key_of_metadata_sql(self) -> str:
+        """The same for a row of Iceberg's metadata table `partitions`."""
+        return self._key_sql(self.partitioned_by and f"partition.`{self.partitioned_by}`")
+
+    def _key_sql(self, column: str | None) -> str:
+        if column is None:
             return "CAST(NULL AS STRING)"
         pattern = "yyyy-MM-dd-HH:00" if self._is_by_hour else "yyyy-MM-dd"
-        return f"date_format({self.partitioned_by}, '{pattern}')"
+        return f"date_format({column}, '{pattern}')"
 
     def partition_start_sql(self, key: str) -> str:
         """A SQL expression for the partition column, from a column that holds a partition key."""

@@ -141,4 +141,5 @@ def observed_removals(instance: dg.DagsterInstance, feed: Feed) -> Observed:
             if not holds_files(tags) and OUTCOME not in tags and adapter.LISTED_AT in tags
         },
         accepted=[partition for partition, tags in latest.items() if tags.get(OUTCOME) == ACCEPTED],
+        holding=[partition for partition, tags in latest.items() if holds_files(tags)],
     )

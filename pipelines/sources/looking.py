@@ -5,7 +5,7 @@ means (`listing`), how a server is asked (`s3`) and who looks.
 """
 
 from collections.abc import Collection, Iterator
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from itertools import islice
 
 from pipelines.sources.feed import Feed, Grain, Partition
@@ -49,7 +49,7 @@ class Walk:
     """
 
     def __init__(self, bucket: Bucket, feed: Feed, *, start: date = date.min, day: date | None = None) -> None:
-        self._feed, self._start = feed, start
+        self._feed, self.start = feed, start
         self._pages = bucket.pages(feed.prefix if day is None else f"{feed.prefix}dt={day}/")
         self._beside: Collector | None = None
         self.listed_at: datetime
@@ -64,7 +64,7 @@ class Walk:
         for page in self._pages:
             if self._beside is None:
                 self.listed_at = page.listed_at
-                self._beside = Collector(feed, Span.at(page.listed_at, self._start))
+                self._beside = Collector(feed, Span.at(page.listed_at, self.start))
             for landed in page.objects:
                 if prefix and _is_below(prefix, landed.key):
                     of_partition.append(landed)
@@ -96,10 +96,10 @@ def look_beside_all(bucket: Bucket, feed: Feed, *, start: date = date.min) -> di
 
 
 def look_beside(
-    bucket: Bucket, feed: Feed, folders: Collection[str], *, start: date, now: datetime
+    bucket: Bucket, feed: Feed, folders: Collection[str], *, start: date, now: datetime | None = None
 ) -> dict[str, Misplaced]:
     """What is misplaced in these folders, of which a message told: one LIST each."""
-    span, found = Span.at(now, start), dict[str, Misplaced]()
+    span, found = Span.at(now or datetime.now(UTC), start), dict[str, Misplaced]()
     for folder in sorted(folders):
         collector = Collector(feed, span)
         # Partitions lie below this folder too; as deep as the others go, all is misplaced.

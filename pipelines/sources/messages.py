@@ -32,6 +32,10 @@ class DeleteRefused(Exception):
     """The queue kept messages it was asked to delete. They come back, and are then found unchanged: harmless."""
 
 
+class QueueUnavailable(Exception):
+    """A queue does not answer, or refuses; the message says which."""
+
+
 class MessageSource(Protocol):
     """A queue that redelivers what is not deleted, and gives up by itself on what is redelivered too often.
 
@@ -55,7 +59,11 @@ class MessageSource(Protocol):
         ...
 
     def dead_letters(self) -> int | None:
-        """About how many messages the queue has given up; None if it never does, or does not say."""
+        """About how many messages the queue has given up; None if it never does.
+
+        Raises:
+            QueueUnavailable: nobody may ask, or gets an answer.
+        """
         ...
 
 

@@ -109,7 +109,7 @@ class S3Bucket:
 
     def check(self, of: ObjectVersion) -> None:
         """Ask whether an object is as it was listed; raises what `read` raises."""
-        with _about(of):
+        with self._about(of):
             # Of the version that is there: an older one is given for ever to whoever names it.
             there = self._client.head_object(Bucket=self.name, Key=of.key)
         is_same = there.get("VersionId") == of.version_id if of.version_id else there["ETag"].strip('"') == of.etag
@@ -117,7 +117,7 @@ class S3Bucket:
             raise ObjectChanged(of.key, "it was written again")
 
     def _get(self, of: ObjectVersion, **options: Any) -> bytes:
-        with _about(of):
+        with self._about(of):
             try:
                 return self._client.get_object(Bucket=self.name, Key=of.key, **_exactly(of), **options)["Body"].read()
             except ClientError as error:
@@ -125,24 +125,29 @@ class S3Bucket:
                     return b""
                 raise
 
+    @contextmanager
+    def _about(self, of: ObjectVersion) -> Iterator[None]:
+        try:
+            yield
+        except ClientError as error:
+            fault = _fault_of(of, error)
+            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500))
+            if isinstance(fault, BucketUnavailable) and status in _REFUSALS:
+                self.probe()  # the bucket answers: so it is about this object (a customer's own key, say)
+                fault = ObjectUnavailable(of.key, str(error))
+            raise fault from error
+        except BotoCoreError as error:
+            raise BucketUnavailable(f"{of.key} cannot be read: {error}") from error
+
 
 def _exactly(of: ObjectVersion) -> dict[str, Any]:
     return {"VersionId": of.version_id} if of.version_id else {"IfMatch": f'"{of.etag}"'} if of.etag else {}
 
 
+_REFUSALS = (400, 401, 403, 405, 409)
 _ARCHIVED = "InvalidObjectState"
 _OF_THE_OBJECT = (_ARCHIVED, "AccessDenied", "AllAccessDisabled", "Forbidden", "403")
 """Refusals that may be about one object; an expired or a wrong key has codes of its own."""
-
-
-@contextmanager
-def _about(of: ObjectVersion) -> Iterator[None]:
-    try:
-        yield
-    except ClientError as error:
-        raise _fault_of(of, error) from error
-    except BotoCoreError as error:
-        raise BucketUnavailable(f"{of.key} cannot be read: {error}") from error
 
 
 def _fault_of(of: ObjectVersion, error: ClientError) -> Exception:

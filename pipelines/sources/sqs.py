@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import boto3
+from botocore.exceptions import BotoCoreError, ClientError
 
-from pipelines.sources.messages import HOLD_SECONDS, DeleteRefused, Message
+from pipelines.sources.messages import HOLD_SECONDS, DeleteRefused, Message, QueueUnavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -68,12 +69,19 @@ class SqsQueue:
             raise DeleteRefused(f"{len(failed)} of {len(messages)} messages were not deleted: {failed[0]}")
 
     def dead_letters(self) -> int | None:
-        """About how many messages this queue has given up; None if it never gives up, or does not say."""
-        url = self._dead_letter_url()
-        if url is None:
-            return None
+        """About how many messages this queue has given up; None if it never gives any up.
+
+        Raises:
+            QueueUnavailable: nobody may ask, or gets an answer.
+        """
         names: list[Any] = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        counts = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        try:
+            url = self._dead_letter_url()
+            if url is None:
+                return None
+            counts = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        except (BotoCoreError, ClientError) as error:
+            raise QueueUnavailable(f"the dead-letter queue of {self._url} does not answer: {error}") from error
         return sum(int(count) for count in counts.values())
 
     def redrive(self, most: int) -> Iterator[int]:

@@ -23,7 +23,7 @@ from pipelines.sources.feed import Feed
 from pipelines.sources.hints import Zone
 from pipelines.sources.listing import BucketUnavailable, FakeBucket, Listing, data_version
 from pipelines.sources.looking import look
-from pipelines.sources.messages import DeleteRefused, FakeMessageSource, MessageSource, holding
+from pipelines.sources.messages import DeleteRefused, FakeMessageSource, MessageSource, QueueUnavailable, holding
 from pipelines.sources.sqs import SqsQueue
 
 HOUR = "2026-10-01-07:00"
@@ -369,6 +369,20 @@ def test_folders_that_cannot_be_listed_end_no_look_at_the_others(instance: dg.Da
     assert len(queue.in_flight) == 5
 
 
+def test_a_flood_of_misplaced_folders_is_looked_at_tick_by_tick(instance: dg.DagsterInstance) -> None:
+    bucket, queue = Asked(now=NOON), FakeMessageSource()
+    days = [date(2020, 1, 1) + timedelta(days=n) for n in range(1000)]
+    for day in days:
+        bucket.put(f"orders/dt={day}/a.csv", b"1")
+        queue.send(event(f"orders/dt={day}/a.csv"))
+    bucket.refused = (f"orders/dt={days[0]}/",)
+    done = tick(instance, bucket, queue)
+    looked = sum(map(len, done.received.beside.values()))
+    assert 400 <= looked < 440
+    assert len(misplaced(instance)) == 201, "one that cannot be listed keeps no other from being told"
+    assert "could not be looked at 1" in str(done)
+
+
 def test_so_many_folders_that_cannot_be_listed_are_the_bucket(instance: dg.DagsterInstance) -> None:
     bucket = Asked(now=NOON)
     queue = told_of(bucket, 100)
@@ -401,6 +415,21 @@ def test_while_the_bucket_is_away_no_message_is_received(instance: dg.DagsterIns
     result = sensor(context)
     assert isinstance(result, dg.SkipReason) and "no message is received until the bucket answers" in str(result)
     assert len(queue.waiting) == 1
+
+
+def test_dead_letters_that_nobody_may_count_end_no_tick(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
+    class Foreign(FakeMessageSource):
+        def dead_letters(self) -> int | None:
+            raise QueueUnavailable("AccessDenied")
+
+    queue = Foreign()
+    bucket.put(KEY, b"1")
+    queue.send(event(KEY))
+    sensor = defs.get_repository_def().get_sensor_def("landing")
+    resources = {"landing": Opens(bucket), "events_queue": Opens(queue)}
+    sensor(dg.build_sensor_context(instance, resources=resources, repository_def=defs.get_repository_def()))
+    assert len(observations(instance)) == 1
+    assert (queue.waiting, queue.in_flight) == ([], {})
 
 
 class Opens:

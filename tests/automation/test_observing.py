@@ -47,6 +47,15 @@ def key(hour: str | None, name: str = "a.csv") -> str:
     return ORDERS.prefix_of(hour) + name
 
 
+def test_a_later_first_day_makes_nothing_vanish(ledger: EventLog, filled: FakeBucket) -> None:
+    found = reconcile(ledger, filled, FEEDS, start=date(2026, 10, 3))
+    assert (found.changed, found.alarms, found.held) == ([], {}, 0)
+    for hour in ORDERS.partitions_of(date(2026, 10, 3))[:8]:
+        filled.delete(key(hour))
+    gone = reconcile(ledger, filled, FEEDS, start=date(2026, 10, 3))
+    assert {o.partition for o in gone.changed} == set(ORDERS.partitions_of(date(2026, 10, 3))[:8])
+
+
 def test_an_overwrite_and_a_removal_are_changes_with_their_arrival(ledger: EventLog, bucket: FakeBucket) -> None:
     at = {(ORDERS, HOURS[7]): NOON}
     bucket.put(key(HOURS[7]), b"1")

@@ -229,6 +229,23 @@ def test_a_tenth_partition_that_vanishes_within_a_day_is_held_and_nine_were_not(
     assert loading(orders, *hours).read_again == [hours[9]], "by itself it is one of three"
 
 
+def test_what_lies_before_the_first_day_makes_no_loss_a_smaller_share(
+    put: Put, delete: Delete, loading: Loading, orders: Load, spark: SparkSession
+) -> None:
+    hours = [f"2026-10-01-{h:02}:00" for h in range(12)]
+    for h, hour in enumerate(hours):
+        put(key(orders, "a.csv", hour), csv(line(h, at=f"2026-10-01T{h:02}:15:00Z")))
+        for day in range(20, 26):
+            put(key(orders, "old.csv", f"2026-09-{day}-{h:02}:00"), "")
+    loading(orders, *hours)
+    for hour in hours:
+        delete(key(orders, "a.csv", hour))
+    bumped = dataclasses.replace(orders, code_version="2")
+    held = loading(bumped, *hours, observed=lambda: Observed(holding=hours))
+    assert held.alarm is not None
+    assert len(quantities(spark, orders)) == 12
+
+
 def test_new_code_reads_every_built_partition_once(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:

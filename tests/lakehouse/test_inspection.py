@@ -1,5 +1,6 @@
 """What of small files passes through a run's own memory: so many rows and bytes together, whatever they weigh."""
 
+import dataclasses
 import gzip
 import io
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ import pytest
 
 from pipelines.feeds import ORDERS
 from pipelines.lakehouse import inspection
+from pipelines.lakehouse.fetched import rows_of_all
 from pipelines.lakehouse.files import SourceFile
 from pipelines.lakehouse.inspection import inspect
 from pipelines.sources.listing import ObjectVersion
@@ -74,3 +76,76 @@ def test_what_is_inflated_counts_together(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(inspection, "_TOGETHER", 10_000)
     zeros = gzip.compress((HEADER + "0" * 4_000 + "\n").encode())
     assert len(fetched({f"{n}.csv.gz": zeros for n in range(10)})) == 2
+
+
+class Counting(Store):
+    """Notes how much is asked for."""
+
+    asked: list[int]
+
+    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
+        self.asked.append(last or 0)
+        return super().read(of, first, last)
+
+
+def test_what_only_ends_like_a_long_footer_is_not_fetched() -> None:
+    for end in (b"junk", b"PAR1"):
+        store = Counting({"a.parquet": b"x" * 100 + (900 << 20).to_bytes(4, "little") + end})
+        store.asked = []
+        file = SourceFile("a.parquet", "v", datetime(2026, 10, 1, tzinfo=UTC), "2026-10-01-07:00", 1 << 30)
+        found = inspect(store, ORDERS, [file])
+        assert [fault.reason for fault in found.faults] == ["unreadable"]
+        assert max(store.asked) <= 64 << 10
+
+
+def of_times(array: pa.Array, **options: object) -> bytes:
+    sink = io.BytesIO()
+    rest = {c: pa.array(["1"]) for c in ORDERS.columns if c != "ordered_at"}
+    pq.write_table(pa.table(rest | {"ordered_at": array}), sink, **options)
+    return sink.getvalue()
+
+
+FAR = 2**63 - 1
+ODD_PARQUET = {
+    "a sentinel": of_times(pa.array([FAR], pa.timestamp("ms"))),
+    "a zone that is none": of_times(pa.array([0], pa.timestamp("us", "Mars/Phobos"))),
+    "a name that is no text": of_times(pa.array(["1"])).replace(b"quantity", b"quan\xfcity"),
+    "far days in a list": of_times(pa.array([[2**31 - 1]], pa.list_(pa.int32())).cast(pa.list_(pa.date32()))),
+    "far times in a list": of_times(pa.array([[FAR]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("us")))),
+    "spans in a list": of_times(pa.array([[FAR]], pa.list_(pa.int64())).cast(pa.list_(pa.duration("us")))),
+    "a field twice": of_times(
+        pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], fields=[pa.field("a", pa.int64())] * 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_PARQUET)
+def test_whatever_a_small_parquet_file_holds_its_neighbours_are_read(odd: str) -> None:
+    columns = dict.fromkeys(ORDERS.columns, "string")
+    for feed in (ORDERS, dataclasses.replace(ORDERS, columns=columns, rules={})):
+        bodies = {"a.csv": csv(2), "odd.parquet": ODD_PARQUET[odd]}
+        at = datetime(2026, 10, 1, tzinfo=UTC)
+        files = [SourceFile(key, "v", at, "2026-10-01-07:00", len(body)) for key, body in bodies.items()]
+        found = inspect(Store(bodies), feed, files)
+        rows, faults = rows_of_all(feed, found.fetched)
+        assert rows.column("source_file").to_pylist().count("a.csv") == 2
+        assert {fault.file.key for fault in [*faults, *found.faults]} <= {"odd.parquet"}
+
+
+def test_json_that_is_nested_very_deep_keeps_no_other_file_from_being_read() -> None:
+    feed = dataclasses.replace(ORDERS, multiline=True)
+    bodies = {"a.csv": csv(2), "deep.json": b'{"order_id": ' + b"[" * 450 + b"]" * 450 + b"}"}
+    at = datetime(2026, 10, 1, tzinfo=UTC)
+    files = [SourceFile(key, "v", at, "2026-10-01-07:00", len(body)) for key, body in bodies.items()]
+    rows, _ = rows_of_all(feed, inspect(Store(bodies), feed, files).fetched)
+    assert rows.column("source_file").to_pylist().count("a.csv") == 2
+
+
+@pytest.mark.parametrize("year", [1, 1600, 2300, 9999])
+def test_a_time_that_nanoseconds_cannot_hold_is_what_it_was(year: int) -> None:
+    at = datetime(2026, 10, 1, tzinfo=UTC)
+    far = of_times(pa.array([datetime(year, 12, 31, 7)], pa.timestamp("us")), use_deprecated_int96_timestamps=True)
+    file = SourceFile("far.parquet", "v", at, "2026-10-01-07:00", len(far))
+    rows, faults = rows_of_all(ORDERS, inspect(Store({"far.parquet": far}), ORDERS, [file]).fetched)
+    assert not faults
+    assert rows.column("ordered_at")[0].as_py().startswith(f"{year:04}-12-31 07:00:00")

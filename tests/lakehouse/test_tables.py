@@ -2,7 +2,10 @@
 
 import pytest
 
+from pipelines.lakehouse.declaration import Load
+from pipelines.lakehouse.plan import AGAIN
 from pipelines.lakehouse.tables import Table
+from pipelines.sources.feed import Feed, Grain
 
 
 def test_the_column_of_an_hour_may_have_any_name() -> None:
@@ -11,6 +14,25 @@ def test_the_column_of_an_hour_may_have_any_name() -> None:
     assert table.partition_key_sql == "date_format(begins, 'yyyy-MM-dd-HH:00')"
     by_day = Table("test.rain", {"on": "date", "mm": "double"}, ("on",), "on")
     assert by_day.partition_literal("2026-10-01") == "DATE '2026-10-01'"
+
+
+def test_a_partition_column_may_be_called_as_a_function_is() -> None:
+    by_day = Table("test.rain", {"date": "date", "mm": "double"}, ("date",), "date")
+    assert by_day.partition_key_of_metadata_sql == "date_format(partition.`date`, 'yyyy-MM-dd')"
+    assert Table("test.all", {"a": "date"}, ("a",)).partition_key_of_metadata_sql == "CAST(NULL AS STRING)"
+
+
+def test_a_column_of_the_files_is_not_what_the_table_is_partitioned_by() -> None:
+    table = Table("test.trips", {"day": "date", "trip": "bigint"}, ("day", "trip"), "day")
+    feed = Feed("trips", "trips/", Grain.DAY, {"day": "date", "trip": "bigint"}, required=("day", "trip"))
+    with pytest.raises(ValueError, match="'day' is a column of its files"):
+        Load(feed, table, lambda rows: rows, "1")
+
+
+def test_an_asset_without_a_code_version_does_not_ask_for_everything_to_be_loaded_again() -> None:
+    table = Table("test.trips", {"trip": "bigint"}, ("trip",))
+    feed = Feed("trips", "trips/latest.csv", Grain.NONE, {"trip": "bigint"}, required=("trip",))
+    assert Load(feed, table, lambda rows: rows, "").code_version not in ("", AGAIN)
 
 
 @pytest.mark.parametrize("columns", [{"begins": "string"}, {"other": "timestamp"}])

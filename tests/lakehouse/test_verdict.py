@@ -8,8 +8,12 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 
+from pipelines.feeds import ORDERS
 from pipelines.lakehouse.files import SourceFile
+from pipelines.lakehouse.inspection import Shape
+from pipelines.lakehouse.scans import unreadable
 from pipelines.lakehouse.verdict import damage_of
 from pipelines.sources.listing import BucketUnavailable, ObjectVersion
 
@@ -76,3 +80,27 @@ def test_what_is_wrong_with_the_bytes_is_named(name: str, body: bytes, said: str
 def test_bytes_that_cannot_be_had_are_no_verdict(name: str, body: bytes, share: float) -> None:
     with pytest.raises(BucketUnavailable):
         damage(name, Holding(body, refused_from=int(len(body) * share)))
+
+
+def test_while_spark_is_away_it_is_asked_once_and_not_for_each_file() -> None:
+    asked = []
+
+    class Away:
+        @property
+        def conf(self) -> object:
+            asked.append("conf")
+            raise PySparkException("connection refused")
+
+        @property
+        def read(self) -> object:
+            asked.append("read")
+            raise PySparkException("connection refused")
+
+    at = datetime(2026, 10, 1, tzinfo=UTC)
+    files = [SourceFile(f"{n}.csv", "v", at, None, 1) for n in range(6)]
+    shapes = {file: Shape("csv", (("order_id", "string"),)) for file in files}
+    failure = PySparkException("gone")
+    with pytest.raises(PySparkException) as raised:
+        unreadable(Away(), Holding(b""), ORDERS, shapes, failure)  # type: ignore[arg-type]
+    assert raised.value is failure
+    assert asked == ["conf"]

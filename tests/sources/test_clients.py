@@ -107,25 +107,36 @@ def test_of_a_bucket_that_keeps_versions_an_objects_version_is_its_own(quiet: S3
 
 
 @pytest.mark.parametrize(
-    ("code", "status", "means"),
+    ("code", "status", "bucket_answers", "means"),
     [
-        ("InvalidObjectState", 403, ObjectUnavailable),
-        ("AccessDenied", 403, ObjectUnavailable),
-        ("KMS.DisabledException", 400, ObjectUnavailable),
-        ("403", 403, ObjectUnavailable),
-        ("NoSuchKey", 404, ObjectChanged),
-        ("412", 412, ObjectChanged),
-        ("ExpiredToken", 400, BucketUnavailable),
-        ("InvalidAccessKeyId", 403, BucketUnavailable),
-        ("SlowDown", 503, BucketUnavailable),
-        ("InternalError", 500, BucketUnavailable),
+        ("InvalidObjectState", 403, True, ObjectUnavailable),
+        ("AccessDenied", 403, True, ObjectUnavailable),
+        ("KMS.DisabledException", 400, True, ObjectUnavailable),
+        ("403", 403, True, ObjectUnavailable),
+        ("NoSuchKey", 404, True, ObjectChanged),
+        ("412", 412, True, ObjectChanged),
+        ("ExpiredToken", 400, False, BucketUnavailable),
+        ("InvalidAccessKeyId", 403, False, BucketUnavailable),
+        ("400", 400, False, BucketUnavailable),
+        # A key of the customer's own: nobody else can have the object, whatever else the bucket gives.
+        ("InvalidRequest", 400, True, ObjectUnavailable),
+        ("400", 400, True, ObjectUnavailable),
+        ("SlowDown", 503, True, BucketUnavailable),
+        ("InternalError", 500, True, BucketUnavailable),
     ],
 )
-def test_each_refusal_is_of_the_object_or_of_the_world(code: str, status: int, means: type[Exception]) -> None:
+def test_each_refusal_is_of_the_object_or_of_the_world(
+    code: str, status: int, bucket_answers: bool, means: type[Exception]
+) -> None:
+    answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+
     class Refusing:
         def get_object(self, **_: object) -> None:
-            answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
             raise ClientError(answer, "GetObject")
+
+        def head_bucket(self, **_: object) -> None:
+            if not bucket_answers:
+                raise ClientError(answer, "HeadBucket")
 
     bucket = S3Bucket(lambda: Refusing(), "landing")  # type: ignore[arg-type,return-value]
     with pytest.raises(means):

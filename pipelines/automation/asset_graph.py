@@ -28,6 +28,7 @@ from pipelines.automation.declarations import (
     tagged,
     use_latest_of,
 )
+from pipelines.automation.dep_metadata import dep_metadata
 from pipelines.automation.edges import Edge, Ends
 from pipelines.automation.graph import Graph, Input, Moment, Node
 from pipelines.automation.partition_keys import Keys, KeysOf
@@ -218,10 +219,7 @@ def _declared(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey) -> t
     assets_def = getattr(asset_graph.get(key), "assets_def", None)
     if assets_def is None or not assets_def.is_executable:
         return {}, False
-    found: dict[str, Any] = {}
-    for dep in assets_def.specs_by_key[key].deps:
-        if dep.asset_key == parent:
-            found |= dep.metadata or {}
+    found = dep_metadata(assets_def.specs_by_key[key], parent)
     loaded = False
     for name, read in assets_def.keys_by_input_name.items():
         if read == parent:

@@ -11,13 +11,16 @@ from typing import Any
 import dagster as dg
 from dagster_shared.record import replace
 
-from pipelines.automation.engine import engine_of
+from pipelines.automation import adapter
+from pipelines.automation.engine import Engine, engine_of
 from pipelines.automation.guarded import ASKS_FOR_NOTHING
+from pipelines.automation.reasons import name
 from pipelines.automation.run_requests import TAGS, apart
 from pipelines.automation.sensor_names import FIRST, numbered
 from pipelines.automation.set_aside import planned
 
 _MOST = 500
+_NAMED = 5
 _OF_CHECKS = "automation_checks"
 
 
@@ -98,12 +101,24 @@ class _Automation(dg.AutomationConditionSensorDefinition):
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
         assert context.repository_def is not None
         graph = context.repository_def.asset_graph
-        engine_of(context, graph)  # only here is known whose sensors these are: a condition sees no code location
+        engine = engine_of(context, graph)  # only here is known whose sensors these are: a condition sees no location
         found = self._evaluates.evaluate_tick(context)
-        return replace(found, run_requests=[part for run in found.run_requests or () for part in apart(run, graph)])
+        parts = [part for run in found.run_requests or () for part in apart(run, graph)]
+        return replace(found, run_requests=[part for part in parts if _can_be_planned(context, engine, part)])
 
     def with_attributes(self, *, jobs: Any = None, metadata: Mapping[str, Any] | None = None) -> "_Automation":
         return _Automation(*self._of, metadata)
+
+
+def _can_be_planned(context: dg.SensorEvaluationContext, engine: Engine, run: dg.RunRequest) -> bool:
+    assets = run.asset_selection or ()
+    why = engine.no_run_of_all(assets, run.asset_check_keys or ())
+    if why:
+        targets = [(key.to_user_string(), run.partition_key) for key in assets]
+        what = [name(target) for target in targets] or [check.to_user_string() for check in run.asset_check_keys or ()]
+        context.log.warning(f"set aside: {', '.join(what[:_NAMED])}: {why}")
+        engine.reject(targets, why, adapter.now())
+    return not why
 
 
 def _settings() -> dict[str, Any]:

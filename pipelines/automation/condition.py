@@ -15,6 +15,7 @@ from dagster._core.asset_graph_view.entity_subset import EntitySubset
 
 from pipelines.automation.because import because
 from pipelines.automation.decisions import Decision, Plan, State
+from pipelines.automation.dep_metadata import with_dep_metadata_moved
 from pipelines.automation.engine import Engine, engine_for
 from pipelines.automation.guarded import guarded, with_guarded_checks
 from pipelines.automation.set_aside import log_new
@@ -59,6 +60,7 @@ def _with_automation(definition: dg.AssetsDefinition) -> dg.AssetsDefinition:
 
 
 def _automated(spec: dg.AssetSpec) -> dg.AssetSpec:
+    spec = with_dep_metadata_moved(spec)
     own = spec.automation_condition
     if isinstance(own, Derived):
         return spec

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from dagster import DagsterInstance, RepositoryDefinition, SensorEvaluationContext
+from dagster import AssetCheckKey, AssetKey, DagsterInstance, RepositoryDefinition, SensorEvaluationContext
 
 from pipelines.automation import adapter, asked_in_vain, asset_graph, retries
 from pipelines.automation.decisions import Asked, Plan, Request, held
@@ -119,6 +119,10 @@ class Engine:
     def no_run_of(self, key: EntityKey) -> str:
         """Why the daemon could plan no run of an asset, or of a check; empty: it could."""
         return self.plans.problem(key) if self.plans else ""
+
+    def no_run_of_all(self, assets: Collection[AssetKey], checks: Collection[AssetCheckKey]) -> str:
+        """Why the daemon could plan no run of just these together; empty: it could."""
+        return self.plans.problem_of(assets, checks) if self.plans else ""
 
     def not_asked_for(self, asset: str, why: str | None) -> None:
         """Why an asset's own condition cannot ask for it, as it was logged; None: it can again."""

@@ -5,7 +5,7 @@ is not set), the whole tick of the sensor ends, with the runs of all others in i
 belong here: whether the partitions of a run exist (`automation.run_requests`).
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable, Set
 
 import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
@@ -27,11 +27,10 @@ class RunPlans:
     def __init__(self, repository: dg.RepositoryDefinition) -> None:
         self.repository = repository
         self._problems: dict[EntityKey, str] = {}
+        self._together: dict[tuple[Set[dg.AssetKey], Set[dg.AssetCheckKey]], str] = {}
 
     def problems(self, assets: Iterable[str]) -> dict[str, str]:
         """Those of some assets of which no run can be planned, with why."""
-        if not self._raises():
-            return {}  # each needs no more config than all of them
         found = {asset: self.problem(dg.AssetKey.from_user_string(asset)) for asset in assets}
         return {asset: why for asset, why in found.items() if why}
 
@@ -40,6 +39,13 @@ class RunPlans:
         if key not in self._problems:
             self._problems[key] = self._tried(key)
         return self._problems[key]
+
+    def problem_of(self, assets: Collection[dg.AssetKey], checks: Collection[dg.AssetCheckKey] = ()) -> str:
+        """Why no run of just these can be planned, whatever can be of each of them."""
+        of = (frozenset(assets), frozenset(checks))
+        if of not in self._together:
+            self._together[of] = self._raises(*of)
+        return self._together[of]
 
     def _tried(self, key: EntityKey) -> str:
         graph = self.repository.asset_graph
@@ -53,7 +59,7 @@ class RunPlans:
         checks = along | {each for each in together if isinstance(each, dg.AssetCheckKey)}
         return self._raises(assets, checks)
 
-    def _raises(self, assets: Set[dg.AssetKey] | None = None, checks: Set[dg.AssetCheckKey] | None = None) -> str:
+    def _raises(self, assets: Set[dg.AssetKey], checks: Set[dg.AssetCheckKey]) -> str:
         try:
             job = self.repository.get_maybe_subset_job_def(
                 IMPLICIT_ASSET_JOB_NAME, asset_selection=assets, asset_check_selection=checks

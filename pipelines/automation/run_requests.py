@@ -45,7 +45,10 @@ def run_requests(
         try:
             with partition_loading_context(dynamic_partitions_store=context.instance):
                 validate(request, assets, engine.graph)
-                found.append(_run_request(request, assets))
+                run = _run_request(request, assets)
+                if why := engine.no_run_of_all(run.asset_selection or (), run.asset_check_keys or ()):
+                    raise NoRun(why)
+                found.append(run)
         except NoRun as error:
             bad = [t for t in request.targets if not error.partitions or t[1] in error.partitions]
             engine.release(request.targets)

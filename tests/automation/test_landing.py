@@ -423,11 +423,13 @@ def test_dead_letters_that_nobody_may_count_end_no_tick(instance: dg.DagsterInst
             raise QueueUnavailable("AccessDenied")
 
     queue = Foreign()
+    bucket.name = "landing"  # type: ignore[attr-defined]
     bucket.put(KEY, b"1")
     queue.send(event(KEY))
     sensor = defs.get_repository_def().get_sensor_def("landing")
     resources = {"landing": Opens(bucket), "events_queue": Opens(queue)}
-    sensor(dg.build_sensor_context(instance, resources=resources, repository_def=defs.get_repository_def()))
+    with dg.build_sensor_context(instance, resources=resources, repository_def=defs.get_repository_def()) as context:
+        sensor(context)
     assert len(observations(instance)) == 1
     assert (queue.waiting, queue.in_flight) == ([], {})
 

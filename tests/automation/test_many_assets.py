@@ -59,7 +59,7 @@ def test_checks_with_conditions_count_and_those_beyond_the_limit_have_sensors_of
         for n in range(700)
     ]
 
-    @dg.multi_asset_check(specs=specs)
+    @dg.multi_asset_check(specs=specs, can_subset=True)
     def many():  # type: ignore[no-untyped-def]
         raise NotImplementedError
 

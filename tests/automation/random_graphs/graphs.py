@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from pipelines.automation.condition import derived
+from pipelines.automation.dep_metadata import with_dep_metadata_moved
 from pipelines.automation.guarded import guarded
 from tests.automation.random_graphs.mappings import WAYS, ways
 from tests.automation.random_graphs.shapes import GRAINS, TIMES, Read, Table, World, definition
@@ -111,6 +112,10 @@ def _operation(chance: random.Random, above: list[Table]) -> list[Table]:
     return parts
 
 
+def _is_built(asset: Any) -> bool:
+    return isinstance(asset, dg.AssetsDefinition) and asset.is_materializable
+
+
 @dg.resource(config_schema={"url": str})
 def _nowhere() -> None:
     raise NotImplementedError
@@ -123,6 +128,7 @@ def definitions(world: World) -> dg.Definitions:
     assets += [_asset(world, table) for table in own if table.group is None]
     if grouped := [table for table in own if table.group]:
         assets.append(_together(world, grouped))
+    assets = [each.map_asset_specs(with_dep_metadata_moved) if _is_built(each) else each for each in assets]
     checks = [_check(table) for table in own if table.check]
     return dg.Definitions(assets=assets, asset_checks=checks, resources={_WITHOUT_CONFIG: _nowhere})
 

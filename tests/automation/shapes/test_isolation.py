@@ -244,3 +244,42 @@ def test_what_no_run_can_be_planned_of_is_set_aside_and_named(kind: Any, days: i
     assert not simulation.runs_of("broken")
     engine.forget(simulation.instance)  # as in another process, which asks for no runs
     assert "can be planned" in why_not(simulation, "broken")
+
+
+def test_assets_that_read_one_with_different_metadata_are_built_together_with_what_reads_them() -> None:
+    """Dagster makes no job of assets whose inputs disagree about what they read."""
+
+    def read(**metadata: Any) -> dg.AssetDep:
+        return dg.AssetDep(dg.AssetKey(["raw", "x"]), metadata=metadata)
+
+    assets = with_automation(
+        [
+            source("x"),
+            asset("core/a", read(ripple_days=1), by=DAYS, **ASAP),
+            asset("core/b", read(ripple_days=2), by=DAYS, **ASAP),
+            asset("core/c", read(use_latest=True), "core/a", by=DAYS, **ASAP),
+            asset("marts/all", "core/a", "core/b", "core/c", by=DAYS, **ASAP),
+            *healthy(),
+        ]
+    )
+    simulation = play(assets)
+    simulation.arrive("raw/x", at=simulation.time(minutes=5))
+    simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=5))
+    simulation.run(hours=1)
+    keeps_the_pair(simulation)
+    assert simulation.tables.fresh(("marts/all", DAY))
+    assert not [name for name in ("core/a", "core/b", "core/c", "marts/all") if why_not(simulation, name)]
+
+
+def test_assets_whose_own_metadata_disagree_are_set_aside_and_end_no_tick() -> None:
+    def read(note: str) -> dg.AssetDep:
+        return dg.AssetDep(dg.AssetKey(["raw", "x"]), metadata={"note": note})
+
+    assets = [source("x", DAYS), *(asset(f"core/{n}", read(n), by=DAYS, **ASAP) for n in "ab")]
+    simulation = play([*assets, asset("marts/both", "core/a", "core/b", by=DAYS, **ASAP), *healthy()])
+    for name in ("raw/x", "raw/healthy"):
+        simulation.arrive(name, DAY, at=simulation.time(minutes=5))
+    simulation.run(hours=1)
+    keeps_the_pair(simulation)
+    assert simulation.tables.fresh(("core/a", DAY)) and simulation.tables.fresh(("core/b", DAY))
+    assert "Conflicting metadata" in why_not(simulation, "marts/both")

@@ -254,7 +254,7 @@ def _others() -> list[Any]:
             "core/unplanned_too",
             "raw/unplanned",
             required_resource_keys={"warehouse"},
-            automation_condition=dg.AutomationCondition.eager(),
+            automation_condition=dg.AutomationCondition.missing(),
             **days,
         ),
         source("raw/odd_mapping", DAYS),

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from pipelines.automation import adapter
-from pipelines.automation.ledger import EventLog, source_key
+from pipelines.automation.ledger import EventLog, Ledger, source_key
 from pipelines.automation.observing import ask_again
 from pipelines.checks.landed import QUARANTINE as CHECK
 from pipelines.checks.landed import columns_said, quarantine_result
@@ -52,6 +52,7 @@ class Place:
     spark: SparkSession
     bucket: S3Bucket
     instance: DagsterInstance
+    ledger: Ledger
     loads: Mapping[str, Load]
 
     def load_of(self, asset: str) -> Load:
@@ -83,7 +84,7 @@ def open_place(settings: Settings) -> Iterator[Place]:
         stack.callback(spark.stop)
         stack.enter_context(naming_the_server(spark))
         bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
-        yield Place(spark, bucket, instance, loads_of(graph, FEEDS))
+        yield Place(spark, bucket, instance, EventLog(instance, settings.start_date), loads_of(graph, FEEDS))
 
 
 def loads_of(graph: Any, feeds: Iterable[Feed]) -> dict[str, Load]:
@@ -123,7 +124,7 @@ def send_back(place: Place, selection: Selection) -> dict[str, list[Partition]]:
     for asset in _assets(place, selection):
         load = place.load_of(asset)
         found[asset] = handling.send_back(place.spark, selection, load)
-        ask_again(EventLog(place.instance), place.bucket, load.feed, found[asset])
+        ask_again(place.ledger, place.bucket, load.feed, found[asset])
     return found
 
 
@@ -171,7 +172,7 @@ def patch(place: Place, key: str, corrected: Path, because: str) -> str:
     handling.waive(place.spark, entered, reason, run_id=uuid.uuid4().hex)
     _tell(place, assets)
     for feed in feeds:  # its notification may be lost, or switched off
-        ask_again(EventLog(place.instance), place.bucket, feed, [feed.partition_of(key)])
+        ask_again(place.ledger, place.bucket, feed, [feed.partition_of(key)])
     return target
 
 

@@ -99,9 +99,8 @@ def load(text: str | None, graph: Graph) -> Checkpoint | None:
         history.open_runs[run_id] = run = _run(row)
         for target in run.planned:
             history.running.setdefault(target, set()).add(run_id)
-    aside = set(history.set_aside) - {(asset, p) for asset, p, _ in state["rest"].get("unread", ())}
-    history.adopt(graph)
-    mended = {asset for asset, _ in aside - history.set_aside.keys()}
+    unread = {(asset, partition) for asset, partition, _ in state["rest"].get("unread", ())}
+    mended = {asset for asset, _ in history.adopt(graph) - unread}
     added = {key for key, node in graph.nodes.items() if key not in known and not node.refused} | mended
     return Checkpoint(history, sorted(added), state["reader"], state["rest"])
 

@@ -58,7 +58,8 @@ class Engine:
     _rejected: dict[Target, str] = field(default_factory=dict)
     _raising: dict[str, str] = field(default_factory=dict)
     _told: dict[Target, str] = field(default_factory=dict)
-    _in_vain: dict[Target, str] | None = None
+    _of_others: dict[Target, str] = field(default_factory=dict)
+    _told_others: dict[Target, str] | None = None
     _declared: Graph = field(init=False)
     _unplannable: dict[str, str] = field(default_factory=dict)
     _behind: str = "nothing read yet"
@@ -112,7 +113,7 @@ class Engine:
         """The sensors of this process ask for runs of these definitions, but not of what none can be planned of."""
         if self.plans is None or self.plans.repository is not repository:
             with _lock:
-                self.plans, self._in_vain = RunPlans(repository), None
+                self.plans, self._of_others, self._told_others = RunPlans(repository), {}, None
                 nodes = self._declared.nodes.values()
                 self._leave_to_people(self.plans.problems(node.key for node in nodes if node.automated))
 
@@ -163,7 +164,7 @@ class Engine:
     def _hear_of_others(self, instance: DagsterInstance | None) -> None:
         """What those who ask for runs asked for in vain, where this process is none of them."""
         if instance is not None and self.plans is None:
-            self._in_vain, unplannable = asked_in_vain.kept(instance, self.graph)
+            self._of_others, unplannable = asked_in_vain.kept(instance, self.graph)
             self._leave_to_people(unplannable)
 
     def _leave_to_people(self, unplannable: dict[str, str]) -> None:
@@ -209,10 +210,10 @@ class Engine:
         asked = self.reserved.keys() | self.unanswered.keys()
         self._rejected = {target: why for target, why in self._rejected.items() if target in asked}
         own = self._rejected | {(asset, None): why for asset, why in self._raising.items()}
-        if instance is not None and self.plans and own != self._in_vain:
+        if instance is not None and self.plans and own != self._told_others:
             asked_in_vain.keep(instance, self.home, own, self._unplannable)
-            self._in_vain = own
-        return own if self.plans else {**(self._in_vain or {}), **own}
+            self._told_others = own
+        return self._of_others | own
 
     def steady_until(self, now: float) -> float:
         """Until when looks from `now` on give the same plan if the event log has no news (Unix seconds)."""

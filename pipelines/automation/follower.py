@@ -101,12 +101,10 @@ class Follower:
 
     def adopt(self, graph: Graph) -> None:
         """Go on with another version of the code, which may have other assets."""
-        before, aside = self.history.graph.nodes, set(self.history.set_aside)
+        before = self.history.graph.nodes
         self._to_read_again += [key for key in graph.nodes if key not in before or before[key].refused]
-        self.history.adopt(graph)
+        mended = {asset for asset, _ in self.history.adopt(graph) - self.intake.unread.keys()}
         self.intake.tell()
-        # Events about keys that there were none of are not in the history.
-        mended = {asset for asset, _ in aside - self.history.set_aside.keys()}
         self._to_read_again += sorted(mended & graph.nodes.keys() - {*self._to_read_again})
 
     def read(self, instance: DagsterInstance, stop: Callable[[], bool]) -> str:

@@ -130,6 +130,11 @@ class Node:
         begins = self.exists_from(partition)
         return window if begins <= window.end else Window(window.start, begins)
 
+    @property
+    def left_out(self) -> str:
+        """Why the planner asks for no run of it though it was meant to; empty: it does, or was not meant to."""
+        return self.refused or self.unplannable
+
     def in_a_row(self, first: Partition, second: Partition) -> bool:
         """Whether a range from the first to the second holds just those two."""
         if self.follows is not None:

@@ -11,7 +11,7 @@ Longer than 250 lines, so that all that an event changes can be read in one plac
 
 from bisect import insort
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from pipelines.automation import retries
@@ -218,8 +218,12 @@ class History:
             self.dirty.add(target)
         self.set_aside = {t: why for t, why in self.set_aside.items() if t not in gone}
 
-    def adopt(self, graph: Graph) -> None:
-        """Go on with another version of the code: all has to be looked at again."""
+    def adopt(self, graph: Graph) -> Set[Target]:
+        """Go on with another version of the code: all has to be looked at again.
+
+        Returns:
+            What was set aside and is no longer: the events about it are not in the history.
+        """
         self.revision += 1
         self.graph = graph
         for target, failure in list(self.failures.items()):
@@ -229,6 +233,7 @@ class History:
         aside, self.set_aside, self.broken = self.set_aside, {}, {}
         self.set_aside = {t: why for t, why in aside.items() if self._strange(t)}
         self.dirty.update(t for t in (*self.changes, *self.built) if t[0] in graph.nodes)
+        return aside.keys() - self.set_aside.keys()
 
     def as_of(self, run_id: str, target: Target) -> int | None:
         """The id of a run's planned event for a target, while the run is open."""

@@ -129,7 +129,7 @@ def landing_sensor(feeds: Sequence[Feed], start: date) -> dg.SensorDefinition:
             # A message that is received and cannot be followed has one receive less before it is given up.
             context.log.warning(str(fault))
             return dg.SkipReason(f"no message is received until the bucket answers: {fault}")
-        zone, ledger, queue = Zone(bucket.name, feeds, start), EventLog(context.instance), events_queue.open()
+        zone, ledger, queue = Zone(bucket.name, feeds, start), EventLog(context.instance, start), events_queue.open()
         with holding(queue) as hold:
             tick = take(hold, zone, bucket, ledger)
         _tell(context, tick, hold)
@@ -152,7 +152,7 @@ def take(hold: Hold, zone: Zone, bucket: Bucket, ledger: Ledger) -> Tick:
         return Tick(received, Found())
     reached("after_receive")
     found = observe(ledger, bucket, received.notified)
-    found += observe_beside(ledger, bucket, received.beside, start=zone.start)
+    found += observe_beside(ledger, bucket, received.beside)
     reached("before_delete")
     kept = None
     followed = [message for message, looks in received.messages if not looks & found.failed.keys()]

@@ -87,13 +87,13 @@ def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partit
     return found
 
 
-def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collection[str]], *, start: date) -> Found:
+def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collection[str]]) -> Found:
     """Look at folders beside the partitions of which messages told; the check `misplaced` says what lies there."""
     patience = _Patience(bucket)
     for feed, names in folders.items():
         beside: dict[str, Misplaced] = {}
         for name in sorted(names):
-            found = patience.ask(feed, name, partial(look_beside, bucket, feed, [name], start=start))
+            found = patience.ask(feed, name, partial(look_beside, bucket, feed, name, start=ledger.start))
             beside |= found or {}
         looked_at = {name for name in names if (feed, name) not in patience.failed}
         if looked_at:
@@ -175,19 +175,17 @@ def look_at_feed(
     bucket: Bucket,
     feed: Feed,
     *,
-    start: date = date.min,
     accept_removals: bool = False,
     report: bool = True,
 ) -> Found:
     """Look at all of a feed, by one LIST, and report what is not as last observed.
 
-    Args:
-        start: The first day of which there are partitions.
-
     Raises:
         BucketUnavailable: the bucket does not answer.
     """
-    found = _compare(ledger, feed, Walk(bucket, feed, start=start), accept_removals=accept_removals, report=report)
+    found = _compare(
+        ledger, feed, Walk(bucket, feed, start=ledger.start), accept_removals=accept_removals, report=report
+    )
     if report and not found.alarms:
         ledger.tell(feed, None)
     return found
@@ -199,15 +197,14 @@ def look_at_days(
     feed: Feed,
     days: Collection[date],
     *,
-    start: date = date.min,
     accept_removals: bool = False,
 ) -> Found:
     """Look at some days of a feed, by one LIST each; at all of a feed that is not cut by time."""
     if feed.grain is Grain.NONE:
-        return look_at_feed(ledger, bucket, feed, start=start, accept_removals=accept_removals)
+        return look_at_feed(ledger, bucket, feed, accept_removals=accept_removals)
     found = Found()
     for day in days:
-        walk = Walk(bucket, feed, start=start, day=day)
+        walk = Walk(bucket, feed, start=ledger.start, day=day)
         found += _compare(ledger, feed, walk, day, accept_removals=accept_removals)
     return found
 
@@ -222,7 +219,7 @@ def _compare(
     report: bool = True,
 ) -> Found:
     with reporting():
-        seen = _from(walk.start, ledger.latest(feed, feed.partitions_of(day) if day else None))
+        seen = ledger.latest(feed, feed.partitions_of(day) if day else None)
         # Of what is as it was, no more is kept than that it is there.
         there: set[Partition] = set()
         differing: dict[Partition, Listing] = {}
@@ -231,18 +228,13 @@ def _compare(
             if _differs(listing, before := seen.get(partition, {})):
                 differing[partition] = _not_before(listing, before)
         gone = {p: _not_before(Listing((), walk.listed_at), seen[p]) for p in seen if p not in there}
-        found = changes(feed, differing | gone, seen, ledger, accept_removals=accept_removals, start=walk.start)
+        found = changes(feed, differing | gone, seen, ledger, accept_removals=accept_removals)
         if report:
             _report(ledger, found)
             said = ledger.misplaced(feed)
             elsewhere = {n: m for n, m in (said or {}).items() if day and not n.startswith(f"{feed.prefix}dt={day}/")}
             ledger.tell_misplaced(feed, elsewhere | walk.beside)
     return found
-
-
-def _from(start: date, seen: Mapping[Partition, Tags]) -> dict[Partition, Tags]:
-    """Without what lies before the first day: nobody looks there any more, so nothing of it vanishes."""
-    return {p: tags for p, tags in seen.items() if p is None or p[:10] >= start.isoformat()}
 
 
 def _report(ledger: Ledger, found: Found) -> None:
@@ -259,7 +251,6 @@ def changes(
     *,
     notified: Mapping[Partition, datetime] | None = None,
     accept_removals: bool = False,
-    start: date = date.min,
 ) -> Found:
     """What differs between these partitions as listed and as last observed, less the removals that are held."""
     found = Found()
@@ -275,7 +266,7 @@ def changes(
     }
     fates: Mapping[Partition, removals.Fate] = {}
     if vanished:
-        alarmed = _alarm(feed, vanished, _from(start, ledger.latest(feed)))
+        alarmed = _alarm(feed, vanished, ledger.latest(feed))
         fates = removals.decide(
             feed,
             {p: [feed.prefix_of(p)] for p in vanished},  # all files of a partition, by one name

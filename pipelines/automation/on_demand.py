@@ -21,7 +21,7 @@ def observe_partitions(context: dg.OpExecutionContext, bucket: Bucket, feed: Fee
     partitions that changed are reported here, and nothing is returned. They are no events of this run: deleted with
     it, nobody would know any more that there were files which are gone now.
     """
-    found = look_at_feed(EventLog(context.instance), bucket, feed, start=load_settings().start_date)
+    found = look_at_feed(EventLog(context.instance, load_settings().start_date), bucket, feed)
     context.log.info(f"{len(found.changed)} partitions changed")
     for alarm in found.alarms.values():
         context.log.error(alarm)

@@ -33,7 +33,6 @@ def reconcile(
     bucket: Bucket,
     feeds: Iterable[Feed],
     *,
-    start: date = date.min,
     days: Sequence[date] | None = None,
     accept_removals: bool = False,
     looked: Looked = lambda feed, found: None,
@@ -43,7 +42,6 @@ def reconcile(
     A feed that cannot be listed keeps none of the others waiting.
 
     Args:
-        start: The first day of which there are partitions.
         accept_removals: Report partitions that vanished even where that looks like the wrong bucket.
 
     Raises:
@@ -53,9 +51,9 @@ def reconcile(
     for feed in feeds:
         try:
             if days is None:
-                of_feed = look_at_feed(ledger, bucket, feed, start=start, accept_removals=accept_removals)
+                of_feed = look_at_feed(ledger, bucket, feed, accept_removals=accept_removals)
             else:
-                of_feed = look_at_days(ledger, bucket, feed, days, start=start, accept_removals=accept_removals)
+                of_feed = look_at_days(ledger, bucket, feed, days, accept_removals=accept_removals)
         except BucketUnavailable as fault:
             faults[feed.name] = fault
             bucket.probe()
@@ -87,13 +85,12 @@ def reconcile_instance(
         CannotReconcile: the bucket cannot be listed.
     """
     bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
-    ledger = EventLog(instance)
+    ledger = EventLog(instance, settings.start_date)
     try:
         return reconcile(
             ledger,
             bucket,
             feeds,
-            start=settings.start_date,
             days=days,
             accept_removals=accept_removals,
             looked=looked,
@@ -139,7 +136,7 @@ def reconcile_schedules(feeds: Sequence[Feed], start: date) -> list[dg.ScheduleD
     )
     def reconcile_recent(context: dg.ScheduleEvaluationContext, landing: LandingResource) -> dg.SkipReason:
         """Looks again at the last days of every feed, for notifications that were lost."""
-        found = reconcile(EventLog(context.instance), landing.open(), feeds, start=start, days=last_days(RECENT_DAYS))
+        found = reconcile(EventLog(context.instance, start), landing.open(), feeds, days=last_days(RECENT_DAYS))
         for alarm in found.alarms.values():
             context.log.error(alarm)
         return dg.SkipReason("; ".join([f"{len(found.changed)} partitions changed", *found.alarms.values()]))
@@ -164,7 +161,7 @@ def _reconcile_job(feeds: Sequence[Feed], start: date) -> dg.JobDefinition:
         def _tell(feed: Feed, found: Found) -> None:
             context.log.info(f"{feed.name}: {len(found.changed)} partitions changed")
 
-        found = reconcile(EventLog(context.instance), landing.open(), feeds, start=start, looked=_tell)
+        found = reconcile(EventLog(context.instance, start), landing.open(), feeds, looked=_tell)
         if found.alarms:
             raise dg.Failure("; ".join(found.alarms.values()), allow_retries=False)
 

@@ -12,13 +12,15 @@ from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NA
 from dagster._core.errors import DagsterInvalidConfigError
 from dagster._core.execution.api import create_execution_plan
 
+from pipelines.automation.asset_graph import AnyGraph
+
 EntityKey = dg.AssetKey | dg.AssetCheckKey
 
 _LONGEST = 300
 
 
 class RunPlans:
-    """What runs of a repository can be planned. Tried once for each asset: its config is a matter of its code.
+    """What runs of a repository can be planned. Each is tried once: its config is a matter of its code.
 
     Args:
         repository: The definitions of one code location, loaded.
@@ -26,8 +28,7 @@ class RunPlans:
 
     def __init__(self, repository: dg.RepositoryDefinition) -> None:
         self.repository = repository
-        self._problems: dict[EntityKey, str] = {}
-        self._together: dict[tuple[Set[dg.AssetKey], Set[dg.AssetCheckKey]], str] = {}
+        self._problems: dict[tuple[Set[dg.AssetKey], Set[dg.AssetCheckKey]], str] = {}
 
     def problems(self, assets: Iterable[str]) -> dict[str, str]:
         """Those of some assets of which no run can be planned, with why."""
@@ -36,38 +37,50 @@ class RunPlans:
 
     def problem(self, key: EntityKey) -> str:
         """Why no run of it can be planned: with what it is built together with, and the checks that run along."""
-        if key not in self._problems:
-            self._problems[key] = self._tried(key)
-        return self._problems[key]
-
-    def problem_of(self, assets: Collection[dg.AssetKey], checks: Collection[dg.AssetCheckKey] = ()) -> str:
-        """Why no run of just these can be planned, whatever can be of each of them."""
-        of = (frozenset(assets), frozenset(checks))
-        if of not in self._together:
-            self._together[of] = self._raises(*of)
-        return self._together[of]
-
-    def _tried(self, key: EntityKey) -> str:
         graph = self.repository.asset_graph
         if not graph.has(key) or (isinstance(key, dg.AssetKey) and not graph.get(key).is_materializable):
             return ""
         together = graph.get_execution_set_asset_and_check_keys(key)
         assets = {each for each in together if isinstance(each, dg.AssetKey)}
-        along = {
-            check for check in graph.get_check_keys_for_assets(assets) if not graph.get(check).automation_condition
-        }
-        checks = along | {each for each in together if isinstance(each, dg.AssetCheckKey)}
-        return self._raises(assets, checks)
+        checks = {each for each in together if isinstance(each, dg.AssetCheckKey)}
+        return self.problem_of(assets, checks | checks_along(graph, assets))
 
-    def _raises(self, assets: Set[dg.AssetKey], checks: Set[dg.AssetCheckKey]) -> str:
+    def problem_of(self, assets: Collection[dg.AssetKey], checks: Collection[dg.AssetCheckKey]) -> str:
+        """Why no run of just these can be planned, whatever can be of each of them."""
+        of = (frozenset(assets), frozenset(checks))
+        if of not in self._problems:
+            self._problems[of] = self._tried(*of)
+        return self._problems[of]
+
+    def _tried(self, assets: Set[dg.AssetKey], checks: Set[dg.AssetCheckKey]) -> str:
         try:
-            job = self.repository.get_maybe_subset_job_def(
-                IMPLICIT_ASSET_JOB_NAME, asset_selection=assets, asset_check_selection=checks
-            )
-            create_execution_plan(job, run_config={})
-        except Exception as error:  # resources, loggers and executors are anybody's code
+            plan_run(self.repository, assets, checks)
+        except Exception as error:
             return f"no run of it can be planned without config: {_in_short(error)}"
         return ""
+
+
+def plan_run(
+    repository: dg.RepositoryDefinition, assets: Set[dg.AssetKey], checks: Set[dg.AssetCheckKey] | None
+) -> None:
+    """Plan a run without config, as a code server does when the daemon asks for it (dagster/_grpc/impl.py).
+
+    Args:
+        checks: None: all checks of the assets.
+
+    Raises:
+        Exception: it cannot be planned. Resources, loggers and executors are anybody's code.
+    """
+    job = repository.get_maybe_subset_job_def(
+        IMPLICIT_ASSET_JOB_NAME, asset_selection=assets, asset_check_selection=checks
+    )
+    create_execution_plan(job, run_config={})
+
+
+def checks_along(graph: AnyGraph, assets: Set[dg.AssetKey]) -> set[dg.AssetCheckKey]:
+    """The checks that run along with assets: those that have no condition of their own."""
+    checks = graph.get_check_keys_for_assets(assets)
+    return {check for check in checks if graph.get(check).automation_condition is None}
 
 
 def _in_short(error: Exception) -> str:

@@ -18,6 +18,7 @@ from pipelines.automation.decisions import Request
 from pipelines.automation.engine import Engine
 from pipelines.automation.graph import Graph
 from pipelines.automation.parts import connected
+from pipelines.automation.run_plans import checks_along
 from pipelines.sources.feed import Partition
 
 TAGS = {adapter.BY_PLANNER: "planner"}
@@ -110,9 +111,7 @@ def _run_request(request: Request, assets: AnyGraph) -> dg.RunRequest:
 def _selection(request: Request, assets: AnyGraph) -> dict[str, Any]:
     """The assets of a run, and those of their checks that are no business of somebody else."""
     keys = [dg.AssetKey.from_user_string(asset) for asset in request.assets]
-    checks = assets.get_check_keys_for_assets(set(keys))
-    own = [check for check in sorted(checks) if assets.get(check).automation_condition is None]
-    return {"asset_selection": keys, "asset_check_keys": own}
+    return {"asset_selection": keys, "asset_check_keys": sorted(checks_along(assets, set(keys)))}
 
 
 def apart(request: dg.RunRequest, graph: AnyGraph) -> list[dg.RunRequest]:

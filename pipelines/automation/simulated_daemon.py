@@ -19,17 +19,16 @@ from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunRequest, RunsFilter
-from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.definitions.sensor_definition import SensorType
 from dagster._core.errors import DagsterInvalidSubsetError
 from dagster._core.events import RunFailureReason
-from dagster._core.execution.api import create_execution_plan
 from dagster._core.remote_origin import RemoteInstigatorOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 
 from pipelines.automation.catch_up import automation_sensor, catch_up_sensor, due_now
+from pipelines.automation.run_plans import plan_run
 from pipelines.automation.simulated_log import REPOSITORY, Log
 from pipelines.automation.simulated_partitions import partition_tags
 from pipelines.sources.feed import Partition
@@ -159,10 +158,7 @@ class Daemon:
         assets = frozenset(request.asset_selection or ())
         checks = None if request.asset_check_keys is None else frozenset(request.asset_check_keys)
         if (assets, checks) not in self._plannable:
-            job = self.repository.get_maybe_subset_job_def(
-                IMPLICIT_ASSET_JOB_NAME, asset_selection=assets, asset_check_selection=checks
-            )
-            create_execution_plan(job, run_config=request.run_config)
+            plan_run(self.repository, assets, checks)
             self._plannable.add((assets, checks))
 
     def _may_be(self, asset: str, partition: Partition) -> bool:

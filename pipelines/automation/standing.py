@@ -46,8 +46,8 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
 
 def is_set_aside(node: Node, plan: Plan) -> str:
     """Why nobody looks after an asset. Empty: the planner does."""
-    if node.refused or node.unplannable:
-        return node.refused or node.unplannable
+    if node.left_out:
+        return node.left_out
     reason = plan.aside(node.key).get(None, "")
     # An event that names no partition of a partitioned asset is about none of them.
     return "" if reason and node.partitioned and reason == node.problem(None) else reason
@@ -125,8 +125,7 @@ def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence
         target = (node.key, partition)
         decision = plan.decisions.get(target)
         judged_by_it = decision is not None and decision.deadline is not None
-        is_there = partition in known or target in history.built
-        if promised > plan.now or is_there or partition in aside or judged_by_it:
+        if promised > plan.now or partition in known or partition in aside or judged_by_it:
             continue
         reason = f"{name(target)} was promised for {moment(promised)}; {silence.of(node.key)}"
         if decision is not None:

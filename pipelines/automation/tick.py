@@ -55,44 +55,42 @@ class Tick:
         """Work until the plan is made; between two steps it may be left for a while. Yields how much is decided."""
         if self._slots:
             upcoming: list[Upcoming] = []
-            for target, pending in self._each():
+            for target, pending in self._each(_is_asked_for):
                 self._isolated(target, lambda t=target, p=pending: upcoming.extend(self._upcoming(t, p)))  # type: ignore[misc]
                 if len(upcoming) % _AT_ONCE == 0:
                     yield 0
             self._earlier = earlier_starts(upcoming, self._slots, self._margin)
-        for count, (target, pending) in enumerate(self._each(), start=1):
+        for count, (target, pending) in enumerate(self._each(_is_asked_for), start=1):
             self._isolated(target, lambda t=target, p=pending: self._take(self._decide(t, p)))  # type: ignore[misc]
+            if count % _AT_ONCE == 0:
+                yield count
+        left: list[Decision] = []
+        for count, (target, pending) in enumerate(self._each(_is_only_judged), start=len(self.decisions) + 1):
+            self._isolated(target, lambda t=target, p=pending: left.extend(self._left(t, p)))  # type: ignore[misc]
             if count % _AT_ONCE == 0:
                 yield count
         requests = Requests(self.graph, self.history, self.asked)
         asked, changed = requests.of(self.decisions)
         self.aside |= requests.aside
-        self.decisions |= changed
-        self._judge_what_others_ask_for()
+        self.decisions |= changed | {decision.target: decision for decision in left}
         self.plan = Plan(self.now, self.decisions, asked, self._set_aside())
 
-    def _each(self) -> Iterator[tuple[Target, Pending]]:
+    def _each(self, wanted: Callable[[Node], bool]) -> Iterator[tuple[Target, Pending]]:
         for key, node in self.graph.nodes.items():
-            if node.automated and not node.refused:
+            if wanted(node):
                 entries = self.backlog.of.get(key, {})
                 # What is made from its own past is decided in order, as the later waits for the earlier.
                 partitions = sorted(entries, key=node.order) if node.reads_itself else list(entries)
                 yield from (((key, partition), entries[partition]) for partition in partitions)
 
-    def _judge_what_others_ask_for(self) -> None:
-        """Decisions on assets with a contract that the planner asks for no run of: their promise is looked at too."""
-        for key, node in self.graph.nodes.items():
-            if node.contract is None or node.automated or node.source or node.refused:
-                continue
-            for partition, pending in self.backlog.of.get(key, {}).items():
-                if pending.arrival is not None:
-                    self._isolated((key, partition), lambda n=node, p=partition, w=pending: self._leave(n, p, w))  # type: ignore[misc]
-
-    def _leave(self, node: Node, partition: Partition, pending: Pending) -> None:
-        facts = self._facts(node, (node.key, partition), pending)
-        self.decisions[facts.target] = replace(facts, state=State.LEFT, reason=_arrived(facts))
+    def _left(self, target: Target, pending: Pending) -> list[Decision]:
+        """What becomes of what others ask for: nothing, but its promise is looked at."""
+        if pending.arrival is None:
+            return []
+        facts = self._facts(self.graph.nodes[target[0]], target, pending)
         if facts.deadline is not None:
             self._wake_at(facts.deadline)
+        return [replace(facts, state=State.LEFT, reason=_arrived(facts))]
 
     def _isolated(self, target: Target, act: Callable[[], None]) -> None:
         if target in self.aside:
@@ -107,8 +105,7 @@ class Tick:
         found = {**self.history.set_aside, **self.backlog.aside, **self.aside}
         found |= {(key, None): why for (key, _), why in self.history.broken.items()}
         found |= {(key, None): why for key, why in self.backlog.candidates.failed.items()}
-        reasons = {key: node.refused or node.unplannable for key, node in self.graph.nodes.items()}
-        found |= {(key, None): why for key, why in reasons.items() if why}
+        found |= {(key, None): node.left_out for key, node in self.graph.nodes.items() if node.left_out}
         return found
 
     def _take(self, decision: Decision | None) -> None:
@@ -214,6 +211,14 @@ class Tick:
         together = self.graph.nodes[target[0]].together or (target[0],)
         targets = ((key, target[1]) for key in together)
         return any(t in self.history.running or t in self.asked.reserved for t in targets)
+
+
+def _is_asked_for(node: Node) -> bool:
+    return node.automated and not node.refused
+
+
+def _is_only_judged(node: Node) -> bool:
+    return node.contract is not None and not (node.automated or node.source or node.refused)
 
 
 def _arrived(facts: Decision) -> str:

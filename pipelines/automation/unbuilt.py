@@ -53,8 +53,7 @@ class _Asset:
 class Unbuilt:
     """What is missing of each asset with a cron contract.
 
-    Each window is looked at once, at its own tick. After that only those that were missing are looked at again, and
-    only when something of the asset was built.
+    Each window is looked at once, at its own tick. After that only those that were missing are looked at again.
     """
 
     graph: Graph

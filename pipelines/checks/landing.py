@@ -71,7 +71,7 @@ def _removals(feed: Feed, start: date) -> dg.AssetChecksDefinition:
         description='Fails with "wrong bucket?" while removals are held back.',
     )
     def removals(context: dg.AssetCheckExecutionContext, landing: LandingResource) -> dg.AssetCheckResult:
-        found = look_at_feed(EventLog(context.instance), landing.open(), feed, start=start, report=False)
+        found = look_at_feed(EventLog(context.instance, start), landing.open(), feed, report=False)
         alarm = found.alarms.get(feed)
         return dg.AssetCheckResult(passed=alarm is None, description=alarm, metadata={ALARM: alarm} if alarm else {})
 

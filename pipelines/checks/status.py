@@ -83,7 +83,7 @@ def rows(instance: DagsterInstance, assets: AnyGraph, only: str | None = None) -
     """
     plan, standings = overview(instance, assets, wait=True)
     nodes = engine.engine_for(instance, assets).graph.nodes
-    shown = [key for key, node in nodes.items() if node.automated or node.refused or node.contract or plan.aside(key)]
+    shown = [key for key, node in nodes.items() if node.automated or node.left_out or node.contract or plan.aside(key)]
     wanted = [key for key in shown if only in (None, key)]
     if not wanted:
         known = ", ".join(shown)
@@ -169,7 +169,7 @@ def _row(
         last_built=built[1],
         within=None if standing is None else _within(instance, node.key, plan.now),
         set_aside=_aside(node, plan, standing),
-        source=node.source or not (node.automated or node.refused or node.unplannable),
+        source=node.source or not (node.automated or node.left_out),
     )
 
 

@@ -18,6 +18,7 @@ from pipelines.lakehouse.session import naming_the_server
 from pipelines.lakehouse.tables import Table
 from pipelines.resources.aws import LandingResource
 from pipelines.resources.spark import SparkResource
+from pipelines.settings import load_settings
 from pipelines.sources.feed import Feed, Partition
 from pipelines.sources.removals import ACCEPTED, OUTCOME
 
@@ -133,7 +134,7 @@ def _say_what_is_loaded(
 
 def observed_removals(instance: dg.DagsterInstance, feed: Feed) -> Observed:
     """What the latest observations of a feed's partitions say about removals."""
-    latest = EventLog(instance).latest(feed)
+    latest = EventLog(instance, load_settings().start_date).latest(feed)
     return Observed(
         vanished={
             partition: datetime.fromtimestamp(float(tags[adapter.LISTED_AT]), UTC)

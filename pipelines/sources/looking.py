@@ -96,18 +96,16 @@ def look_beside_all(bucket: Bucket, feed: Feed, *, start: date = date.min) -> di
 
 
 def look_beside(
-    bucket: Bucket, feed: Feed, folders: Collection[str], *, start: date, now: datetime | None = None
+    bucket: Bucket, feed: Feed, folder: str, *, start: date, now: datetime | None = None
 ) -> dict[str, Misplaced]:
-    """What is misplaced in these folders, of which a message told: one LIST each."""
-    span, found = Span.at(now or datetime.now(UTC), start), dict[str, Misplaced]()
-    for folder in sorted(folders):
-        collector = Collector(feed, span)
-        # Partitions lie below this folder too; as deep as the others go, all is misplaced.
-        is_shared = feed.grain is not Grain.NONE and _holds_partitions(feed, folder, span)
-        for landed in bucket.list_folder(folder) if is_shared else _objects_of(bucket, folder, collector):
-            collector.add(landed)
-        found |= {name: said for name, said in collector.folders().items() if name == folder}
-    return found
+    """What is misplaced in a folder of which a message told: one LIST."""
+    span = Span.at(now or datetime.now(UTC), start)
+    collector = Collector(feed, span)
+    # Partitions lie below this folder too; as deep as the others go, all is misplaced.
+    is_shared = feed.grain is not Grain.NONE and _holds_partitions(feed, folder, span)
+    for landed in bucket.list_folder(folder) if is_shared else _objects_of(bucket, folder, collector):
+        collector.add(landed)
+    return {name: said for name, said in collector.folders().items() if name == folder}
 
 
 def _objects_of(bucket: Bucket, folder: str, collector: Collector) -> Iterator[LandedObject]:

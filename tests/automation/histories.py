@@ -9,7 +9,7 @@ import json
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 
@@ -40,6 +40,8 @@ class Crash(BaseException):
 
 class FakeLedger:
     """An event log in memory."""
+
+    start = date.min
 
     def __init__(self) -> None:
         self.tags: dict[Partition, Tags] = {}

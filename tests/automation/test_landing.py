@@ -55,7 +55,7 @@ def observations(instance: dg.DagsterInstance, name: str = "orders") -> list[dg.
 
 def tick(instance: dg.DagsterInstance, bucket: FakeBucket, queue: MessageSource) -> Tick:
     with holding(queue) as hold:
-        return take(hold, ZONE, bucket, EventLog(instance))
+        return take(hold, ZONE, bucket, EventLog(instance, ZONE.start))
 
 
 def test_a_notification_becomes_one_observation_with_version_and_arrival(
@@ -174,31 +174,31 @@ def test_what_is_misplaced_is_durable_before_its_message_is_deleted(
 def test_a_reconcile_finds_what_is_misplaced_without_any_message(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
-    ledger = EventLog(instance)
+    ledger = EventLog(instance, date(2026, 9, 28))
     for key in (KEY, "orders/a.csv", "orders/dt=2026-10-01/b.csv", "orders/backup/c.csv", "customers/latest.csv.old"):
         bucket.put(key, b"1")
-    reconcile(ledger, bucket, FEEDS, start=date(2026, 9, 28))
+    reconcile(ledger, bucket, FEEDS)
     assert set(misplaced(instance)) == {"orders/", "orders/dt=2026-10-01/", "orders/backup/"}
     assert set(misplaced(instance, CUSTOMERS)) == {"customers/latest.csv"}
     told = instance.event_log_storage.get_maximum_record_id()
-    reconcile(ledger, bucket, FEEDS, start=date(2026, 9, 28))
+    reconcile(ledger, bucket, FEEDS)
     assert instance.event_log_storage.get_maximum_record_id() == told, "unchanged, nothing is written"
     bucket.delete("orders/dt=2026-10-01/b.csv")
-    reconcile(ledger, bucket, [ORDERS], start=date(2026, 9, 28), days=[date(2026, 10, 1)])
+    reconcile(ledger, bucket, [ORDERS], days=[date(2026, 10, 1)])
     assert set(misplaced(instance)) == {"orders/", "orders/backup/"}, "a look at a day tells of that day"
 
 
 def test_the_sensor_and_a_reconcile_say_the_same_of_a_large_folder(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
-    queue, ledger = FakeMessageSource(), EventLog(instance)
+    queue, ledger = FakeMessageSource(), EventLog(instance, date(2026, 9, 28))
     for n in range(1200):
         bucket.put(f"orders/backup/{n}.csv", b"1")
     queue.send(event("orders/backup/7.csv"))
     tick(instance, bucket, queue)
     told = ledger.misplaced(ORDERS)
     assert told and (told["orders/backup/"].files, told["orders/backup/"].is_more) == (1000, True)
-    reconcile(ledger, bucket, [ORDERS], start=date(2026, 9, 28))
+    reconcile(ledger, bucket, [ORDERS])
     assert ledger.misplaced(ORDERS) == told
 
 

@@ -8,11 +8,12 @@ import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from pipelines.automation import adapter
-from pipelines.automation.ledger import EventLog, removals_check
+from pipelines.automation.ledger import EventLog, holds_files, removals_check
 from pipelines.automation.observing import ask_again, observe
 from pipelines.automation.on_demand import observe_file, observe_partitions
 from pipelines.automation.reconcile import reconcile
 from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
+from pipelines.resources.lakehouse import observed_removals
 from pipelines.sources.listing import NO_FILES, BucketUnavailable, FakeBucket, Listing
 from pipelines.sources.removals import ACCEPTED, EXPIRED, OUTCOME
 
@@ -48,12 +49,42 @@ def key(hour: str | None, name: str = "a.csv") -> str:
 
 
 def test_a_later_first_day_makes_nothing_vanish(ledger: EventLog, filled: FakeBucket) -> None:
-    found = reconcile(ledger, filled, FEEDS, start=date(2026, 10, 3))
+    ledger.start = date(2026, 10, 3)
+    found = reconcile(ledger, filled, FEEDS)
     assert (found.changed, found.alarms, found.held) == ([], {}, 0)
     for hour in ORDERS.partitions_of(date(2026, 10, 3))[:8]:
         filled.delete(key(hour))
-    gone = reconcile(ledger, filled, FEEDS, start=date(2026, 10, 3))
+    gone = reconcile(ledger, filled, FEEDS)
     assert {o.partition for o in gone.changed} == set(ORDERS.partitions_of(date(2026, 10, 3))[:8])
+
+
+@pytest.mark.parametrize("who", ["sensor", "reconcile", "a_day", "on_demand", "ask_again"])
+def test_whoever_looks_what_was_observed_before_the_first_day_makes_no_loss_a_smaller_share(
+    bucket: FakeBucket, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    monday = date(2026, 10, 5)
+    bucket.now = datetime(2026, 10, 6, tzinfo=UTC)
+    monkeypatch.setenv("TIDEMARK_START_DATE", monday.isoformat())
+    for day in (date(2026, 10, 3), date(2026, 10, 4), monday):
+        for hour in ORDERS.partitions_of(day):
+            bucket.put(key(hour), b"1")
+    with dg.DagsterInstance.ephemeral() as instance:
+        reconcile(EventLog(instance), bucket, [ORDERS])
+        ledger = EventLog(instance, monday)
+        gone = ORDERS.partitions_of(monday)[:12]
+        for hour in gone:
+            bucket.delete(key(hour))
+        looks = {
+            "sensor": lambda: observe(ledger, bucket, {(ORDERS, hour): bucket.now for hour in gone}),
+            "reconcile": lambda: reconcile(ledger, bucket, [ORDERS]),
+            "a_day": lambda: reconcile(ledger, bucket, [ORDERS], days=[monday]),
+            "on_demand": lambda: observe_partitions(dg.build_op_context(instance=instance), bucket, ORDERS),
+            "ask_again": lambda: ask_again(ledger, bucket, ORDERS, gone),
+        }
+        looks[who]()
+        holding = {p for p, tags in ledger.latest(ORDERS).items() if holds_files(tags)}
+        assert holding == set(ORDERS.partitions_of(monday)), "12 of 24 are many; of 72 they would be few"
+        assert set(observed_removals(instance, ORDERS).holding) == holding, "nor does a load"
 
 
 def test_an_overwrite_and_a_removal_are_changes_with_their_arrival(ledger: EventLog, bucket: FakeBucket) -> None:

@@ -44,7 +44,7 @@ def with_rules(load: Load, rules: dict[str, str]) -> Load:
 @pytest.fixture
 def place(spark: SparkSession, landing: S3Bucket, orders: Load):  # type: ignore[no-untyped-def]
     with dg.DagsterInstance.ephemeral() as instance:
-        yield Place(spark, landing, instance, {orders.asset: orders})
+        yield Place(spark, landing, instance, EventLog(instance), {orders.asset: orders})
 
 
 def waiting(spark: SparkSession, load: Load) -> list[tuple[str, int]]:
@@ -105,10 +105,10 @@ def test_what_is_sent_back_is_read_again_with_the_rules_of_now(
     assert loading(lenient, HOUR).files_read == 0, "a rule alone is no new code"
     assert quarantine.send_back(place, Selection(orders.asset, ["unreadable"])) == {}
     assert quarantine.send_back(place, Selection(orders.asset)) == {orders.asset: [HOUR]}
-    [tags] = EventLog(place.instance).latest(orders.feed, [HOUR]).values()
+    [tags] = place.ledger.latest(orders.feed, [HOUR]).values()
     assert quarantined(spark, orders) == [("a.csv", 2, "discount_out_of_range")], "until it is read"
     assert quarantine.send_back(place, Selection(orders.asset)) == {orders.asset: [HOUR]}, "a command may be repeated"
-    assert EventLog(place.instance).latest(orders.feed, [HOUR])[HOUR] != tags, "and asks again"
+    assert place.ledger.latest(orders.feed, [HOUR])[HOUR] != tags, "and asks again"
     loading(lenient, HOUR)
     assert quantities(spark, orders) == {1: 3, 2: 3, 9: 3}
     assert quarantined(spark, orders) == []

@@ -265,7 +265,7 @@ def test_a_folder_of_misplaced_files_is_one_entry_with_their_number(
     folder = f"{orders.feed.prefix}backup/"
     for n in range(3):
         put(f"{folder}deep/{n}/a.csv", csv(line(1)))
-    found = look_beside(landing, orders.feed, {folder}, start=date(2026, 9, 28), now=datetime.now(UTC))
+    found = look_beside(landing, orders.feed, folder, start=date(2026, 9, 28), now=datetime.now(UTC))
     loading(orders, HOUR, misplaced=found.values())
     (entry,) = spark.table(QUARANTINE.identifier).where(f"asset = '{orders.asset}'").collect()
     assert (entry.source_file, entry.reason) == (folder, "outside_layout")

@@ -187,12 +187,18 @@ def test_a_partition_with_expired_files_keeps_its_rows_and_takes_added_files_onl
     assert quantities(spark, kept) == {1: 3, 2: 8, 4: 3}, "an overwritten file is exchanged"
 
 
+def put_hours(put: Put, orders: Load, count: int) -> list[str]:
+    """The first hours of a day, a file with one row in each."""
+    hours = [f"2026-10-01-{h:02}:00" for h in range(count)]
+    for h, hour in enumerate(hours):
+        put(key(orders, "a.csv", hour), csv(line(h, at=f"2026-10-01T{h:02}:15:00Z")))
+    return hours
+
+
 def test_nothing_is_removed_while_a_whole_feed_is_gone_until_it_is_accepted(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load, landing: S3Bucket
 ) -> None:
-    hours = [f"2026-10-01-{h:02}:00" for h in range(3)]
-    for h, hour in enumerate(hours):
-        put(key(orders, "a.csv", hour), csv(line(h, at=f"2026-10-01T{h:02}:15:00Z")))
+    hours = put_hours(put, orders, 3)
     first = loading(orders, *hours)
     landing._client.create_bucket(Bucket="empty-bucket")
     empty = S3Bucket(landing._connect, "empty-bucket")
@@ -213,9 +219,7 @@ def test_nothing_is_removed_while_a_whole_feed_is_gone_until_it_is_accepted(
 def test_a_tenth_partition_that_vanishes_within_a_day_is_held_and_nine_were_not(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:
-    hours = [f"2026-10-01-{h:02}:00" for h in range(12)]
-    for h, hour in enumerate(hours):
-        put(key(orders, "a.csv", hour), csv(line(h, at=f"2026-10-01T{h:02}:15:00Z")))
+    hours = put_hours(put, orders, 12)
     loading(orders, *hours)
     for hour in hours[:9]:
         delete(key(orders, "a.csv", hour))
@@ -232,11 +236,10 @@ def test_a_tenth_partition_that_vanishes_within_a_day_is_held_and_nine_were_not(
 def test_what_lies_before_the_first_day_makes_no_loss_a_smaller_share(
     put: Put, delete: Delete, loading: Loading, orders: Load, spark: SparkSession
 ) -> None:
-    hours = [f"2026-10-01-{h:02}:00" for h in range(12)]
-    for h, hour in enumerate(hours):
-        put(key(orders, "a.csv", hour), csv(line(h, at=f"2026-10-01T{h:02}:15:00Z")))
+    hours = put_hours(put, orders, 12)
+    for hour in hours:
         for day in range(20, 26):
-            put(key(orders, "old.csv", f"2026-09-{day}-{h:02}:00"), "")
+            put(key(orders, "old.csv", f"2026-09-{day}{hour[10:]}"), "")
     loading(orders, *hours)
     for hour in hours:
         delete(key(orders, "a.csv", hour))

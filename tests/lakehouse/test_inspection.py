@@ -13,7 +13,8 @@ from pipelines.feeds import ORDERS
 from pipelines.lakehouse import inspection
 from pipelines.lakehouse.fetched import rows_of_all
 from pipelines.lakehouse.files import SourceFile
-from pipelines.lakehouse.inspection import inspect
+from pipelines.lakehouse.inspection import Inspected, inspect
+from pipelines.sources.feed import Feed
 from pipelines.sources.listing import ObjectVersion
 
 HEADER = ",".join(ORDERS.columns) + "\n"
@@ -48,11 +49,15 @@ class Store:
         """It is as it was."""
 
 
-def fetched(bodies: dict[str, bytes]) -> set[str]:
-    """Which of these files are read in memory; all others are left to Spark."""
+def inspected(bodies: dict[str, bytes], feed: Feed = ORDERS) -> Inspected:
     at = datetime(2026, 10, 1, tzinfo=UTC)
     files = [SourceFile(key, "v", at, "2026-10-01-07:00", len(body)) for key, body in bodies.items()]
-    found = inspect(Store(bodies), ORDERS, files)
+    return inspect(Store(bodies), feed, files)
+
+
+def fetched(bodies: dict[str, bytes]) -> set[str]:
+    """Which of these files are read in memory; all others are left to Spark."""
+    found = inspected(bodies)
     assert {f.key for f in found.readable} == set(bodies) and not found.faults
     return {file.key for file in found.fetched}
 
@@ -123,10 +128,7 @@ ODD_PARQUET = {
 def test_whatever_a_small_parquet_file_holds_its_neighbours_are_read(odd: str) -> None:
     columns = dict.fromkeys(ORDERS.columns, "string")
     for feed in (ORDERS, dataclasses.replace(ORDERS, columns=columns, rules={})):
-        bodies = {"a.csv": csv(2), "odd.parquet": ODD_PARQUET[odd]}
-        at = datetime(2026, 10, 1, tzinfo=UTC)
-        files = [SourceFile(key, "v", at, "2026-10-01-07:00", len(body)) for key, body in bodies.items()]
-        found = inspect(Store(bodies), feed, files)
+        found = inspected({"a.csv": csv(2), "odd.parquet": ODD_PARQUET[odd]}, feed)
         rows, faults = rows_of_all(feed, found.fetched)
         assert rows.column("source_file").to_pylist().count("a.csv") == 2
         assert {fault.file.key for fault in [*faults, *found.faults]} <= {"odd.parquet"}
@@ -135,17 +137,13 @@ def test_whatever_a_small_parquet_file_holds_its_neighbours_are_read(odd: str) -
 def test_json_that_is_nested_very_deep_keeps_no_other_file_from_being_read() -> None:
     feed = dataclasses.replace(ORDERS, multiline=True)
     bodies = {"a.csv": csv(2), "deep.json": b'{"order_id": ' + b"[" * 450 + b"]" * 450 + b"}"}
-    at = datetime(2026, 10, 1, tzinfo=UTC)
-    files = [SourceFile(key, "v", at, "2026-10-01-07:00", len(body)) for key, body in bodies.items()]
-    rows, _ = rows_of_all(feed, inspect(Store(bodies), feed, files).fetched)
+    rows, _ = rows_of_all(feed, inspected(bodies, feed).fetched)
     assert rows.column("source_file").to_pylist().count("a.csv") == 2
 
 
 @pytest.mark.parametrize("year", [1, 1600, 2300, 9999])
 def test_a_time_that_nanoseconds_cannot_hold_is_what_it_was(year: int) -> None:
-    at = datetime(2026, 10, 1, tzinfo=UTC)
     far = of_times(pa.array([datetime(year, 12, 31, 7)], pa.timestamp("us")), use_deprecated_int96_timestamps=True)
-    file = SourceFile("far.parquet", "v", at, "2026-10-01-07:00", len(far))
-    rows, faults = rows_of_all(ORDERS, inspect(Store({"far.parquet": far}), ORDERS, [file]).fetched)
+    rows, faults = rows_of_all(ORDERS, inspected({"far.parquet": far}).fetched)
     assert not faults
     assert rows.column("ordered_at")[0].as_py().startswith(f"{year:04}-12-31 07:00:00")

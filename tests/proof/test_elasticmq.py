@@ -89,7 +89,7 @@ def event(key: str) -> str:
 def ticker(instance: dg.DagsterInstance, bucket: FakeBucket, queue: SqsQueue) -> Callable[[], Tick]:
     def tick() -> Tick:
         with holding(queue, every_seconds=sqs.HOLD_SECONDS / 3) as hold:
-            return take(hold, ZONE, bucket, EventLog(instance))
+            return take(hold, ZONE, bucket, EventLog(instance, ZONE.start))
 
     return tick
 

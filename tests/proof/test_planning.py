@@ -51,7 +51,7 @@ class Known:
             queue.send(json.dumps({"Records": [{"eventTime": "2026-10-01T12:00:00Z", "s3": s3}]}))
         begun = time.process_time()  # others may use the machine
         with holding(queue) as hold:
-            done = take(hold, ZONE, self.bucket, EventLog(self.instance))
+            done = take(hold, ZONE, self.bucket, EventLog(self.instance, ZONE.start))
         took = time.process_time() - begun
         assert len(done.found.changed) == TOUCHED
         return took

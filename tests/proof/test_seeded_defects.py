@@ -399,9 +399,9 @@ DEFECTS = [
         (isolation.without_config, 1),
     ),
     Defect(
-        "tick:Tick._judge_what_others_ask_for",
-        "if node.contract is None or node.automated or node.source or node.refused:",
-        "if True:",
+        "tick:_is_only_judged",
+        "return node.contract is not None and not (node.automated or node.source or node.refused)",
+        "return False",
         operations.test_a_policy_is_judged_whoever_asks_for_the_runs,
         (operations.dg.AutomationCondition.eager(),),
     ),

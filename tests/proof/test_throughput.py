@@ -85,7 +85,7 @@ def test_a_million_files_an_hour(filled: Settings, report: Report) -> None:
         begun = time.monotonic()
         while sum(tick.received.count for tick, _ in ticks) < OBJECTS:
             with holding(queue) as hold:
-                tick = take(hold, zone, bucket, EventLog(instance))
+                tick = take(hold, zone, bucket, EventLog(instance, zone.start))
             assert tick.received.count, "the queue is empty too early"
             ticks.append((tick, time.monotonic() - begun))
         seconds = time.monotonic() - begun

@@ -103,7 +103,7 @@ def test_markers_hide_nothing_that_lies_behind_them() -> None:
     bucket.put(f"{folder}x.csv", b"1")
     (said,) = look_beside_all(bucket, ORDERS, start=NOON.date()).values()
     assert (said.name, said.is_more) == (f"{folder}x.csv", False)
-    assert look_beside(bucket, ORDERS, {folder}, start=NOON.date(), now=NOON) == {folder: said}
+    assert look_beside(bucket, ORDERS, folder, start=NOON.date(), now=NOON) == {folder: said}
 
 
 def test_of_very_many_folders_the_newest_are_told_one_by_one_and_no_other_is_hidden() -> None:

@@ -102,15 +102,12 @@ class Day:
         self.simulation.at(self._at(event), _deploys)
 
     def request(self, event: Event, asset: str, partition: str | None) -> None:
-        together = [t.key for t in self.world.tables if t.group and t.group == self.world.table(asset).group]
-        self.simulation.at(self._at(event), lambda: self._asks(together or [asset], partition))
+        self.simulation.at(self._at(event), lambda: self._asks(asset, partition))
 
     def backfill(self, event: Event, asset: str, most: int) -> None:
-        together = [t.key for t in self.world.tables if t.group and t.group == self.world.table(asset).group]
-
         def _asks_for_each() -> None:
             for partition in self.readings.partitions(asset, self.moment())[-most:]:
-                self._asks(together or [asset], partition)
+                self._asks(asset, partition)
 
         self.simulation.at(self._at(event), _asks_for_each)
 
@@ -122,9 +119,11 @@ class Day:
 
         self.simulation.at(self._at(event), _deploys)
 
-    def _asks(self, assets: list[str], partition: str | None) -> None:
-        if self.world.table(assets[0]).plannable and partition in self.readings.partitions(assets[0], self.moment()):
-            self.simulation.request(assets, [partition], at=self.simulation.clock.now)
+    def _asks(self, asset: str, partition: str | None) -> None:
+        table = self.world.table(asset)
+        together = [t.key for t in self.world.tables if t.group and t.group == table.group] or [asset]
+        if table.plannable and partition in self.readings.partitions(asset, self.moment()):
+            self.simulation.request(together, [partition], at=self.simulation.clock.now)
 
     def cancel(self, event: Event, asset: str) -> None:
         self.simulation.cancel(asset, at=self._at(event))

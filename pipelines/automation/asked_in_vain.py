@@ -5,7 +5,7 @@ another process, which would go on to show as requested what is set aside.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from dagster import DagsterInstance
 
@@ -20,17 +20,27 @@ def keep(
     home: tuple[str | None, str | None],
     aside: Mapping[Target, str],
     unplannable: Mapping[str, str],
+    ours: Collection[str],
 ) -> None:
-    """Replace what was kept of a code location.
+    """Replace what was kept of a code location, and of its assets under whatever name it had before.
 
     Args:
         home: Its name, and that of its repository.
         aside: From a target to why asking for it is in vain; (asset, None) stands for all of an asset.
         unplannable: From an asset to why no run of it can be planned.
+        ours: The assets that are built here: two locations on one instance build none both.
     """
-    name = "/".join(str(part) for part in home)
+    name = _PREFIX + "/".join(str(part) for part in home)
     said = {"aside": [[*target, why] for target, why in aside.items()], "unplannable": dict(unplannable)}
-    adapter.save(instance, _PREFIX + name, json.dumps(said))
+    adapter.save(instance, name, json.dumps(said))
+    for other, text in adapter.saved_under(instance, _PREFIX).items():
+        before = json.loads(text)
+        left = {
+            "aside": [row for row in before["aside"] if row[0] not in ours],
+            "unplannable": {asset: why for asset, why in before["unplannable"].items() if asset not in ours},
+        }
+        if other != name and left != before:
+            adapter.save(instance, other, json.dumps(left))
 
 
 def kept(instance: DagsterInstance, graph: Graph) -> tuple[dict[Target, str], dict[str, str]]:

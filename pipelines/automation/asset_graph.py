@@ -55,7 +55,8 @@ def graph_of(asset_graph: AnyGraph, *, contract_scale: float = 1.0) -> Graph:
     nodes = {}
     for key in asset_graph.toposorted_asset_keys:
         node = _node(asset_graph, key, keys_of)
-        nodes[node.key] = replace(node, contract=node.contract.scaled(contract_scale)) if node.contract else node
+        if node.key not in nodes or node.refused:  # of two that are spelled alike the one that is refused stands
+            nodes[node.key] = replace(node, contract=node.contract.scaled(contract_scale)) if node.contract else node
     sensors = sensor_names(nodes.values())
     found = {k: replace(n, sensor=sensors.get(k, n.sensor)) for k, n in nodes.items()}
     return Graph(found, keys_of.moment, dynamic_names(asset_graph))
@@ -114,6 +115,8 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
     asap = reading.of("its tags", lambda: tagged(asset.tags, PACE, ASAP), False)
     requires_all = reading.of("its tags", lambda: tagged(asset.tags, REQUIRES, EVERY_INPUT_CHANGED), False)
     automated = reading.of("its condition", lambda: _asks_the_planner(asset.automation_condition), True)
+    if dg.AssetKey.from_user_string(name) != key:
+        reading.reasons.append(f"a part of its key {key.path} holds a slash, so it could not be told from {name}")
     if asset.is_virtual:
         reading.reasons.append("a virtual asset is not supported; let its readers depend on what it is made from")
     broken = f"its partitions definition cannot be read: {'; '.join(reading.reasons)}"
@@ -146,6 +149,7 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
         exists=keys.exists,
         keys=keys.keys,
         dynamic=keys.dynamic if any(_dynamic_in(asset.partitions_def)) else None,
+        odd=keys.odd,
     )
 
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster_shared.record import replace
 
 from pipelines.automation import adapter
 from pipelines.automation.engine import Engine, engine_of
 from pipelines.automation.guarded import ASKS_FOR_NOTHING
 from pipelines.automation.reasons import name
-from pipelines.automation.run_requests import TAGS, apart
+from pipelines.automation.run_requests import TAGS, apart, as_ranges
 from pipelines.automation.sensor_names import FIRST, numbered
 from pipelines.automation.set_aside import planned
 
@@ -104,7 +105,9 @@ class _Automation(dg.AutomationConditionSensorDefinition):
         engine = engine_of(context, graph)  # only here is known whose sensors these are: a condition sees no location
         found = self._evaluates.evaluate_tick(context)
         parts = [part for run in found.run_requests or () for part in apart(run, graph)]
-        return replace(found, run_requests=[part for part in parts if _can_be_planned(context, engine, part)])
+        planned = [part for part in parts if _can_be_planned(context, engine, part)]
+        with partition_loading_context(dynamic_partitions_store=context.instance):
+            return replace(found, run_requests=as_ranges(planned, engine.graph))
 
     def with_attributes(self, *, jobs: Any = None, metadata: Mapping[str, Any] | None = None) -> "_Automation":
         return _Automation(*self._of, metadata)

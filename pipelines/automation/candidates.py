@@ -30,15 +30,16 @@ class Candidates:
 
     Args:
         failed: Assets of which the partitions cannot be listed, with the reason.
+        odd: Keys that people added and that are no partitions of an asset, with the reason.
     """
 
     graph: Graph
     history: History
     failed: dict[str, str] = field(default_factory=dict)
+    odd: dict[str, Mapping[Partition, str]] = field(default_factory=dict)
     _keys: dict[str, tuple[Sequence[Partition] | None, frozenset[Partition]]] = field(default_factory=dict)
     _stamps: dict[str, tuple[object, ...]] = field(default_factory=dict)
     _keys_before: dict[str, frozenset[str]] = field(default_factory=dict)
-    _removed: dict[Target, float] = field(default_factory=dict)
     _looked_at: float = _NEVER
     _revision: int = -1
     _first: dict[tuple[str, Any], Any] = field(default_factory=dict)
@@ -80,7 +81,7 @@ class Candidates:
 
     def was_never(self, target: Target) -> bool:
         """Whether a dynamic partition was never there, as far as is known: one that was removed was given up."""
-        return target not in self._removed and target not in self.history.built
+        return target not in self.history.removed and target not in self.history.built
 
     def needs_none(self, node: Node, read: Input, partition: Partition) -> bool:
         """Whether a partition reads nothing of an input: there is nothing to wait for."""
@@ -148,6 +149,8 @@ class Candidates:
             self.failed[node.key] = f"its partitions cannot be listed: {error!r}"
             return ()
         self.failed.pop(node.key, None)
+        if node.dynamic:
+            self.odd[node.key] = node.odd()
         before, known = self._keys.get(node.key, (None, frozenset()))
         if listed is before:
             return ()
@@ -156,9 +159,9 @@ class Candidates:
         came = keys - known if before is not None else [p for p in keys if self._came_meanwhile(node, p)]
         if node.dynamic:
             targets = ((node.key, partition) for partition in came)
-            self.history.appeared |= {target: (self._removed.get(target, 0.0), now) for target in targets}
+            self.history.appeared |= {target: (self.history.removed.get(target, 0.0), now) for target in targets}
         self._keys[node.key] = listed, keys
-        self._removed |= {(node.key, partition): now for partition in known - keys}
+        self.history.removed |= {(node.key, partition): now for partition in known - keys}
         return keys ^ known
 
     def _came_meanwhile(self, node: Node, partition: Partition) -> bool:

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from pipelines.automation.check_results import FailedCheck
+from pipelines.automation.check_results import CheckResult, Results
 from pipelines.automation.graph import Graph, Target
 from pipelines.automation.history import History
 from pipelines.automation.records import SAMPLES, Built, Change, Failure, Materialization, OpenRun
 
 PREFIX = "tidemark/history/"
-_FORM = 2
+_FORM = 3
 
 
 @dataclass
@@ -26,6 +26,7 @@ class Checkpoint:
     """What an earlier process knew.
 
     Args:
+        blocking: By asset the names of its blocking checks; of others no evaluation was read.
         added: Assets of the graph that it did not know of, or did not know all of: their part of the log is not in
             the history.
         reader: The state of its log reader.
@@ -33,6 +34,7 @@ class Checkpoint:
     """
 
     history: History
+    blocking: dict[str, list[str]]
     added: list[str]
     reader: dict[str, Any]
     rest: dict[str, Any]
@@ -58,11 +60,13 @@ def dump(history: History, reader: dict[str, Any], rest: dict[str, Any] | None =
         "strides": history.strides,
         **keys_of_people(history),
         "set_aside": [[*target, why] for target, why in history.set_aside.items()],
+        "blocking": {key: sorted(node.blocking) for key, node in history.graph.nodes.items() if node.blocking},
         "failed_checks": [
-            [asset, check, failed.id, failed.partitions and sorted(failed.partitions, key=repr)]
+            [asset, check, _result(of.whole), [[partition, *_result(result)] for partition, result in of.on.items()]]
             for asset, checks in history.checks.failed.items()
-            for check, failed in checks.items()
+            for check, of in checks.items()
         ],
+        "unseen": [[*target, [_values(change) for change in changes]] for target, changes in history.unseen.items()],
         "open_runs": {run_id: _of_run(run) for run_id, run in history.open_runs.items()},
         "targets": [row_of(history, target) for target in sorted(targets, key=repr)],
     }
@@ -78,8 +82,13 @@ def assets_of(text: str) -> set[str]:
 def load(text: str | None, graph: Graph) -> Checkpoint | None:
     """What was known of the assets of a graph; None if this is no checkpoint, or one of none of them."""
     state = unpacked(text, _FORM)
-    if state is None:
-        return None
+    try:
+        return _loaded(state, graph) if state else None
+    except (LookupError, TypeError, ValueError):
+        return None  # of another version after all
+
+
+def _loaded(state: dict[str, Any], graph: Graph) -> Checkpoint | None:
     known = graph.nodes.keys() & set(state["assets"])
     if not known:
         return None
@@ -92,9 +101,11 @@ def load(text: str | None, graph: Graph) -> Checkpoint | None:
         if row[0] in known:
             take(history, row)
     take_keys(history, state)
-    for asset, check, id, partitions in state["failed_checks"]:
-        failed = FailedCheck(id, None if partitions is None else frozenset(partitions))
-        history.checks.failed.setdefault(asset, {})[check] = failed
+    for asset, check, whole, on in state["failed_checks"]:
+        results = Results(CheckResult(*whole), {partition: CheckResult(*result) for partition, *result in on})
+        history.checks.failed.setdefault(asset, {})[check] = results
+    for asset, partition, changes in state["unseen"]:
+        history.unseen[(asset, partition)] = tuple(Change(*change) for change in changes)
     for run_id, row in state["open_runs"].items():
         history.open_runs[run_id] = run = _run(row)
         for target in run.planned:
@@ -102,7 +113,7 @@ def load(text: str | None, graph: Graph) -> Checkpoint | None:
     unread = {(asset, partition) for asset, partition, _ in state["rest"].get("unread", ())}
     mended = {asset for asset, _ in history.adopt(graph) - unread}
     added = {key for key, node in graph.nodes.items() if key not in known and not node.refused} | mended
-    return Checkpoint(history, sorted(added), state["reader"], state["rest"])
+    return Checkpoint(history, state["blocking"], sorted(added), state["reader"], state["rest"])
 
 
 def packed(state: dict[str, Any]) -> str:
@@ -134,11 +145,18 @@ def row_of(history: History, target: Target) -> list[Any]:
 
 
 def take(history: History, row: list[Any]) -> None:
-    """Know of a partition what a row says."""
-    asset, partition, changes, first_arrival, version, listed_at, built, failure, again = row
+    """Know of a partition what a row says.
+
+    Raises:
+        TypeError: it has other fields than those of this version. Nothing of it was taken.
+        ValueError: likewise.
+    """
+    asset, partition, changes, first_arrival, version, listed_at, *rest, again = row
     target = (asset, partition)
-    if changes:
-        history.changes[target] = tuple(Change(*change) for change in changes)
+    changed = tuple(Change(*change) for change in changes)
+    built, failure = (of and kind(*of) for kind, of in zip((Built, Failure), rest, strict=True))
+    if changed:
+        history.changes[target] = changed
         history.known.setdefault(asset, set()).add(partition)
     if first_arrival is not None:
         history.first_arrival[target] = first_arrival
@@ -147,11 +165,11 @@ def take(history: History, row: list[Any]) -> None:
     if listed_at is not None:
         history.listed_at[target] = listed_at
     if built is not None:
-        history.built[target] = Built(*built)
+        history.built[target] = built
     if again is not None:
         history.again[target] = again
     if failure is not None:
-        history.failures[target] = Failure(*failure)
+        history.failures[target] = failure
 
 
 def keys_of_people(history: History) -> dict[str, Any]:
@@ -159,6 +177,7 @@ def keys_of_people(history: History) -> dict[str, Any]:
     return {
         "keys": {name: list(keys) for name, keys in history.keys.items()},
         "appeared": [[*target, *times] for target, times in history.appeared.items()],
+        "removed": [[*target, at] for target, at in history.removed.items()],
     }
 
 
@@ -168,12 +187,19 @@ def take_keys(history: History, said: Mapping[str, Any]) -> None:
     for asset, partition, gone, came in said.get("appeared", ()):
         if asset in history.graph.nodes:
             history.appeared[(asset, partition)] = (gone, came)
+    for asset, partition, gone in said.get("removed", ()):
+        if asset in history.graph.nodes:
+            history.removed[(asset, partition)] = gone
 
 
 def newest(row: list[Any]) -> int:
     """The place of the latest event a row knows of."""
     changes, built = row[2], row[6]
     return max([change[0] for change in changes] + ([built[0]] if built else []), default=-1)
+
+
+def _result(result: CheckResult) -> list[Any]:
+    return [result.id, result.passed]
 
 
 def _values(record: Change | Built | Failure | None) -> list[Any] | None:

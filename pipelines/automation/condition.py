@@ -100,7 +100,9 @@ class _Look:
     def __post_init__(self) -> None:
         for request in self.plan.requests:
             for asset, partition in request.targets if not request.as_range else ():
-                self.asked.setdefault(asset, []).append(partition)
+                # Where a condition of its own has the last word, what is built with it does not pass it by.
+                if self.engine.graph.nodes[asset].conditional or not request.conditional:
+                    self.asked.setdefault(asset, []).append(partition)
 
     @property
     def says_anything(self) -> bool:

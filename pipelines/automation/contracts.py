@@ -4,8 +4,9 @@ Belongs here: what `FreshnessPolicy.time_window` (a lag contract) and `Freshness
 in plain numbers. Does not belong here: a clock, Dagster, or what is pending. All times are Unix seconds.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -96,8 +97,8 @@ def tick_at_or_after(contract: CronContract, at: float) -> float:
 
 def tick_before(contract: CronContract, at: float) -> float:
     """The last tick of a cron contract before a time."""
-    when = datetime.fromtimestamp(at, UTC).astimezone(ZoneInfo(contract.timezone))
-    return float(next(CronSim(contract.schedule, when, reverse=True)).timestamp())
+    ticks = CronSim(contract.schedule, _local(at, contract.timezone), reverse=True)
+    return next(tick for tick in _times(ticks) if tick < at)
 
 
 def first_tick(contract: Contract, window: Window | None) -> float | None:
@@ -208,6 +209,15 @@ def verdict(promised: float, at_risk_from: float | None, now: float) -> Verdict:
 
 @lru_cache(maxsize=100_000)
 def _tick(schedule: str, timezone: str, at: float) -> float:
-    # CronSim gives ticks after a time, by whole minutes; a tick at the time itself counts.
-    before = datetime.fromtimestamp(at, UTC).astimezone(ZoneInfo(timezone)) - timedelta(microseconds=1)
-    return float(next(CronSim(schedule, before)).timestamp())
+    # CronSim gives ticks after a time; a tick at the time itself counts. In the hour that a night has twice it may give
+    # the first one of two again.
+    ticks = CronSim(schedule, _local(at - 0.001, timezone))
+    return next(tick for tick in _times(ticks) if tick >= at)
+
+
+def _local(at: float, timezone: str) -> datetime:
+    return datetime.fromtimestamp(at, UTC).astimezone(ZoneInfo(timezone))
+
+
+def _times(ticks: Iterator[datetime]) -> Iterator[float]:
+    return (tick.timestamp() for tick in ticks)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from dagster import AssetCheckKey, AssetKey, DagsterInstance, RepositoryDefinition, SensorEvaluationContext
 
-from pipelines.automation import adapter, asked_in_vain, asset_graph, retries
+from pipelines.automation import adapter, asked_in_vain, asset_graph, checkpoint, retries
 from pipelines.automation.decisions import Asked, Plan, Request, held
 from pipelines.automation.follower import Follower
 from pipelines.automation.graph import Graph, Target
@@ -25,6 +25,8 @@ SLICE_SECONDS = 8.0
 
 _RESERVED_FOR = 60.0
 _lock = threading.RLock()
+_told_lock = threading.Lock()
+"""Of what conditions say: each evaluates without waiting until another sensor has read the log."""
 
 
 @contextmanager
@@ -127,7 +129,7 @@ class Engine:
 
     def not_asked_for(self, asset: str, why: str | None) -> None:
         """Why an asset's own condition cannot ask for it, as it was logged; None: it can again."""
-        with _lock:
+        with _told_lock:
             if why is not None:
                 self._raising[asset] = self._told[(asset, None)] = why
             else:
@@ -135,7 +137,7 @@ class Engine:
 
     def untold(self, plan: Plan) -> dict[Target, str]:
         """What is set aside and was not when this was asked last: each is logged once."""
-        with _lock:
+        with _told_lock:
             new = {target: why for target, why in plan.set_aside.items() if self._told.get(target) != why}
             self._told = dict(plan.set_aside)
             return new
@@ -146,7 +148,10 @@ class Engine:
         Args:
             instance: Read what is new there first. Without it: by what is known.
         """
-        with _lock:
+        # Of many sensors one reads the log: together their slices would take longer than a tick may.
+        if not _lock.acquire(timeout=SLICE_SECONDS):
+            return Plan(now, catching_up="another sensor is reading the event log")
+        try:
             stop = _after(SLICE_SECONDS)
             if not self.planner.deciding:  # what happens while a plan is half made is for the next one
                 self._hear_of_others(instance)
@@ -160,6 +165,8 @@ class Engine:
             )
             found = self.planner.plan(now, asked, stop=stop)
             return self._as_asked_for(found, instance)
+        finally:
+            _lock.release()
 
     def _hear_of_others(self, instance: DagsterInstance | None) -> None:
         """What those who ask for runs asked for in vain, where this process is none of them."""
@@ -209,9 +216,11 @@ class Engine:
         """Known here where the sensors tick, and from there in any other process."""
         asked = self.reserved.keys() | self.unanswered.keys()
         self._rejected = {target: why for target, why in self._rejected.items() if target in asked}
-        own = self._rejected | {(asset, None): why for asset, why in self._raising.items()}
+        with _told_lock:
+            own = self._rejected | {(asset, None): why for asset, why in self._raising.items()}
         if instance is not None and self.plans and own != self._told_others:
-            asked_in_vain.keep(instance, self.home, own, self._unplannable)
+            ours = [key for key, node in self._declared.nodes.items() if not node.source]
+            asked_in_vain.keep(instance, self.home, own, self._unplannable, ours)
             self._told_others = own
         return self._of_others | own
 
@@ -235,25 +244,35 @@ def _after(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
-_engines: dict[str, tuple[asset_graph.AnyGraph, Engine]] = {}
+_engines: dict[str, list[tuple[asset_graph.AnyGraph, Engine]]] = {}
+"""Of each instance those of the code locations in this process: most processes have one."""
 
 
 def engine_for(instance: DagsterInstance, assets: asset_graph.AnyGraph) -> Engine:
     """The engine of this process for an instance; made when first asked for, and again when the code is another."""
+    identity = adapter.identity_of(instance)
+    # Without the lock: who only looks up his engine does not wait until another sensor has read the log.
+    if (found := _made_for(identity, assets)) is not None:
+        return found
     with _lock:
-        identity = adapter.identity_of(instance)
-        known, engine = _engines.get(identity, (None, None))
-        if engine is not None and known is assets:
-            return engine
+        if (found := _made_for(identity, assets)) is not None:
+            return found
         graph = asset_graph.graph_of(assets, contract_scale=load_settings().contract_scale)
-        if engine is not None and set(engine.graph.nodes) == set(graph.nodes):
+        others = _engines.get(identity, [])
+        same = next((e for _, e in others if e.follower.key == checkpoint.key_of(graph)), None)
+        if same is not None and set(same.graph.nodes) == set(graph.nodes):
+            engine = same
             engine.adopt(graph)
         else:
-            if engine is not None:
-                engine.follower.save(instance)
+            if same is not None:
+                same.follower.save(instance)
             engine = Engine(Follower.started(instance, graph), adapter.run_slots(instance))
-        _engines[identity] = (assets, engine)
+        _engines[identity] = [*((of, e) for of, e in others if e is not same), (assets, engine)]
         return engine
+
+
+def _made_for(identity: str, assets: asset_graph.AnyGraph) -> Engine | None:
+    return next((engine for known, engine in _engines.get(identity, ()) if known is assets), None)
 
 
 def engine_of(context: SensorEvaluationContext, assets: asset_graph.AnyGraph) -> Engine:

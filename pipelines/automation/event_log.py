@@ -137,6 +137,12 @@ def last_rows_of(instance: DagsterInstance, asset: str, kind: Kind, limit: int) 
     return _rows(instance, _of([kind]), _TABLE.asset_key == key, limit=limit, descending=True)
 
 
+def last_evaluations(instance: DagsterInstance, check: str, limit: int) -> list[Row]:
+    """The latest evaluations of checks of a name, of whichever assets, at most so many; in the order of ids."""
+    named = _TABLE.event.contains(f'"{check}"', autoescape=True)
+    return _rows(instance, _of([Kind.CHECKED]), named, limit=limit, descending=True)[::-1]
+
+
 def last_id_before(instance: DagsterInstance, id: int, at: float) -> int:
     """The latest storage id before one whose event was not written after a time (Unix seconds); 0 if there is none."""
     query = sqlalchemy.select(sqlalchemy.func.max(_TABLE.id)).where(_TABLE.id < id, _TABLE.timestamp <= _stored(at))

@@ -7,7 +7,7 @@ here: what the events say (`automation.intake`) and mean (`automation.history`).
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -33,6 +33,8 @@ _PARTITIONS_IN_A_NOTE = 2000
 _NOTE_WHEN_QUIET_SECONDS = 30.0
 _NOTE_SECONDS = 300.0
 
+_ASSETS_READ_AGAIN = "reading what the event log says of assets that were wiped or added"
+
 _log = logging.getLogger(__name__)
 
 
@@ -56,6 +58,8 @@ class Follower:
     caught_up: bool = False
     intake: Intake = field(init=False)
     _to_read_again: list[str] = field(default_factory=list)
+    _checks_to_read: dict[str, frozenset[str]] = field(default_factory=dict)
+    _checks_until: int = 0
     _process: str = field(default_factory=lambda: uuid.uuid4().hex)
     _wipes_until: float = 0.0
     _noted_at: float = float("-inf")
@@ -91,10 +95,11 @@ class Follower:
         else:
             made = cls(kept.history, key, LogReader.of_state(kept.reader), kept.rest["catalog"])
             made._to_read_again = kept.added
+            made._look_for_checks(_more_blocking(graph, kept.blocking))
             made.intake.unread = {(asset, p): why for asset, p, why in kept.rest["unread"] if asset in graph.nodes}
             made.intake.touched = {(asset, p) for asset, p in kept.rest["touched"] if asset in graph.nodes}
             made.intake.tell()
-            made.intake.goes_back_to(float("-inf"), kept.history.known)
+            made.intake.goes_back_to(float("-inf"), {asset for asset, _ in kept.history.heard_of})
         made.reader.know(journal.last_shifts(instance, key))
         made._noted_shifts = list(made.reader.shifts)
         return made
@@ -102,13 +107,25 @@ class Follower:
     def adopt(self, graph: Graph) -> None:
         """Go on with another version of the code, which may have other assets."""
         before = self.history.graph.nodes
+        self._look_for_checks(_more_blocking(graph, {key: node.blocking for key, node in before.items()}))
         self._to_read_again += [key for key in graph.nodes if key not in before or before[key].refused]
         mended = {asset for asset, _ in self.history.adopt(graph) - self.intake.unread.keys()}
         self.intake.tell()
         self._to_read_again += sorted(mended & graph.nodes.keys() - {*self._to_read_again})
 
+    def _look_for_checks(self, checks: dict[str, frozenset[str]]) -> None:
+        """Their evaluations were passed over so far; those from now on are read with all else."""
+        if checks:
+            self._checks_to_read |= checks
+            self._checks_until = self.cursor
+
     def read(self, instance: DagsterInstance, stop: Callable[[], bool]) -> str:
         """Read what is new. Empty if all of it was read, else how far it came until it had to stop."""
+        if self._checks_to_read:  # before any news of them, and with all that is known of the assets they are about
+            if not self._read_again(instance, stop):
+                return _ASSETS_READ_AGAIN
+            reading_again.read_checks(instance, self._checks_to_read, self._checks_until, self.intake, self.reader)
+            self._checks_to_read = {}
         # States of runs first: a run that has ended by now wrote its events before, so they are seen below.
         open_runs = run_facts(instance, self.history.open_runs)
         unsaved = self._unsaved
@@ -118,7 +135,7 @@ class Follower:
         self._close(open_runs)
         self._notice_wipes(instance)
         if not self._read_again(instance, stop):
-            return "reading what the event log says of assets that were wiped or added"
+            return _ASSETS_READ_AGAIN
         if not self.caught_up:
             while len(self.intake.touched) >= _PARTITIONS_IN_A_NOTE and self._note(instance):
                 if stop():
@@ -246,6 +263,12 @@ class Follower:
         }
         adapter.save(instance, self.key, checkpoint.dump(self.history, self.reader.state(), rest))
         self._unsaved, self._saved_at = 0, time.monotonic()
+
+
+def _more_blocking(graph: Graph, before: Mapping[str, Collection[str]]) -> dict[str, frozenset[str]]:
+    """The checks of each asset that are blocking and were not."""
+    more = {key: node.blocking.difference(before.get(key, ())) for key, node in graph.nodes.items()}
+    return {key: checks for key, checks in more.items() if checks}
 
 
 def _kept(instance: DagsterInstance, graph: Graph) -> checkpoint.Checkpoint | None:

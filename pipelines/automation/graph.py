@@ -88,6 +88,7 @@ class Node:
         code_version: Of today's code.
         dynamic: From a partition to those of its keys that people add and remove while the code stays, each with the
             name of its definition. None: it has no such partitions, along no dimension.
+        odd: Keys that people added at the graph's moment and that are no partitions of it, each with the reason.
         source: Its data comes from outside: it is observed, or others report its builds. It has no inputs here.
         refused: Why the planner cannot look after it; it is set aside with this reason. Empty: it can.
         unplannable: Why only people can run it, who give its run config; then it is not `automated`.
@@ -114,6 +115,7 @@ class Node:
     exists: Callable[[Partition], bool] = lambda _: True
     keys: Callable[[], Sequence[Partition]] = lambda: ()
     dynamic: Callable[[Partition], frozenset[tuple[str, Partition]]] | None = None
+    odd: Callable[[], Mapping[Partition, str]] = dict
     source: bool = False
     refused: str = ""
     unplannable: str = ""

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from pipelines.automation import retries
-from pipelines.automation.check_results import CheckResults
+from pipelines.automation.check_results import CheckResult, CheckResults
 from pipelines.automation.graph import Graph, Input, Node, Target
 from pipelines.automation.reasons import name
 from pipelines.automation.records import (
@@ -49,6 +49,7 @@ class History:
         checks: The blocking checks that failed.
         broken: By asset and partition of an input: why it is unknown which of its partitions a change there concerns.
         unseen: Of wiped partitions the changes that some reader had not contained.
+        removed: When a dynamic partition was noticed to be gone (Unix seconds).
         appeared: From when until when a dynamic partition that came was not there before (Unix seconds).
         keys: By the name of a dynamic partitions definition the keys that were there when the planner last looked.
         leads: Of each asset the seconds its last runs of a few partitions took.
@@ -73,11 +74,18 @@ class History:
     checks: CheckResults = field(default_factory=CheckResults)
     broken: dict[tuple[str, Target], str] = field(default_factory=dict)
     unseen: dict[Target, tuple[Change, ...]] = field(default_factory=dict)
+    removed: dict[Target, float] = field(default_factory=dict)
     appeared: dict[Target, tuple[float, float]] = field(default_factory=dict)
     keys: dict[str, Collection[str]] = field(default_factory=dict)
     leads: dict[str, deque[float]] = field(default_factory=dict)
     strides: dict[str, float] = field(default_factory=dict)
     revision: int = 0
+
+    @property
+    def heard_of(self) -> set[Target]:
+        """The partitions of which any event is known, also that a run failed or found nothing to write."""
+        known: set[Target] = {(asset, partition) for asset, of in self.known.items() for partition in of}
+        return known.union(self.built, self.failures)
 
     def observed(
         self,
@@ -196,12 +204,15 @@ class History:
         if run_id is not None:
             on |= {p for p in self.known.get(asset, ()) if (b := self.built.get((asset, p))) and b.run_id == run_id}
         on = {partition} if partition is not None else on
-        (self.checks.passed_on if passed else self.checks.failed_on)(asset, check, id, on)
+        self.checks.evaluated(asset, check, CheckResult(id, passed), on)
 
     def blocking(self, target: Target) -> str | None:
         """The failed check because of which nobody is to be built on a partition; None if there is none."""
-        built = self.built.get(target)
-        return self.checks.blocking(target, built.id if built else 0) if self.checks.failed else None
+        if target[0] not in self.checks.failed:
+            return None
+        # Of an external table others write there is no build here, but a change.
+        written = [of.id for of in (self.built.get(target), *self.changes.get(target, ())[-1:]) if of]
+        return self.checks.blocking(target, max(written, default=0))
 
     def forget(self, targets: Collection[Target]) -> None:
         """These were wiped: whatever was known of them is not so any more."""
@@ -226,6 +237,7 @@ class History:
         """
         self.revision += 1
         self.graph = graph
+        self.checks.keep({key: node.blocking for key, node in graph.nodes.items()})
         for target, failure in list(self.failures.items()):
             node = graph.nodes.get(target[0])
             if node is None or node.code_version != failure.code_version:
@@ -236,9 +248,18 @@ class History:
         return aside.keys() - self.set_aside.keys()
 
     def as_of(self, run_id: str, target: Target) -> int | None:
-        """The id of a run's planned event for a target, while the run is open."""
+        """The id of a run's planned event for a target, while the run is open.
+
+        Also where the run has written it before: a step that is tried again writes anew what it had written.
+        """
         run = self.open_runs.get(run_id)
-        return run.planned.get(target) if run else None
+        if run is None:
+            return None
+        if target in run.planned:
+            return run.planned[target]
+        written = (m.as_of for m in run.written.get(target[0], ()) if m.target == target)
+        built = self.built.get(target)
+        return next(written, built.as_of if built is not None and built.run_id == run_id else None)
 
     def inputs_of(self, read: Input, partition: Partition) -> Iterable[Target]:
         """The partitions of an input that a target reads and that hold anything."""

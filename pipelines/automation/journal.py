@@ -9,6 +9,7 @@ Belongs here: the form of a note, and what is taken from it. Does not belong her
 (`automation.follower`).
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from pipelines.automation.history import History
 from pipelines.automation.records import SAMPLES
 
 _FORM = 1
+_SAID = {"location", "process", "wipes_until", "shifts", "leads", "strides", "first_seen", "rows"}
 _OF_OTHERS = 20  # notes that code locations on the same instance may have written since
 _WHAT = "what"
 _SAYS = "The planner's notes: with them, what is known of a partition outlives the deletion of the run that built it."
@@ -66,7 +68,8 @@ def write(
 
 def opened(event: Event) -> dict[str, Any] | None:
     """The note an event is; None for one that cannot be read: a later version's, or a stranger's."""
-    return unpacked(event.content, _FORM)
+    note = unpacked(event.content, _FORM)
+    return note if note is not None and note.keys() >= _SAID else None
 
 
 def notes(instance: DagsterInstance, since: float) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -110,13 +113,14 @@ def restore(
         target = (row[0], row[1])
         if target[0] not in assets or wiped.get(target[0], float("-inf")) >= note["wipes_until"]:
             continue
-        told.add(target)
-        known = row_of(history, target)
-        ahead = newest(row) - newest(known)
-        if known != row and (ahead > 0 or (ahead == 0 and knows_better)):
-            take(history, row)
-            history.dirty.add(target)
-            history.revision += 1
+        with contextlib.suppress(TypeError, ValueError):  # a later version says more of a partition than this one knows
+            known = row_of(history, target)
+            ahead = newest(row) - newest(known)
+            if known != row and (ahead > 0 or (ahead == 0 and knows_better)):
+                take(history, row)
+                history.dirty.add(target)
+                history.revision += 1
+            told.add(target)
     if only is None and knows_better:
         take_keys(history, note)
     for asset in assets & note["leads"].keys():

@@ -70,9 +70,11 @@ def _since(instance: DagsterInstance, graph: Graph, now: float) -> Since:
     saved = json.loads(adapter.saved(instance, _SINCE) or "null")
     began, assets = (now, {}) if saved is None else (saved["began"], saved["assets"])
     promised = [key for key, node in graph.nodes.items() if isinstance(node.contract, CronContract)]
+    # What is promised no more is judged anew once it is promised again. Of a source another location may judge.
+    ended = [key for key, node in graph.nodes.items() if key in assets and key not in promised and not node.source]
     new = [key for key in promised if key not in assets]
-    if new:
-        assets |= dict.fromkeys(new, now)
+    if new or ended:
+        assets = {key: at for key, at in assets.items() if key not in ended} | dict.fromkeys(new, now)
         adapter.save(instance, _SINCE, json.dumps({"began": began, "assets": assets}))
     return Since(began, assets)
 
@@ -86,8 +88,8 @@ def _windows(assets: AnyGraph) -> Windows:
             return ended(by, after, until)
         if isinstance(by, dg.MultiPartitionsDefinition):
             axes = [(axis.name, axis.partitions_def) for axis in by.partitions_defs]
-            if not any(isinstance(of, dg.TimeWindowPartitionsDefinition) for _, of in axes):
-                return ()
+            if sum(isinstance(of, dg.TimeWindowPartitionsDefinition) for _, of in axes) > 1:
+                raise ValueError("partitions of two dimensions of time have no one window that a cron could promise")
             pairs = ([(name, key) for key in _keys(of, after, until)] for name, of in axes)
             return [str(dg.MultiPartitionKey(dict(of_all))) for of_all in itertools.product(*pairs)]
         return () if by is None else by.get_partition_keys()

@@ -39,6 +39,7 @@ class Keys:
         timed: Whether each partition is about one window of time.
         dynamic: Those of its keys that people add and remove, each with the name of their definition.
         moving: Whether partitions come into being, or go, while the code stays the same.
+        odd: Keys that people added and that are no partitions of it, each with the reason.
         dimensions: By name, in the order in which they stand in a key; empty where there is only one.
     """
 
@@ -55,6 +56,7 @@ class Keys:
     dynamic: Callable[[Partition], frozenset[tuple[str, Partition]]] = lambda _: frozenset()
     timed: bool = False
     moving: bool = False
+    odd: Callable[[], Mapping[Partition, str]] = dict
     dimensions: Mapping[str, "Keys"] = field(default_factory=dict)
 
 
@@ -233,6 +235,13 @@ def _multi(definition: dg.MultiPartitionsDefinition, dimensions: Mapping[str, Ke
         found = (joined(parts) for parts in product(*(keys.keys() for keys in of)))
         return [key for key in found if len(split(key)) == len(of)]
 
+    def _odd() -> Mapping[Partition, str]:
+        why = f"holds {DELIMITER!r}, which stands between the dimensions of a key: Dagster builds nothing of it"
+        listed = {name: keys.keys() for name, keys in dimensions.items() if keys.moving and not keys.timed}
+        return {
+            key: f"the {name} {key!r} {why}" for name, of_it in listed.items() for key in of_it if DELIMITER in str(key)
+        }
+
     return Keys(
         definition,
         problem=_problem,
@@ -247,6 +256,7 @@ def _multi(definition: dg.MultiPartitionsDefinition, dimensions: Mapping[str, Ke
         dynamic=_dynamic,
         timed=len(timed) == 1,
         moving=any(keys.moving for keys in of),
+        odd=_odd,
         dimensions=dimensions,
     )
 

@@ -117,7 +117,7 @@ class Backlog:
                     if count % _AT_ONCE == 0 and stop():
                         return False
         self._dirty.clear()
-        troubles = dict(self.history.broken), dict(self.candidates.failed)
+        troubles = dict(self.history.broken), dict(self.candidates.failed), dict(self.candidates.odd)
         self.moved, self._troubles = self.moved or troubles != self._troubles, troubles
         return True
 

@@ -19,6 +19,7 @@ from pipelines.automation.records import Outcome
 from pipelines.automation.run_facts import RunFacts, run_facts
 
 _NEVER = float("-inf")
+_EVALUATIONS = 10_000
 
 
 def wiped(intake: Intake, before: Mapping[str, float] | None, now: Mapping[str, float]) -> list[str]:
@@ -27,16 +28,16 @@ def wiped(intake: Intake, before: Mapping[str, float] | None, now: Mapping[str, 
     A wipe leaves no event that every storage keeps, but its time; or no trace of the asset at all.
     """
     found = []
-    for asset, partitions in intake.history.known.items():
+    for asset, oldest in intake.oldest.items():
         wiped_at = now.get(asset)
         if wiped_at is None:
             is_wiped = before is None or asset in before
         else:
-            is_news = before is None or wiped_at > before.get(asset, _NEVER)
-            is_wiped = is_news and intake.oldest.get(asset, _NEVER) <= wiped_at
-        if is_wiped and partitions:
+            is_wiped = oldest <= wiped_at and (before is None or wiped_at > before.get(asset, _NEVER))
+        if is_wiped:
             found.append(asset)
-    return found
+    known = {asset for asset, _ in intake.history.heard_of} if found else set()
+    return [asset for asset in found if asset in known]
 
 
 def read_again(
@@ -65,12 +66,29 @@ def read_again(
         steps.append((reader.place(id), partial(journal.restore, history, note, wiped, only=assets)))
     for asset in assets:
         intake.forget(asset)
-        history.forget([(asset, partition) for partition in history.known.get(asset, ())])
+    history.forget([target for target in history.heard_of if target[0] in assets])
     for _, step in sorted(steps, key=itemgetter(0)):
         step()
     # How long they took was learned when they ended.
     reopened = history.open_runs.keys() & ended.keys()
     return {run_id: replace(ended[run_id], seconds=None) for run_id in reopened}
+
+
+def read_checks(
+    instance: DagsterInstance, checks: Mapping[str, Collection[str]], until: int, intake: Intake, reader: LogReader
+) -> None:
+    """Know what the log says of checks that were not blocking before, of their latest evaluations.
+
+    Args:
+        checks: By asset the names of those checks.
+        until: The storage id from which on they were read with all else.
+    """
+    for check in sorted(frozenset[str]().union(*checks.values())):
+        for row in event_log.last_evaluations(instance, check, _EVALUATIONS):
+            passed_over = row.id <= until and reader.has_read(row.id)
+            event = event_log.event_of(row, reader.place(row.id), [check]) if passed_over else None
+            if event is not None and check in checks.get(event.asset, ()):
+                intake.apply(event)
 
 
 def _as_it_ended(event: Event, ended: Mapping[str, RunFacts], written: Collection[object]) -> Event:

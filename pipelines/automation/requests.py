@@ -5,7 +5,6 @@ partitions meant. Belongs here: which runs to ask for, given which partitions ar
 here: which are.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -70,7 +69,9 @@ class _Found:
         self.waiting: dict[Partition, set[str]] = {}
         # What people asked for is theirs: a backfill of theirs keeps nothing new waiting.
         ours = {target for target, runs in history.running.items() if not runs <= asked.by_people}
-        self.in_flight = Counter(key for key, _ in {*ours, *asked.reserved})
+        self.in_flight: dict[str, list[Partition]] = {}
+        for key, partition in {*ours, *asked.reserved}:
+            self.in_flight.setdefault(key, []).append(partition)
         for (key, partition), decision in decisions.items():
             if decision.state is State.REQUESTED:
                 of = self.stale if decision.due_at is None else self.arrived
@@ -136,15 +137,19 @@ class _Found:
         self, node: Node, ordered: Sequence[Partition], joined: Mapping[Partition, tuple[str, ...] | None]
     ) -> None:
         """One run a partition, and not more of them at a time than the queue can look through."""
-        # What takes one partition a run can have thousands due: without a bound all of them would be in the queue.
-        room = max(0, SINGLES - self.in_flight[node.key]) if node.most == 1 or node.conditional else SINGLES
-        for partition in ordered[:room]:
+        # What takes one partition a run can have thousands due: without a bound all of them would be in the queue. But
+        # runs over older partitions, which may be stuck there, keep no newer one waiting.
+        bounded = node.most == 1 or node.conditional
+        in_flight = [node.order(p) for p in self.in_flight.get(node.key, ()) if bounded and not node.problem(p)]
+        for place, partition in enumerate(ordered):
+            newer = sum(order >= node.order(partition) for order in in_flight)
+            if place + newer >= SINGLES:
+                self.throttle((node.key, partition), f"newer partitions first, {newer} of them under way")
+                continue
             assets = joined[partition] or self._joined(node.key, partition)
             # A condition asks for what its own sensor looks after; a run over two sensors' assets is asked for as one.
             split = len({self.graph.nodes[asset].sensor for asset in assets}) > 1
             self._ask(Request(assets, (partition,), as_range=split, conditional=node.conditional))
-        for partition in ordered[room:]:
-            self.throttle((node.key, partition))
 
     def _operation(self, key: str) -> tuple[str, ...]:
         """The asset, with all that the same operation builds."""
@@ -199,8 +204,13 @@ class _Found:
         return self.decisions[target].attempts > 1
 
 
+def ranges(node: Node, newest_first: Sequence[Partition], most: int | None) -> list[Sequence[Partition]]:
+    """Consecutive partitions of an asset, in each at most so many, oldest first; the newest ones first."""
+    return [part for run in _runs(node, newest_first) for part in _parts(run, most or len(run))]
+
+
 def _parts(run: Sequence[Partition], most: int) -> list[Sequence[Partition]]:
-    """A run cut into as many as a backfill policy asks for, the newest first."""
+    """A run of consecutive partitions, cut into as many as a backfill policy asks for, the newest first."""
     starts = range(len(run), 0, -most)
     return [run[max(0, start - most) : start] for start in starts]
 

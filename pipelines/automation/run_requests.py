@@ -9,7 +9,12 @@ from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.partitions.context import partition_loading_context
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, PRIORITY_TAG
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    PARTITION_NAME_TAG,
+    PRIORITY_TAG,
+)
 from dagster_shared.record import replace
 
 from pipelines.automation import adapter
@@ -18,6 +23,7 @@ from pipelines.automation.decisions import Request
 from pipelines.automation.engine import Engine
 from pipelines.automation.graph import Graph
 from pipelines.automation.parts import connected
+from pipelines.automation.requests import SINGLES, ranges
 from pipelines.automation.run_plans import checks_along
 from pipelines.sources.feed import Partition
 
@@ -127,6 +133,37 @@ def apart(request: dg.RunRequest, graph: AnyGraph) -> list[dg.RunRequest]:
         return near
 
     return [_share(request, set(part)) for part in connected(keys, _near)]
+
+
+def as_ranges(runs: Iterable[dg.RunRequest], graph: Graph) -> list[dg.RunRequest]:
+    """What conditions of their own ask for in great number, as ranges where the assets' backfill policy allows them.
+
+    Each partition a run of its own, they would keep the daemon from all else: of a condition like `eager` thousands can
+    become true in one tick.
+    """
+    alike: dict[tuple[frozenset[Any], frozenset[Any]], list[dg.RunRequest]] = {}
+    for run in runs:
+        alike.setdefault((frozenset(run.asset_selection or ()), frozenset(run.asset_check_keys or ())), []).append(run)
+    return [run for group in alike.values() for run in _in_ranges(group, graph)]
+
+
+def _in_ranges(runs: list[dg.RunRequest], graph: Graph) -> list[dg.RunRequest]:
+    """Of runs over the same assets and checks."""
+    names = [key.to_user_string() for key in runs[0].asset_selection or ()]
+    nodes = [graph.nodes[each] for each in names if each in graph.nodes]
+    most = min((node.most for node in nodes if node.most is not None), default=None)
+    whose = [node.automated or node.refused for node in nodes]  # of the planner's own, or of one without partitions
+    if len(runs) <= SINGLES or not nodes or len(nodes) < len(names) or any(whose) or most == 1:
+        return runs
+    of = {run.partition_key: run for run in runs}
+    parts = ranges(nodes[0], sorted(of, key=nodes[0].order, reverse=True), most)
+    return [of[part[0]] if len(part) == 1 else _over(of[part[0]], str(part[0]), str(part[-1])) for part in parts]
+
+
+def _over(run: dg.RunRequest, first: str, last: str) -> dg.RunRequest:
+    tags = {name: value for name, value in run.tags.items() if not name.startswith(PARTITION_NAME_TAG)}
+    tags |= {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
+    return replace(run, partition_key=None, tags=tags)
 
 
 def _share(request: dg.RunRequest, part: Set[Any]) -> dg.RunRequest:

@@ -105,6 +105,7 @@ class Tick:
         found = {**self.history.set_aside, **self.backlog.aside, **self.aside}
         found |= {(key, None): why for (key, _), why in self.history.broken.items()}
         found |= {(key, None): why for key, why in self.backlog.candidates.failed.items()}
+        found |= {(key, p): why for key, odd in self.backlog.candidates.odd.items() for p, why in odd.items()}
         found |= {(key, None): node.left_out for key, node in self.graph.nodes.items() if node.left_out}
         return found
 

@@ -30,6 +30,7 @@ class TimePartitions:
         self.exists_from: Callable[[Partition], float] = lru_cache(maxsize=_MANY)(self._begins)
         self._listed: tuple[float, tuple[Partition, ...]] = (definition.start_timestamp, ())  # up to when, and which
         self._ends: Sequence[Partition] = ()
+        self._last_end = definition.start_timestamp
         self._steady: tuple[float, float] = (0.0, 0.0)  # from when until when no other one begins to exist
 
     def window(self, partition: Partition) -> Window | None:
@@ -70,10 +71,18 @@ class TimePartitions:
     def keys(self) -> Sequence[Partition]:
         """All that exist at the moment; each is written out once, as it comes."""
         self._look()
-        return self._listed[1]
+        until, keys = self._listed
+        if keys and not self.exists(keys[-1]):  # the clock was set back
+            until, keys = self.definition.start_timestamp, ()
+        if self._last_end > until:
+            new = self.definition.get_partition_keys_in_time_window(dg.TimeWindow(_time(until), _time(self._last_end)))
+            if new and self.exists(new[-1]):
+                until, keys = self._last_end, (*keys, *new)
+        self._listed = until, keys
+        return keys
 
     def ends(self) -> Sequence[Partition]:
-        """The first and the last that exist at the moment."""
+        """The first and the last that exist at the moment; the others are not listed for that."""
         self._look()
         return self._ends
 
@@ -81,19 +90,12 @@ class TimePartitions:
         now = self.moment.now
         if self._steady[0] <= now < self._steady[1]:
             return
-        until, keys = self._listed
-        if keys and not self.exists(keys[-1]):  # the clock was set back
-            until, keys = self.definition.start_timestamp, ()
         with as_of(self.moment):
             last = self.definition.get_last_partition_window()
             found = (self.definition.get_first_partition_key(), self.definition.get_last_partition_key())
-        if last is not None and last.end.timestamp() > until:
-            new = self.definition.get_partition_keys_in_time_window(dg.TimeWindow(_time(until), last.end))
-            if new and self.exists(new[-1]):
-                until, keys = last.end.timestamp(), (*keys, *new)
-        self._listed = until, keys
+        self._last_end = self.definition.start_timestamp if last is None else last.end.timestamp()
         self._ends = tuple(dict.fromkeys(p for p in found if p is not None and self.exists(p)))
-        following = self._after(self.definition.start_timestamp if last is None else last.end.timestamp())
+        following = self._after(self._last_end)
         self._steady = now, self._exists_from(following)
 
     def _find(self, partition: Partition) -> Window | str:

@@ -4,7 +4,7 @@ Pure. A window stays until it is built, or given up by a person, who reports it 
 what is said about them (`automation.standing`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pipelines.automation.contracts import CronContract, tick_at_or_after, tick_before
@@ -74,17 +74,18 @@ class Unbuilt:
         if state is None or state.since != judged_from or len(known) < state.known:  # fewer are there: one was wiped
             state = self._of[node.key] = _Asset(judged_from, tick_before(node.contract, judged_from))
         if state.next_tick <= now:
-            self._add(node, node.contract, state, known, now)
+            self._add(node, node.contract, state, history, now)
         # A run that saw that there was nothing to write has built it too.
         state.missing = {
             p: promised
             for p, promised in state.missing.items()
-            if p not in known and (node.key, p) not in history.built
+            if p not in known and (node.key, p) not in history.built and (p is None or node.exists(p))
         }
         state.known = len(known)
         return state.missing
 
-    def _add(self, node: Node, contract: CronContract, state: _Asset, known: Collection[Partition], now: float) -> None:
+    def _add(self, node: Node, contract: CronContract, state: _Asset, history: History, now: float) -> None:
+        known = history.known.get(node.key, set())
         state.next_tick = tick_at_or_after(contract, now + 1)
         if not node.partitioned:
             promised = tick_at_or_after(contract, state.since)
@@ -93,18 +94,30 @@ class Unbuilt:
             last = tick_before(contract, now + 1)
             if last > state.until:
                 ended = self.windows(node.key, state.until, last)
-                new = _promised(node, contract, (partition for partition in ended if partition not in known))
+                appeared = {p: came for (key, p), (_, came) in history.appeared.items() if key == node.key}
+                new = _promised(node, contract, state.since, appeared, (p for p in ended if p not in known))
                 state.missing = dict(sorted((state.missing | new).items(), key=lambda window: window[1]))
                 state.until = last
 
 
-def _promised(node: Node, contract: CronContract, partitions: Iterable[Partition]) -> dict[Partition, float]:
-    """The time each window was promised for: its own tick, which is also that of all that end before it."""
+def _promised(
+    node: Node,
+    contract: CronContract,
+    since: float,
+    appeared: Mapping[Partition, float],
+    partitions: Iterable[Partition],
+) -> dict[Partition, float]:
+    """The time each was promised for: the own tick of its window, which is also that of all that end before it.
+
+    What is about no time was promised for the first tick since it is judged, or since a person added it.
+    """
     found: dict[Partition, float] = {}
     after = tick = float("-inf")
     for partition in partitions:
         window = node.promised_window(partition)
-        if window is not None:
+        if window is None:
+            found[partition] = tick_at_or_after(contract, max(since, appeared.get(partition, since)))
+        else:
             if not after <= window.end <= tick:
                 after, tick = window.end, tick_at_or_after(contract, window.end)
             found[partition] = tick

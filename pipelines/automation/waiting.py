@@ -92,8 +92,8 @@ class Waiting:
                 if one in seen or pending is None:
                     continue
                 seen.add(one)
-                if pending.stale:
-                    found = decision is None or not _is_given_up(decision)
+                if pending.stale:  # without a decision nobody here rebuilds it: it is left to people, or set aside
+                    found = decision is not None and not _is_given_up(decision)
                 else:
                     stack += self._restless(self.graph.nodes[one[0]], one)
             self._to_be_rebuilt[source] = found
@@ -143,14 +143,11 @@ class Waiting:
         return replace(facts, state=State.NO_DATA, reason=lacking) if lacking else None
 
     def _is_blocked(self, node: Node, target: Target, facts: Decision) -> Decision | None:
-        if not self.history.checks.failed:
-            return None
-        for read in node.inputs:
-            # What the same operation builds is built anew with it: that is how the check gets to pass.
-            if not self.history.checks.failed.get(read.key) or read.key == node.key or read.key in node.together:
-                continue
+        for read in (read for read in node.inputs if read.key in self.history.checks.failed):
+            with_it = read.key == node.key or read.key in node.together
             for source in self.history.inputs_of(read, target[1]):
-                check = self.history.blocking(source)
+                # What the same run builds is built anew with it: that is how the check gets to pass.
+                check = None if with_it and source[1] == target[1] else self.history.blocking(source)
                 if check is not None:
                     reason = f"the check {check} failed on {name(source)}"
                     return replace(facts, state=State.BLOCKED, reason=reason, wait_for=(source,))
@@ -172,6 +169,8 @@ class Waiting:
         if held is None:
             return None
         reason, wait_for = held
+        if not all(map(self._is_to_be_rebuilt, wait_for)):
+            return None
         return replace(facts, state=State.WAITING, reason=reason, wait_for=wait_for)
 
 

@@ -17,6 +17,8 @@ from pipelines.automation.contracts import (
     first_tick,
     margin_of,
     reserve,
+    tick_at_or_after,
+    tick_before,
     verdict,
     warn_at,
 )
@@ -202,3 +204,20 @@ def test_a_contract_that_leaves_less_time_than_a_run_takes_is_told() -> None:
     assert feasible(LagContract(3600), QUICK)
     assert not feasible(LagContract(60), QUICK)
     assert not feasible(BY_NINE, Pace(lead=1800, margin=1))
+
+
+ZONES = ["UTC", "Europe/Berlin", "America/Santiago", "Asia/Beirut", "Australia/Lord_Howe", "Africa/Cairo"]
+ZONES += ["America/New_York", "Asia/Kathmandu", "Pacific/Apia", "Africa/Casablanca", "America/Havana"]
+CRONS = ["0 0 * * *", "0 * * * *", "*/15 * * * *", "30 2 * * *", "0 0 * * 0", "0 0 1 * *", "30 0 * * *", "0 */6 * * *"]
+
+
+@pytest.mark.parametrize("schedule", CRONS)
+@pytest.mark.parametrize("zone", ZONES)
+def test_when_the_clocks_change_no_tick_is_on_the_wrong_side(zone: str, schedule: str) -> None:
+    contract, local = CronContract(schedule, 0.0, zone), ZoneInfo(zone)
+    begin = datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC")).timestamp()
+    days = [begin + 86_400 * n for n in range(365)]
+    offsets = [datetime.fromtimestamp(day, local).utcoffset() for day in days]
+    changes = [day for day, offset, after in zip(days, offsets, offsets[1:], strict=False) if offset != after]
+    for at in (day + 900 * n for day in changes for n in range(-96, 192)):
+        assert tick_before(contract, at) < at <= tick_at_or_after(contract, at)

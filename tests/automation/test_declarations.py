@@ -279,3 +279,11 @@ def test_an_asset_more_at_the_end_moves_no_other() -> None:
 def test_each_asset_knows_its_sensor() -> None:
     found = graph(*[asset(f"table_{n:03}") for n in range(401)])
     assert [found.nodes[f"table_{n:03}"].sensor for n in (0, 399, 400)] == ["automation", "automation", "automation_2"]
+
+
+def test_a_key_that_is_spelled_like_another_is_refused() -> None:
+    found = graph(dg.AssetSpec(dg.AssetKey(["s3/orders"])), asset("core/x"))
+    assert "a part of its key ['s3/orders'] holds a slash" in found.nodes["s3/orders"].refused
+    assert found.nodes["core/x"].refused == ""
+    both = graph(dg.AssetSpec(dg.AssetKey(["s3/orders"])), dg.AssetSpec(dg.AssetKey(["s3", "orders"])))
+    assert both.nodes["s3/orders"].refused

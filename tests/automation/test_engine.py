@@ -1,6 +1,8 @@
 """What the planner's state survives: restarts, long logs, wipes; and what an asset's own condition may add to it."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -15,6 +17,7 @@ from pipelines.automation.catch_up import due_now
 from pipelines.automation.condition import derived
 from pipelines.automation.follower import Follower
 from pipelines.automation.planner import Planner
+from tests.automation.ticks import Location
 from tests.automation.toy_graph import ASAP, HOURS, asset, lag, small, source
 
 CORE = dg.AssetKey(["core", "orders"])
@@ -154,3 +157,40 @@ def stopped(instance: dg.DagsterInstance, sensor: str, location: str) -> None:
     )
     state = InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.STOPPED, SensorInstigatorData())
     instance.add_instigator_state(state)
+
+
+def test_of_many_sensors_one_reads_the_log_and_none_waits_for_all_the_others(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "SLICE_SECONDS", 0.2)
+    found = engine.engine_for(instance, dg.Definitions(small()).resolve_asset_graph())
+
+    def _reads_for_long(_: object, stop: Callable[[], bool]) -> str:
+        while not stop():
+            time.sleep(0.005)
+        return "read the event log up to 1 of 1000000"
+
+    monkeypatch.setattr(found.follower, "read", _reads_for_long)
+
+    def _tick(_: int) -> tuple[float, str]:
+        begun = time.monotonic()
+        said = found.look(adapter.now(), instance).catching_up
+        return time.monotonic() - begun, said
+
+    with ThreadPoolExecutor(12) as sensors:
+        ticks = list(sensors.map(_tick, range(12)))
+    assert max(seconds for seconds, _ in ticks) < 4 * 0.2, "its own slice, and at most one of another"
+    assert {said for _, said in ticks} > {"another sensor is reading the event log"}
+
+
+def test_two_repositories_in_one_process_begin_once_each(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+    start = Follower.started
+    monkeypatch.setattr(Follower, "started", lambda *args: (started.append(args), start(*args))[1])
+    locations = [Location(instance, [source(name), asset(f"core/{name}", f"raw/{name}", **ASAP)]) for name in "xy"]
+    for _ in range(3):
+        for location in locations:
+            location.tick()
+    assert len(started) == 2

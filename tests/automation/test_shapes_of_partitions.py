@@ -260,3 +260,16 @@ def test_a_run_over_a_range_builds_just_the_chain_that_was_meant(
         instance.add_dynamic_partitions("shops", ["b"])
         dg.materialize([table], instance=instance, tags=tags)
     assert seen == chain
+
+
+def test_of_very_many_windows_only_the_two_at_the_ends_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    minutes = dg.TimeWindowPartitionsDefinition("2015-01-01-00:00", "%Y-%m-%d-%H:%M", cron_schedule="* * * * *")
+
+    def _listed(*_: object) -> object:
+        raise AssertionError("six million keys")
+
+    monkeypatch.setattr(dg.TimeWindowPartitionsDefinition, "get_partition_keys_in_time_window", _listed)
+    assert KeysOf(Moment(datetime(2026, 10, 5, tzinfo=UTC).timestamp()))(minutes).ends() == (
+        "2015-01-01-00:00",
+        "2026-10-04-23:59",
+    )

@@ -1,14 +1,20 @@
 """A wipe is noticed within one look, however many assets; what is written after it stands."""
 
+from typing import Any
+
 import dagster as dg
 import pytest
 import sqlalchemy
 
 from pipelines.automation import adapter
 from pipelines.automation.asset_graph import graph_of
+from pipelines.automation.condition import with_automation
 from pipelines.automation.follower import Follower
+from pipelines.automation.records import Built, Failure
 from pipelines.automation.simulated_instance import simulated_instance
-from tests.automation.toy_graph import HOURS, asset
+from pipelines.automation.simulator import Fate
+from tests.automation.shapes.playing import REGIONS, built, play
+from tests.automation.toy_graph import ASAP, HOURS, asset, lag, source
 
 H7, H8 = "2026-10-05-07:00", "2026-10-05-08:00"
 MANY = [f"many/t{n}" for n in range(500)]
@@ -92,3 +98,55 @@ def test_dagsters_own_storages_cannot_wipe_single_partitions(instance: dg.Dagste
     with pytest.raises(NotImplementedError):
         instance.wipe_asset_partitions(dg.AssetKey(["core", "table"]), [H7])
     assert adapter.catalog(instance)["core/table"] == float("-inf")
+
+
+def test_what_runs_only_failed_on_or_found_nothing_for_is_forgotten_with_the_rest(instance: dg.DagsterInstance) -> None:
+    follower = follower_of(instance, "core/table", "core/other")
+    for target in (("core/table", H7), ("core/other", H8)):
+        follower.history.failures[target] = Failure(1, 0.0, 1, None)
+        follower.history.built[target] = Built(1, 1, "run", 0.0, None)
+    follower.intake.goes_back_to(0.0, ("core/table", "core/other"))
+    report(instance, "core/table", H8)
+    report(instance, "core/other", H8)
+    look(follower, instance)
+    instance.wipe_assets([dg.AssetKey(["core", "table"])])
+    look(follower, instance)
+    assert {asset for asset, _ in follower.history.heard_of} == {"core/other"}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_change_that_was_wiped_before_anybody_read_it_is_still_news_after_a_restart(restarts: bool) -> None:
+    mart = asset("mart", "core/x", freshness_policy=lag(hours=6))
+    simulation = play([source("x"), asset("core/x", "raw/x", **ASAP), mart])
+    simulation.arrive("raw/x", at=simulation.time(minutes=1), version="a")
+    simulation.run(hours=7)
+    assert built(simulation, "mart") == [None]
+    simulation.arrive("raw/x", at=simulation.time(hours=7), version="b")
+    simulation.run(minutes=30)
+    simulation.fail("core/x", times=3)
+    simulation.wipe("core/x", at=simulation.time(hours=7, minutes=31))
+    simulation.run(minutes=2)
+    if restarts:
+        with simulation.clock.frozen():
+            simulation._engine().follower.save(simulation.instance)
+        simulation.restart(at=simulation.time(hours=7, minutes=32))
+    simulation.run(hours=12)
+    assert len(built(simulation, "core/x")) == 3
+    assert simulation.tables.fresh(("mart", None))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_a_run_found_nothing_for_is_run_again_after_a_wipe(restarts: bool) -> None:
+    @dg.asset(key=["core", "x"], deps=[["raw", "x"]], partitions_def=REGIONS, output_required=False, tags=ASAP["tags"])
+    def x() -> Any: ...
+
+    simulation = play([source("x", REGIONS), *with_automation([x])])
+    simulation.fail("core/x", how=Fate.YIELDS_NOTHING, times=1)
+    simulation.arrive("raw/x", "eu", at=simulation.time(minutes=5))
+    simulation.run(hours=1)
+    assert (len(simulation.runs), built(simulation, "core/x")) == (1, [])
+    simulation.wipe("core/x", at=simulation.time(hours=1))
+    if restarts:
+        simulation.restart(at=simulation.time(hours=1, minutes=10))
+    simulation.run(hours=1)
+    assert built(simulation, "core/x") == ["eu"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from pipelines.automation import adapter
 from pipelines.checks.contract import CHECK
-from tests.proof.shapes_location import BERLIN_HOURS, DAYS
+from tests.proof.shapes_location import BERLIN_HOURS, DAYS, SHELVES
 from tests.proof.shapes_platform import ToyPlatform
 
 Story = Callable[[ToyPlatform], None]
@@ -293,6 +293,19 @@ def an_assets_own_condition_has_the_last_word(toy: ToyPlatform) -> None:
         assert asked // 60 > landed // 60, "it did not wait for the minute"
     toy.nothing_more("core/minutely", seconds=70)
     assert toy.times_built("core/minutely") == {DAY: 2}
+
+
+@story
+def what_a_condition_asks_for_in_great_number_is_one_run(toy: ToyPlatform) -> None:
+    shelves = [str(key) for key in SHELVES.get_partition_keys()]
+    for number in ("1", "2"):
+        before = len(toy.asked("core/shelves"))
+        toy.land("raw/catalogue", None, number)
+        for shelf in shelves:
+            toy.wait("core/shelves", shelf, number, seconds=240)
+        (run,) = toy.asked("core/shelves")[before:]
+        assert sorted(run.partitions) == sorted(shelves)
+    toy.nothing_more("core/shelves")
 
 
 @story

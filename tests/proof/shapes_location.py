@@ -20,6 +20,7 @@ from tests.proof.shapes_bodies import MINUTE, SOON, all_of, build, partitions_of
 CITIES = dg.DynamicPartitionsDefinition(name="cities")
 REGIONS = dg.StaticPartitionsDefinition(["eu", "us"])
 DAYS = dg.DailyPartitionsDefinition("2026-10-01")
+SHELVES = dg.StaticPartitionsDefinition([f"shelf {number}" for number in range(30)])
 FEW_DAYS = dg.DailyPartitionsDefinition("2026-10-01", end_date="2026-10-04")
 TEN_DAYS = dg.DailyPartitionsDefinition("2026-10-01", end_date="2026-10-11")
 DAY_AND_REGION = dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})
@@ -245,6 +246,14 @@ def _others() -> list[Any]:
         table("marts/checked", "core/checked", **days),
         source("raw/minutely", DAYS),
         table("core/minutely", "raw/minutely", automation_condition=derived() & every_minute, **days),
+        source("raw/catalogue"),
+        table(
+            "core/shelves",
+            "raw/catalogue",
+            by=SHELVES,
+            reads=lambda _: [("raw/catalogue", None)],
+            automation_condition=dg.AutomationCondition.eager(),
+        ),
         source("raw/odd_condition", DAYS),
         table("core/raising", "raw/odd_condition", automation_condition=Raising(), **days),
         table("core/raising_too", "raw/odd_condition", automation_condition=derived() & Raising(), **days),

@@ -15,12 +15,17 @@ from typing import Any
 import pytest
 
 from tests.automation import test_any_graph as shapes
+from tests.automation import test_contracts as ticks
 from tests.automation import test_semantics as meaning
 from tests.automation import test_semantics_contracts as contracts
+from tests.automation import test_wipes as wipes
+from tests.automation.shapes import test_blocking_checks as checks
+from tests.automation.shapes import test_deploys as deploys
 from tests.automation.shapes import test_fairness as fairness
 from tests.automation.shapes import test_isolation as isolation
 from tests.automation.shapes import test_keys as keys
 from tests.automation.shapes import test_operations as operations
+from tests.automation.shapes import test_time as times
 
 
 @dataclass(frozen=True)
@@ -356,8 +361,8 @@ DEFECTS = [
         shapes.test_a_run_that_succeeds_without_writing_contains_what_it_saw,
     ),
     Defect(
-        "check_results:CheckResults.blocking",
-        "failed.id > built_id",
+        "check_results:Results.failed",
+        "latest.id > built_id",
         "False",
         shapes.test_nobody_is_built_on_what_a_blocking_check_failed_until_it_passes_or_is_rebuilt,
     ),
@@ -416,6 +421,90 @@ DEFECTS = [
         "most = min((run.most for run in close if run.most is not None), default=len(close))",
         "most = len(close)",
         fairness.test_many_partitions_that_take_a_run_each_are_begun_early_enough,
+    ),
+    Defect(
+        "waiting:Waiting._is_to_be_rebuilt",
+        "decision is not None and not",
+        "decision is None or not",
+        deploys.test_a_rebuild_does_not_wait_for_an_input_that_the_planner_never_rebuilds,
+        ("people",),
+    ),
+    Defect(
+        "waiting:Waiting._is_blocked",
+        "with_it and source[1] == target[1]",
+        "with_it",
+        checks.test_a_day_is_not_built_on_a_day_before_of_which_the_check_failed,
+    ),
+    Defect(
+        "history:History.blocking",
+        ", *self.changes.get(target, ())[-1:])",
+        ",)",
+        checks.test_a_failed_check_of_an_external_table_ends_with_its_next_build,
+    ),
+    Defect(
+        "requests:_Found._singly",
+        "order >= node.order(partition)",
+        "True",
+        fairness.test_runs_over_old_partitions_that_are_stuck_keep_no_new_one_waiting,
+    ),
+    Defect(
+        "run_requests:as_ranges",
+        "for run in _in_ranges(group, graph)",
+        "for run in group",
+        fairness.test_what_a_condition_of_its_own_asks_for_in_great_number_is_asked_for_as_ranges,
+        (fairness.dg.BackfillPolicy.single_run(), 1),
+    ),
+    Defect(
+        "condition:_Look.__post_init__",
+        "or not request.conditional",
+        "or True",
+        operations.test_the_own_condition_of_one_output_is_not_passed_by_through_another,
+    ),
+    Defect(
+        "history:History.as_of",
+        "built is not None and built.run_id == run_id",
+        "False",
+        operations.test_a_step_that_is_tried_again_and_tells_its_outputs_twice_runs_no_reader_twice,
+    ),
+    Defect(
+        "contracts:_tick",
+        "tick >= at",
+        "True",
+        ticks.test_when_the_clocks_change_no_tick_is_on_the_wrong_side,
+        ("Europe/Berlin", "30 2 * * *"),
+    ),
+    Defect(
+        "checkpoint:_loaded",
+        "history.unseen[(asset, partition)] = tuple(Change(*change) for change in changes)",
+        "pass",
+        wipes.test_a_change_that_was_wiped_before_anybody_read_it_is_still_news_after_a_restart,
+        (True,),
+    ),
+    Defect(
+        "reading_again:wiped",
+        "for asset, _ in intake.history.heard_of",
+        "for asset, of in intake.history.known.items() if of",
+        wipes.test_what_a_run_found_nothing_for_is_run_again_after_a_wipe,
+        (False,),
+    ),
+    Defect(
+        "unbuilt:_promised",
+        "found[partition] = tick_at_or_after(contract, max(since, appeared.get(partition, since)))",
+        "continue",
+        times.test_what_is_about_no_window_of_time_is_promised_as_well,
+        ("static",),
+    ),
+    Defect(
+        "overview:_since",
+        "if key in assets and key not in promised and not node.source",
+        "if False",
+        deploys.test_windows_of_a_time_without_a_promise_are_no_breach_once_there_is_one_again,
+    ),
+    Defect(
+        "tick:Tick._set_aside",
+        "for key, odd in self.backlog.candidates.odd.items()",
+        "for key, odd in ()",
+        keys.test_a_key_that_holds_what_stands_between_dimensions_is_named,
     ),
 ]
 

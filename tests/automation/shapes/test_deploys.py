@@ -1,5 +1,6 @@
 """What another version of the code, or a restart, must not make anybody forget, or stumble over."""
 
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
@@ -10,8 +11,8 @@ from pipelines.automation.follower import Follower
 from pipelines.automation.graph import Graph, Input, Node
 from pipelines.automation.history import History
 from pipelines.automation.pending import Backlog
-from tests.automation.shapes.playing import CITIES, built, healthy, keeps_the_pair, play
-from tests.automation.toy_graph import DAYS, asset, lag, source
+from tests.automation.shapes.playing import CITIES, built, healthy, keeps_the_pair, mapped, play
+from tests.automation.toy_graph import ASAP, DAYS, asset, lag, source
 
 DAY = "2026-10-05"
 
@@ -120,3 +121,74 @@ def test_what_was_a_key_and_is_none_now_is_not_looked_at() -> None:
     history.adopt(now)
     Backlog(now, history).settle(2.0)
     assert (history.broken, history.dirty) == ({}, set())
+
+
+def left_to_people(kind: str, version: str) -> dg.AssetsDefinition:
+    """An asset that only people build, or a condition of its own."""
+    if kind == "config":
+
+        @dg.asset(key=["theirs"], deps=[["raw", "y"]], code_version=version, config_schema={"day": str})
+        def theirs() -> None: ...
+
+        return theirs
+    own = dg.AutomationCondition.on_missing() if kind == "condition" else None
+    return asset("theirs", "raw/y", code_version=version, automation_condition=own)
+
+
+@pytest.mark.parametrize("kind", ["people", "condition", "config"])
+def test_a_rebuild_does_not_wait_for_an_input_that_the_planner_never_rebuilds(kind: str) -> None:
+    def assets(version: str) -> list[Any]:
+        reader = asset("mart", "raw/x", "theirs", code_version=version, freshness_policy=lag(hours=1))
+        return [source("x"), source("y"), left_to_people(kind, version), reader]
+
+    simulation = play(assets("1"), own_every=600)
+    for name in ("raw/x", "raw/y"):
+        simulation.arrive(name, at=simulation.time(minutes=1))
+    simulation.request(["theirs"], at=simulation.time(minutes=5))
+    simulation.run(hours=3)
+    before = len(built(simulation, "mart"))
+    assert before
+    simulation.deploy(assets("2"), at=simulation.time(hours=3))
+    simulation.run(hours=2)
+    assert len(built(simulation, "mart")) == before + 1
+
+
+def test_a_rebuild_does_not_wait_for_a_model_that_only_people_fit() -> None:
+    def assets(version: str) -> list[Any]:
+        return [
+            source("x", DAYS),
+            source("y", DAYS),
+            asset("core/x", "raw/x", by=DAYS, code_version=version, **ASAP),
+            asset("model", mapped("core/x", dg.AllPartitionMapping()), automation_condition=None),
+            asset("forecast", "raw/y", "model", by=DAYS, freshness_policy=lag(hours=4), code_version=version),
+        ]
+
+    simulation = play(assets("1"))
+    for name in ("raw/x", "raw/y"):
+        simulation.arrive(name, DAY, at=simulation.time(minutes=5))
+    simulation.request(["model"], at=simulation.time(minutes=30))
+    simulation.run(hours=6)
+    assert built(simulation, "forecast") == [DAY]
+    simulation.deploy(assets("2"), at=simulation.time(hours=6))
+    simulation.run(days=1)
+    assert built(simulation, "forecast") == [DAY, DAY]
+
+
+def test_windows_of_a_time_without_a_promise_are_no_breach_once_there_is_one_again() -> None:
+    def assets(policy: dg.FreshnessPolicy | None) -> list[Any]:
+        return [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, freshness_policy=policy)]
+
+    nine = dg.FreshnessPolicy.cron("0 9 * * *", timedelta(hours=1))
+    simulation = play(assets(nine))
+    simulation.arrive("raw/x", "2026-10-04", at=simulation.time(minutes=5))
+    simulation.arrive("raw/x", DAY, at=simulation.time(hours=1))
+    simulation.run(hours=34)
+    assert simulation.standings()["core/x"].verdict == "met"
+    simulation.deploy(assets(None), at=simulation.time(hours=34))
+    simulation.run(days=5)
+    simulation.standings()
+    simulation.deploy(assets(nine), at=simulation.time(days=5, hours=34))
+    simulation.run(hours=1)
+    assert simulation.standings()["core/x"].verdict == "met"
+    simulation.run(days=2)
+    assert simulation.standings()["core/x"].verdict == "breached"

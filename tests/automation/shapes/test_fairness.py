@@ -4,9 +4,12 @@ from datetime import timedelta
 from typing import Any
 
 import dagster as dg
+import pytest
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from pipelines.automation.simulator import Fate, Pace
 from tests.automation.shapes.playing import asked, built, play
+from tests.automation.ticks import Location
 from tests.automation.toy_graph import ASAP, DAYS, HOURS, asset, lag, source, within
 
 DAY = "2026-10-05"
@@ -153,3 +156,41 @@ def test_many_partitions_that_take_a_run_each_are_begun_early_enough() -> None:
     again = [run for run in late if str(run.of["core/x"][0]) < "2026-10-05-02:00"]
     assert len(again) >= 30
     assert max(run.committed["core/x"] for run in again) <= simulation.time(minutes=145)
+
+
+def test_runs_over_old_partitions_that_are_stuck_keep_no_new_one_waiting() -> None:
+    days = dg.DailyPartitionsDefinition("2026-09-01", end_offset=1)
+    simulation = play([source("x", days), asset("core/x", "raw/x", by=days, backfill_policy=None, **ASAP)])
+    simulation.hold_in_queue("core/x", at=simulation.time(), until=simulation.time(days=30))
+    for n in range(8):
+        simulation.arrive("raw/x", f"2026-09-{20 + n:02}", at=simulation.time(minutes=2 * n + 1))
+    simulation.run(hours=3)
+    assert len(simulation.runs) == 8
+    simulation.arrive("raw/x", DAY, at=simulation.time(hours=3))
+    simulation.arrive("raw/x", "2026-09-19", at=simulation.time(hours=3))
+    simulation.run(minutes=5)
+    assert simulation.runs_of("core/x", DAY)
+    (older,) = simulation.plan().of("core/x")[-1:]
+    assert (older.partition, older.reason) == ("2026-09-19", "newer partitions first, 9 of them under way")
+
+
+@pytest.mark.parametrize(
+    ("policy", "runs"), [(dg.BackfillPolicy.single_run(), 1), (dg.BackfillPolicy.multi_run(50), 6)]
+)
+def test_what_a_condition_of_its_own_asks_for_in_great_number_is_asked_for_as_ranges(
+    policy: dg.BackfillPolicy, runs: int
+) -> None:
+    many = dg.StaticPartitionsDefinition([f"k{n}" for n in range(300)])
+    eager = dg.AutomationCondition.eager()
+    table = asset("core/x", "raw/x", by=many, automation_condition=eager, backfill_policy=policy)
+    with dg.DagsterInstance.ephemeral() as instance:
+        location = Location(instance, [source("x"), table])
+        location.tick()
+        location.observe("raw/x", None, version="2")
+        asked_for = location.tick().requests
+        assert len(asked_for) == runs
+        first, last = (f"{ASSET_PARTITION_RANGE_START_TAG}", f"{ASSET_PARTITION_RANGE_END_TAG}")
+        keys = list(many.get_partition_keys())
+        spans = [(keys.index(run.tags[first]), keys.index(run.tags[last])) for run in asked_for]
+        assert sorted(n for start, end in spans for n in range(start, end + 1)) == list(range(300))
+        assert location.tick().requests == []

@@ -3,6 +3,7 @@
 from typing import Any
 
 import dagster as dg
+import pytest
 
 from tests.automation.shapes.playing import CITIES, REGIONS, asked, built, healthy, keeps_the_pair, mapped, play
 from tests.automation.toy_graph import ASAP, DAYS, asset, lag, source
@@ -196,3 +197,38 @@ def test_data_of_a_key_that_is_added_later_is_contained_only_by_a_run_after_that
     simulation.run(hours=1)
     assert len(simulation.runs) == 3
     assert simulation.tables.fresh(("all", None))
+
+
+def test_a_key_that_holds_what_stands_between_dimensions_is_named() -> None:
+    by = dg.MultiPartitionsDefinition({"day": DAYS, "city": CITIES})
+    city = dg.MultiToSingleDimensionPartitionMapping("city")
+    sales = asset("core/sales", mapped("raw/visits", city), by=by, freshness_policy=lag(minutes=30))
+    simulation = play([source("visits", CITIES), sales, *healthy()])
+    simulation.add_keys("cities", "oslo|east", "rome", at=simulation.time(minutes=1))
+    for partition in ("oslo|east", "rome"):
+        simulation.arrive("raw/visits", partition, at=simulation.time(minutes=2))
+    simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=2))
+    simulation.run(hours=2)
+    assert {str(partition).split("|")[0] for partition in built(simulation, "core/sales")} == {"rome"}
+    assert "the city 'oslo|east' holds '|'" in simulation.plan().set_aside[("core/sales", "oslo|east")]
+    keeps_the_pair(simulation)
+    simulation.remove_key("cities", "oslo|east", at=simulation.time(hours=2))
+    simulation.run(minutes=5)
+    assert not simulation.plan().aside("core/sales")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_key_that_was_removed_is_no_complaint_for_ever(restarts: bool) -> None:
+    visits = asset("core/visits", "raw/visits", by=CITIES, freshness_policy=lag(minutes=30))
+    simulation = play([source("visits", CITIES), visits])
+    simulation.add_keys("cities", "oslo", "rome", at=simulation.time(minutes=1))
+    simulation.arrive("raw/visits", "oslo", at=simulation.time(minutes=2))
+    simulation.fail("core/visits", "oslo", times=99)
+    simulation.remove_key("cities", "oslo", at=simulation.time(hours=1))
+    simulation.run(hours=2)
+    if restarts:
+        with simulation.clock.frozen():
+            simulation._engine().follower.save(simulation.instance)
+        simulation.restart(at=simulation.time(hours=2))
+    simulation.run(hours=1)
+    assert simulation.plan().aside("core/visits") == {}

@@ -7,9 +7,12 @@ import dagster as dg
 import pytest
 
 from pipelines.automation.condition import derived
+from pipelines.automation.contracts import LagContract
+from pipelines.automation.graph import Graph, Input, Node
 from pipelines.automation.simulator import Fate
 from tests.automation.shapes.playing import REGIONS, built, healthy, keeps_the_pair, play
 from tests.automation.toy_graph import ASAP, DAYS, asset, lag, source
+from tests.automation.world import World
 
 DAY = "2026-10-05"
 BASE, THEIRS = dg.AssetKey(["theirs", "base"]), dg.AssetKey(["theirs", "x"])
@@ -365,3 +368,44 @@ def test_a_range_is_one_run_though_only_some_of_it_could_be_built_together_with_
     simulation.run(hours=2)
     assert [list(run.of["core/x"]) for run in simulation.runs_of("core/x")] == [LATE_DAYS]
     assert sorted(built(simulation, "marts/both")) == LATE_DAYS[:2]
+
+
+def test_the_own_condition_of_one_output_is_not_passed_by_through_another() -> None:
+    yearly = derived() & dg.AutomationCondition.cron_tick_passed("0 0 1 1 *")
+
+    @dg.multi_asset(
+        specs=[
+            dg.AssetSpec(
+                ["core", "a"], deps=[["raw", "x"]], automation_condition=yearly, freshness_policy=lag(minutes=10)
+            ),
+            dg.AssetSpec(["core", "b"], deps=[["raw", "x"]], automation_condition=derived()),
+        ]
+    )
+    def both():  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+    simulation = play([source("x"), both])
+    simulation.arrive("raw/x", at=simulation.time(minutes=5))
+    simulation.run(hours=5)
+    assert simulation.runs == [], "of the two only core/a is due, and its condition says not yet"
+
+
+def test_a_step_that_is_tried_again_and_tells_its_outputs_twice_runs_no_reader_twice() -> None:
+    read = [Input("raw", lambda p: [p], lambda p: [p])]
+    joined = [Input("a", lambda p: [p], lambda p: [p], joinable=True)]
+    nodes = [
+        Node("raw", source=True, automated=False),
+        Node("a", read),
+        Node("b", joined, contract=LagContract(600.0)),
+    ]
+    world = World(Graph({node.key: node for node in nodes}))
+    for n in range(3):
+        world.arrive(None, f"v{n}", key="raw")
+        world.now += 700
+        assert world.due() == {("a", None), ("b", None)}
+        world.start(f"r{n}", ("a", None), ("b", None))
+        for key in ("a", "a", "b"):
+            world.build(f"r{n}", (key, None), None)
+        world.end(f"r{n}")
+        world.now += 3600
+        assert world.due() == set()

@@ -9,7 +9,7 @@ import pytest
 from dagster._core.definitions.partitions.mapping import UpstreamPartitionsResult
 
 from pipelines.automation.simulator import Simulation
-from tests.automation.shapes.playing import asked, built, mapped, play, why_not
+from tests.automation.shapes.playing import CITIES, REGIONS, asked, built, mapped, play, why_not
 from tests.automation.toy_graph import ASAP, DAYS, HOURS, WITHIN, asset, lag, source, within
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -299,3 +299,50 @@ def test_a_partition_is_promised_for_no_time_before_it_is_there(offset: int, pol
         verdicts.add(simulation.standings()["core/x"].verdict)
     assert verdicts == {"met"}
     assert "2026-10-05" in built(simulation, "core/x")
+
+
+def test_no_hour_is_asked_for_before_it_is_over_on_the_night_that_has_one_twice() -> None:
+    hours = dg.HourlyPartitionsDefinition("2026-10-24-00:00", timezone="Europe/Berlin", end_offset=1)
+    hourly = dg.FreshnessPolicy.cron("0 * * * *", timedelta(minutes=2), timezone="Europe/Berlin")
+    start = datetime(2026, 10, 25, tzinfo=ZoneInfo("Europe/Berlin"))
+    simulation = Simulation(
+        [source("x", hours), asset("core/x", "raw/x", by=hours, freshness_policy=hourly)], start=start
+    )
+    keys = hours.get_partition_keys(start + timedelta(hours=8))
+    begins = {key: hours.start_time_for_partition_key(key).timestamp() for key in keys}
+    for key, at in begins.items():
+        if at >= simulation.time():
+            simulation.arrive("raw/x", key, at=at + 300)
+    while simulation.clock.now < simulation.time(hours=6):
+        simulation.run(minutes=10)
+        assert simulation.standings()["core/x"].verdict != "breached"
+    runs = simulation.runs_of("core/x")
+    assert len(runs) >= 5
+    assert all(run.created_at >= begins[str(p)] + 3600 - 120 for run in runs for p in run.partitions)
+
+
+@pytest.mark.parametrize("kind", ["static", "added later", "two times"])
+def test_what_is_about_no_window_of_time_is_promised_as_well(kind: str) -> None:
+    months = dg.MonthlyPartitionsDefinition("2026-08-01", end_offset=1)
+    by = {
+        "static": REGIONS,
+        "added later": CITIES,
+        "two times": dg.MultiPartitionsDefinition({"day": DAYS, "month": months}),
+    }[kind]
+    simulation = play([source("x", by), asset("core/x", "raw/x", by=by, freshness_policy=CRON_9)])
+    simulation.run(hours=1)
+    assert simulation.standings()["core/x"].verdict in ("met", "not judged")
+    simulation.add_keys("cities", "oslo", at=simulation.time(days=2))
+    simulation.run(days=2)
+    standing = simulation.standings()["core/x"]
+    if kind == "static":
+        assert (standing.verdict, standing.partition) == ("breached", "eu")
+    elif kind == "added later":
+        assert standing.verdict == "met", "it was not there when it was nine"
+        simulation.run(days=1)
+        assert simulation.standings()["core/x"].verdict == "breached"
+        simulation.remove_key("cities", "oslo", at=simulation.clock.now)
+        simulation.run(hours=1)
+        assert simulation.standings()["core/x"].verdict == "met"
+    else:
+        assert standing.verdict == "not judged" and "two dimensions of time" in standing.reason

@@ -39,7 +39,7 @@ def rows_of_all(feed: Feed, fetched: Mapping[SourceFile, tuple[Shape, bytes]]) -
             tables.append(_rows_of(feed, file, shape, body))
         except Unusable as unusable:
             faults.append(FileFault(file, unusable.reason, str(unusable)))
-        except (MemoryError, pa.ArrowCancelled):
+        except (MemoryError, pa.ArrowCapacityError, pa.ArrowCancelled):  # of the reader's limits, not of the file
             raise
         except Exception as error:  # the bytes are in hand: what they hold is all that can be wrong
             faults.append(FileFault(file, "unreadable", f"it cannot be read: {type(error).__name__}: {error}"))
@@ -140,7 +140,7 @@ def _of_parquet(feed: Feed, shape: Shape, body: bytes) -> tuple[dict[str, pa.Arr
         with pq.ParquetFile(io.BytesIO(body), coerce_int96_timestamp_unit="us") as opened:
             table = opened.read(columns=[c for c in feed.columns if c in names])
             count = opened.metadata.num_rows
-    except (pa.ArrowMemoryError, pa.ArrowCancelled):
+    except (pa.ArrowMemoryError, pa.ArrowCapacityError, pa.ArrowCancelled):
         raise
     except (pa.ArrowException, OSError) as error:
         raise Unusable("unreadable", f"no Parquet file, or a damaged one: {error}") from error

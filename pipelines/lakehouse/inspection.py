@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from pipelines.lakehouse.files import FileFault, ObjectStore, SourceFile, Unusable
 from pipelines.lakehouse.texts import Record, charset_of, fields_of, is_json, is_list, not_valid, records_of, text_of
+from pipelines.lakehouse.weight import weight_of
 from pipelines.sources.feed import Feed, NewColumns
 from pipelines.sources.listing import ObjectUnavailable
 
@@ -49,7 +50,6 @@ class Shape:
         is_list: Whether a JSON text is one list.
         by_line: Whether Spark has to be led through JSON line by line: its own reader would be silent about something.
         has_object: Whether an object was seen in JSON, as far as the file was looked into.
-        rows: Of Parquet, whose footer tells; files are of equal shape whatever their number of rows.
     """
 
     format: str
@@ -58,7 +58,6 @@ class Shape:
     is_list: bool = False
     by_line: bool = False
     has_object: bool = True
-    rows: int = field(default=0, compare=False)
 
 
 def is_careful(shape: Shape, feed: Feed) -> bool:
@@ -120,7 +119,7 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         looked = list(pool.map(_look, files))
     in_hand = {file: (shape, body) for file, shape, body in looked if isinstance(shape, Shape) and body is not None}
-    fetched = {file: in_hand[file] for file in _fitting(in_hand)}
+    fetched = {file: in_hand[file] for file in _fitting(feed, in_hand)}
     return Inspected(
         fetched,
         {file: shape for file, shape, _ in looked if isinstance(shape, Shape) and file not in fetched},
@@ -140,29 +139,15 @@ def _fetched_whole(files: Sequence[SourceFile]) -> set[SourceFile]:
     return whole
 
 
-def _fitting(in_hand: Mapping[SourceFile, tuple[Shape, bytes]]) -> Iterator[SourceFile]:
-    """Of files that were fetched those whose rows fit into the run's memory; the others are for Spark to stream.
-
-    A megabyte of gzip can hold a gigabyte, a few kilobytes of Parquet millions of rows, and a run thirty of either.
-    """
+def _fitting(feed: Feed, in_hand: Mapping[SourceFile, tuple[Shape, bytes]]) -> Iterator[SourceFile]:
+    """Of files that were fetched those whose rows fit into the run's memory; the others are for Spark to stream."""
     rows = size = 0
     for file in sorted(in_hand, key=lambda f: f.size):
-        found, inflated = _weight(file, *in_hand[file])
+        found, inflated = weight_of(feed, file.key, in_hand[file][1], limit=_TOGETHER)
         rows, size = rows + found, size + inflated
         if rows > _ROWS_TOGETHER or size > _TOGETHER:
             return
         yield file
-
-
-def _weight(file: SourceFile, shape: Shape, body: bytes) -> tuple[int, int]:
-    """About how many rows, and how many bytes of text, a file has."""
-    if shape.format == "parquet":
-        return shape.rows, len(body)
-    try:
-        text = text_of(file.key, body, limit=_TOGETHER + 1)
-    except Unusable:
-        return 0, len(body)  # it has none to give, and whoever reads it says why
-    return max(text.count(b"\n"), text.count(b"\r")) + text.count(b"},"), len(text)
 
 
 def _shape(store: ObjectStore, feed: Feed, file: SourceFile, body: bytes | None) -> Shape:
@@ -257,7 +242,6 @@ def _parquet_shape(content: bytes) -> Shape:
     try:
         with pq.ParquetFile(io.BytesIO(content)) as opened:
             schema, leaves = opened.schema_arrow, [opened.schema.column(i) for i in range(len(opened.schema))]
-            rows = opened.metadata.num_rows
             # Arrow calls it nanoseconds; to Spark it is another type than a number of them.
             kinds = {leaf.path: INT96 for leaf in leaves if leaf.physical_type == INT96}
             # Sorted: columns are found by name, so files that differ in their order alone are read together.
@@ -266,7 +250,7 @@ def _parquet_shape(content: bytes) -> Shape:
         raise
     except (pa.ArrowException, OSError, UnicodeError) as error:  # a column's name may be no text
         raise Unusable("unreadable", f"no Parquet file, or a damaged one: {error}") from error
-    return Shape("parquet", columns, rows=rows)
+    return Shape("parquet", columns)
 
 
 def _checked(shape: Shape, feed: Feed) -> Shape:

@@ -58,7 +58,7 @@ def _damage_of_parquet(store: ObjectStore, file: SourceFile) -> str | None:
         with pq.ParquetFile(pa.PythonFile(_Remote(store, file), mode="r")) as opened:
             for _ in opened.iter_batches(batch_size=_BATCH):
                 pass
-    except (pa.ArrowMemoryError, pa.ArrowCancelled):
+    except (pa.ArrowMemoryError, pa.ArrowCapacityError, pa.ArrowCancelled):
         raise
     except (pa.ArrowException, OSError) as error:
         return f"no Parquet file, or a damaged one: {error}"

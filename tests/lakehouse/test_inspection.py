@@ -68,6 +68,38 @@ def test_a_few_kilobytes_of_parquet_with_millions_of_rows_are_left_to_spark() ->
     assert fetched({"bomb.parquet": bomb, "a.parquet": parquet(10)}) == {"a.parquet"}
 
 
+def one_value(rows: int, size: int, *, nested: bool = False) -> bytes:
+    """Parquet in which one long text is the value of every row, and stands there once."""
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * size])).cast(pa.string())
+    if nested:
+        text = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), text)
+    sink = io.BytesIO()
+    rest = {c: pa.array(["1"] * rows) for c in ORDERS.columns if c != "order_id"}
+    pq.write_table(pa.table(rest | {"order_id": text}), sink, store_schema=False)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_text_that_every_row_of_a_parquet_file_has_counts_for_each(nested: bool) -> None:
+    bomb = one_value(4_000, 16_000, nested=nested)
+    assert len(bomb) < 200_000
+    assert fetched({"bomb.parquet": bomb, "a.parquet": one_value(4, 16_000, nested=nested)}) == {"a.parquet"}
+
+
+@pytest.mark.parametrize("unit", [b"{} ,", b'{"order_id":1} ,', b"[],", b"1,"])
+def test_json_of_millions_of_values_is_left_to_spark(unit: bytes) -> None:
+    assert fetched({"a.json.gz": gzip.compress(b'{"order_id": [' + unit * 2_100_000 + b"1]}\n")}) == set()
+
+
+def test_a_limit_of_our_own_format_is_no_verdict_on_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
+
+    monkeypatch.setattr("pipelines.lakehouse.fetched._column", full)
+    with pytest.raises(pa.ArrowCapacityError):
+        rows_of_all(ORDERS, inspected({"a.parquet": parquet(1)}).fetched)
+
+
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet"])
 def test_many_files_that_are_small_each_are_left_to_spark_beyond_what_fits_together(
     form: str, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ what a message means (`sources.hints`) and what a look at the bucket finds (`aut
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +15,11 @@ from datetime import date, datetime
 
 import dagster as dg
 
+from pipelines.automation.asset_graph import AnyGraph
 from pipelines.automation.catch_up import due_now
 from pipelines.automation.ledger import EventLog, Ledger, holds_files, source_key
 from pipelines.automation.observing import Found, observe, observe_beside
+from pipelines.automation.run_plans import RunPlans
 from pipelines.boundaries import reached
 from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.sources.feed import Feed, Partition, refuse_overlaps
@@ -36,6 +39,8 @@ _AT_ONCE = 4
 _PAUSE_SECONDS = 10.0  # between two runs that only enter what is misplaced
 _FULL = 10
 _TOLD = 20
+
+logger = logging.getLogger(__name__)
 
 _Look = tuple[Feed, str | None]
 """What a message asks to look at: a partition, or a folder beside the partitions."""
@@ -166,7 +171,11 @@ def take(hold: Hold, zone: Zone, bucket: Bucket, ledger: Ledger) -> Tick:
 
 
 def drain(hold: Hold, zone: Zone) -> Received:
-    """Wait for a message and take what else is there, within bounds of time and number."""
+    """Wait for a message and take what else is there, within bounds of time and number.
+
+    A queue that fails while something is in hand is left alone until the next tick: what was received and is not
+    followed has one receive less before it is given up.
+    """
     received = Received()
     deadline = time.monotonic() + _DRAIN_SECONDS
     batch = _receive(hold, _WAIT_SECONDS)
@@ -177,14 +186,22 @@ def drain(hold: Hold, zone: Zone) -> Received:
         is_enough = received.count >= _MOST_MESSAGES or to_look_at >= _MOST_PARTITIONS
         if is_enough or time.monotonic() > deadline:
             break
-        batch = _receive(hold, 0) if len(batch) < _FULL else _receive_backlog(hold)
+        batch = _receive_more(hold, 0) if len(batch) < _FULL else _receive_backlog(hold)
     return received
 
 
 def _receive_backlog(hold: Hold) -> list[Message]:
     # Patient calls, because an impatient one asks only some of SQS's servers.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return [message for some in pool.map(lambda _: _receive(hold, 1), range(_AT_ONCE)) for message in some]
+        return [message for some in pool.map(lambda _: _receive_more(hold, 1), range(_AT_ONCE)) for message in some]
+
+
+def _receive_more(hold: Hold, wait_seconds: int) -> list[Message]:
+    try:
+        return _receive(hold, wait_seconds)
+    except Exception as fault:  # of any client; the next tick begins with it, and says so
+        logger.warning("no more messages are received in this tick: %s", fault)
+        return []
 
 
 def loads_for_misplaced(
@@ -206,9 +223,7 @@ def loads_for_misplaced(
         if not graph or version == before or time.time() < at + _PAUSE_SECONDS:
             continue
         partitions = graph.get(source_key(feed)).partitions_def
-        # A load has the partitions of its feed; what else reads it may have others.
-        children = sorted(graph.get(source_key(feed)).child_keys)
-        keys = [key for key in children if graph.get(key).partitions_def == partitions]
+        keys = _loads(context, graph, source_key(feed))
         seen = ledger.latest(feed)
         holding = [p for p, tags in seen.items() if p and holds_files(tags)]
         there = [p for p in sorted(holding, reverse=True) if partitions and partitions.has_partition_key(p)]
@@ -220,6 +235,19 @@ def loads_for_misplaced(
     if asked:
         context.update_cursor(json.dumps(asked))
     return requests
+
+
+def _loads(context: dg.SensorEvaluationContext, graph: AnyGraph, source: dg.AssetKey) -> list[dg.AssetKey]:
+    """What reads a source and is built here by the source's partitions: loads of it, as far as a graph tells."""
+    assert context.repository_def
+    plans, by, found = RunPlans(context.repository_def), graph.get(source).partitions_def, set[dg.AssetKey]()
+    for key in graph.get(source).child_keys:
+        if graph.get(key).is_materializable:
+            together = graph.get(key).execution_set_asset_keys
+            is_one_run = {graph.get(each).partitions_def for each in together} == {by}
+            found |= together if is_one_run and not plans.problem(key) else set()
+    # What each could be asked for alone may be impossible together.
+    return sorted(found) if not plans.problem_of(found, graph.get_check_keys_for_assets(found)) else []
 
 
 def _count_dead_letters(context: dg.SensorEvaluationContext, queue: SqsQueue, ledger: EventLog) -> None:

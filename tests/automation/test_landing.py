@@ -10,6 +10,7 @@ from typing import Any
 import boto3
 import dagster as dg
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from pipelines.automation import adapter, observing
 from pipelines.automation.landing import Tick, loads_for_misplaced, take
@@ -23,7 +24,14 @@ from pipelines.sources.feed import Feed
 from pipelines.sources.hints import Zone
 from pipelines.sources.listing import BucketUnavailable, FakeBucket, Listing, data_version
 from pipelines.sources.looking import look
-from pipelines.sources.messages import DeleteRefused, FakeMessageSource, MessageSource, QueueUnavailable, holding
+from pipelines.sources.messages import (
+    DeleteRefused,
+    FakeMessageSource,
+    Message,
+    MessageSource,
+    QueueUnavailable,
+    holding,
+)
 from pipelines.sources.sqs import SqsQueue
 
 HOUR = "2026-10-01-07:00"
@@ -241,6 +249,42 @@ def test_who_reads_a_feed_by_other_partitions_is_not_asked_to_enter_what_is_misp
     assert request.asset_selection == [dg.AssetKey("load")]
 
 
+@pytest.mark.parametrize("other", ["external", "config", "half of an operation"])
+def test_what_reads_a_feed_and_cannot_be_run_by_itself_keeps_no_load_from_being_asked_for(
+    other: str, instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
+    hours = dg.HourlyPartitionsDefinition("2026-09-28-00:00")
+    raw = dg.AssetSpec(["raw", "orders"], partitions_def=hours)
+
+    @dg.asset(deps=[raw], partitions_def=hours)
+    def load() -> None: ...
+
+    @dg.asset(deps=[raw], partitions_def=hours, config_schema={"needed": str})
+    def of_people() -> None: ...
+
+    @dg.multi_asset(specs=[dg.AssetSpec("one", deps=[raw]), dg.AssetSpec("two", deps=["one"])], partitions_def=hours)
+    def both() -> Iterator[dg.MaterializeResult[None]]:
+        yield dg.MaterializeResult(asset_key="one")
+        yield dg.MaterializeResult(asset_key="two")
+
+    child: Any = {"external": dg.AssetSpec("board", deps=[raw], partitions_def=hours), "config": of_people}.get(
+        other, both
+    )
+    queue, ledger = FakeMessageSource(), EventLog(instance)
+    for key in (KEY, "orders/a.csv"):
+        bucket.put(key, b"1")
+    queue.send(event(KEY, "orders/a.csv"))
+    tick(instance, bucket, queue)
+    location = dg.Definitions([raw, load, child])
+    (request,) = loads_for_misplaced(context_of(instance, of=location), ledger, [ORDERS])
+    together = ["one", "two"] if child is both else []
+    assert request.asset_selection == [dg.AssetKey(name) for name in ["load", *together]]
+    result = location.resolve_implicit_global_asset_job_def().execute_in_process(
+        asset_selection=list(request.asset_selection), partition_key=request.partition_key, instance=instance
+    )
+    assert result.success
+
+
 def test_a_load_that_is_due_anyway_is_not_asked_for_a_second_time(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
@@ -256,6 +300,30 @@ def test_a_load_that_is_due_anyway_is_not_asked_for_a_second_time(
 
     assert also("core/orders") == 0
     assert also("marts/sales_hourly") == 1
+
+
+@pytest.mark.parametrize("sent", [3, 12])
+def test_a_queue_that_fails_behind_the_first_batch_takes_no_receive_from_what_is_in_hand(
+    sent: int, instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
+    class Flapping(FakeMessageSource):
+        answers = True
+
+        def receive(self, wait_seconds: int) -> list[Message]:
+            if not self.answers:
+                raise EndpointConnectionError(endpoint_url="http://sqs")
+            self.answers = False
+            return super().receive(wait_seconds)
+
+    queue = Flapping()
+    for n in range(sent):
+        key = f"{ORDERS.prefix_of(HOUR)}{n}.csv"
+        bucket.put(key, b"1")
+        queue.send(event(key))
+    assert tick(instance, bucket, queue).received.count == min(sent, 10)
+    assert len(queue.waiting) == max(sent - 10, 0) and not queue.in_flight
+    with pytest.raises(EndpointConnectionError):
+        tick(instance, bucket, queue)
 
 
 def test_a_file_that_was_renamed_to_another_ending_is_gone_for_the_guard_too(

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.lakehouse.files import FileFault, ObjectStore, SourceFile, Unusable
+from pipelines.lakehouse.long_lines import refuse_long_lines
 from pipelines.lakehouse.texts import Record, charset_of, fields_of, is_json, is_list, not_valid, records_of, text_of
 from pipelines.lakehouse.weight import weight_of
 from pipelines.sources.feed import Feed, NewColumns
@@ -112,7 +113,10 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
             return file, FileFault(file, file.misplaced, file.message), None
         body = store.read(file) if file in whole else None
         try:
-            return file, _checked(_shape(store, feed, file, body), feed), body
+            shape = _checked(_shape(store, feed, file, body), feed)
+            if shape.format != "parquet":
+                refuse_long_lines(store, file, shape.charset, body)
+            return file, shape, body
         except Unusable as unusable:
             return file, FileFault(file, unusable.reason, str(unusable)), None
 

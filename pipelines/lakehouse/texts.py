@@ -7,7 +7,7 @@ here in one place, for `fetched` and for Spark (`records`) alike. Does not belon
 import codecs
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pipelines.lakehouse.files import Unusable
@@ -23,9 +23,11 @@ JSON_STRING = r'"(?:[^"\\]|\\.)*+"?'
 NO_ROW = "the line is no row of this file"
 NOT_CLOSED = "unterminated quote: it is not closed in its line; a feed with line breaks in quotes says multiline=True"
 NEVER_CLOSED = f"unterminated quote: it is not closed before the file ends, nor within {LONGEST_RECORD} lines"
+TRUNCATED = "the gzip file is truncated: it ends before its end marker"
 HALF_A_CHARACTER = "not valid Unicode: a \\u escape is half of a character"
 NO_END = f"unterminated JSON: it does not end before the file does, nor within {LONGEST_RECORD} lines"
 
+_PIECE = 4 << 20
 _IS_TERMINATED = re.compile(TERMINATED).match
 _LINE_ENDS = re.compile(b"\r\n|\r|\n")
 _IN_QUOTES = re.compile(JSON_STRING)
@@ -66,11 +68,32 @@ def text_of(key: str, content: bytes, *, limit: int | None = None, whole: bool =
             stream = zlib.decompressobj(wbits=31)
             text += stream.decompress(rest, 0 if limit is None else limit - len(text))
             if whole and not stream.eof and (limit is None or len(text) < limit):
-                raise Unusable("unreadable", "the gzip file is truncated: it ends before its end marker")
+                raise Unusable("unreadable", TRUNCATED)
             rest = stream.unused_data.lstrip(b"\0")  # padding, which gzip itself skips
     except zlib.error as error:
         raise Unusable("unreadable", f"no gzip file: {error}") from error
     return text
+
+
+def inflated(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """A gzip file's text, from its bytes in parts, in pieces of some megabytes.
+
+    Raises:
+        Unusable: the compression is broken or ends too early.
+    """
+    stream, begun = zlib.decompressobj(wbits=31), False
+    try:
+        for rest in parts:
+            while rest := rest.lstrip(b"\0") if stream.eof else rest:  # padding, which gzip itself skips
+                if stream.eof:  # another member
+                    stream = zlib.decompressobj(wbits=31)
+                begun = True
+                yield stream.decompress(rest, _PIECE)
+                rest = stream.unused_data if stream.eof else stream.unconsumed_tail
+    except zlib.error as error:
+        raise Unusable("unreadable", f"no gzip file: {error}") from error
+    if begun and not stream.eof:
+        raise Unusable("unreadable", TRUNCATED)
 
 
 def charset_of(encoding: str, text: bytes) -> str:

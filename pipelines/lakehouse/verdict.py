@@ -7,15 +7,15 @@ of a file, and a file that was turned away is known for good. Does not belong he
 from __future__ import annotations
 
 import io
-import zlib
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 
-from pipelines.lakehouse.files import ObjectStore, SourceFile
+from pipelines.lakehouse.files import ObjectStore, SourceFile, Unusable
+from pipelines.lakehouse.long_lines import pieces_of
+from pipelines.lakehouse.texts import inflated
 
-_CHUNK = 4 << 20
 _BATCH = 8192  # rows
 
 _OF_FORMAT = (
@@ -66,19 +66,12 @@ def _damage_of_parquet(store: ObjectStore, file: SourceFile) -> str | None:
 
 
 def _damage_of_gzip(store: ObjectStore, file: SourceFile) -> str | None:
-    stream, begun = zlib.decompressobj(wbits=31), False
     try:
-        for begin in range(0, file.size, _CHUNK):
-            rest = store.part(file, begin, min(_CHUNK, file.size - begin))
-            while rest := rest.lstrip(b"\0") if stream.eof else rest:
-                if stream.eof:  # another member
-                    stream = zlib.decompressobj(wbits=31)
-                begun = True
-                stream.decompress(rest, _CHUNK)
-                rest = stream.unused_data if stream.eof else stream.unconsumed_tail
-    except zlib.error as error:
-        return f"no gzip file: {error}"
-    return None if stream.eof or not begun else "the gzip file is truncated: it ends before its end marker"
+        for _ in inflated(pieces_of(store, file)):
+            pass
+    except Unusable as unusable:
+        return str(unusable)
+    return None
 
 
 class _Remote(io.RawIOBase):

@@ -14,6 +14,7 @@ from pipelines.lakehouse import inspection
 from pipelines.lakehouse.fetched import rows_of_all
 from pipelines.lakehouse.files import SourceFile
 from pipelines.lakehouse.inspection import Inspected, inspect
+from pipelines.lakehouse.long_lines import LONGEST_LINE
 from pipelines.sources.feed import Feed
 from pipelines.sources.listing import ObjectVersion
 
@@ -88,7 +89,8 @@ def test_a_text_that_every_row_of_a_parquet_file_has_counts_for_each(nested: boo
 
 @pytest.mark.parametrize("unit", [b"{} ,", b'{"order_id":1} ,', b"[],", b"1,"])
 def test_json_of_millions_of_values_is_left_to_spark(unit: bytes) -> None:
-    assert fetched({"a.json.gz": gzip.compress(b'{"order_id": [' + unit * 2_100_000 + b"1]}\n")}) == set()
+    units = unit * min(2_100_000, 12_000_000 // len(unit))
+    assert fetched({"a.json.gz": gzip.compress(b'{"order_id": [' + units + b"1]}\n")}) == set()
 
 
 def test_a_limit_of_our_own_format_is_no_verdict_on_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +125,54 @@ class Counting(Store):
     def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
         self.asked.append(last or 0)
         return super().read(of, first, last)
+
+
+LONG = LONGEST_LINE + 1
+"""Bytes of a line that is too long."""
+
+
+def faults_of(store: Store, key: str, size: int) -> list[str]:
+    file = SourceFile(key, "v", datetime(2026, 10, 1, tzinfo=UTC), "2026-10-01-07:00", size)
+    return [f"{fault.reason}: {fault.message}" for fault in inspect(store, ORDERS, [file]).faults]
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize(
+    ("length", "end", "refused"), [(LONG, b"\n", True), (LONG, b"", True), (LONG - 2, b"\r", False)]
+)
+def test_a_line_that_would_end_the_spark_server_is_found_in_what_is_compressed(
+    small: bool, length: int, end: bytes, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not small:
+        monkeypatch.setattr(inspection, "SMALL", 0)
+    body = gzip.compress(csv(1) + csv(1) + b"1" * length + end + csv(1)[len(HEADER) :], 1)
+    assert len(body) < 1 << 20
+    said = faults_of(Store({"a.csv.gz": body}), "a.csv.gz", len(body))
+    assert said == ([f"unreadable: a line of it is longer than {LONGEST_LINE} bytes"] if refused else [])
+
+
+class Plain(Counting):
+    """A long file that is made up while it is read: a header, a line, and short ones behind it."""
+
+    def __init__(self, line: int) -> None:
+        self.asked, self.line, self.size = [], line, 10 * LONGEST_LINE
+
+    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
+        return csv(1) * 3
+
+    def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
+        self.asked.append(length)
+        long_one = max(0, min(self.line + 7_000_000, begin + length) - max(begin, 7_000_000))
+        return b"1" * long_one + (b"12345678\n" * (length // 9 + 1))[: length - long_one]
+
+
+@pytest.mark.parametrize(("line", "refused"), [(LONG * 3 // 2, True), (LONG - 2, False), (0, False)])
+def test_a_line_that_would_end_the_spark_server_is_found_in_a_plain_file_by_little_of_it(
+    line: int, refused: bool
+) -> None:
+    store = Plain(line)
+    assert bool(faults_of(store, "a.csv", store.size)) == refused
+    assert sum(store.asked) < store.size / 100 + line * 3
 
 
 def test_what_only_ends_like_a_long_footer_is_not_fetched() -> None:

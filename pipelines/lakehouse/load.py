@@ -346,9 +346,11 @@ def _commit(load: Load, found: Situation, good: DataFrame, run_id: str) -> write
     # look. Where files are added too, their partitions are written again for that.
     if added_to:
         standing = rows.sparkSession.table(table.identifier).where(table.predicate(as_keys(added_to)))
-        for key, version in sorted({pair for p in added_to for pair in found.steps[p].outdated}):
-            # A version that is listed no more loses to anything.
-            standing = standing.where((F.col("source_file") != key) | (F.col("source_version") != version))
+        if outdated := sorted({pair for p in added_to for pair in found.steps[p].outdated}):
+            # A version that is listed no more loses to anything. No condition for each: they may be thousands.
+            names = ["source_file", "source_version"]
+            versions = rows.sparkSession.createDataFrame(outdated, ", ".join(f"{c} string" for c in names))
+            standing = standing.join(F.broadcast(versions), on=names, how="left_anti")
         refused = [file.key for file in found.unavailable if file not in found.archived]
         if refused:
             # What of theirs had lost to rows that go now may win: as soon as they are given they are read again.

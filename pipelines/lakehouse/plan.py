@@ -58,11 +58,6 @@ class Step:
     left: frozenset[str] = frozenset()
 
 
-def keys_of(known: Mapping[Partition, Collection[KnownFile]]) -> dict[Partition, set[str]]:
-    """Partition to the keys it was known to hold."""
-    return {partition: {file.key for file in files} for partition, files in known.items()}
-
-
 def steps(
     listed: Mapping[Partition, Sequence[SourceFile]],
     known: Mapping[Partition, Collection[KnownFile]],

@@ -15,7 +15,7 @@ from pipelines.lakehouse import write
 from pipelines.lakehouse.declaration import Landing, Load
 from pipelines.lakehouse.files import SourceFile
 from pipelines.lakehouse.ledger import Entries, known_files, rows_of_partitions
-from pipelines.lakehouse.plan import KnownFile, Step, Version, Where, keys_of, steps
+from pipelines.lakehouse.plan import KnownFile, Step, Version, Where, steps
 from pipelines.sources import removals
 from pipelines.sources.feed import Partition
 from pipelines.sources.listing import LandedObject, Listing
@@ -113,7 +113,11 @@ def look(
     listed = {p: source_files(listing, p) for p, listing in listings.items()}
     # Present is what is data: a file that was renamed to another ending is gone.
     data = {p: [o.key for o in listing.objects] for p, listing in listings.items()}
-    held = {p: {key for key in keys if is_data(load.feed, p, key)} for p, keys in keys_of(found.files).items()}
+    # Rows are lost with their file wherever it lay: the feed may have had another prefix, or other endings.
+    held = {
+        p: {k.key for k in known if k.where is Where.TABLE or is_data(load.feed, p, k.key)}
+        for p, known in found.files.items()
+    }
     now = max((listing.listed_at for listing in listings.values()), default=datetime.now(UTC))
     lost = [p for p in partitions if held.get(p) and not data[p] and removals.follows(load.feed, p, now)]
     alarm, accepted = _alarm(spark, landing, load, observed(), lost) if lost else (None, ())

@@ -195,6 +195,52 @@ def put_hours(put: Put, orders: Load, count: int) -> list[str]:
     return hours
 
 
+@pytest.mark.parametrize("change", ["prefix", "endings"])
+def test_rows_go_with_a_file_that_would_be_no_data_of_the_feed_any_more(
+    change: str, spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
+) -> None:
+    jsonl = '{"order_id":2,"line_number":1,"customer_id":3,"product_id":4,"store_id":5,"quantity":3,'
+    put(key(orders, "a.csv"), csv(line(1), line(3)))
+    put(key(orders, "b.jsonl"), jsonl + '"unit_price_usd":1.25,"discount":0.1,"ordered_at":"2026-10-01T07:15:00Z"}\n')
+    loading(orders, HOUR)
+    delete(key(orders, "b.jsonl"))
+    changed = {"prefix": {"prefix": f"v2/{orders.feed.prefix}"}, "endings": {"suffixes": (".csv",)}}[change]
+    other = dataclasses.replace(orders, feed=dataclasses.replace(orders.feed, **changed))  # type: ignore[arg-type]
+    if change == "prefix":
+        delete(key(orders, "a.csv"))
+        put(key(other, "a.csv"), csv(line(1)))
+    loaded = loading(other, HOUR)
+    assert key(orders, "b.jsonl") in loaded.fates[HOUR].gone
+    assert quantities(spark, orders) == ({1: 3} if change == "prefix" else {1: 3, 3: 3})
+
+
+def test_rows_of_another_prefix_are_held_while_nothing_lies_below_the_new_one(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    put(key(orders, "a.csv"), csv(line(1)))
+    loading(orders, HOUR)
+    moved = dataclasses.replace(orders, feed=dataclasses.replace(orders.feed, prefix=f"v2/{orders.feed.prefix}"))
+    assert "wrong bucket?" in (loading(moved, HOUR).alarm or "")
+    assert quantities(spark, orders) == {1: 3}
+
+
+def test_very_many_changed_files_beside_one_that_expired_are_one_statement(
+    spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
+) -> None:
+    kept = renamed(orders, follow_for=timedelta(days=1))
+    names = range(1, 601)
+    put(key(kept, "gone.csv"), csv(line(0)))
+    for n in names:
+        put(key(kept, f"{n}.csv"), csv(line(n)))
+    loading(kept, HOUR)
+    delete(key(kept, "gone.csv"))
+    a_second()
+    for n in names:
+        put(key(kept, f"{n}.csv"), csv(line(n, quantity=7)))
+    loading(kept, HOUR)
+    assert quantities(spark, kept) == {0: 3} | dict.fromkeys(names, 7)
+
+
 def test_nothing_is_removed_while_a_whole_feed_is_gone_until_it_is_accepted(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load, landing: S3Bucket
 ) -> None:

@@ -34,6 +34,7 @@ class S3Bucket:
     def __init__(self, connect: "Callable[[], S3Client]", name: str) -> None:
         self._connect = connect
         self.name = name
+        self._is_versioned: bool | None = None  # not known yet
 
     @cached_property
     def _client(self) -> "S3Client":
@@ -73,15 +74,18 @@ class S3Bucket:
     def _pages(self, prefix: str, **options: Any) -> Iterator[Any]:
         with _named(self.name):
             # Only the list of versions tells the version of an object; it costs as many calls as there are versions.
-            call: Any = "list_object_versions" if self._is_versioned else "list_objects_v2"
-            yield from self._client.get_paginator(call).paginate(Bucket=self.name, Prefix=prefix, **options)
+            is_versioned = self._asked_whether_versioned() if self._is_versioned is None else self._is_versioned
+            call: Any = "list_object_versions" if is_versioned else "list_objects_v2"
+            for page in self._client.get_paginator(call).paginate(Bucket=self.name, Prefix=prefix, **options):
+                # Kept once the bucket is listed: credentials that are refused everything say nothing of it.
+                self._is_versioned = is_versioned
+                yield page
 
-    @cached_property
-    def _is_versioned(self) -> bool:
+    def _asked_whether_versioned(self) -> bool:
         try:
             return "Status" in self._client.get_bucket_versioning(Bucket=self.name)
         except ClientError as error:
-            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") != 403:
+            if error.response["Error"]["Code"] not in _OF_THE_OBJECT:
                 raise
             logger.warning("whether bucket %s keeps versions is not to be known: %s", self.name, error)
             return False
@@ -133,7 +137,7 @@ class S3Bucket:
             fault = _fault_of(of, error)
             status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500))
             if isinstance(fault, BucketUnavailable) and status in _REFUSALS:
-                self.probe()  # the bucket answers: so it is about this object (a customer's own key, say)
+                self.probe()  # the bucket answers: so it is about this object (a customer's own key, lost bytes)
                 fault = ObjectUnavailable(of.key, str(error))
             raise fault from error
         except BotoCoreError as error:
@@ -144,7 +148,8 @@ def _exactly(of: ObjectVersion) -> dict[str, Any]:
     return {"VersionId": of.version_id} if of.version_id else {"IfMatch": f'"{of.etag}"'} if of.etag else {}
 
 
-_REFUSALS = (400, 401, 403, 405, 409)
+_REFUSALS = (400, 401, 403, 405, 409, 500)
+"""What may be about one object where the bucket answers. Not 503: that is said of too many requests, for whatever."""
 _ARCHIVED = "InvalidObjectState"
 _OF_THE_OBJECT = (_ARCHIVED, "AccessDenied", "AllAccessDisabled", "Forbidden", "403")
 """Refusals that may be about one object; an expired or a wrong key has codes of its own."""

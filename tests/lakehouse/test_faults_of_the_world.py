@@ -130,6 +130,20 @@ def test_a_file_that_spark_alone_fails_on_is_named_and_its_neighbours_are_commit
     assert healed.files_read == (1 if failing else 2)
 
 
+def test_an_object_that_only_fails_is_named_and_its_neighbours_are_committed(
+    spark: SparkSession, cloud: Settings, put: Put, loading: Loading, orders: Load
+) -> None:
+    put(key(orders, "a.csv"), csv(line(1)))
+    put(key(orders, "b.csv"), csv(line(2)))
+    broken = Fault(agent="Boto3", below=orders.feed.prefix, name="a.csv", status=500, code="InternalError")
+    with faults(str(cloud.aws_endpoint_url), broken):
+        assert [file.key for file in loading(orders, HOUR).unavailable] == [key(orders, "a.csv")]
+    assert quantities(spark, orders) == {2: 3}
+    assert quarantined(spark, orders) == []
+    loading(orders, HOUR)
+    assert quantities(spark, orders) == {1: 3, 2: 3}
+
+
 def test_an_archived_object_is_named_and_its_neighbours_are_committed(
     spark: SparkSession, landing: S3Bucket, put: Put, loading: Loading, orders: Load, size: str
 ) -> None:

@@ -4,6 +4,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -122,7 +123,9 @@ def test_of_a_bucket_that_keeps_versions_an_objects_version_is_its_own(quiet: S3
         ("InvalidRequest", 400, True, ObjectUnavailable),
         ("400", 400, True, ObjectUnavailable),
         ("SlowDown", 503, True, BucketUnavailable),
-        ("InternalError", 500, True, BucketUnavailable),
+        # For good, of one object among others: it must not keep these waiting. Its partition is tried again later.
+        ("InternalError", 500, True, ObjectUnavailable),
+        ("InternalError", 500, False, BucketUnavailable),
     ],
 )
 def test_each_refusal_is_of_the_object_or_of_the_world(
@@ -141,6 +144,42 @@ def test_each_refusal_is_of_the_object_or_of_the_world(
     bucket = S3Bucket(lambda: Refusing(), "landing")  # type: ignore[arg-type,return-value]
     with pytest.raises(means):
         bucket.read(LandedObject("a.csv", "e", 1, datetime(2026, 10, 1, tzinfo=UTC)))
+
+
+@pytest.mark.parametrize(
+    ("code", "listed"), [("RequestTimeTooSkewed", False), ("AccessDenied", False), ("AccessDenied", True)]
+)
+def test_a_refusal_that_passes_says_nothing_of_a_buckets_versions(code: str, listed: bool) -> None:
+    refused: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+    asked = []
+
+    class Refusing:
+        refuses = True
+
+        def get_bucket_versioning(self, **_: object) -> dict[str, str]:
+            asked.append("versions")
+            if self.refuses:
+                raise ClientError(refused, "GetBucketVersioning")
+            return {"Status": "Enabled"}
+
+        def get_paginator(self, call: str) -> "Refusing":
+            self.call = call
+            return self
+
+        def paginate(self, **_: object) -> list[dict[str, Any]]:
+            if self.refuses and not listed:
+                raise ClientError(refused, "ListObjectsV2")
+            return [{"ResponseMetadata": {"HTTPHeaders": {}}}]
+
+    client = Refusing()
+    bucket = S3Bucket(lambda: client, "landing")  # type: ignore[arg-type,return-value]
+    with nullcontext() if listed else pytest.raises(BucketUnavailable):
+        bucket.list("")
+    client.refuses = False
+    for _ in range(2):
+        bucket.list("")
+    # Who may list and not ask is not asked again; neither is a bucket that has answered.
+    assert (client.call, len(asked)) == (("list_objects_v2", 1) if listed else ("list_object_versions", 2))
 
 
 def test_a_put_becomes_a_hint_on_the_queue(aws: dict[str, Any], cloud: Settings) -> None:

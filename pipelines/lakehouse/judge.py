@@ -14,6 +14,7 @@ from pipelines.sources.feed import Feed
 
 _LONGEST_NUMBER = 400
 _EXPONENT = "[eE][+-]?[0-9]{1,3}$"
+_BEGINS_WITH_DAY = "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}($|[ T])"
 _DAY, _DAY_AND_TIME = "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}$", "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}[ T]"
 _OF_JAVA = "[0-9.][dDfF]$|[xX]"  # numbers in a program: 5d, 0x1p3
 
@@ -85,8 +86,8 @@ def typed(text: Column, kind: str) -> Column:
         point = F.replace(trimmed, F.lit(","), F.lit("."))
         with_seconds = F.concat(F.left(trimmed, F.lit(16)), F.lit(":00"), F.substr(trimmed, F.lit(17)))
         time = F.coalesce(*(form.try_cast(kind) for form in (trimmed, point, with_seconds)))
-        # A time without a date would be taken for today's.
-        return F.when(F.substring(trimmed, 5, 1) == "-", time)
+        # A time without a date would be taken for today's, a month for its first day.
+        return F.when(trimmed.rlike(_BEGINS_WITH_DAY), time)
     if kind == "date":
         # A cast alone takes what is behind the day, whatever it is, and months and years by themselves.
         is_day = trimmed.rlike(_DAY) | (trimmed.rlike(_DAY_AND_TIME) & typed(text, "timestamp").isNotNull())
@@ -105,9 +106,19 @@ def _is_good(feed: Feed) -> Column:
         F.col("_malformed").isNull(),
         *(F.col(c).isNotNull() for c in feed.required),
         *(F.col(c).isNotNull() | ~_is_filled(c) for c in _typed(feed) if c not in feed.required),
-        *(F.coalesce(F.expr(rule), F.lit(False)) for rule in feed.rules.values()),
+        *(_is_kept(rule) for rule in feed.rules.values()),
     ]
     return _every(conditions)
+
+
+def _is_kept(rule: str) -> Column:
+    """Whether a row keeps a rule; one of which it cannot be worked out (a division by zero, a cast) does not."""
+    # Of Spark's functions that give null for an error `try_to_binary` is one that does so for all that it is made from.
+    # Behind a condition, since Spark works out what two rules have in common before either, where nothing catches it.
+    kept = F.when(F.col("_malformed").isNull(), F.coalesce(F.expr(rule), F.lit(False)))
+    return F.coalesce(
+        F.try_to_binary(kept.cast("string"), F.lit("utf-8")) == F.lit("true").cast("binary"), F.lit(False)
+    )
 
 
 def _every(conditions: Sequence[Column]) -> Column:
@@ -135,8 +146,5 @@ def _verdicts(feed: Feed) -> list[Column]:
             for c, kind in _typed(feed).items()
         ),
         *(when(F.col(c).isNull(), "null_value", f"{c} is missing") for c in feed.required),
-        *(
-            when(~F.coalesce(F.expr(rule), F.lit(False)), reason, f"a good row has {rule}")
-            for reason, rule in feed.rules.items()
-        ),
+        *(when(~_is_kept(rule), reason, f"a good row has {rule}") for reason, rule in feed.rules.items()),
     ]

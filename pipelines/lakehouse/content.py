@@ -15,7 +15,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.lakehouse.read import naming_an_expired_snapshot
-from pipelines.lakehouse.tables import LINEAGE, Table
+from pipelines.lakehouse.tables import LINEAGE, Table, quoted
 
 _FILE = ("source_file", "source_version")
 _LOW = 0xFFFF_FFFF
@@ -89,13 +89,13 @@ def _grouped_by(
     held: Collection[str],
 ) -> list[Row]:
     """The same for a snapshot that has these columns; one that came later holds nulls."""
-    values = [f"`{c}`" if c in held else f"CAST(NULL AS {table.columns[c]})" for c in _columns(table)]
+    values = [quoted(c) if c in held else f"CAST(NULL AS {table.columns[c]})" for c in _columns(table)]
     # xxhash64 skips nulls: without isnull beside each column ('a', null) would equal (null, 'a').
     hashed = [part for v in values for part in (f"isnull({v})", v)]
     # Of columns that were added it is to skip them: that other partitions got a column is no news of this one.
     hashed += [f"concat('{c}=', `{c}`)" for c in sorted(table.added) if c in held]
     row_hash = f"xxhash64({', '.join(hashed)})"
-    keys = [table.partitioned_by] if table.partitioned_by else []
+    keys = [quoted(table.partitioned_by)] if table.partitioned_by else []
     return (
         spark.sql(_AT.format(table.identifier, snapshot_id))
         .where(table.predicate(partitions))

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.lakehouse.files import ObjectStore
 from pipelines.lakehouse.tables import Table
-from pipelines.sources.feed import Feed
+from pipelines.sources.feed import Feed, Grain
 from pipelines.sources.listing import Bucket
 
 
@@ -31,7 +31,8 @@ class Load:
         code_version: The asset's; rows remember it as `loaded_by`. Empty: it has none.
 
     Raises:
-        ValueError: a column of the row key may be null, the partition is none of them or a column of the files.
+        ValueError: a column of the row key may be null or is no exact number; the partition is none of them or a column
+            of the files; or feed and table are cut differently.
     """
 
     feed: Feed
@@ -43,7 +44,13 @@ class Load:
         nullable = [c for c in self.table.row_key if c in self.feed.columns and c not in self.feed.required]
         if nullable:
             raise ValueError(f"feed {self.feed.name}: {nullable} identify a row, so they have to be `required`")
-
+        inexact = [c for c in self.table.row_key if self.table.columns.get(c) in ("double", "float")]
+        if inexact:
+            raise ValueError(
+                f"table {self.table.name}: {inexact} identify a row and are no exact numbers: NaN and -0.0 "
+                "are equal here and not there; declare a decimal, an integer or a string"
+            )
+        self._refuse_grain()
         if not self.code_version:  # which would say of its rows that they are to be loaded again (`plan.AGAIN`)
             object.__setattr__(self, "code_version", _UNVERSIONED)
         table = self.table
@@ -56,6 +63,15 @@ class Load:
             raise ValueError(
                 f"table {table.name}: a row is looked for in its own partition only, so {table.partitioned_by!r} "
                 f"has to be in row_key beside {list(table.row_key)}"
+            )
+
+    def _refuse_grain(self) -> None:
+        by = self.table.partitioned_by and self.table.columns[self.table.partitioned_by]
+        fitting = {Grain.HOUR: "timestamp", Grain.DAY: "date", Grain.NONE: None}[self.feed.grain]
+        if by != fitting:
+            needs = f"a {fitting} column" if fitting else "nothing"
+            raise ValueError(
+                f"feed {self.feed.name} is cut by {self.feed.grain}: {self.table.name} has to be partitioned by {needs}"
             )
 
     @property

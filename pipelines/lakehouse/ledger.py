@@ -14,7 +14,7 @@ from pipelines.lakehouse.declaration import Load
 from pipelines.lakehouse.plan import KnownFile, Version, Where
 from pipelines.lakehouse.quarantine import QUARANTINE, within
 from pipelines.lakehouse.read import naming_an_expired_snapshot
-from pipelines.lakehouse.tables import Table
+from pipelines.lakehouse.tables import Table, quoted
 from pipelines.sources.feed import Partition
 
 
@@ -68,7 +68,12 @@ def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition]
         f"WHERE {within(load.asset, {*partitions, None})} "
         "GROUP BY partition, source_file, source_version, loaded_by, place, reason"
     )
-    by = [*([table.partitioned_by] if table.partitioned_by else []), "source_file", "source_version", "loaded_by"]
+    by = [
+        *([quoted(table.partitioned_by)] if table.partitioned_by else []),
+        "source_file",
+        "source_version",
+        "loaded_by",
+    ]
     rows = (
         f"SELECT {table.partition_key_sql} AS partition, source_file, source_version, loaded_by, "
         f"'{Where.TABLE}', '', rows "

@@ -214,11 +214,12 @@ def _scan_csv(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mappi
     # Where in each file each column stands.
     positions = spark.createDataFrame(
         [(f.key, *(names[f].index(c) if c in names[f] else None for c in feed.columns)) for f in shapes],
-        ", ".join(["source_file string", *(f"at_{c} int" for c in feed.columns)]),
+        ", ".join(["source_file string", *(f"at_{n} int" for n, _ in enumerate(feed.columns))]),
     )
     found = raw.select(*PLACE, F.array(*(f"_values.c{i}" for i in range(width))).alias("values"), *faults)
     found = found.join(F.broadcast(positions), on="source_file", how="inner")
-    return found.select(*PLACE, *(F.get("values", f"at_{c}").alias(c) for c in feed.columns), "_malformed", "_why")
+    values = [F.get("values", f"at_{n}").alias(c) for n, c in enumerate(feed.columns)]
+    return found.select(*PLACE, *values, "_malformed", "_why")
 
 
 def _faults(why: Column) -> list[Column]:
@@ -321,8 +322,10 @@ def _scan_parquet(
 ) -> DataFrame:
     kinds = dict(shape.columns)
     values = {c: _as_text(c, kinds[c]) if c in kinds else F.lit(None).cast("string") for c in feed.columns}
-    found = spark.read.parquet(*_paths(store, files)).select(
-        *_place(store, F.lit(0).cast("bigint"), F.col("_metadata.row_index")),
+    raw = spark.read.parquet(*_paths(store, files))
+    place = raw.metadataColumn("_metadata")  # not by its name: a column of the file may be called so
+    found = raw.select(
+        *_place(store, F.lit(0).cast("bigint"), place["row_index"], place["file_path"]),
         *(value.alias(c) for c, value in values.items()),
     )
     # Of Parquet nobody promises that a text is one; a table that holds such bytes is read by nobody.
@@ -348,8 +351,8 @@ def _text_position() -> tuple[Column, Column]:
     return F.col("_metadata.file_block_start"), F.monotonically_increasing_id()
 
 
-def _place(store: ObjectStore, block: Column, row: Column) -> list[Column]:
-    path = F.col("_metadata.file_path")
+def _place(store: ObjectStore, block: Column, row: Column, path: Column | None = None) -> list[Column]:
+    path = F.col("_metadata.file_path") if path is None else path
     # Spark percent-encodes the path; a "+" in it is a plus, which url_decode alone would turn into a space.
     encoded = F.substring(path, len(f"s3a://{store.name}/") + 1, 1 << 30)
     decoded = F.url_decode(F.replace(encoded, F.lit("+"), F.lit("%2B")))

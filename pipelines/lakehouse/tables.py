@@ -82,12 +82,12 @@ class Table:
     @property
     def partition_key_sql(self) -> str:
         """A SQL expression for the partition key of a row (null for an unpartitioned table)."""
-        return self._key_sql(self.partitioned_by)
+        return self._key_sql(self.partitioned_by and quoted(self.partitioned_by))
 
     @property
     def partition_key_of_metadata_sql(self) -> str:
         """The same for a row of Iceberg's metadata table `partitions`."""
-        return self._key_sql(self.partitioned_by and f"partition.`{self.partitioned_by}`")
+        return self._key_sql(self.partitioned_by and f"partition.{quoted(self.partitioned_by)}")
 
     def _key_sql(self, column: str | None) -> str:
         if column is None:
@@ -104,7 +104,7 @@ class Table:
 
     def same_key(self) -> str:
         """A SQL condition on rows `s` and `t`: they have the same key."""
-        return " AND ".join(f"t.{c} = s.{c}" for c in self.row_key)
+        return " AND ".join(f"t.{c} = s.{c}" for c in map(quoted, self.row_key))
 
     def predicate(self, partitions: Collection[str] | None, of: str | None = None) -> str:
         """A SQL condition that is true for the rows of these partitions; None means the whole table.
@@ -120,11 +120,16 @@ class Table:
         if not self.partitioned_by or not partitions:
             raise ValueError(f"{self.name} has no partitions {sorted(partitions)}")
         literals = [self.partition_literal(p) for p in sorted(partitions)]
-        column = f"{of}.{self.partitioned_by}" if of else self.partitioned_by
+        column = f"{of}.{quoted(self.partitioned_by)}" if of else quoted(self.partitioned_by)
         # Iceberg prunes by a range in one comparison a file, by a long IN in one a literal.
         return f"{column} BETWEEN {literals[0]} AND {literals[-1]} AND {column} IN ({', '.join(literals)})"
 
 
 def as_ddl(columns: Mapping[str, str]) -> str:
     """Columns as Spark's schemas are written; any name may be a word of SQL's."""
-    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL."""
+    return f"`{name}`"

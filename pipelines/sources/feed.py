@@ -109,6 +109,10 @@ class Feed:
             raise ValueError(f"feed {self.name}: prefix is the key of its one object, not {self.prefix!r}")
         if self.grain is not Grain.NONE and self.prefix and not self.prefix.endswith("/"):
             raise ValueError(f"feed {self.name}: prefix ends in '/', unlike {self.prefix!r}")
+        if "//" in self.prefix or self.prefix.startswith("/"):
+            raise ValueError(f"feed {self.name}: Spark finds nothing below an empty folder name, as in {self.prefix!r}")
+        if odd := [c for c in self.columns if "." in c or "`" in c]:
+            raise ValueError(f"feed {self.name}: a column's name has no '.' and no '`', unlike {', '.join(odd)}")
         if not 0 <= self.quarantine_share <= 1:
             raise ValueError(f"feed {self.name}: quarantine_share is a share, 0 to 1, not {self.quarantine_share}")
         if ours := [c for c in self.columns if c.startswith("_") or c in _OURS]:

@@ -214,6 +214,59 @@ def test_a_feed_may_call_its_columns_as_it_likes(
     assert json.loads(entry.content) == {"id": "two", **dict(zip(texts, said, strict=True))}
 
 
+@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
+def test_names_of_columns_may_be_words_of_sql_and_hold_what_is_no_letter(
+    spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    monkeypatch.setattr(inspection, "SMALL", small)
+    columns = {"order-id": "bigint", "unit price": "bigint", "größe": "string", "select": "string"}
+    feed = Feed("odd", "odd/", Grain.HOUR, columns, required=("order-id",), rules={"dear": "`unit price` < 100"})
+    by = {"the hour": "timestamp"}
+    table = Table("core.odd", columns | by | LINEAGE, ("the hour", "order-id"), "the hour")
+    load = renamed(Load(feed, table, lambda rows: rows, "1"))
+    put(key(load, "a.csv"), "order-id,unit price,größe,select\n1,10,L,a\n9,100,L,a\n")
+    loading(load, HOUR)
+    put(key(load, "b.csv"), "select,größe,order-id,unit price\nb,M,2,20\n")
+    put(key(load, "c.csv"), "order-id,unit price,größe,select\n3,30,S,c\n")
+    put(key(load, "d.jsonl"), json.dumps({"order-id": 4, "unit price": 40, "größe": "XL", "select": "d"}))
+    loading(load, HOUR)
+    found = spark.table(load.table.identifier).select("order-id", "unit price", "größe", "select").collect()
+    assert sorted(map(tuple, found)) == [(1, 10, "L", "a"), (2, 20, "M", "b"), (3, 30, "S", "c"), (4, 40, "XL", "d")]
+
+
+@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
+def test_a_row_of_which_a_rule_cannot_be_worked_out_is_turned_away_alone(
+    spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    monkeypatch.setattr(inspection, "SMALL", small)
+    columns = {"id": "bigint", "total": "decimal(18,4)", "n": "bigint", "code": "string"}
+    rules = {
+        "dear": "n IS NULL OR total / n < 1000",
+        "dear_too": "n IS NULL OR total / n < 2000",
+        "many": "id * 10 > 0",
+        "code": "code IS NULL OR CAST(code AS INT) > 0",
+    }
+    feed = Feed("mini", "mini.csv", Grain.NONE, columns, required=("id",), rules=rules)
+    load = renamed(Load(feed, Table("core.mini", columns | LINEAGE, ("id",)), lambda rows: rows, "1"))
+    put(load.feed.prefix, "id,total,n,code\n1,10,2,7\n2,10,0,\n3,9,3,x\n9223372036854775807,1,1,\n5,,,\n")
+    loading(load, None)
+    assert sorted(r.id for r in spark.table(load.table.identifier).collect()) == [1, 5]
+    assert quarantined(spark, load) == [("mini.csv", 2, "dear"), ("mini.csv", 3, "code"), ("mini.csv", 4, "many")]
+
+
+def test_a_column_of_parquet_may_be_called_as_what_spark_hides(
+    spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "SMALL", 0)
+    feed = Feed("mini", "mini.parquet", Grain.NONE, {"id": "bigint"}, suffixes=(".parquet",), required=("id",))
+    load = renamed(Load(feed, Table("core.mini", {"id": "bigint"} | LINEAGE, ("id",)), lambda rows: rows, "1"))
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": [1], "_metadata": ["x"]}), sink)
+    put(load.feed.prefix, sink.getvalue())
+    assert not loading(load, None).unavailable
+    assert [r.source_file for r in spark.table(load.table.identifier).collect()] == [load.feed.prefix]
+
+
 def test_a_feed_may_have_more_than_a_hundred_columns(
     spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:

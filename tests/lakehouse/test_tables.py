@@ -11,9 +11,35 @@ from pipelines.sources.feed import Feed, Grain
 def test_the_column_of_an_hour_may_have_any_name() -> None:
     table = Table("test.trips", {"begins": "timestamp", "trip": "bigint"}, ("begins", "trip"), "begins")
     assert table.partition_literal("2026-10-01-07:00") == "TIMESTAMP '2026-10-01 07:00:00'"
-    assert table.partition_key_sql == "date_format(begins, 'yyyy-MM-dd-HH:00')"
+    assert table.partition_key_sql == "date_format(`begins`, 'yyyy-MM-dd-HH:00')"
     by_day = Table("test.rain", {"on": "date", "mm": "double"}, ("on",), "on")
     assert by_day.partition_literal("2026-10-01") == "DATE '2026-10-01'"
+
+
+@pytest.mark.parametrize("kind", ["double", "float"])
+def test_a_number_that_is_not_exact_identifies_no_row(kind: str) -> None:
+    table = Table("test.trips", {"trip": kind}, ("trip",))
+    feed = Feed("trips", "trips/latest.csv", Grain.NONE, {"trip": kind}, required=("trip",))
+    with pytest.raises(ValueError, match=r"table test\.trips: \['trip'\] identify a row and are no exact numbers"):
+        Load(feed, table, lambda rows: rows, "1")
+
+
+@pytest.mark.parametrize(
+    ("grain", "by", "needs"),
+    [
+        (Grain.HOUR, None, "a timestamp column"),
+        (Grain.HOUR, "date", "a timestamp column"),
+        (Grain.DAY, "timestamp", "a date column"),
+        (Grain.NONE, "date", "nothing"),
+    ],
+)
+def test_a_table_is_partitioned_as_its_feed_is_cut(grain: Grain, by: str | None, needs: str) -> None:
+    columns = {"trip": "bigint"} | ({"begins": by} if by else {})
+    table = Table("test.trips", columns, ("begins", "trip") if by else ("trip",), "begins" if by else None)
+    prefix = "trips.csv" if grain is Grain.NONE else "trips/"
+    feed = Feed("trips", prefix, grain, {"trip": "bigint"}, required=("trip",))
+    with pytest.raises(ValueError, match=rf"cut by {grain}: test\.trips has to be partitioned by {needs}"):
+        Load(feed, table, lambda rows: rows, "1")
 
 
 def test_a_partition_column_may_be_called_as_a_function_is() -> None:

@@ -46,6 +46,18 @@ def test_a_prefix_that_does_not_end_its_folder_is_refused(grain: Grain) -> None:
         Feed("notes", "notes", grain, {})
 
 
+@pytest.mark.parametrize("prefix", ["notes//", "/notes/", "notes//new/"])
+def test_a_folder_without_a_name_is_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match="feed notes: Spark finds nothing below an empty folder name"):
+        Feed("notes", prefix, Grain.DAY, {})
+
+
+@pytest.mark.parametrize("name", ["unit.price", "a`b"])
+def test_a_column_name_that_spark_would_take_apart_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"feed notes: a column's name has no '.' and no '`', unlike {name}"):
+        Feed("notes", "notes/", Grain.DAY, {name: "string"})
+
+
 def test_the_prefix_of_a_feed_of_one_object_is_its_key() -> None:
     with pytest.raises(ValueError, match="feed notes: prefix is the key of its one object, not 'notes/'"):
         Feed("notes", "notes/", Grain.NONE, {})

@@ -7,7 +7,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
-from pipelines.lakehouse.tables import CATALOG, Table, as_ddl
+from pipelines.lakehouse.tables import CATALOG, Table, as_ddl, quoted
 
 # Writers of disjoint partitions never conflict but have to take turns at the catalog.
 _PROPERTIES = {
@@ -62,7 +62,7 @@ def ensure(
         The columns that it has more.
 
     Raises:
-        SchemaDiffers: a column changed its type, or the table has one that is no longer declared.
+        SchemaDiffers: a column changed its type, was dropped by a person, or is no longer declared.
     """
     try:
         found = _columns_of(spark, table)
@@ -76,6 +76,7 @@ def ensure(
         return more
     missing = {c: t for c, t in table.columns.items() if c not in found}
     if missing:
+        _refuse_dropped(spark, table, missing)
         spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS ({as_ddl(missing)})")
     # No job: what the catalog says is answered by the server alone, in a few milliseconds.
     set_so = {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.identifier}").collect()}
@@ -95,7 +96,7 @@ def texts_beside(spark: SparkSession, table: Table) -> tuple[str, ...]:
 
 def add_texts(spark: SparkSession, table: Table, names: Collection[str], comment: str) -> None:
     """Add text columns that nobody declared. A run that alters the table meanwhile is a race (`again_after_a_race`)."""
-    columns = ", ".join(f"`{name}` string COMMENT '{_quoted(comment)}'" for name in names)
+    columns = ", ".join(f"`{name}` string COMMENT '{_escaped(comment)}'" for name in names)
     spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS ({columns})")
 
 
@@ -132,17 +133,37 @@ def _remedy(table: Table, wrong: Mapping[str, str], texts: Collection[str]) -> s
     )
 
 
+def _refuse_dropped(spark: SparkSession, table: Table, missing: Mapping[str, str]) -> None:
+    """See that the latest rows were not written with a column that the table has no more.
+
+    Raises:
+        SchemaDiffers: they were. Added anew, it would be empty.
+    """
+    [current] = spark.sql(f"SHOW TBLPROPERTIES {table.identifier} ('current-snapshot-id')").collect()
+    if current.value == "none":
+        return
+    # A snapshot has the schema of its time.
+    written = spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {current.value}").schema.fields
+    dropped = {f.name: missing[f.name] for f in written if missing.get(f.name) == f.dataType.simpleString()}
+    if dropped:
+        raise SchemaDiffers(
+            f"{table.identifier}: somebody has dropped {', '.join(dropped)}, which its declaration has. Declare it no "
+            f"more; or add it (ALTER TABLE {table.identifier} ADD COLUMNS ({as_ddl(dropped)})) and give the asset a "
+            "new code_version, then it is filled anew from the files that still lie there"
+        )
+
+
 def _create(spark: SparkSession, table: Table) -> None:
     namespace = table.name.rpartition(".")[0]
-    partitioning = f"PARTITIONED BY ({', '.join(table.stored_by)})" if table.stored_by else ""
+    partitioning = f"PARTITIONED BY ({', '.join(map(quoted, table.stored_by))})" if table.stored_by else ""
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{namespace}")
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {table.identifier} ({as_ddl(table.columns)}) USING iceberg {partitioning} "
-        f"COMMENT '{_quoted(table.comment)}' TBLPROPERTIES ({_listed(_PROPERTIES)})"
+        f"COMMENT '{_escaped(table.comment)}' TBLPROPERTIES ({_listed(_PROPERTIES)})"
     )
 
 
-def _quoted(text: str) -> str:
+def _escaped(text: str) -> str:
     return text.replace("'", "''")
 
 

@@ -13,7 +13,15 @@ from pipelines.lakehouse.tables import Table
 
 RUN_ID = "tidemark.run-id"
 ATTEMPTS = 5
-_CONFLICTS = ("ValidationException", "CommitFailedException")
+_CONFLICTS = (
+    "CommitFailedException",
+    # Of ValidationException just these: it also says that a table's partitioning is not what was declared.
+    "Found conflicting ",
+    "Found new conflicting ",
+    "Cannot commit, ",
+    "Missing required files to delete",
+    "Cannot determine history between starting snapshot",
+)
 
 logger = logging.getLogger(__name__)
 

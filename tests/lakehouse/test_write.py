@@ -4,6 +4,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.lakehouse import catalog, write
@@ -104,6 +105,24 @@ def test_a_declaration_may_gain_a_column_and_not_change_one(spark: SparkSession,
     other = Table(table.name, {"day": "date", "n": "string", "note": "string"}, table.row_key, table.partitioned_by)
     with pytest.raises(SchemaDiffers, match="'n': 'bigint'"):
         catalog.ensure(spark, other)
+
+
+def test_a_column_that_a_person_dropped_is_not_added_empty(spark: SparkSession, table: Table) -> None:
+    catalog.ensure(spark, wider := Table(table.name, table.columns | {"note": "string"}, table.row_key, "day"))
+    write.overwrite(rows(spark, (DAYS[0], 1)).selectExpr("*", "'x' AS note"), wider, DAYS, run_id=run_id())
+    spark.sql(f"ALTER TABLE {table.identifier} DROP COLUMN note")
+    with pytest.raises(SchemaDiffers, match="somebody has dropped note, which its declaration has"):
+        catalog.ensure(spark, wider)
+    assert "note" not in spark.table(table.identifier).columns
+    spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS (`note` string)")
+    assert catalog.ensure(spark, wider) == ()
+
+
+def test_what_a_table_refuses_for_itself_is_no_other_writers_doing(spark: SparkSession, table: Table) -> None:
+    spark.sql(f"ALTER TABLE {table.identifier} REPLACE PARTITION FIELD day WITH months(day)")
+    write.overwrite(rows(spark, (DAYS[0], 1), (DAYS[1], 2)).coalesce(1), table, None, run_id=run_id())
+    with pytest.raises(PySparkException, match="some, but not all, rows match"):
+        write.overwrite(rows(spark, (DAYS[0], 3)), table, DAYS[:1], run_id=run_id())
 
 
 def properties(spark: SparkSession, table: Table) -> dict[str, str]:

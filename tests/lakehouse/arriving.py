@@ -43,10 +43,11 @@ def arrive(
     at_once: int,
     lines: int = 40,
     endings: Sequence[str] = tuple(suffix for suffix, _ in ORDER_FORMATS),
+    seed: int = 7,
 ) -> Fetched:
     """Put files into each hour, in order, and load the hour after every `at_once` of them."""
     formats = [of for of in ORDER_FORMATS if of[0] in endings]
-    random = Random(7)
+    random = Random(seed)
     arrived = rows = loads = number = 0
     for hour in hours:
         for n in range(files):

@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pipelines.lakehouse.files import SourceFile
-from pipelines.sources.feed import Partition
+from pipelines.sources.feed import Feed, Partition
+from pipelines.sources.looking import is_data
 from pipelines.sources.removals import Fate
 
 Version = tuple[Partition, str, str]
@@ -56,6 +57,16 @@ class Step:
     outdated: frozenset[tuple[str, str]] = frozenset()
     forgotten: frozenset[str] = frozenset()
     left: frozenset[str] = frozenset()
+
+
+def held_keys(feed: Feed, known: Mapping[Partition, Collection[KnownFile]]) -> dict[Partition, set[str]]:
+    """Partition to the keys of data it was known to hold.
+
+    Rows are lost with their file wherever it lay: the feed may have had another prefix, or other endings.
+    """
+    return {
+        p: {k.key for k in files if k.where is Where.TABLE or is_data(feed, p, k.key)} for p, files in known.items()
+    }
 
 
 def steps(

@@ -15,11 +15,11 @@ from pipelines.lakehouse import write
 from pipelines.lakehouse.declaration import Landing, Load
 from pipelines.lakehouse.files import SourceFile
 from pipelines.lakehouse.ledger import Entries, known_files, rows_of_partitions
-from pipelines.lakehouse.plan import KnownFile, Step, Version, Where, steps
+from pipelines.lakehouse.plan import KnownFile, Step, Version, Where, held_keys, steps
 from pipelines.sources import removals
 from pipelines.sources.feed import Partition
 from pipelines.sources.listing import LandedObject, Listing
-from pipelines.sources.looking import Walk, is_data, look_at_each
+from pipelines.sources.looking import Walk, look_at_each
 from pipelines.sources.misplaced import OUTSIDE_LAYOUT, Misplaced
 from pipelines.sources.removals import Fate
 
@@ -113,11 +113,7 @@ def look(
     listed = {p: source_files(listing, p) for p, listing in listings.items()}
     # Present is what is data: a file that was renamed to another ending is gone.
     data = {p: [o.key for o in listing.objects] for p, listing in listings.items()}
-    # Rows are lost with their file wherever it lay: the feed may have had another prefix, or other endings.
-    held = {
-        p: {k.key for k in known if k.where is Where.TABLE or is_data(load.feed, p, k.key)}
-        for p, known in found.files.items()
-    }
+    held = held_keys(load.feed, found.files)
     now = max((listing.listed_at for listing in listings.values()), default=datetime.now(UTC))
     lost = [p for p in partitions if held.get(p) and not data[p] and removals.follows(load.feed, p, now)]
     alarm, accepted = _alarm(spark, landing, load, observed(), lost) if lost else (None, ())

@@ -17,7 +17,7 @@ from pipelines.automation import landing, observing
 from pipelines.automation.ledger import Tags
 from pipelines.feeds import ORDERS
 from pipelines.lakehouse.files import SourceFile
-from pipelines.lakehouse.plan import KnownFile, Step, Where, keys_of, steps
+from pipelines.lakehouse.plan import KnownFile, Step, Where, held_keys, steps
 from pipelines.lakehouse.situation import Situation
 from pipelines.settings import Boundary
 from pipelines.sources import removals
@@ -233,7 +233,7 @@ class World:
             self.alarmed |= alarm is not None
         fates = removals.decide(
             ORDERS,
-            keys_of(known),
+            held_keys(ORDERS, known),
             {partition: [f.key for f in listed]},
             now=listing.listed_at,
             alarmed=alarm,

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pipelines.lakehouse.files import ObjectStore, SourceFile, Unusable
 from pipelines.lakehouse.texts import inflated
 
-LONGEST_LINE = 16 << 20
-"""Bytes of a line; of a plain file one half as long again may be missed. A server of 2 GB (`spark_memory`) reads one of
+LONGEST_LINE = 24 << 20
+"""Bytes of a line; of a plain file one a quarter as long again may be missed. A server of 2 GB (`spark_memory`) reads one of
 32 MB and ends at one of 48; it may read several at once."""
 
 _MOST_PER_BYTE = 1032  # of text in a byte of gzip
@@ -33,8 +33,8 @@ def refuse_long_lines(store: ObjectStore, file: SourceFile, charset: str, body: 
         if file.size * _MOST_PER_BYTE > LONGEST_LINE:
             _refuse(inflated(pieces_of(store, file) if body is None else [body]), ends)
     elif file.size > LONGEST_LINE:
-        # A line that is longer by half holds one of these places, and goes on behind it for as long as is allowed.
-        for begin in range(0, file.size, LONGEST_LINE // 2):
+        # A line that is longer by a quarter holds one of these places, and goes on behind it for as long as is allowed.
+        for begin in range(0, file.size, LONGEST_LINE // 4):
             _refuse(_rest_of_line(store, file, begin, ends), ends)
 
 

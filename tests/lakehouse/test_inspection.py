@@ -166,7 +166,7 @@ class Plain(Counting):
         return b"1" * long_one + (b"12345678\n" * (length // 9 + 1))[: length - long_one]
 
 
-@pytest.mark.parametrize(("line", "refused"), [(LONG * 3 // 2, True), (LONG - 2, False), (0, False)])
+@pytest.mark.parametrize(("line", "refused"), [(LONG * 5 // 4, True), (LONG - 2, False), (0, False)])
 def test_a_line_that_would_end_the_spark_server_is_found_in_a_plain_file_by_little_of_it(
     line: int, refused: bool
 ) -> None:

@@ -18,5 +18,6 @@ CHANGED: dict[str, str] = {
         "what is misplaced in a partition belongs to its listing: a look at it is what finds it",
     ),
     "key_in_the_far_future": "dates have bounds: it is misplaced until its time is near",
+    "key_with_lone_surrogate": "half of a character is none of a key: nobody could ask the bucket for it",
     "size_not_a_number": "its size is not looked at; the key is there, and the hint does no harm",
 }

@@ -10,8 +10,8 @@ from pipelines.lakehouse.files import ObjectStore, SourceFile, Unusable
 from pipelines.lakehouse.texts import inflated
 
 LONGEST_LINE = 24 << 20
-"""Bytes of a line; of a plain file one that is longer by a quarter may be missed. A server of 2 GB (`spark_memory`) reads
-one of 32 MB and ends at one of 48; it may read several at once."""
+"""Bytes of a line; of a plain file one that is longer by a quarter may be missed. A server of 2 GB (`spark_memory`)
+reads one of 32 MB and ends at one of 48; it may read several at once."""
 
 _MOST_PER_BYTE = 1032  # of text in a byte of gzip
 _PEEK = 32 << 10

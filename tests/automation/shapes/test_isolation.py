@@ -242,6 +242,7 @@ def test_what_no_run_can_be_planned_of_is_set_aside_and_named(kind: Any, days: i
     told = why_not(simulation, "broken")
     assert "can be planned" in told and ("NO_SUCH_VARIABLE" in told or "config" in told), told
     assert not simulation.runs_of("broken")
+    assert set(simulation.plan().aside("broken")) == {None}, "it is not even asked for"
     engine.forget(simulation.instance)  # as in another process, which asks for no runs
     assert "can be planned" in why_not(simulation, "broken")
 

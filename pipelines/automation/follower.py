@@ -99,7 +99,7 @@ class Follower:
             made.intake.unread = {(asset, p): why for asset, p, why in kept.rest["unread"] if asset in graph.nodes}
             made.intake.touched = {(asset, p) for asset, p in kept.rest["touched"] if asset in graph.nodes}
             made.intake.tell()
-            made.intake.goes_back_to(float("-inf"), {asset for asset, _ in kept.history.heard_of})
+            made.intake.goes_back_to(float("-inf"), kept.history.heard_of)
         made.reader.know(journal.last_shifts(instance, key))
         made._noted_shifts = list(made.reader.shifts)
         return made

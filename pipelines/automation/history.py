@@ -13,6 +13,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from pipelines.automation import retries
 from pipelines.automation.check_results import CheckResult, CheckResults
@@ -82,10 +83,10 @@ class History:
     revision: int = 0
 
     @property
-    def heard_of(self) -> set[Target]:
-        """The partitions of which any event is known, also that a run failed or found nothing to write."""
-        known: set[Target] = {(asset, partition) for asset, of in self.known.items() for partition in of}
-        return known.union(self.built, self.failures)
+    def heard_of(self) -> set[str]:
+        """The assets of which any event is known, also that a run failed or found nothing to write."""
+        known = {asset for asset, partitions in self.known.items() if partitions}
+        return known.union(asset for asset, _ in chain(self.built, self.failures))
 
     def observed(
         self,

@@ -17,9 +17,9 @@ import dagster as dg
 
 from pipelines.automation.asset_graph import AnyGraph
 from pipelines.automation.catch_up import due_now
+from pipelines.automation.engine import engine_of
 from pipelines.automation.ledger import EventLog, Ledger, holds_files, source_key
 from pipelines.automation.observing import Found, observe, observe_beside
-from pipelines.automation.run_plans import RunPlans
 from pipelines.boundaries import reached
 from pipelines.resources.aws import LandingResource, QueueResource
 from pipelines.sources.feed import Feed, Partition, refuse_overlaps
@@ -239,15 +239,14 @@ def loads_for_misplaced(
 
 def _loads(context: dg.SensorEvaluationContext, graph: AnyGraph, source: dg.AssetKey) -> list[dg.AssetKey]:
     """What reads a source and is built here by the source's partitions: loads of it, as far as a graph tells."""
-    assert context.repository_def
-    plans, by, found = RunPlans(context.repository_def), graph.get(source).partitions_def, set[dg.AssetKey]()
+    engine, by, found = engine_of(context, graph), graph.get(source).partitions_def, set[dg.AssetKey]()
     for key in graph.get(source).child_keys:
         if graph.get(key).is_materializable:
             together = graph.get(key).execution_set_asset_keys
             is_one_run = {graph.get(each).partitions_def for each in together} == {by}
-            found |= together if is_one_run and not plans.problem(key) else set()
+            found |= together if is_one_run and not engine.no_run_of(key) else set()
     # What each could be asked for alone may be impossible together.
-    return sorted(found) if not plans.problem_of(found, graph.get_check_keys_for_assets(found)) else []
+    return sorted(found) if not engine.no_run_of_all(found, graph.get_check_keys_for_assets(found)) else []
 
 
 def _count_dead_letters(context: dg.SensorEvaluationContext, queue: SqsQueue, ledger: EventLog) -> None:

@@ -7,6 +7,7 @@ say of them. Does not belong here: when (`automation.follower`).
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 
 from dagster import DagsterInstance
@@ -36,7 +37,7 @@ def wiped(intake: Intake, before: Mapping[str, float] | None, now: Mapping[str, 
             is_wiped = oldest <= wiped_at and (before is None or wiped_at > before.get(asset, _NEVER))
         if is_wiped:
             found.append(asset)
-    known = {asset for asset, _ in intake.history.heard_of} if found else set()
+    known = intake.history.heard_of if found else set()
     return [asset for asset in found if asset in known]
 
 
@@ -66,7 +67,8 @@ def read_again(
         steps.append((reader.place(id), partial(journal.restore, history, note, wiped, only=assets)))
     for asset in assets:
         intake.forget(asset)
-    history.forget([target for target in history.heard_of if target[0] in assets])
+        history.forget([(asset, partition) for partition in history.known.get(asset, ())])
+    history.forget([target for target in chain(history.built, history.failures) if target[0] in assets])
     for _, step in sorted(steps, key=itemgetter(0)):
         step()
     # How long they took was learned when they ended.

@@ -148,12 +148,11 @@ def as_ranges(runs: Iterable[dg.RunRequest], graph: Graph) -> list[dg.RunRequest
 
 
 def _in_ranges(runs: list[dg.RunRequest], graph: Graph) -> list[dg.RunRequest]:
-    """Of runs over the same assets and checks."""
-    names = [key.to_user_string() for key in runs[0].asset_selection or ()]
-    nodes = [graph.nodes[each] for each in names if each in graph.nodes]
+    """Of runs over the same assets and checks. What the planner asks for is as it should be."""
+    nodes = [graph.nodes[key.to_user_string()] for key in runs[0].asset_selection or ()]
     most = min((node.most for node in nodes if node.most is not None), default=None)
-    whose = [node.automated or node.refused for node in nodes]  # of the planner's own, or of one without partitions
-    if len(runs) <= SINGLES or not nodes or len(nodes) < len(names) or any(whose) or most == 1:
+    is_theirs = bool(nodes) and not any(node.automated or node.refused for node in nodes)
+    if len(runs) <= SINGLES or not is_theirs or most == 1:
         return runs
     of = {run.partition_key: run for run in runs}
     parts = ranges(nodes[0], sorted(of, key=nodes[0].order, reverse=True), most)

@@ -94,18 +94,13 @@ class Unbuilt:
             last = tick_before(contract, now + 1)
             if last > state.until:
                 ended = self.windows(node.key, state.until, last)
-                appeared = {p: came for (key, p), (_, came) in history.appeared.items() if key == node.key}
-                new = _promised(node, contract, state.since, appeared, (p for p in ended if p not in known))
+                new = _promised(node, contract, state.since, history, (p for p in ended if p not in known))
                 state.missing = dict(sorted((state.missing | new).items(), key=lambda window: window[1]))
                 state.until = last
 
 
 def _promised(
-    node: Node,
-    contract: CronContract,
-    since: float,
-    appeared: Mapping[Partition, float],
-    partitions: Iterable[Partition],
+    node: Node, contract: CronContract, since: float, history: History, partitions: Iterable[Partition]
 ) -> dict[Partition, float]:
     """The time each was promised for: the own tick of its window, which is also that of all that end before it.
 
@@ -116,7 +111,8 @@ def _promised(
     for partition in partitions:
         window = node.promised_window(partition)
         if window is None:
-            found[partition] = tick_at_or_after(contract, max(since, appeared.get(partition, since)))
+            _, came = history.appeared.get((node.key, partition), (since, since))
+            found[partition] = tick_at_or_after(contract, max(since, came))
         else:
             if not after <= window.end <= tick:
                 after, tick = window.end, tick_at_or_after(contract, window.end)

@@ -96,7 +96,7 @@ def texts_beside(spark: SparkSession, table: Table) -> tuple[str, ...]:
 
 def add_texts(spark: SparkSession, table: Table, names: Collection[str], comment: str) -> None:
     """Add text columns that nobody declared. A run that alters the table meanwhile is a race (`again_after_a_race`)."""
-    columns = ", ".join(f"`{name}` string COMMENT '{_escaped(comment)}'" for name in names)
+    columns = ", ".join(f"{quoted(name)} string COMMENT '{_escaped(comment)}'" for name in names)
     spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS ({columns})")
 
 

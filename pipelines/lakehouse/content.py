@@ -93,7 +93,7 @@ def _grouped_by(
     # xxhash64 skips nulls: without isnull beside each column ('a', null) would equal (null, 'a').
     hashed = [part for v in values for part in (f"isnull({v})", v)]
     # Of columns that were added it is to skip them: that other partitions got a column is no news of this one.
-    hashed += [f"concat('{c}=', `{c}`)" for c in sorted(table.added) if c in held]
+    hashed += [f"concat('{c}=', {quoted(c)})" for c in sorted(table.added) if c in held]
     row_hash = f"xxhash64({', '.join(hashed)})"
     keys = [quoted(table.partitioned_by)] if table.partitioned_by else []
     return (

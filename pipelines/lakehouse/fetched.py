@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.lakehouse.files import FileFault, SourceFile, Unusable
+from pipelines.lakehouse.files import LIMITS_OF_ARROW, FileFault, SourceFile, Unusable
 from pipelines.lakehouse.inspection import Shape, is_careful
 from pipelines.lakehouse.texts import HALF_A_CHARACTER, NO_ROW, Record, fields_of, not_valid, records_of, text_of
 from pipelines.lakehouse.values import is_nested, nested_anew, nested_as_written, texts_of
@@ -39,7 +39,7 @@ def rows_of_all(feed: Feed, fetched: Mapping[SourceFile, tuple[Shape, bytes]]) -
             tables.append(_rows_of(feed, file, shape, body))
         except Unusable as unusable:
             faults.append(FileFault(file, unusable.reason, str(unusable)))
-        except (MemoryError, pa.ArrowCapacityError, pa.ArrowCancelled):  # of the reader's limits, not of the file
+        except LIMITS_OF_ARROW:
             raise
         except Exception as error:  # the bytes are in hand: what they hold is all that can be wrong
             faults.append(FileFault(file, "unreadable", f"it cannot be read: {type(error).__name__}: {error}"))
@@ -140,7 +140,7 @@ def _of_parquet(feed: Feed, shape: Shape, body: bytes) -> tuple[dict[str, pa.Arr
         with pq.ParquetFile(io.BytesIO(body), coerce_int96_timestamp_unit="us") as opened:
             table = opened.read(columns=[c for c in feed.columns if c in names])
             count = opened.metadata.num_rows
-    except (pa.ArrowMemoryError, pa.ArrowCapacityError, pa.ArrowCancelled):
+    except LIMITS_OF_ARROW:
         raise
     except (pa.ArrowException, OSError) as error:
         raise Unusable("unreadable", f"no Parquet file, or a damaged one: {error}") from error

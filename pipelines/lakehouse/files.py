@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+import pyarrow as pa
+
 from pipelines.sources.feed import Feed, Partition
 from pipelines.sources.listing import ObjectVersion
+
+LIMITS_OF_ARROW = (MemoryError, pa.ArrowCapacityError, pa.ArrowCancelled)
+"""What Arrow raises of itself, never of what a file holds; its lack of memory is a MemoryError too."""
 
 PLACE = {"source_file": "string", "_block": "bigint", "_row": "bigint"}
 """Where a row stands: its file, and where in it (our own names begin with `_`, as no feed's column does). Ordered as

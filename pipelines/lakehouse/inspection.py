@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.lakehouse.files import FileFault, ObjectStore, SourceFile, Unusable
+from pipelines.lakehouse.files import LIMITS_OF_ARROW, FileFault, ObjectStore, SourceFile, Unusable
 from pipelines.lakehouse.long_lines import refuse_long_lines
 from pipelines.lakehouse.texts import Record, charset_of, fields_of, is_json, is_list, not_valid, records_of, text_of
 from pipelines.lakehouse.weight import weight_of
@@ -250,7 +250,7 @@ def _parquet_shape(content: bytes) -> Shape:
             kinds = {leaf.path: INT96 for leaf in leaves if leaf.physical_type == INT96}
             # Sorted: columns are found by name, so files that differ in their order alone are read together.
             columns = tuple(sorted((column.name, kinds.get(column.name, str(column.type))) for column in schema))
-    except (pa.ArrowMemoryError, pa.ArrowCancelled):
+    except LIMITS_OF_ARROW:
         raise
     except (pa.ArrowException, OSError, UnicodeError) as error:  # a column's name may be no text
         raise Unusable("unreadable", f"no Parquet file, or a damaged one: {error}") from error

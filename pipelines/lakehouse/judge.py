@@ -15,7 +15,7 @@ from pipelines.sources.feed import Feed
 _LONGEST_NUMBER = 400
 _EXPONENT = "[eE][+-]?[0-9]{1,3}$"
 _BEGINS_WITH_DAY = "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}($|[ T])"
-_DAY, _DAY_AND_TIME = "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}$", "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}[ T]"
+_DAY = "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}$"
 _OF_JAVA = "[0-9.][dDfF]$|[xX]"  # numbers in a program: 5d, 0x1p3
 
 
@@ -90,7 +90,7 @@ def typed(text: Column, kind: str) -> Column:
         return F.when(trimmed.rlike(_BEGINS_WITH_DAY), time)
     if kind == "date":
         # A cast alone takes what is behind the day, whatever it is, and months and years by themselves.
-        is_day = trimmed.rlike(_DAY) | (trimmed.rlike(_DAY_AND_TIME) & typed(text, "timestamp").isNotNull())
+        is_day = trimmed.rlike(_DAY) | typed(text, "timestamp").isNotNull()
         return F.when(is_day, trimmed.try_cast(kind))
     if kind in ("double", "float"):
         return F.when(~trimmed.rlike(_OF_JAVA), trimmed.try_cast(kind))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 
-from pipelines.lakehouse.files import ObjectStore, SourceFile, Unusable
+from pipelines.lakehouse.files import LIMITS_OF_ARROW, ObjectStore, SourceFile, Unusable
 from pipelines.lakehouse.long_lines import pieces_of
 from pipelines.lakehouse.texts import inflated
 
@@ -58,7 +58,7 @@ def _damage_of_parquet(store: ObjectStore, file: SourceFile) -> str | None:
         with pq.ParquetFile(pa.PythonFile(_Remote(store, file), mode="r")) as opened:
             for _ in opened.iter_batches(batch_size=_BATCH):
                 pass
-    except (pa.ArrowMemoryError, pa.ArrowCapacityError, pa.ArrowCancelled):
+    except LIMITS_OF_ARROW:
         raise
     except (pa.ArrowException, OSError) as error:
         return f"no Parquet file, or a damaged one: {error}"

@@ -10,7 +10,7 @@ import io
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.lakehouse.files import Unusable
+from pipelines.lakehouse.files import LIMITS_OF_ARROW, Unusable
 from pipelines.lakehouse.texts import is_json, text_of
 from pipelines.sources.feed import Feed
 
@@ -26,7 +26,7 @@ def weight_of(feed: Feed, key: str, body: bytes, *, limit: int) -> tuple[int, in
     """
     try:
         return _of_parquet(feed, body, limit) if key.endswith(".parquet") else _of_text(key, body, limit)
-    except (MemoryError, pa.ArrowCancelled):
+    except LIMITS_OF_ARROW:
         raise
     except (Unusable, pa.ArrowException, OSError, ValueError):
         return 0, len(body)

@@ -158,6 +158,16 @@ def misplaced(instance: dg.DagsterInstance, feed: Feed = ORDERS) -> dict[str, st
     return {folder: said.reason for folder, said in (EventLog(instance).misplaced(feed) or {}).items()}
 
 
+def with_one_misplaced(instance: dg.DagsterInstance, bucket: FakeBucket) -> EventLog:
+    """An hour with a file, observed, and one that is misplaced beside it."""
+    queue = FakeMessageSource()
+    for key in (KEY, "orders/a.csv"):
+        bucket.put(key, b"1")
+    queue.send(event(KEY, "orders/a.csv"))
+    tick(instance, bucket, queue)
+    return EventLog(instance)
+
+
 def test_what_is_misplaced_is_durable_before_its_message_is_deleted(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
@@ -239,11 +249,7 @@ def test_who_reads_a_feed_by_other_partitions_is_not_asked_to_enter_what_is_misp
     @dg.asset(deps=[raw], partitions_def=days)
     def report() -> None: ...
 
-    queue, ledger = FakeMessageSource(), EventLog(instance)
-    for key in (KEY, "orders/a.csv"):
-        bucket.put(key, b"1")
-    queue.send(event(KEY, "orders/a.csv"))
-    tick(instance, bucket, queue)
+    ledger = with_one_misplaced(instance, bucket)
     location = dg.Definitions([raw, load, report])
     (request,) = loads_for_misplaced(context_of(instance, of=location), ledger, [ORDERS])
     assert request.asset_selection == [dg.AssetKey("load")]
@@ -270,11 +276,7 @@ def test_what_reads_a_feed_and_cannot_be_run_by_itself_keeps_no_load_from_being_
     child: Any = {"external": dg.AssetSpec("board", deps=[raw], partitions_def=hours), "config": of_people}.get(
         other, both
     )
-    queue, ledger = FakeMessageSource(), EventLog(instance)
-    for key in (KEY, "orders/a.csv"):
-        bucket.put(key, b"1")
-    queue.send(event(KEY, "orders/a.csv"))
-    tick(instance, bucket, queue)
+    ledger = with_one_misplaced(instance, bucket)
     location = dg.Definitions([raw, load, child])
     (request,) = loads_for_misplaced(context_of(instance, of=location), ledger, [ORDERS])
     together = ["one", "two"] if child is both else []
@@ -288,11 +290,7 @@ def test_what_reads_a_feed_and_cannot_be_run_by_itself_keeps_no_load_from_being_
 def test_a_load_that_is_due_anyway_is_not_asked_for_a_second_time(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
-    queue, ledger = FakeMessageSource(), EventLog(instance)
-    for key in (KEY, "orders/a.csv"):
-        bucket.put(key, b"1")
-    queue.send(event(KEY, "orders/a.csv"))
-    tick(instance, bucket, queue)
+    ledger = with_one_misplaced(instance, bucket)
 
     def also(asset: str) -> int:
         due = dg.RunRequest(asset_selection=[dg.AssetKey.from_user_string(asset)], partition_key=HOUR)

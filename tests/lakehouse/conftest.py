@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines import feeds
+from pipelines.lakehouse import inspection
 from pipelines.lakehouse.load import Load, Loaded, run_load
 from pipelines.lakehouse.quarantine import QUARANTINE
 from pipelines.lakehouse.session import new_session
@@ -127,3 +128,11 @@ def quarantined(spark: SparkSession, load: Load) -> list[tuple[str, int | None, 
     """What was turned away: file name, row number (0: the file), reason."""
     found = spark.table(QUARANTINE.identifier).where(f"asset = '{load.asset}'").collect()
     return sorted((r.source_file.rpartition("/")[2], r.row_number or 0, r.reason) for r in found)
+
+
+@pytest.fixture(params=["fetched", "scanned"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Files are small and fetched whole, or large and scanned by Spark."""
+    if request.param == "scanned":
+        monkeypatch.setattr(inspection, "SMALL", 0)
+    return str(request.param)

@@ -57,14 +57,6 @@ def refusing(bucket: S3Bucket, name: str, *, archived: bool = False) -> Faulty:
     return Faulty(bucket, _fault)
 
 
-@pytest.fixture(params=["fetched", "scanned"])
-def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Files are small and fetched whole, or large and scanned by Spark."""
-    if request.param == "scanned":
-        monkeypatch.setattr(inspection, "SMALL", 0)
-    return str(request.param)
-
-
 def test_a_bucket_that_refuses_while_a_partition_is_read_again_fails_the_load(
     spark: SparkSession, landing: S3Bucket, put: Put, loading: Loading, orders: Load, size: str
 ) -> None:

@@ -77,17 +77,9 @@ FILES: dict[str, tuple[bytes, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
 def test_files_that_cannot_be_taken_are_named_and_their_neighbours_are_committed(
-    spark: SparkSession,
-    put: Put,
-    delete: Delete,
-    loading: Loading,
-    orders: Load,
-    small: int,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load, size: str
 ) -> None:
-    monkeypatch.setattr(inspection, "SMALL", small)
     for name, (body, _, _) in FILES.items():
         put(key(orders, name), body)
     put(key(orders, "good.csv"), csv(line(1)))
@@ -99,7 +91,7 @@ def test_files_that_cannot_be_taken_are_named_and_their_neighbours_are_committed
     entries = spark.table(QUARANTINE.identifier).where(f"asset = '{orders.asset}'").collect()
     found = {e.source_file.removeprefix(key(orders, "")): (e.reason, e.message) for e in entries}
     assert {name: reason for name, (reason, _) in found.items()} == {n: reason for n, (_, reason, _) in FILES.items()}
-    if small:
+    if size == "fetched":
         wrong = {name: found[name][1] for name, (_, _, words) in FILES.items() if words not in found[name][1]}
         assert not wrong
     check = quarantine_result(orders.feed, CORE_ORDERS, loaded)
@@ -148,11 +140,10 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
+@pytest.mark.usefixtures("size")
 def test_rows_that_cannot_be_taken_are_kept_as_they_were_with_their_reason_and_number(
-    spark: SparkSession, put: Put, loading: Loading, orders: Load, small: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
-    monkeypatch.setattr(inspection, "SMALL", small)
     lines = [row for bad in ROWS for row in (bad, line(100 + list(ROWS).index(bad)))]
     put(key(orders, "a.csv"), csv(*lines))
 
@@ -170,11 +161,10 @@ def test_rows_that_cannot_be_taken_are_kept_as_they_were_with_their_reason_and_n
     assert "50.00% of a partition: above the feed's 1.00%" in share.description
 
 
-@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
+@pytest.mark.usefixtures("size")
 def test_a_text_that_is_none_never_reaches_a_table(
-    spark: SparkSession, put: Put, loading: Loading, orders: Load, small: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
-    monkeypatch.setattr(inspection, "SMALL", small)
     ids = pa.array([b"1", b"2", b"\xff3"]).view(pa.string())
     put(key(orders, "a.parquet"), parquet(3, order_id=ids))
     put(key(orders, "b.csv"), csv(line(4)).encode() + line(5).encode().replace(b",3,4,", b",3,M\xfcller,"))
@@ -192,11 +182,10 @@ def test_a_text_that_is_none_never_reaches_a_table(
     assert all(shown in e.content for e, shown in zip(entries, ("xff3", "M\\xfcller", "\\xfc"), strict=True))
 
 
-@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
+@pytest.mark.usefixtures("size")
 def test_a_json_key_that_comes_late_rejects_only_the_rows_without_it(
-    spark: SparkSession, put: Put, loading: Loading, orders: Load, small: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
-    monkeypatch.setattr(inspection, "SMALL", small)
     lines = [b'{"order_id": %d, "surplus": "%s"}' % (n, b"x" * 1000) for n in range(80)]
     put(key(orders, "late.jsonl"), b"\n".join([*lines, JSON_LINE]))
     put(key(orders, "prose.jsonl"), (b"words " * 200 + b"\n") * 80)

@@ -182,11 +182,8 @@ def test_customers_are_the_whole_truth(spark: SparkSession, put: Put, loading: L
     assert loading(load, None).content[None].rows == 1
 
 
-@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
-def test_a_feed_may_call_its_columns_as_it_likes(
-    spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch, small: int
-) -> None:
-    monkeypatch.setattr(inspection, "SMALL", small)
+@pytest.mark.usefixtures("size")
+def test_a_feed_may_call_its_columns_as_it_likes(spark: SparkSession, put: Put, loading: Loading) -> None:
     texts = [
         "reason",
         "message",
@@ -214,11 +211,10 @@ def test_a_feed_may_call_its_columns_as_it_likes(
     assert json.loads(entry.content) == {"id": "two", **dict(zip(texts, said, strict=True))}
 
 
-@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
+@pytest.mark.usefixtures("size")
 def test_names_of_columns_may_be_words_of_sql_and_hold_what_is_no_letter(
-    spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch, small: int
+    spark: SparkSession, put: Put, loading: Loading
 ) -> None:
-    monkeypatch.setattr(inspection, "SMALL", small)
     columns = {"order-id": "bigint", "unit price": "bigint", "größe": "string", "select": "string"}
     feed = Feed("odd", "odd/", Grain.HOUR, columns, required=("order-id",), rules={"dear": "`unit price` < 100"})
     by = {"the hour": "timestamp"}
@@ -234,11 +230,10 @@ def test_names_of_columns_may_be_words_of_sql_and_hold_what_is_no_letter(
     assert sorted(map(tuple, found)) == [(1, 10, "L", "a"), (2, 20, "M", "b"), (3, 30, "S", "c"), (4, 40, "XL", "d")]
 
 
-@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
+@pytest.mark.usefixtures("size")
 def test_a_row_of_which_a_rule_cannot_be_worked_out_is_turned_away_alone(
-    spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch, small: int
+    spark: SparkSession, put: Put, loading: Loading
 ) -> None:
-    monkeypatch.setattr(inspection, "SMALL", small)
     columns = {"id": "bigint", "total": "decimal(18,4)", "n": "bigint", "code": "string"}
     rules = {
         "dear": "n IS NULL OR total / n < 1000",

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.checks.landed import quarantine_result
-from pipelines.lakehouse import catalog, inspection, new_columns
+from pipelines.lakehouse import catalog, new_columns
 from pipelines.lakehouse.catalog import SchemaDiffers
 from pipelines.lakehouse.load import Load, Loaded, run_load
 from pipelines.lakehouse.new_columns import MOST, addable
@@ -87,11 +87,10 @@ def test_a_policy_that_there_is_not_is_refused() -> None:
         Feed("x", "x/", Grain.DAY, COLUMNS, new_columns="keep")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
+@pytest.mark.usefixtures("size")
 def test_columns_of_files_of_every_format_are_added_and_filled(
-    spark: SparkSession, put: Put, loading: Loading, things: Load, small: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, put: Put, loading: Loading, things: Load
 ) -> None:
-    monkeypatch.setattr(inspection, "SMALL", small)
     put(key(things, "a.csv"), "id,colour,order,a b\n1,red, 07 ,x\n2,,,y\n")
     put(key(things, "b.csv.gz"), gzip.compress(b"null,ID,id,twice,twice\nno,x,3,1,2\n"))
     put(key(things, "c.jsonl"), '{"id": 4, "order": 1.50, "tags": {"a": [1.50, "\u00fc"]}}\n{"id": 5, "Order": "x"}\n')

@@ -482,14 +482,14 @@ DEFECTS = [
     ),
     Defect(
         "reading_again:wiped",
-        "for asset, _ in intake.history.heard_of",
-        "for asset, of in intake.history.known.items() if of",
+        "intake.history.heard_of",
+        "{asset for asset, of in intake.history.known.items() if of}",
         wipes.test_what_a_run_found_nothing_for_is_run_again_after_a_wipe,
         (False,),
     ),
     Defect(
         "unbuilt:_promised",
-        "found[partition] = tick_at_or_after(contract, max(since, appeared.get(partition, since)))",
+        "found[partition] = tick_at_or_after(contract, max(since, came))",
         "continue",
         times.test_what_is_about_no_window_of_time_is_promised_as_well,
         ("static",),

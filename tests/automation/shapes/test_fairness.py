@@ -189,7 +189,7 @@ def test_what_a_condition_of_its_own_asks_for_in_great_number_is_asked_for_as_ra
         location.observe("raw/x", None, version="2")
         asked_for = location.tick().requests
         assert len(asked_for) == runs
-        first, last = (f"{ASSET_PARTITION_RANGE_START_TAG}", f"{ASSET_PARTITION_RANGE_END_TAG}")
+        first, last = ASSET_PARTITION_RANGE_START_TAG, ASSET_PARTITION_RANGE_END_TAG
         keys = list(many.get_partition_keys())
         spans = [(keys.index(run.tags[first]), keys.index(run.tags[last])) for run in asked_for]
         assert sorted(n for start, end in spans for n in range(start, end + 1)) == list(range(300))

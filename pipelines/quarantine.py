@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from pipelines.automation import adapter
-from pipelines.automation.ledger import EventLog, Ledger, source_key
+from pipelines.automation.ledger import QUARANTINE as CHECK
+from pipelines.automation.ledger import EventLog, source_key
 from pipelines.automation.observing import ask_again
-from pipelines.checks.landed import QUARANTINE as CHECK
 from pipelines.checks.landed import columns_said, quarantine_result
 from pipelines.feeds import FEEDS
 from pipelines.lakehouse import handling
@@ -52,7 +52,7 @@ class Place:
     spark: SparkSession
     bucket: S3Bucket
     instance: DagsterInstance
-    ledger: Ledger
+    ledger: EventLog
     loads: Mapping[str, Load]
 
     def load_of(self, asset: str) -> Load:
@@ -230,7 +230,10 @@ def _assets(place: Place, selection: Selection) -> list[str]:
 
 
 def _tell(place: Place, assets: Sequence[str]) -> None:
-    """Let the checks of these assets say how it stands now."""
+    """Let the checks of these assets, and of their sources, say how it stands now."""
+    for feed in {place.loads[asset].feed for asset in assets}:
+        loaded_from_it = [asset for asset, load in place.loads.items() if load.feed == feed]
+        place.ledger.tell_waived(feed, handling.waived_beside(place.spark, loaded_from_it))
     for asset in assets:
         load, key = place.loads[asset], dg.AssetKey.from_user_string(asset)
         backlog, share = backlog_of(place.spark, asset), largest_share(place.spark, load.table, asset, {})

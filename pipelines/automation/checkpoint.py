@@ -173,17 +173,21 @@ def take(history: History, row: list[Any]) -> None:
 
 
 def keys_of_people(history: History) -> dict[str, Any]:
-    """What is known of dynamic partitions, which no event tells of, as plain data."""
+    """What is known of partitions by key, which no event tells of, as plain data."""
     return {
         "keys": {name: list(keys) for name, keys in history.keys.items()},
         "appeared": [[*target, *times] for target, times in history.appeared.items()],
         "removed": [[*target, at] for target, at in history.removed.items()],
+        "declared": [[*target, at] for target, at in history.declared.items()],
     }
 
 
 def take_keys(history: History, said: Mapping[str, Any]) -> None:
-    """Know of dynamic partitions what that says."""
+    """Know of partitions by key what that says."""
     history.keys |= said.get("keys", {})
+    for asset, partition, at in said.get("declared", ()):
+        if asset in history.graph.nodes:
+            history.declared[(asset, partition)] = at
     for asset, partition, gone, came in said.get("appeared", ()):
         if asset in history.graph.nodes:
             history.appeared[(asset, partition)] = (gone, came)

@@ -29,11 +29,13 @@ class Demand:
         opens: From then on waiting brings nothing.
         latest: When it has to be asked for.
         for_: The asset whose contract asks for it.
+        start_by: When a contract needs it to be asked for at the very latest; infinite where only a pace asks.
     """
 
     opens: float
     latest: float
     for_: str
+    start_by: float = float("inf")
 
     @property
     def at(self) -> float:
@@ -44,7 +46,7 @@ class Demand:
 
         Where nothing later is required it may start then: earlier only if there would be too little time.
         """
-        return Demand(self.opens, self.latest - seconds, self.for_)
+        return Demand(self.opens, self.latest - seconds, self.for_, self.start_by - seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +144,12 @@ class Demands:
             contract = self.graph.nodes[term.asset].contract
             if contract is not None and arrival > term.after:
                 promised = due(contract, arrival, None, self.pace(term.asset), own_tick=term.tick)
-                found.append(Demand(promised.opens, promised.latest - earlier, term.asset))
+                asked = Demand(promised.opens, promised.latest, term.asset, promised.start_by)
+                found.append(asked.before(earlier))
         found += [demand for until, demand in needs.firsts if arrival <= until]
         if needs.always is not None:
             found.append(needs.always)
-        if not found:
-            return None
-        return Demand(min(d.opens for d in found), min(d.latest for d in found), min(found, key=lambda d: d.at).for_)
+        return _strictest(*found) if found else None
 
     def _needs_of(self, target: Target) -> Needs:
         """Readers first, with a stack of our own: a chain of partitions can be as long as a table is old."""
@@ -185,16 +186,16 @@ class Demands:
         return found.reduced()
 
     def _by_itself(self, node: Node, target: Target, pending: Pending | None) -> Needs:
-        if node.asap:
-            return Needs(asap={node.key: 0.0})
+        asap = {node.key: 0.0} if node.asap else {}
         if node.contract is None or pending is None:
-            return Needs()
+            return Needs(asap)
         window, arrival = node.promised_window(target[1]), None if pending.built else pending.arrival
         term = Term(node.key, first_tick(node.contract, window), float("-inf") if arrival is None else arrival)
         if arrival is None:
-            return Needs(contracts={term: 0.0})
+            return Needs(asap, {term: 0.0})
         first = due(node.contract, arrival, window, self.pace(node.key), built=False)
-        return Needs(contracts={term: 0.0}, firsts=[(arrival, Demand(first.opens, first.latest, node.key))])
+        asked = Demand(first.opens, first.latest, node.key, first.start_by)
+        return Needs(asap, {term: 0.0}, [(arrival, asked)])
 
     def _ask_once(self, found: Needs, target: Target, of_reader: Pending, needs: Needs, earlier: float) -> None:
         """Ask an input to run once more before a reader that is going to run anyway, for other data.
@@ -211,8 +212,9 @@ class Demands:
             found.ask(wanted)
 
 
-def _strictest(one: Demand, other: Demand) -> Demand:
-    return Demand(min(one.opens, other.opens), min(one.latest, other.latest), min(one, other, key=lambda d: d.at).for_)
+def _strictest(*of: Demand) -> Demand:
+    opens, latest, start_by = (min(getattr(d, time) for d in of) for time in ("opens", "latest", "start_by"))
+    return Demand(opens, latest, min(of, key=lambda d: d.at).for_, start_by)
 
 
 def _reduced(contracts: dict[Term, float]) -> dict[Term, float]:

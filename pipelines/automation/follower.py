@@ -64,7 +64,7 @@ class Follower:
     _wipes_until: float = 0.0
     _noted_at: float = float("-inf")
     _noted_shifts: list[tuple[int, int]] = field(default_factory=list)
-    _noted_keys: dict[str, Collection[str]] = field(default_factory=dict)
+    _noted_keys: object = ({}, {}, [])
     _unsaved: int = 0
     _saved_at: float = field(default_factory=time.monotonic)
 
@@ -141,7 +141,6 @@ class Follower:
                 if stop():
                     return "noting what is known of each partition"
             self.caught_up, self._saved_at = True, float("-inf")
-            self._noted_keys = dict(self.history.keys)
         self._note_now_and_then(instance, quiet=unsaved == self._unsaved)
         self._save_now_and_then(instance, _SAVE_SECONDS)
         return ""
@@ -226,9 +225,13 @@ class Follower:
         long = waited >= _NOTE_SECONDS or waited < 0  # the clock may be set back
         is_lull = quiet and not self.history.open_runs and waited >= _NOTE_WHEN_QUIET_SECONDS
         many = len(self.intake.touched) >= _PARTITIONS_IN_A_NOTE
-        is_news = bool(self.intake.touched) or self.history.keys != self._noted_keys
+        is_news = bool(self.intake.touched) or self._keys() != self._noted_keys
         if self.reader.shifts != self._noted_shifts or many or (is_news and (long or is_lull)):
             self._note(instance)
+
+    def _keys(self) -> object:
+        """What else of the history belongs into a note than what is known of partitions."""
+        return dict(self.history.keys), dict(self.history.declared), journal.no_keys(self.history)
 
     def _note(self, instance: DagsterInstance) -> bool:
         runs = self.history.open_runs.values()
@@ -245,7 +248,7 @@ class Follower:
         )
         self.intake.touched.difference_update(targets)
         self._noted_at, self._noted_shifts = adapter.now(), list(self.reader.shifts)
-        self._noted_keys = dict(self.history.keys)
+        self._noted_keys = self._keys()
         return bool(targets)
 
     def _save_now_and_then(self, instance: DagsterInstance, seconds: float) -> None:

@@ -35,6 +35,8 @@ from pipelines.automation.records import (
 )
 from pipelines.sources.feed import Partition
 
+_A_MOMENT = 1.0
+
 
 @dataclass
 class History:
@@ -52,6 +54,7 @@ class History:
         unseen: Of wiped partitions the changes that some reader had not contained.
         removed: When a dynamic partition was noticed to be gone (Unix seconds).
         appeared: From when until when a dynamic partition that came was not there before (Unix seconds).
+        declared: Since when a partition is one that had been heard of before a deploy declared its key (Unix seconds).
         keys: By the name of a dynamic partitions definition the keys that were there when the planner last looked.
         leads: Of each asset the seconds its last runs of a few partitions took.
         strides: Of each asset the seconds a partition took in its latest run.
@@ -77,6 +80,7 @@ class History:
     unseen: dict[Target, tuple[Change, ...]] = field(default_factory=dict)
     removed: dict[Target, float] = field(default_factory=dict)
     appeared: dict[Target, tuple[float, float]] = field(default_factory=dict)
+    declared: dict[Target, float] = field(default_factory=dict)
     keys: dict[str, Collection[str]] = field(default_factory=dict)
     leads: dict[str, deque[float]] = field(default_factory=dict)
     strides: dict[str, float] = field(default_factory=dict)
@@ -246,7 +250,14 @@ class History:
         aside, self.set_aside, self.broken = self.set_aside, {}, {}
         self.set_aside = {t: why for t, why in aside.items() if self._strange(t)}
         self.dirty.update(t for t in (*self.changes, *self.built) if t[0] in graph.nodes)
-        return aside.keys() - self.set_aside.keys()
+        mended = aside.keys() - self.set_aside.keys()
+        self.are_keys_now(mended)
+        return mended
+
+    def are_keys_now(self, targets: Iterable[Target]) -> None:
+        """A deploy has declared these keys: whoever reads them knows of their data only since then."""
+        # A run that is asked for in the very look that noticed it knows of them.
+        self.declared |= dict.fromkeys(targets, self.graph.moment.now - _A_MOMENT)
 
     def as_of(self, run_id: str, target: Target) -> int | None:
         """The id of a run's planned event for a target, while the run is open.
@@ -297,7 +308,7 @@ class History:
         # A key is noticed some time after it came. One that is the reader's too was there when that was built.
         if gone <= built.started_at < came and not self._dynamic_keys(source) <= self._dynamic_keys(reader):
             return came
-        began = node.exists_from(source[1])
+        began = max(node.exists_from(source[1]), self.declared.get(source, 0.0))
         return began if built.started_at < began <= self.graph.moment.now else None
 
     def _dynamic_keys(self, target: Target) -> frozenset[tuple[str, Partition]]:

@@ -60,10 +60,16 @@ def write(
         "strides": {asset: history.strides[asset] for asset in assets if asset in history.strides},
         "first_seen": {asset: history.first_seen[asset] for asset in assets if asset in history.first_seen},
         **keys_of_people(history),
+        "no_keys": [list(target) for target in no_keys(history)],
         "rows": [row_of(history, target) for target in sorted(targets, key=repr)],
     }
     metadata = {_WHAT: dg.MetadataValue.text(_SAYS), JOURNAL: dg.MetadataValue.text(packed(note))}
     instance.report_runless_asset_event(dg.AssetObservation(JOURNAL.split("/"), metadata=metadata))
+
+
+def no_keys(history: History) -> list[Target]:
+    """The partitions that were heard of and are none of their asset's."""
+    return sorted((target for target in history.set_aside if history.problem(target)), key=repr)
 
 
 def opened(event: Event) -> dict[str, Any] | None:
@@ -123,6 +129,8 @@ def restore(
             told.add(target)
     if only is None and knows_better:
         take_keys(history, note)
+        heard_of = [(asset, partition) for asset, partition in note.get("no_keys", ()) if asset in assets]
+        history.are_keys_now(target for target in heard_of if history.problem(target) is None)
     for asset in assets & note["leads"].keys():
         history.leads.setdefault(asset, deque(note["leads"][asset], SAMPLES))
     for asset in assets & note["strides"].keys():

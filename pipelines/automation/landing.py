@@ -18,7 +18,7 @@ import dagster as dg
 from pipelines.automation.asset_graph import AnyGraph
 from pipelines.automation.catch_up import due_now
 from pipelines.automation.engine import engine_of
-from pipelines.automation.ledger import EventLog, Ledger, holds_files, source_key
+from pipelines.automation.ledger import QUARANTINE, EventLog, Ledger, holds_files, source_key
 from pipelines.automation.observing import Found, observe, observe_beside
 from pipelines.boundaries import reached
 from pipelines.resources.aws import LandingResource, QueueResource
@@ -238,10 +238,11 @@ def loads_for_misplaced(
 
 
 def _loads(context: dg.SensorEvaluationContext, graph: AnyGraph, source: dg.AssetKey) -> list[dg.AssetKey]:
-    """What reads a source and is built here by the source's partitions: loads of it, as far as a graph tells."""
+    """What is loaded from a source, by the source's partitions and not only when a person says so."""
     engine, by, found = engine_of(context, graph), graph.get(source).partitions_def, set[dg.AssetKey]()
     for key in graph.get(source).child_keys:
-        if graph.get(key).is_materializable:
+        is_load = dg.AssetCheckKey(key, QUARANTINE) in graph.get(key).check_keys
+        if is_load and graph.get(key).automation_condition:
             together = graph.get(key).execution_set_asset_keys
             is_one_run = {graph.get(each).partitions_def for each in together} == {by}
             found |= together if is_one_run and not engine.no_run_of(key) else set()

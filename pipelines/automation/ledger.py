@@ -21,6 +21,9 @@ from pipelines.sources.misplaced import Misplaced
 Tags = Mapping[str, str]
 ALARM = "alarm"
 MISPLACED = "misplaced"
+WAIVED = "waived"
+QUARANTINE = "quarantine"
+"""The check of each asset that is loaded from files: what was turned away."""
 DEAD_LETTERS = "dead letters"
 NOTIFICATIONS = dg.AssetKey(["ops", "landing_events"])
 """The queue of the landing bucket's notifications."""
@@ -97,10 +100,25 @@ class EventLog:
         self._evaluate(key, words if count else "no message was given up", {DEAD_LETTERS: count}, passed=not count)
 
     def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
-        words, metadata = misplaced_result(folders)
-        if misplaced.from_json(metadata[MISPLACED].value) == self.misplaced(feed):  # type: ignore[arg-type]
+        self._tell_misplaced(feed, folders, self.waived(feed))
+
+    def waived(self, feed: Feed) -> Mapping[str, str]:
+        """The misplaced files and folders that a person leaves at that, each with the version that is meant."""
+        said = adapter.latest_check_metadata(self._instance, misplaced_check(feed)) or {}
+        return dict(said.get(WAIVED, {}))  # type: ignore[call-overload, no-any-return]
+
+    def tell_waived(self, feed: Feed, waived: Mapping[str, str]) -> None:
+        """Let the check on misplaced files fail with none of these (a file or folder to its version)."""
+        if (folders := self.misplaced(feed)) is not None:
+            self._tell_misplaced(feed, folders, waived)
+
+    def _tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced], waived: Mapping[str, str]) -> None:
+        result = misplaced_result(folders, waived)
+        told = {name: value.value for name, value in result.metadata.items()}
+        before = adapter.latest_check_metadata(self._instance, misplaced_check(feed))
+        if before is not None and all(told[name] == before.get(name, {}) for name in (MISPLACED, WAIVED)):
             return
-        self._evaluate(misplaced_check(feed), words, metadata, passed=not folders)
+        self._evaluate(misplaced_check(feed), result.description, result.metadata, passed=result.passed)
         reached("after_observation")
 
     def _evaluate(self, key: dg.AssetCheckKey, words: str | None, metadata: Mapping[str, Any], *, passed: bool) -> None:
@@ -132,14 +150,28 @@ def misplaced_check(feed: Feed) -> dg.AssetCheckKey:
     return dg.AssetCheckKey(source_key(feed), MISPLACED)
 
 
-def misplaced_result(folders: Mapping[str, Misplaced]) -> tuple[str, dict[str, dg.MetadataValue]]:
-    """What that check says: in words, and for those who read it again."""
+def misplaced_result(folders: Mapping[str, Misplaced], waived: Mapping[str, str]) -> dg.AssetCheckResult:
+    """What that check says: in words, and for those who read it again.
+
+    Args:
+        waived: Files and folders that a person leaves at that, each with the version that is meant.
+    """
     told = [*misplaced.told(folders).values()]
-    more = f"; and {len(folders) - _WORDS} folders more" if len(folders) > _WORDS else ""
-    words = "; ".join(str(folder) for folder in told[:_WORDS]) + more
-    files = sum(folder.files for folder in folders.values())
-    said = dg.MetadataValue.json([folder.as_json() for folder in told])
-    return words or "nothing is misplaced", {MISPLACED: said, "misplaced files": dg.MetadataValue.int(files)}
+    waiting = [folder for folder in told if waived.get(folder.name) != folder.version]
+    said = [str(folder) for folder in waiting[:_WORDS]]
+    if len(waiting) > _WORDS:
+        said.append(f"and {len(waiting) - _WORDS} folders more")
+    if still := {folder.name: folder.version for folder in told if folder not in waiting}:
+        said.append(f"{len(still)} waived")
+    return dg.AssetCheckResult(
+        passed=not waiting,
+        description="; ".join(said) or "nothing is misplaced",
+        metadata={
+            MISPLACED: dg.MetadataValue.json([folder.as_json() for folder in told]),
+            WAIVED: dg.MetadataValue.json(still),
+            "misplaced files": dg.MetadataValue.int(sum(folder.files for folder in folders.values())),
+        },
+    )
 
 
 def removals_check(feed: Feed) -> dg.AssetCheckKey:

@@ -187,7 +187,7 @@ class Tick:
     def _by_contract(self, node: Node, target: Target, pending: Pending, demand: Demand, facts: Decision) -> Decision:
         if self._in_flight(target):
             return replace(facts, state=State.RUNNING, reason=_arrived(facts))
-        start_by = demand.latest if facts.latest_start is None else facts.latest_start
+        start_by = demand.latest if facts.latest_start is None else min(facts.latest_start, demand.start_by)
         self._wake_at(start_by)
         self._wake_at(self._at(target, demand))
         if self._at(target, demand) > self.now:

@@ -12,13 +12,13 @@ from typing import Any
 
 import dagster as dg
 
+from pipelines.automation.ledger import QUARANTINE
 from pipelines.lakehouse.load import Loaded
 from pipelines.lakehouse.new_columns import Additions
 from pipelines.lakehouse.plan import Where
 from pipelines.sources.feed import Feed
 from pipelines.sources.removals import follows
 
-QUARANTINE = "quarantine"
 REMOVALS = "removals"
 ACCOUNTING = "accounting"
 HELD = "held"

@@ -5,7 +5,7 @@ Everything is said of entries that a selection names. Does not belong here: that
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -79,6 +79,13 @@ def counts(found: DataFrame) -> DataFrame:
         F.min("quarantined_at").alias("since"),
     )
     return counted.orderBy("asset", "reason", "waived")
+
+
+def waived_beside(spark: SparkSession, assets: Collection[str]) -> dict[str, str]:
+    """The files and folders beside the partitions that are waived for each of these assets, with their version."""
+    found = entries(spark, Selection()).where(F.col("asset").isin(list(assets)) & F.col("partition").isNull())
+    by_version = found.groupBy("source_file", "source_version").agg(F.every(F.col("because").isNotNull()).alias("all"))
+    return {row.source_file: row.source_version for row in by_version.where("all").collect()}
 
 
 def send_back(spark: SparkSession, selection: Selection, load: Load) -> list[Partition]:

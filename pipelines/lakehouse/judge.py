@@ -4,7 +4,7 @@ Belongs here: what a feed's declaration says of its rows, and which of several r
 here: how files are read, and what becomes of the rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -49,19 +49,26 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     )
 
 
-def winners(judged: DataFrame, table: Table) -> DataFrame:
-    """Of good rows with the same key the one of the highest (arrived_at, source_file, position in the file)."""
-    newest_first = [F.desc(c) for c in ("arrived_at", "source_file", "_block", "_row")]
+def winners(good: DataFrame, table: Table, transform: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """Table rows, of those with the same key the one of the highest (arrived_at, source_file, position in the file).
+
+    Args:
+        good: Good rows, as `judge` gives them.
+        transform: From these to table rows. It may make one key of two, as lower case does.
+    """
+    # Ranked after it, but where a row stands does not come through it: the row's version takes that along.
+    place = [F.lpad(F.col(c).cast("string"), 20, "0") for c in ("_block", "_row")]
+    rows = transform(good.withColumn("source_version", F.concat_ws("\n", "source_version", *place)))
+    newest_first = [F.desc(c) for c in ("arrived_at", "source_file", "source_version")]
     same_key = Window.partitionBy(*table.row_key).orderBy(*newest_first)
-    good = judged.where("_reason IS NULL")
-    return good.withColumn("_place", F.row_number().over(same_key)).where("_place = 1").drop("_place")
+    ranked = rows.withColumn("_place", F.row_number().over(same_key)).where("_place = 1").drop("_place")
+    return ranked.withColumn("source_version", F.substring_index("source_version", "\n", 1))
 
 
-def has_rivals(judged: DataFrame, table: Table) -> bool:
-    """Whether any two good rows have the same key."""
+def has_rivals(rows: DataFrame, table: Table) -> bool:
+    """Whether any two table rows have the same key."""
     # By a hash of the key, which is shorter than the key: two keys that share one are only ranked in vain.
-    good = judged.where("_reason IS NULL")
-    hashes = good.groupBy(F.xxhash64(*table.row_key).alias("key")).count()
+    hashes = rows.groupBy(F.xxhash64(*table.row_key).alias("key")).count()
     return not hashes.where("count > 1").limit(1).isEmpty()
 
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -213,7 +214,7 @@ def _bring_up(
 ) -> tuple[Loaded, int | None]:
     """Do the steps; what was done, and the snapshot that the commit was put upon."""
     spark = reading.spark
-    reading, judged, tally, rivals = judge_rows(load, reading)
+    reading, judged, tally = judge_rows(load, reading)
     try:
         _check(landing, reading.inspected.large)
         if is_emptied(load, found, tally):
@@ -225,10 +226,7 @@ def _bring_up(
         entered = rejects.enter(load, found, reading, judged, tally, run_id)
         reached("between_quarantine_and_table")
         rows_read = sum(t.rows for t in tally.values())
-        if rivals is None:  # to rank rows moves them all; to look for rivals first, their keys
-            rivals = rows_read < _MANY_ROWS or has_rivals(judged, load.table)
-        good = winners(judged, load.table) if rivals else judged.where("_reason IS NULL")
-        commit = _commit(load, found, good, run_id)
+        commit = _commit(load, found, _one_a_key(load, judged, rows_read), run_id)
         reached("after_commit")
         held = held_at(spark, load.table, list(found.listed), commit.snapshot_id)
         accounts = _accounts(load, found, reading, judged, tally, held, commit)
@@ -289,7 +287,7 @@ def _accounts(
         {file: (of.rows, sum(of.reasons.values())) for file, of in counts.items()},
         {version: rows for version, rows in stays.items() if version not in read},
         {(partition, *file): rows for partition, of in held.files.items() for file, rows in of.items()},
-        read=load.transform(judged.where("_reason IS NULL")),
+        read=new_columns.transformed(load, judged.where("_reason IS NULL")),
         standing=lambda: rows_at(spark, table, partitions, found.snapshot_id),
         table=lambda: rows_at(spark, table, partitions, commit.snapshot_id),
         row_key=table.row_key,
@@ -307,14 +305,14 @@ def is_emptied(load: Load, found: Situation, tally: Mapping[str, rejects.Tally])
     return bool(step.read) and holds_another and not good
 
 
-def judge_rows(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str, rejects.Tally], bool | None]:
+def judge_rows(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str, rejects.Tally]]:
     """The rows with their verdicts, evaluated once; without the files that a scan fails on.
 
     Raises:
         NotScanned: Spark fails on some files, of which nothing is wrong as far as is known.
 
     Returns:
-        What was read, the rows, their tally, and whether two of them have the same key (None: not known).
+        What was read, the rows, and their tally.
     """
     while True:
         judged = judge(reading.rows(), load.feed, load.table)
@@ -323,17 +321,27 @@ def judge_rows(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[s
                 rows = judged.toArrow()
                 if rows.num_rows:
                     judged = reading.spark.createDataFrame(rows)  # none of the work on the texts is in it any more
-                return reading, judged, *rejects.tally_of_few(rows, load.table)
+                return reading, judged, rejects.tally_of_few(rows)
             judged = judged.persist()
-            return reading, judged, rejects.tally_of(judged), None
+            return reading, judged, rejects.tally_of(judged)
         except PySparkException as failure:
             with contextlib.suppress(PySparkException):  # what cannot even be analyzed was never kept
                 judged.unpersist()
             reading = reading.without(failure)
 
 
-def _commit(load: Load, found: Situation, good: DataFrame, run_id: str) -> write.Commit:
-    table, rows = load.table, new_columns.transformed(load, good)
+def _one_a_key(load: Load, judged: DataFrame, rows_read: int) -> DataFrame:
+    """The table rows of the good ones, of each key one."""
+    good, transform = judged.where("_reason IS NULL"), partial(new_columns.transformed, load)
+    if rows_read >= _MANY_ROWS:  # to rank rows moves them all; to look for rivals first, their keys
+        rows = transform(good)
+        if not has_rivals(rows, load.table):
+            return rows
+    return winners(good, load.table, transform)
+
+
+def _commit(load: Load, found: Situation, rows: DataFrame, run_id: str) -> write.Commit:
+    table = load.table
     reached("before_commit")
     keys = as_keys(list(found.steps))
     # Files of one time: the name decides.

@@ -94,7 +94,7 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
         wider = new_columns.widened(spark, load, inspected, before, may_alter=False)
         reading = reading_of(spark, landing, wider.load.feed, wider.inspected, code_version=load.code_version)
         try:
-            reading, judged, tally, _ = judge_rows(wider.load, reading)
+            reading, judged, tally = judge_rows(wider.load, reading)
             break
         except NotScanned as error:
             left_out |= {file.key: why for file, why in error.files.items()}

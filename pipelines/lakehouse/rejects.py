@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -22,7 +21,6 @@ from pipelines.lakehouse.plan import KnownFile, Step, Where
 from pipelines.lakehouse.quarantine import NO_ROWS, FirstRow
 from pipelines.lakehouse.reading import Reading
 from pipelines.lakehouse.situation import Situation
-from pipelines.lakehouse.tables import Table
 from pipelines.sources.feed import Partition
 from pipelines.sources.removals import Fate
 
@@ -51,17 +49,10 @@ def tally_of(judged: DataFrame) -> dict[str, Tally]:
     return _tally(group.asDict() for group in counted)
 
 
-def tally_of_few(judged: pa.Table, table: Table) -> tuple[dict[str, Tally], bool]:
-    """The same of rows that were few enough to be fetched.
-
-    Returns:
-        The tally, and whether two good rows have the same key.
-    """
+def tally_of_few(judged: pa.Table) -> dict[str, Tally]:
+    """The same of rows that were few enough to be fetched."""
     groups = judged.group_by(["source_file", "_block", "_reason"]).aggregate([([], "count_all"), ("_row", "min")])
-    good = judged.filter(pc.field("_reason").is_null()).select(table.row_key)
-    has_rivals = good.group_by(table.row_key).aggregate([]).num_rows < good.num_rows
-    named = groups.rename_columns({"count_all": "rows", "_row_min": "first"})
-    return _tally(named.to_pylist()), has_rivals
+    return _tally(groups.rename_columns({"count_all": "rows", "_row_min": "first"}).to_pylist())
 
 
 def _tally(groups: Iterable[Mapping[str, Any]]) -> dict[str, Tally]:

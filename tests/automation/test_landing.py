@@ -14,7 +14,7 @@ from botocore.exceptions import EndpointConnectionError
 
 from pipelines.automation import adapter, observing
 from pipelines.automation.landing import Tick, loads_for_misplaced, take
-from pipelines.automation.ledger import EventLog, holds_files
+from pipelines.automation.ledger import QUARANTINE, EventLog, holds_files
 from pipelines.automation.observing import changes, observe
 from pipelines.automation.reconcile import reconcile
 from pipelines.definitions import defs
@@ -37,6 +37,7 @@ from pipelines.sources.sqs import SqsQueue
 HOUR = "2026-10-01-07:00"
 KEY = f"{ORDERS.prefix_of(HOUR)}a.csv"
 NOON = datetime(2026, 10, 1, 12, tzinfo=UTC)
+AUTOMATED = dg.AutomationCondition.eager()
 ZONE = Zone("landing", FEEDS, date(2026, 9, 28))
 
 
@@ -237,20 +238,44 @@ def test_a_flood_of_misplaced_files_is_one_run(instance: dg.DagsterInstance, buc
     assert len(loads_for_misplaced(context_of(instance), ledger, FEEDS)) == 1, "killed before the run was asked for"
 
 
+def of_files(
+    name: str,
+    raw: dg.AssetSpec,
+    condition: dg.AutomationCondition[dg.AssetKey] | None = AUTOMATED,
+    by: dg.PartitionsDefinition | None = None,
+    **options: Any,
+) -> dg.AssetsDefinition:
+    """An asset that is loaded from a source, as its check says."""
+
+    @dg.asset(
+        name=name,
+        deps=[raw],
+        partitions_def=by or raw.partitions_def,
+        check_specs=[dg.AssetCheckSpec(QUARANTINE, asset=name)],
+        automation_condition=condition,
+        **options,
+    )
+    def load() -> dg.MaterializeResult:  # type: ignore[type-arg]
+        return dg.MaterializeResult(check_results=[dg.AssetCheckResult(passed=True, check_name=QUARANTINE)])
+
+    return load
+
+
 def test_who_reads_a_feed_by_other_partitions_is_not_asked_to_enter_what_is_misplaced(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     hours, days = dg.HourlyPartitionsDefinition("2026-09-28-00:00"), dg.DailyPartitionsDefinition("2026-09-28")
     raw = dg.AssetSpec(["raw", "orders"], partitions_def=hours)
+    load = of_files("load", raw)
+
+    report = of_files("report", raw, by=days)
 
     @dg.asset(deps=[raw], partitions_def=hours)
-    def load() -> None: ...
-
-    @dg.asset(deps=[raw], partitions_def=days)
-    def report() -> None: ...
+    def by_hour() -> None: ...
 
     ledger = with_one_misplaced(instance, bucket)
-    location = dg.Definitions([raw, load, report])
+    by_hand = of_files("by_hand", raw, condition=None)
+    location = dg.Definitions([raw, load, report, by_hour, by_hand])
     (request,) = loads_for_misplaced(context_of(instance, of=location), ledger, [ORDERS])
     assert request.asset_selection == [dg.AssetKey("load")]
 
@@ -261,21 +286,26 @@ def test_what_reads_a_feed_and_cannot_be_run_by_itself_keeps_no_load_from_being_
 ) -> None:
     hours = dg.HourlyPartitionsDefinition("2026-09-28-00:00")
     raw = dg.AssetSpec(["raw", "orders"], partitions_def=hours)
+    load = of_files("load", raw)
 
-    @dg.asset(deps=[raw], partitions_def=hours)
-    def load() -> None: ...
-
-    @dg.asset(deps=[raw], partitions_def=hours, config_schema={"needed": str})
-    def of_people() -> None: ...
-
-    @dg.multi_asset(specs=[dg.AssetSpec("one", deps=[raw]), dg.AssetSpec("two", deps=["one"])], partitions_def=hours)
+    @dg.multi_asset(
+        specs=[
+            dg.AssetSpec("one", deps=[raw], automation_condition=AUTOMATED),
+            dg.AssetSpec("two", deps=["one"], automation_condition=AUTOMATED),
+        ],
+        partitions_def=hours,
+        check_specs=[dg.AssetCheckSpec(QUARANTINE, asset="one")],
+    )
     def both() -> Iterator[dg.MaterializeResult[None]]:
-        yield dg.MaterializeResult(asset_key="one")
+        yield dg.MaterializeResult(
+            asset_key="one", check_results=[dg.AssetCheckResult(passed=True, check_name=QUARANTINE)]
+        )
         yield dg.MaterializeResult(asset_key="two")
 
-    child: Any = {"external": dg.AssetSpec("board", deps=[raw], partitions_def=hours), "config": of_people}.get(
-        other, both
-    )
+    child: Any = {
+        "external": dg.AssetSpec("board", deps=[raw], partitions_def=hours),
+        "config": of_files("of_people", raw, config_schema={"needed": str}),
+    }.get(other, both)
     ledger = with_one_misplaced(instance, bucket)
     location = dg.Definitions([raw, load, child])
     (request,) = loads_for_misplaced(context_of(instance, of=location), ledger, [ORDERS])

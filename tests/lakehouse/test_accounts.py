@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipelines.lakehouse import load as loading_module
 from pipelines.lakehouse.load import Load, Loaded
-from tests.lakehouse.conftest import HOUR, Delete, Loading, Put, a_second, csv, key, line
+from tests.lakehouse.conftest import HOUR, Delete, Loading, Put, a_second, csv, key, line, quantities
 from tests.lakehouse.test_handling import BAD
 
 
@@ -42,6 +43,29 @@ def test_every_row_is_accounted_for_whoever_takes_its_place(
     assert replaced["b.csv"] == (2, 2, 0, 0, 0)
     assert replaced["c.csv"] == (2, 1, 0, 1, 0)
     assert replaced["A.csv"] == (1, 0, 0, 1, 0)
+
+
+def test_rows_of_which_a_transform_makes_one_key_are_ranked_by_it(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    """Whether they meet within a file, in a load or in the table."""
+    tens = dataclasses.replace(
+        orders, transform=lambda rows: orders.transform(rows.withColumn("order_id", F.expr("order_id DIV 10 * 10")))
+    )
+    put(
+        key(orders, "a.csv"),
+        csv(line(11, quantity=1), line(12, quantity=2), line(29, quantity=3), line(21, quantity=4)),
+    )
+    assert accounts(loading(tens, HOUR)) == {"a.csv": (4, 2, 0, 2, 0)}
+    assert quantities(spark, orders) == {10: 2, 20: 4}, "of a file the last"
+    a_second()
+    put(key(orders, "b.csv"), csv(line(13, quantity=5), line(31, quantity=6)))
+    put(key(orders, "c.csv"), csv(line(32, quantity=7)))
+    assert {a[-1] for a in accounts(loading(tens, HOUR)).values()} == {0}
+    assert quantities(spark, orders) == {10: 5, 20: 4, 30: 7}
+    versions = {row.source_version for row in spark.table(orders.table.identifier).select("source_version").collect()}
+    assert not [version for version in versions if "\n" in version]
+    assert loading(tens, HOUR).files_read == 0
 
 
 def test_rows_that_a_transform_drops_are_missed(loading: Loading, put: Put, orders: Load) -> None:

@@ -1,23 +1,25 @@
 """What people do about things that were turned away, on real Spark and S3."""
 
 import dataclasses
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from pyspark.sql import SparkSession
 
 from pipelines import quarantine
 from pipelines.automation import adapter
-from pipelines.automation.ledger import EventLog
-from pipelines.checks.landed import QUARANTINE as CHECK
+from pipelines.automation.ledger import QUARANTINE as CHECK
+from pipelines.automation.ledger import EventLog, misplaced_check
 from pipelines.lakehouse import handling
 from pipelines.lakehouse.backlog import backlog_of
 from pipelines.lakehouse.handling import Selection
 from pipelines.lakehouse.load import Load
 from pipelines.lakehouse.rehearsal import rehearse
 from pipelines.quarantine import CannotHandle, Place
+from pipelines.sources.looking import look_beside_all
 from pipelines.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import (
     HOUR,
@@ -183,6 +185,38 @@ def test_a_corrected_copy_beside_a_file_takes_its_place(
     assert quantities(spark, orders) == {1: 3, 2: 7, 3: 3, 9: 3}
     [entry] = handling.entries(spark, Selection(orders.asset)).collect()
     assert entry.because == f"patched by {target}: again"
+
+
+def test_what_is_misplaced_may_be_waived_too_until_there_is_more_of_it(
+    spark: SparkSession, place: Place, put: Put, loading: Loading, orders: Load
+) -> None:
+    def reconciled() -> bool:
+        found = look_beside_all(place.bucket, orders.feed, start=date(2026, 9, 28))
+        place.ledger.tell_misplaced(orders.feed, found)
+        loading(orders, HOUR, misplaced=found.values())
+        return passes()
+
+    def passes() -> bool:
+        check = misplaced_check(orders.feed)
+        latest = place.instance.event_log_storage.get_latest_asset_check_execution_by_key([check])
+        return latest[check].status is AssetCheckExecutionRecordStatus.SUCCEEDED
+
+    put(key(orders, "a.csv"), csv(line(1)))
+    for name in ("dt=2020-01-01/hour=00/old.csv", "stray.csv"):
+        put(orders.feed.prefix + name, csv(line(2)))
+    assert not reconciled()
+    assert quarantine.waive(place, Selection(reasons=["before_start_date"]), "the archive stays here") == 1
+    assert not passes(), "one of two"
+    assert quarantine.waive(place, Selection(), "all of it") == 2
+    assert passes()
+    assert reconciled(), "nothing new"
+    put(orders.feed.prefix + "dt=2020-01-01/hour=01/older.csv", csv(line(3)))
+    assert not reconciled(), "a new version is a new matter"
+    assert place.ledger.waived(orders.feed).keys() == {orders.feed.prefix + "stray.csv"}
+    quarantine.waive(place, Selection(), "that too")
+    assert passes()
+    quarantine.unwaive(place, Selection(reasons=["outside_layout"]))
+    assert not passes()
 
 
 def test_a_feed_of_one_object_is_patched_in_its_place(

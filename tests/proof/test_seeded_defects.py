@@ -216,8 +216,8 @@ DEFECTS = [
     ),
     Defect(
         "demand:Demands._by_itself",
-        "return Needs()",
-        "return Needs(asap={node.key: 0.0})",
+        "return Needs(asap)",
+        "return Needs({node.key: 0.0})",
         contracts.test_an_asset_nobody_needs_is_not_run_and_says_so,
     ),
     Defect(
@@ -228,8 +228,8 @@ DEFECTS = [
     ),
     Defect(
         "demand:Demands._by_itself",
-        "if node.asap:",
-        "if False:",
+        "if node.asap else {}",
+        "if False else {}",
         contracts.test_pace_asap_runs_at_once_whatever_the_contract,
     ),
     Defect(
@@ -505,6 +505,20 @@ DEFECTS = [
         "for key, odd in self.backlog.candidates.odd.items()",
         "for key, odd in ()",
         keys.test_a_key_that_holds_what_stands_between_dimensions_is_named,
+    ),
+    Defect(
+        "history:History._began_after",
+        "self.declared.get(source, 0.0)",
+        "0.0",
+        deploys.test_what_was_built_before_a_key_was_declared_does_not_contain_what_lay_there,
+        (False, None),
+    ),
+    Defect(
+        "tick:Tick._by_contract",
+        "min(facts.latest_start, demand.start_by)",
+        "facts.latest_start",
+        fairness.test_what_waits_for_an_input_waits_no_longer_than_its_readers_contracts_let_it,
+        ({},),
     ),
 ]
 

@@ -181,7 +181,7 @@ class Facts:
     def possible(self, target: Target) -> bool:
         """Whether a partition is built, or all that it is made from is there or can be built in turn."""
         if target not in self._possible:
-            self._possible[target] = self.value(target) is not None
+            self._possible[target] = self._is_there(target)
             if not self._possible[target] and not self.day.world.table(target[0]).outside:
                 self._possible[target] = not self._never_written(target) and self._can_run(target)
         return self._possible[target]
@@ -209,10 +209,14 @@ class Facts:
         return all(any(self._is_there(source) for source in _wanted(read)) for read in table.reads)
 
     def _is_there(self, target: Target) -> bool:
-        build = self.build(target)
+        return bool(self.value(target)) and not self.is_wiped(target)
+
+    def is_wiped(self, target: Target, at: float | None = None) -> bool:
+        """Whether a partition was wiped after its last build at a time, by default at the end."""
+        build, end = self.build(target, at), self.day.simulation.clock.now if at is None else at
         wipes = [e.at for e in self.day.world.events if (e.what, e.of) == ("wipe", (target[0],))]
-        wiped = build is not None and any(self.day.simulation.time(seconds=at) > build.at for at in wipes)
-        return bool(self.value(target)) and not wiped
+        times = [self.day.simulation.time(seconds=wiped) for wiped in wipes]
+        return build is not None and any(build.at < time <= end for time in times)
 
     def lacking(self, target: Target) -> list[Target]:
         """What lies in the inputs of a built partition and is not in it, at the end."""

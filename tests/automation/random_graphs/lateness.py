@@ -111,7 +111,7 @@ def _present_since(facts: Facts, target: Target, at: float) -> float | None:
         for source in facts.reads(target, read):
             if facts.day.world.table(source[0]).outside:
                 since += [arrived for arrived, _ in facts.arrivals.get(source, ())[:1]]
-            elif facts.builds.get(source):
+            elif facts.builds.get(source) and not facts.is_wiped(source, at):
                 first_build = facts.builds[source][0]
                 # No deadline is passed to what only has to exist: it comes when its own contract has it.
                 arrived = None if read.use_latest else first_build.consumed

@@ -138,7 +138,8 @@ def _endless(facts: Facts) -> Iterator[str]:
 
 
 def _may_have_read(facts: Facts, target: Target, read: Read) -> list[Target]:
-    if read.way not in VOLATILE:
+    keys_went = any(event.what == "remove_key" for event in facts.day.world.events)
+    if read.way not in VOLATILE and not keys_went:
         return facts.reads(target, read)
     return [source for source in {*facts.arrivals, *facts.builds} if source[0] == read.key]
 

@@ -66,6 +66,32 @@ def test_what_came_before_its_key_was_declared_is_built_once_it_is(restarts: boo
     keeps_the_pair(simulation)
 
 
+@pytest.mark.parametrize("restarts", [None, 1.0, 1.5])
+@pytest.mark.parametrize("others_first", [False, True])
+def test_what_was_built_before_a_key_was_declared_does_not_contain_what_lay_there(
+    others_first: bool, restarts: float | None
+) -> None:
+    """The run that built it could not ask for that key, although its data was there already."""
+
+    def location(*regions: str) -> list[Any]:
+        by = dg.StaticPartitionsDefinition(list(regions))
+        return [source("x", by), asset("core/x", "raw/x", freshness_policy=lag(minutes=30))]
+
+    regions = ["eu", "us"]
+    simulation = play(location(*regions), reads=lambda _: [("raw/x", region) for region in regions])
+    for minute, region in ((5, "eu" if others_first else "apac"), (15, "apac" if others_first else "eu")):
+        simulation.arrive("raw/x", region, at=simulation.time(minutes=minute))
+    simulation.run(hours=1)
+    assert built(simulation, "core/x") == [None]
+    regions.append("apac")
+    simulation.deploy(location(*regions), at=simulation.time(hours=1))
+    if restarts:
+        simulation.restart(at=simulation.time(hours=restarts))
+    simulation.run(hours=2)
+    assert built(simulation, "core/x") == [None, None]
+    assert simulation.tables.fresh(("core/x", None))
+
+
 def by_days(of_source: dg.PartitionsDefinition) -> list[Any]:
     return [source("x", of_source), asset("core/x", "raw/x", by=DAYS, freshness_policy=lag(minutes=30)), *healthy()]
 

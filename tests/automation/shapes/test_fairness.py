@@ -53,6 +53,25 @@ def test_a_reader_past_its_latest_start_waits_only_for_what_came_before_its_inpu
     assert max(gaps) < 21 * 60, f"{len(times)} runs, the longest pause {max(gaps):.0f} s"
 
 
+@pytest.mark.parametrize("pace", [{}, {"tidemark/pace": "asap"}])
+def test_what_waits_for_an_input_waits_no_longer_than_its_readers_contracts_let_it(pace: dict[str, str]) -> None:
+    """`blocked` is older than its data and cannot be built again, as the other of its inputs never had any."""
+    simulation = play(
+        [
+            *(source(name, DAYS) for name in ("x", "never")),
+            asset("blocked", "raw/x", "raw/never", by=DAYS),
+            asset("between", "raw/x", "blocked", by=DAYS, freshness_policy=lag(hours=20)),
+            asset("strict", "between", by=DAYS, freshness_policy=lag(minutes=30), tags=pace),
+        ],
+        reads=lambda target: [("raw/x", target[1])],
+    )
+    simulation.request(["blocked"], [DAY], at=simulation.time(minutes=1))
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=10))
+    simulation.run(hours=2)
+    assert built(simulation, "strict") == [DAY]
+    assert simulation.runs_of("strict")[0].committed["strict"] <= simulation.time(minutes=40)
+
+
 def test_new_data_ends_the_pause_after_failures_and_counts_from_one_again() -> None:
     simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)])
     simulation.fail("core/x", times=6)

@@ -205,17 +205,17 @@ def test_what_is_misplaced_may_be_waived_too_until_there_is_more_of_it(
     for name in ("dt=2020-01-01/hour=00/old.csv", "stray.csv"):
         put(orders.feed.prefix + name, csv(line(2)))
     assert not reconciled()
-    assert quarantine.waive(place, Selection(reasons=["before_start_date"]), "the archive stays here") == 1
+    assert quarantine.waive(place, Selection(orders.asset, ["before_start_date"]), "the archive stays here") == 1
     assert not passes(), "one of two"
-    assert quarantine.waive(place, Selection(), "all of it") == 2
+    assert quarantine.waive(place, Selection(orders.asset), "all of it") == 2
     assert passes()
     assert reconciled(), "nothing new"
     put(orders.feed.prefix + "dt=2020-01-01/hour=01/older.csv", csv(line(3)))
     assert not reconciled(), "a new version is a new matter"
     assert place.ledger.waived(orders.feed).keys() == {orders.feed.prefix + "stray.csv"}
-    quarantine.waive(place, Selection(), "that too")
+    quarantine.waive(place, Selection(orders.asset), "that too")
     assert passes()
-    quarantine.unwaive(place, Selection(reasons=["outside_layout"]))
+    quarantine.unwaive(place, Selection(orders.asset, ["outside_layout"]))
     assert not passes()
 
 

@@ -41,6 +41,7 @@ class Facts:
     builds: dict[Target, list[Build]] = field(default_factory=lambda: defaultdict(list))
     arrivals: dict[Target, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
     _possible: dict[Target, bool] = field(default_factory=dict)
+    _wanted_from: dict[Target, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for at, target, version in self.day.simulation.versions:
@@ -160,6 +161,9 @@ class Facts:
                 target = (table.key, partition)
                 if of_itself:
                     found[target] = True
+                    soon = table.asap or (table.contract and table.contract[0] == "lag")
+                    ends, exists = window_of(self.day, table, target)
+                    self._wanted_from[target] = exists if soon else max(ends, exists)
                 # Of what waits until all inputs have changed, nothing is known before that.
                 idle = table.every_input and self.build(target) is not None
                 if target in found and self._can_run(target) and not idle:
@@ -168,11 +172,16 @@ class Facts:
                         if not read.use_latest or not any(self.value(source) for source in sources):
                             for source in sources:
                                 found[source] = found.get(source, False) or (found[target] and not read.use_latest)
+                                self._wanted_from[source] = min(self.wanted_from(source), self.wanted_from(target))
         return found
 
     def is_needed(self, target: Target) -> bool:
         """Whether a partition is promised, or read by what is and can be built."""
         return target in self._needed_partitions
+
+    def wanted_from(self, target: Target) -> float:
+        """When what asks for a needed partition began to exist, or when the window ended that it is promised for."""
+        return self._wanted_from.get(target, float("inf"))
 
     def is_kept_up(self, target: Target) -> bool:
         """Whether a needed partition is needed again after each change."""

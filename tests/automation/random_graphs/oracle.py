@@ -69,12 +69,10 @@ def _lost(facts: Facts) -> Iterator[str]:
 
 
 def _settled(facts: Facts, table: Table, partition: str | None) -> bool:
-    """Whether a partition, and the tick of a cron contract after its window, were there before the quiet."""
+    """Whether a needed partition, and the tick of a cron contract that asks for it, were there before the quiet."""
     ends, exists = window_of(facts.day, table, (table.key, partition))
-    asking = [table] if table.contract else [t for t in facts.day.world.tables if table.key in facts.above(t.key)]
-    soon = any(each.contract[0] == "lag" if each.contract else each.asap for each in asking)
-    promised_once_it_ends = not table.reads or not soon
-    return (max(ends, exists) if promised_once_it_ends else exists) + _QUIET <= facts.now.timestamp()
+    wanted = facts.wanted_from((table.key, partition)) if table.reads else ends
+    return max(wanted, exists) + _QUIET <= facts.now.timestamp()
 
 
 def _lost_of(facts: Facts, table: Table, target: Target) -> str:

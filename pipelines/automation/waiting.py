@@ -63,6 +63,8 @@ class Waiting:
                 (passed if late else waits).append(source)
             elif self.now < start_by and self._is_under_way(source):
                 waits.append(source)
+        if pending.news is None and not pending.stale:  # asked for early, perhaps: a run would find nothing new
+            return tuple(waits or pending.behind)
         if waits or not passed:
             return tuple(waits)
         rest = [arrival for source, arrival in pending.behind.items() if source not in passed]

@@ -520,6 +520,12 @@ DEFECTS = [
         fairness.test_what_waits_for_an_input_waits_no_longer_than_its_readers_contracts_let_it,
         ({},),
     ),
+    Defect(
+        "waiting:Waiting.for_inputs",
+        "pending.news is None and not pending.stale",
+        "False",
+        fairness.test_what_many_are_due_for_and_cannot_be_had_makes_none_of_them_run_early,
+    ),
 ]
 
 

@@ -177,6 +177,28 @@ def test_many_partitions_that_take_a_run_each_are_begun_early_enough() -> None:
     assert max(run.committed["core/x"] for run in again) <= simulation.time(minutes=145)
 
 
+def test_what_many_are_due_for_and_cannot_be_had_makes_none_of_them_run_early() -> None:
+    """Asked for before they are due, as all of them are due together, they would find nothing new."""
+    hours = dg.HourlyPartitionsDefinition("2026-10-03-18:00", end_offset=1)
+    simulation = play(
+        [
+            source("x"),
+            source("never"),
+            asset("blocked", "raw/x", "raw/never"),
+            asset("core/x", "blocked", by=hours, backfill_policy=None, freshness_policy=lag(minutes=20)),
+        ],
+        pace=Pace(step=60.0, at_once=4),
+        reads=lambda target: [("blocked", None)] if target[0] == "core/x" else [("raw/x", None)],
+    )
+    simulation.request(["blocked"], [None], at=simulation.time(minutes=1))
+    simulation.run(hours=1, minutes=25)
+    before = len(simulation.runs_of("core/x"))
+    assert before
+    simulation.arrive("raw/x", at=simulation.time(hours=1, minutes=26))
+    simulation.run(minutes=33)
+    assert len(simulation.runs_of("core/x")) == before
+
+
 def test_runs_over_old_partitions_that_are_stuck_keep_no_new_one_waiting() -> None:
     days = dg.DailyPartitionsDefinition("2026-09-01", end_offset=1)
     simulation = play([source("x", days), asset("core/x", "raw/x", by=days, backfill_policy=None, **ASAP)])

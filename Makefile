@@ -15,9 +15,9 @@ INSTALLED := .venv/.installed
 dev: $(INSTALLED)
 	@exec .venv/bin/pipelines up
 
-# Three processes: the tests on a whole platform mostly wait; the others take the rest.
+# Two processes: the tests on a whole platform mostly wait; the other takes the rest.
 test: $(INSTALLED)
-	@exec .venv/bin/python -m pytest -n 3 --no-loadscope-reorder
+	@exec .venv/bin/python -m pytest -n 2 --no-loadscope-reorder
 
 # Ratios against two baselines and a plain script, in one session; the report is bench/report.json. Half an hour.
 bench: $(INSTALLED)

@@ -1,4 +1,4 @@
-"""Fixtures every folder of tests may use, and how processes share the tests (`make test`).
+"""Fixtures every folder of tests may use, and how two processes share the tests (`make test`).
 
 A local cloud and a Spark Connect server are real processes on free ports of 127.0.0.1 with a temporary state folder,
 started once by a process that needs them; tests share them, so each takes its own prefix, table or partition.
@@ -29,7 +29,7 @@ _figures: list[str] = []
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeScheduling":
-    """Where processes share the tests, one takes all that use the one live platform, the others the rest by file."""
+    """Where two processes share the tests, one takes all that use the one live platform, the other the rest by file."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByPlatform(LoadScopeScheduling):
@@ -40,7 +40,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeSc
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A process that shares the tests with others begins with the longest."""
+    """A process that shares the tests with another begins with the longest."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not item.nodeid.startswith(_LIVE))
 

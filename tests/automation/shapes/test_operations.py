@@ -321,11 +321,11 @@ def test_an_observation_of_a_table_that_builds_itself_is_no_news_unless_it_names
 
 @pytest.mark.parametrize("condition", [dg.AutomationCondition.eager(), dg.AutomationCondition.on_cron("0 0 1 * *")])
 def test_a_policy_is_judged_whoever_asks_for_the_runs(condition: Any) -> None:
-    theirs = asset("theirs", "raw/x", automation_condition=condition, freshness_policy=lag(hours=1))
+    theirs = asset("theirs", "raw/x", automation_condition=condition, freshness_policy=lag(minutes=10))
     simulation = play([source("x"), theirs, asset("reader", "theirs", **ASAP)])
     simulation.fail("theirs", times=99)
     simulation.arrive("raw/x", at=simulation.time(minutes=5))
-    simulation.run(hours=3)
+    simulation.run(minutes=30)
     standing = simulation.standings()["theirs"]
     assert standing.verdict == "breached" and "its own condition" in standing.reason, standing
 
@@ -340,12 +340,12 @@ def test_a_policy_of_what_is_not_built_here_is_named_as_nobodys() -> None:
 
 def test_a_policy_that_an_assets_own_condition_keeps_is_met() -> None:
     theirs = asset(
-        "theirs", "raw/x", automation_condition=dg.AutomationCondition.eager(), freshness_policy=lag(hours=1)
+        "theirs", "raw/x", automation_condition=dg.AutomationCondition.eager(), freshness_policy=lag(minutes=10)
     )
     simulation = play([source("x"), theirs])
-    for hour in (0.1, 2):
-        simulation.arrive("raw/x", at=simulation.time(hours=hour))
-    simulation.run(hours=5)
+    for minute in (5, 20):
+        simulation.arrive("raw/x", at=simulation.time(minutes=minute))
+    simulation.run(minutes=45)
     assert len(built(simulation, "theirs")) == 2
     assert simulation.standings()["theirs"].verdict == "met"
 
@@ -386,7 +386,7 @@ def test_the_own_condition_of_one_output_is_not_passed_by_through_another() -> N
 
     simulation = play([source("x"), both])
     simulation.arrive("raw/x", at=simulation.time(minutes=5))
-    simulation.run(hours=5)
+    simulation.run(minutes=45)
     assert simulation.runs == [], "of the two only core/a is due, and its condition says not yet"
 
 

@@ -58,7 +58,7 @@ def dump(history: History, reader: dict[str, Any], rest: dict[str, Any] | None =
         "first_seen": history.first_seen,
         "leads": {asset: list(seconds) for asset, seconds in history.leads.items()},
         "strides": history.strides,
-        **keys_of_people(history),
+        **keys_of(history),
         "set_aside": [[*target, why] for target, why in history.set_aside.items()],
         "blocking": {key: sorted(node.blocking) for key, node in history.graph.nodes.items() if node.blocking},
         "failed_checks": [
@@ -172,7 +172,7 @@ def take(history: History, row: list[Any]) -> None:
         history.failures[target] = failure
 
 
-def keys_of_people(history: History) -> dict[str, Any]:
+def keys_of(history: History) -> dict[str, Any]:
     """What is known of partitions by key, which no event tells of, as plain data."""
     return {
         "keys": {name: list(keys) for name, keys in history.keys.items()},

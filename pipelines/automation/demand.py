@@ -37,6 +37,11 @@ class Demand:
     for_: str
     start_by: float = float("inf")
 
+    @classmethod
+    def by(cls, promised: Due, for_: str) -> "Demand":
+        """What an asset's own contract asks for."""
+        return cls(promised.opens, promised.latest, for_, promised.start_by)
+
     @property
     def at(self) -> float:
         return min(self.opens, self.latest)
@@ -144,8 +149,7 @@ class Demands:
             contract = self.graph.nodes[term.asset].contract
             if contract is not None and arrival > term.after:
                 promised = due(contract, arrival, None, self.pace(term.asset), own_tick=term.tick)
-                asked = Demand(promised.opens, promised.latest, term.asset, promised.start_by)
-                found.append(asked.before(earlier))
+                found.append(Demand.by(promised, term.asset).before(earlier))
         found += [demand for until, demand in needs.firsts if arrival <= until]
         if needs.always is not None:
             found.append(needs.always)
@@ -194,8 +198,7 @@ class Demands:
         if arrival is None:
             return Needs(asap, {term: 0.0})
         first = due(node.contract, arrival, window, self.pace(node.key), built=False)
-        asked = Demand(first.opens, first.latest, node.key, first.start_by)
-        return Needs(asap, {term: 0.0}, [(arrival, asked)])
+        return Needs(asap, {term: 0.0}, [(arrival, Demand.by(first, node.key))])
 
     def _ask_once(self, found: Needs, target: Target, of_reader: Pending, needs: Needs, earlier: float) -> None:
         """Ask an input to run once more before a reader that is going to run anyway, for other data.

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from dagster import DagsterInstance
 
@@ -64,7 +65,7 @@ class Follower:
     _wipes_until: float = 0.0
     _noted_at: float = float("-inf")
     _noted_shifts: list[tuple[int, int]] = field(default_factory=list)
-    _noted_keys: object = ({}, {}, [])
+    _noted_keys: dict[str, Any] = field(default_factory=dict)
     _unsaved: int = 0
     _saved_at: float = field(default_factory=time.monotonic)
 
@@ -225,13 +226,11 @@ class Follower:
         long = waited >= _NOTE_SECONDS or waited < 0  # the clock may be set back
         is_lull = quiet and not self.history.open_runs and waited >= _NOTE_WHEN_QUIET_SECONDS
         many = len(self.intake.touched) >= _PARTITIONS_IN_A_NOTE
-        is_news = bool(self.intake.touched) or self._keys() != self._noted_keys
-        if self.reader.shifts != self._noted_shifts or many or (is_news and (long or is_lull)):
+        if self.reader.shifts != self._noted_shifts or many or ((long or is_lull) and self._has_news()):
             self._note(instance)
 
-    def _keys(self) -> object:
-        """What else of the history belongs into a note than what is known of partitions."""
-        return dict(self.history.keys), dict(self.history.declared), journal.no_keys(self.history)
+    def _has_news(self) -> bool:
+        return bool(self.intake.touched) or journal.beside_rows(self.history) != self._noted_keys
 
     def _note(self, instance: DagsterInstance) -> bool:
         runs = self.history.open_runs.values()
@@ -248,7 +247,7 @@ class Follower:
         )
         self.intake.touched.difference_update(targets)
         self._noted_at, self._noted_shifts = adapter.now(), list(self.reader.shifts)
-        self._noted_keys = self._keys()
+        self._noted_keys = journal.beside_rows(self.history)
         return bool(targets)
 
     def _save_now_and_then(self, instance: DagsterInstance, seconds: float) -> None:

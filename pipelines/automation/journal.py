@@ -18,7 +18,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from pipelines.automation import event_log
-from pipelines.automation.checkpoint import keys_of_people, newest, packed, row_of, take, take_keys, unpacked
+from pipelines.automation.checkpoint import keys_of, newest, packed, row_of, take, take_keys, unpacked
 from pipelines.automation.event_log import JOURNAL, Event, Kind
 from pipelines.automation.graph import Target
 from pipelines.automation.history import History
@@ -59,17 +59,18 @@ def write(
         "leads": {asset: list(history.leads[asset]) for asset in assets if asset in history.leads},
         "strides": {asset: history.strides[asset] for asset in assets if asset in history.strides},
         "first_seen": {asset: history.first_seen[asset] for asset in assets if asset in history.first_seen},
-        **keys_of_people(history),
-        "no_keys": [list(target) for target in no_keys(history)],
+        **beside_rows(history),
         "rows": [row_of(history, target) for target in sorted(targets, key=repr)],
     }
     metadata = {_WHAT: dg.MetadataValue.text(_SAYS), JOURNAL: dg.MetadataValue.text(packed(note))}
     instance.report_runless_asset_event(dg.AssetObservation(JOURNAL.split("/"), metadata=metadata))
 
 
-def no_keys(history: History) -> list[Target]:
-    """The partitions that were heard of and are none of their asset's."""
-    return sorted((target for target in history.set_aside if history.problem(target)), key=repr)
+def beside_rows(history: History) -> dict[str, Any]:
+    """What a note says beside what is known of partitions: their keys, and what was heard of and is none."""
+    no_keys = sorted((target for target in history.set_aside if history.problem(target)), key=repr)
+    said = keys_of(history) | {"no_keys": [list(target) for target in no_keys]}
+    return {name: of for name, of in said.items() if of}
 
 
 def opened(event: Event) -> dict[str, Any] | None:

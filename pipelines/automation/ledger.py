@@ -19,6 +19,7 @@ from pipelines.sources.listing import NO_FILES, of_data_alone
 from pipelines.sources.misplaced import Misplaced
 
 Tags = Mapping[str, str]
+Metadata = Mapping[str, Any]
 ALARM = "alarm"
 MISPLACED = "misplaced"
 WAIVED = "waived"
@@ -88,8 +89,8 @@ class EventLog:
         self._evaluate(key, alarm, {ALARM: alarm} if alarm else {}, passed=alarm is None)
 
     def misplaced(self, feed: Feed) -> Mapping[str, Misplaced] | None:
-        said = adapter.latest_check_metadata(self._instance, misplaced_check(feed))
-        return None if said is None else misplaced.from_json(said.get(MISPLACED, ()))  # type: ignore[arg-type]
+        said = self._told_of_misplaced(feed)
+        return None if said is None else _misplaced_in(said)
 
     def tell_dead_letters(self, count: int) -> None:
         """Let the check on dead letters fail with their number, or pass; unchanged, nothing is written."""
@@ -100,22 +101,24 @@ class EventLog:
         self._evaluate(key, words if count else "no message was given up", {DEAD_LETTERS: count}, passed=not count)
 
     def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
-        self._tell_misplaced(feed, folders, self.waived(feed))
+        before = self._told_of_misplaced(feed)
+        self._tell_misplaced(feed, before, misplaced_result(folders, _waived_in(before or {})))
 
     def waived(self, feed: Feed) -> Mapping[str, str]:
         """The misplaced files and folders that a person leaves at that, each with the version that is meant."""
-        said = adapter.latest_check_metadata(self._instance, misplaced_check(feed)) or {}
-        return dict(said.get(WAIVED, {}))  # type: ignore[call-overload, no-any-return]
+        return _waived_in(self._told_of_misplaced(feed) or {})
 
     def tell_waived(self, feed: Feed, waived: Mapping[str, str]) -> None:
         """Let the check on misplaced files fail with none of these (a file or folder to its version)."""
-        if (folders := self.misplaced(feed)) is not None:
-            self._tell_misplaced(feed, folders, waived)
+        before = self._told_of_misplaced(feed)
+        if before is not None:
+            self._tell_misplaced(feed, before, misplaced_result(_misplaced_in(before), waived))
 
-    def _tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced], waived: Mapping[str, str]) -> None:
-        result = misplaced_result(folders, waived)
+    def _told_of_misplaced(self, feed: Feed) -> Metadata | None:
+        return adapter.latest_check_metadata(self._instance, misplaced_check(feed))
+
+    def _tell_misplaced(self, feed: Feed, before: Metadata | None, result: dg.AssetCheckResult) -> None:
         told = {name: value.value for name, value in result.metadata.items()}
-        before = adapter.latest_check_metadata(self._instance, misplaced_check(feed))
         if before is not None and all(told[name] == before.get(name, {}) for name in (MISPLACED, WAIVED)):
             return
         self._evaluate(misplaced_check(feed), result.description, result.metadata, passed=result.passed)
@@ -172,6 +175,14 @@ def misplaced_result(folders: Mapping[str, Misplaced], waived: Mapping[str, str]
             "misplaced files": dg.MetadataValue.int(sum(folder.files for folder in folders.values())),
         },
     )
+
+
+def _misplaced_in(said: Metadata) -> dict[str, Misplaced]:
+    return misplaced.from_json(said.get(MISPLACED, ()))
+
+
+def _waived_in(said: Metadata) -> dict[str, str]:
+    return dict(said.get(WAIVED, {}))
 
 
 def removals_check(feed: Feed) -> dg.AssetCheckKey:

@@ -33,6 +33,19 @@ class Build:
     consumed: float | None
 
 
+@dataclass(frozen=True)
+class Need:
+    """Why a partition is expected to be built.
+
+    Args:
+        kept_up: Whether it is needed again after each change.
+        since: When what asks for it began to exist, or when the window ended that it is promised for.
+    """
+
+    kept_up: bool = False
+    since: float = float("inf")
+
+
 @dataclass
 class Facts:
     """The facts of a day that was played."""
@@ -41,7 +54,6 @@ class Facts:
     builds: dict[Target, list[Build]] = field(default_factory=lambda: defaultdict(list))
     arrivals: dict[Target, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
     _possible: dict[Target, bool] = field(default_factory=dict)
-    _wanted_from: dict[Target, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for at, target, version in self.day.simulation.versions:
@@ -147,12 +159,12 @@ class Facts:
         return found | {t.key for t in self.day.world.tables if t.group in groups}
 
     @cached_property
-    def _needed_partitions(self) -> dict[Target, bool]:
+    def _needed_partitions(self) -> dict[Target, Need]:
         """The partitions that are promised, and those that such a one reads which can be built, or is.
 
-        To whether each change of theirs is needed: of what is only read as it is, the first build.
+        Of what is only read as it is, the first build is needed.
         """
-        found: dict[Target, bool] = {}
+        found: dict[Target, Need] = {}
         for table in reversed(self.day.world.tables):
             if table.key not in self.needed & self.healthy:
                 continue
@@ -160,31 +172,28 @@ class Facts:
             for partition in self.day.readings.partitions(table.key, self.now):
                 target = (table.key, partition)
                 if of_itself:
-                    found[target] = True
                     soon = table.asap or (table.contract and table.contract[0] == "lag")
                     ends, exists = window_of(self.day, table, target)
-                    self._wanted_from[target] = exists if soon else max(ends, exists)
+                    found[target] = Need(True, exists if soon else max(ends, exists))
                 # Of what waits until all inputs have changed, nothing is known before that.
                 idle = table.every_input and self.build(target) is not None
-                if target in found and self._can_run(target) and not idle:
+                need = found.get(target)
+                if need and self._can_run(target) and not idle:
                     for read in table.reads:
                         sources = self.reads(target, read)
                         if not read.use_latest or not any(self.value(source) for source in sources):
                             for source in sources:
-                                found[source] = found.get(source, False) or (found[target] and not read.use_latest)
-                                self._wanted_from[source] = min(self.wanted_from(source), self.wanted_from(target))
+                                before = found.get(source, Need())
+                                kept_up = before.kept_up or (need.kept_up and not read.use_latest)
+                                found[source] = Need(kept_up, min(before.since, need.since))
         return found
 
     def is_needed(self, target: Target) -> bool:
         """Whether a partition is promised, or read by what is and can be built."""
         return target in self._needed_partitions
 
-    def wanted_from(self, target: Target) -> float:
-        """When what asks for a needed partition began to exist, or when the window ended that it is promised for."""
-        return self._wanted_from.get(target, float("inf"))
-
-    def is_kept_up(self, target: Target) -> bool:
-        """Whether a needed partition is needed again after each change."""
+    def need(self, target: Target) -> Need:
+        """Why a needed partition is."""
         return self._needed_partitions[target]
 
     def possible(self, target: Target) -> bool:

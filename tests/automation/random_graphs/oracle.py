@@ -71,7 +71,7 @@ def _lost(facts: Facts) -> Iterator[str]:
 def _settled(facts: Facts, table: Table, partition: str | None) -> bool:
     """Whether a needed partition, and the tick of a cron contract that asks for it, were there before the quiet."""
     ends, exists = window_of(facts.day, table, (table.key, partition))
-    wanted = facts.wanted_from((table.key, partition)) if table.reads else ends
+    wanted = facts.need((table.key, partition)).since if table.reads else ends
     return max(wanted, exists) + _QUIET <= facts.now.timestamp()
 
 
@@ -79,7 +79,7 @@ def _lost_of(facts: Facts, table: Table, target: Target) -> str:
     build = facts.build(target)
     if build is None:
         return f"{target} was never built" if facts.possible(target) else ""
-    lacks = facts.lacking(target) if facts.present(target) and facts.is_kept_up(target) else []
+    lacks = facts.lacking(target) if facts.present(target) and facts.need(target).kept_up else []
     if lacks and not table.every_input and not _saw_nothing_to_write(facts, target, lacks):
         return f"{target}, built at {_hour(facts, build.at)}, lacks what lies in {lacks[0]}"
     today, then = facts.day.now.table(table.key).code, build_code(facts, target)

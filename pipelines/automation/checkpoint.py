@@ -8,7 +8,7 @@ import base64
 import json
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -73,25 +73,23 @@ def dump(history: History, reader: dict[str, Any], rest: dict[str, Any] | None =
     return packed(state)
 
 
-def assets_of(text: str) -> set[str]:
-    """The assets a text is about; none if it is no checkpoint."""
-    state = unpacked(text, _FORM)
-    return set(state["assets"]) if state else set()
-
-
-def load(text: str | None, graph: Graph) -> Checkpoint | None:
-    """What was known of the assets of a graph; None if this is no checkpoint, or one of none of them."""
-    state = unpacked(text, _FORM)
+def load(texts: Iterable[str], graph: Graph) -> Checkpoint | None:
+    """Of the checkpoints on an instance the one of this code location, with whatever assets it was made, if any."""
+    best, most = None, 0
+    for state in (unpacked(text, _FORM) for text in texts):
+        assets = set(state["assets"]) if state else set()
+        common = len(assets & graph.nodes.keys())
+        # Locations on one instance may share assets that one of them only reads.
+        if common > most and 2 * common >= len(assets):
+            best, most = state, common
     try:
-        return _loaded(state, graph) if state else None
+        return _loaded(best, graph) if best else None
     except (LookupError, TypeError, ValueError):
         return None  # of another version after all
 
 
-def _loaded(state: dict[str, Any], graph: Graph) -> Checkpoint | None:
+def _loaded(state: dict[str, Any], graph: Graph) -> Checkpoint:
     known = graph.nodes.keys() & set(state["assets"])
-    if not known:
-        return None
     history = History(graph)
     history.first_seen = _only(known, state["first_seen"])
     history.leads = {asset: deque(seconds, SAMPLES) for asset, seconds in _only(known, state["leads"]).items()}

@@ -90,7 +90,8 @@ class Follower:
     @classmethod
     def started(cls, instance: DagsterInstance, graph: Graph) -> "Follower":
         """From the checkpoint an earlier process left, or from the beginning of the log."""
-        key, kept = checkpoint.key_of(graph), _kept(instance, graph)
+        key = checkpoint.key_of(graph)
+        kept = checkpoint.load(adapter.saved_under(instance, checkpoint.PREFIX).values(), graph)
         if kept is None:
             made = cls(History(graph), key)
         else:
@@ -142,6 +143,7 @@ class Follower:
                 if stop():
                     return "noting what is known of each partition"
             self.caught_up, self._saved_at = True, float("-inf")
+            return ""  # it is saved once these notes are read too: the next process need not
         self._note_now_and_then(instance, quiet=unsaved == self._unsaved)
         self._save_now_and_then(instance, _SAVE_SECONDS)
         return ""
@@ -271,15 +273,3 @@ def _more_blocking(graph: Graph, before: Mapping[str, Collection[str]]) -> dict[
     """The checks of each asset that are blocking and were not."""
     more = {key: node.blocking.difference(before.get(key, ())) for key, node in graph.nodes.items()}
     return {key: checks for key, checks in more.items() if checks}
-
-
-def _kept(instance: DagsterInstance, graph: Graph) -> checkpoint.Checkpoint | None:
-    """The checkpoint of this code location, with whatever assets it was made."""
-    best, most = None, 0
-    for text in adapter.saved_under(instance, checkpoint.PREFIX).values():
-        assets = checkpoint.assets_of(text)
-        common = len(assets & graph.nodes.keys())
-        # Locations on one instance may share assets that one of them only reads.
-        if common > most and 2 * common >= len(assets):
-            best, most = text, common
-    return checkpoint.load(best, graph)

@@ -55,9 +55,9 @@ def test_a_restart_goes_on_from_the_checkpoint_with_the_same_plan(instance: dg.D
     assert plans[0].set_aside == plans[1].set_aside and ("raw/orders", "junk") in plans[0].set_aside
 
 
-@pytest.mark.parametrize("text", [None, "", "junk", "eNo="])
-def test_what_is_no_checkpoint_of_this_graph_is_not_used(text: str | None) -> None:
-    assert checkpoint.load(text, graph_of(GRAPH)) is None
+@pytest.mark.parametrize("text", ["", "junk", "eNo="])
+def test_what_is_no_checkpoint_of_this_graph_is_not_used(text: str) -> None:
+    assert checkpoint.load([text], graph_of(GRAPH)) is None
 
 
 def test_nothing_is_requested_until_the_log_has_been_read(

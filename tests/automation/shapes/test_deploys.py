@@ -119,7 +119,7 @@ def test_an_asset_that_was_refused_is_read_from_the_log_anew_once_it_is_repaired
     follower = Follower(History(broken), "key")
     follower.adopt(repaired)
     assert follower._to_read_again == ["x"]
-    kept = checkpoint.load(checkpoint.dump(History(broken), {}), repaired)
+    kept = checkpoint.load([checkpoint.dump(History(broken), {})], repaired)
     assert kept is not None and kept.added == ["x"]
 
 
@@ -128,7 +128,7 @@ def test_what_was_no_key_and_is_one_now_is_read_from_the_log_anew() -> None:
     history = History(before)
     history.observed(("x", "apac"), id=1, version="v1", arrived_at=1.0, listed_at=None)
     assert history.set_aside
-    kept = checkpoint.load(checkpoint.dump(history, {}), now)
+    kept = checkpoint.load([checkpoint.dump(history, {})], now)
     assert kept is not None and kept.added == ["x"]
     follower = Follower(history, "key")
     follower.adopt(now)

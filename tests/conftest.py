@@ -39,8 +39,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeSc
     return ByPlatform(config, log)
 
 
+@pytest.hookimpl(trylast=True)  # folders have marked theirs by then
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A process that shares the tests with another begins with the longest."""
+    """Proofs run only when `-m proof` asks for them. A process that shares the tests begins with the longest."""
+    proofs = [item for item in items if item.get_closest_marker("proof")]
+    if "proof" not in config.option.markexpr:
+        config.hook.pytest_deselected(items=proofs)
+        items[:] = [item for item in items if item not in set(proofs)]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not item.nodeid.startswith(_LIVE))
 

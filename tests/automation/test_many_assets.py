@@ -30,7 +30,7 @@ def wide(count: int, **more: Any) -> list[Any]:
     return [source("orders"), *assets, *contract_checks(assets)]
 
 
-@pytest.mark.parametrize(("count", "sensors"), [(251, 1), (1200, 3)])
+@pytest.mark.parametrize(("count", "sensors"), [(251, 1), (1001, 3)])
 def test_any_number_of_assets_with_contracts_is_asked_for(
     instance: dg.DagsterInstance, count: int, sensors: int
 ) -> None:
@@ -52,11 +52,11 @@ def test_dagster_adds_no_sensor_of_its_own(instance: dg.DagsterInstance) -> None
 def test_checks_with_conditions_count_and_those_beyond_the_limit_have_sensors_of_their_own(
     instance: dg.DagsterInstance,
 ) -> None:
-    definitions = wide(300)
+    definitions = wide(60)
     key = dg.AssetKey(["marts", "table_0000"])
     specs = [
         dg.AssetCheckSpec(f"check_{n}", asset=key, automation_condition=dg.AutomationCondition.missing())
-        for n in range(700)
+        for n in range(450)
     ]
 
     @dg.multi_asset_check(specs=specs, can_subset=True)

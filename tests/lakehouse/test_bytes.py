@@ -18,7 +18,10 @@ def test_small_files_that_arrive_in_order_are_fetched_once(
     assert fetched.fetched == fetched.arrived
 
 
-@pytest.mark.parametrize(("endings", "times"), [((".csv", ".parquet"), 1), ((".csv.gz",), 2), ((".jsonl",), 2)])
+@pytest.mark.parametrize(
+    ("endings", "times"),
+    [((".csv", ".parquet"), 1), pytest.param((".csv.gz",), 2, marks=pytest.mark.proof), ((".jsonl",), 2)],
+)
 def test_of_large_files_little_more_than_themselves_is_fetched(
     spark: SparkSession,
     landing: S3Bucket,

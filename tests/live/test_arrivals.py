@@ -67,6 +67,7 @@ def test_a_file_outside_the_layout_is_named_in_the_quarantine_until_it_is_gone(
     judge()
 
 
+@pytest.mark.proof  # a minute and a half; how far a change ripples is tested in the simulator too
 def test_new_customers_reach_the_last_seven_days_and_not_the_days_before(
     loaded: Loaded, judge: Judge, note: Callable[[str], None]
 ) -> None:

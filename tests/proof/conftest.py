@@ -17,15 +17,12 @@ Report = Callable[[str, dict[str, Any]], None]
 pytest.register_assert_rewrite("tests.proof.shape_stories", "tests.proof.fault_stories", "tests.proof.shapes_platform")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """All tests of this folder are proofs, may take long, and run only when `-m proof` asks for them."""
-    proofs = [item for item in items if Path(__file__).parent in item.path.parents]
-    for item in proofs:
-        item.add_marker("proof")
-        item.add_marker(pytest.mark.timeout(3 * 3600))
-    if "proof" not in config.option.markexpr:
-        config.hook.pytest_deselected(items=proofs)
-        items[:] = [item for item in items if item not in set(proofs)]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests of this folder are proofs, and may take long."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("proof")
+            item.add_marker(pytest.mark.timeout(3 * 3600))
 
 
 @pytest.fixture

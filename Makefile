@@ -34,7 +34,7 @@ check: $(INSTALLED)
 	.venv/bin/lint-imports
 
 $(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) pipelines/local/machine.py
+	@$(PYTHON) pipelines/tidemark/local/platform/machine.py
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[local,dev]'
 	@touch $@

@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 
 from bench import plain
 from pipelines.definitions import build_definitions
-from pipelines.lakehouse.session import new_session
-from pipelines.settings import Settings
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.settings import Settings
 
 Work = Callable[[], object]
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from pipelines.schemas.core import CUSTOMERS_LANDING, ORDERS_LANDING, PRICES_LANDING
-from pipelines.sources.feed import Feed, Grain, OnRemoval
+from pipelines.tidemark import Feed, Grain, OnRemoval
 
 ORDERS = Feed(
     name="orders",

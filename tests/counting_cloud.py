@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from pipelines.local.cloud import make_cloud
-from pipelines.settings import load_settings
+from pipelines.tidemark.local.cloud.server import make_cloud
+from pipelines.tidemark.settings import load_settings
 from tests.storage_faults import Faulty
 
 

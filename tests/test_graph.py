@@ -9,9 +9,9 @@ import pytest
 
 from pipelines.definitions import defs
 from pipelines.feeds import FEEDS
-from pipelines.lakehouse.tables import LINEAGE
 from pipelines.partitions import DAYS, HOURS, WEEKS
 from pipelines.schemas import TABLES
+from pipelines.tidemark.lakehouse.tables import LINEAGE
 
 ASSETS = [
     "core/customers",

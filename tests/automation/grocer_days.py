@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any
 
-from pipelines.automation.simulator import Pace, Simulation
 from pipelines.definitions import defs
+from pipelines.tidemark.simulation.simulator import Pace, Simulation
 from tests.automation.lag_oracle import Miss, Oracle, Promise, RunRecord, Target, sample
 
 START = datetime(2026, 10, 4, tzinfo=UTC)  # a Sunday: the morning after it a day and a week are due

@@ -13,20 +13,20 @@ from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 
-from pipelines.automation import landing, observing
-from pipelines.automation.ledger import Tags
 from pipelines.feeds import ORDERS
-from pipelines.lakehouse.files import SourceFile
-from pipelines.lakehouse.plan import KnownFile, Step, Where, held_keys, steps
-from pipelines.lakehouse.situation import Situation
-from pipelines.settings import Boundary
-from pipelines.sources import removals
-from pipelines.sources.feed import Feed, Partition
-from pipelines.sources.hints import Zone
-from pipelines.sources.listing import BucketUnavailable, FakeBucket, Listing, ObjectUnavailable
-from pipelines.sources.looking import Walk, look
-from pipelines.sources.messages import FakeMessageSource, Message, holding
-from pipelines.sources.misplaced import Misplaced
+from pipelines.tidemark.lakehouse.loading.load_state import Situation
+from pipelines.tidemark.lakehouse.loading.plan import KnownFile, Step, Where, held_keys, steps
+from pipelines.tidemark.lakehouse.readers.files import SourceFile
+from pipelines.tidemark.sensors import change_detection, landing
+from pipelines.tidemark.sensors.observations import Tags
+from pipelines.tidemark.settings import Boundary
+from pipelines.tidemark.sources import removals
+from pipelines.tidemark.sources.feed import Feed, Partition
+from pipelines.tidemark.sources.hints import Zone
+from pipelines.tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing, ObjectUnavailable
+from pipelines.tidemark.sources.looking import Walk, look
+from pipelines.tidemark.sources.messages import FakeMessageSource, Message, holding
+from pipelines.tidemark.sources.misplaced import Misplaced
 
 HOURS = ("2026-10-01-07:00", "2026-10-01-08:00", "2026-10-02-07:00")
 NAMES = ("a.csv", "b ü+.csv", "c.csv")
@@ -209,7 +209,7 @@ class World:
         self.alarmed |= bool(done.found.alarms)
 
     def reconcile(self, *, accept: bool = False) -> None:
-        found = observing.look_at_feed(self.ledger, self.bucket, ORDERS, accept_removals=accept)
+        found = change_detection.look_at_feed(self.ledger, self.bucket, ORDERS, accept_removals=accept)
         self.alarmed |= bool(found.alarms)
 
     def pending(self) -> list[Partition]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.automation.simulator import Pace, Simulation
+from pipelines.tidemark.simulation.simulator import Pace, Simulation
 from tests.automation.lag_oracle import Oracle, RunRecord, Target
 from tests.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
 

@@ -14,15 +14,15 @@ from dagster._core.scheduler.instigation import (
     SensorInstigatorData,
 )
 
-from pipelines.automation import adapter
-from pipelines.automation.asset_graph import graph_of
-from pipelines.automation.contracts import Window
-from pipelines.automation.graph import Moment
-from pipelines.automation.partition_context import as_of
-from pipelines.automation.run_facts import run_facts
-from pipelines.automation.simulated_instance import simulated_instance
 from pipelines.definitions import defs
-from pipelines.lakehouse.io_manager import CONTENT
+from pipelines.tidemark.asset_graph.build import graph_of
+from pipelines.tidemark.asset_graph.partition_context import as_of
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.run_facts import run_facts
+from pipelines.tidemark.execution.io_manager import CONTENT
+from pipelines.tidemark.planner.contracts import Window
+from pipelines.tidemark.planner.graph import Moment
+from pipelines.tidemark.simulation.instance import simulated_instance
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
 FIRST, SECOND = "2026-10-01-00:00", "2026-10-01-01:00"

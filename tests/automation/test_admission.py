@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 import pytest
 
-from pipelines.automation.admission import Upcoming, earlier_starts
-from pipelines.automation.condition import with_automation
-from pipelines.automation.graph import Target
-from pipelines.automation.requests import SINGLES
-from pipelines.automation.simulated_instance import simulated_instance
-from pipelines.automation.simulated_run import Pace
-from pipelines.automation.simulator import Simulation
+from pipelines.tidemark.engine.condition import with_automation
+from pipelines.tidemark.planner.capacity import Upcoming, earlier_starts
+from pipelines.tidemark.planner.graph import Target
+from pipelines.tidemark.planner.requests import SINGLES
+from pipelines.tidemark.simulation.instance import simulated_instance
+from pipelines.tidemark.simulation.run import Pace
+from pipelines.tidemark.simulation.simulator import Simulation
 
 MARGIN = 20.0
 

@@ -3,10 +3,10 @@
 import time as clock
 from typing import Any
 
-from pipelines.automation.contracts import CronContract, LagContract, Window
-from pipelines.automation.decisions import Asked, State
-from pipelines.automation.graph import Graph, Input, Moment, Node
-from pipelines.automation.records import Outcome
+from pipelines.tidemark.planner.contracts import CronContract, LagContract, Window
+from pipelines.tidemark.planner.decisions import Asked, State
+from pipelines.tidemark.planner.graph import Graph, Input, Moment, Node
+from pipelines.tidemark.planner.records import Outcome
 from tests.automation.world import World, same
 
 HOUR = LagContract(3600)

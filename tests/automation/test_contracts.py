@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pipelines.automation.contracts import (
+from pipelines.tidemark.planner.contracts import (
     CronContract,
     LagContract,
     Pace,

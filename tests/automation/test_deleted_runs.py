@@ -8,8 +8,9 @@ import pytest
 import sqlalchemy
 from dagster._core.storage.runs.schema import KeyValueStoreTable
 
-from pipelines.automation import adapter, engine
-from pipelines.automation.simulator import Simulation
+from pipelines.tidemark.engine import engine
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.simulation.simulator import Simulation
 from tests.automation.toy_graph import ASAP, HOURS, START, asset, lag, source
 
 CORE, HOURLY, RAW = "core/orders", "marts/hourly", "raw/orders"

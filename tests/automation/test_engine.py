@@ -11,12 +11,13 @@ from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 
-from pipelines.automation import adapter, checkpoint, engine, follower
-from pipelines.automation.asset_graph import graph_of
-from pipelines.automation.catch_up import due_now
-from pipelines.automation.condition import derived
-from pipelines.automation.follower import Follower
-from pipelines.automation.planner import Planner
+from pipelines.tidemark.asset_graph.build import graph_of
+from pipelines.tidemark.engine import engine
+from pipelines.tidemark.engine.condition import derived
+from pipelines.tidemark.event_log import adapter, checkpoint, consumer
+from pipelines.tidemark.event_log.consumer import Follower
+from pipelines.tidemark.planner.planner import Planner
+from pipelines.tidemark.sensors.catch_up import due_now
 from tests.automation.ticks import Location
 from tests.automation.toy_graph import ASAP, HOURS, asset, lag, small, source
 
@@ -63,7 +64,7 @@ def test_what_is_no_checkpoint_of_this_graph_is_not_used(text: str) -> None:
 def test_nothing_is_requested_until_the_log_has_been_read(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "_BETWEEN_LOOKS_AT_THE_CLOCK", 1)
+    monkeypatch.setattr(consumer, "_BETWEEN_LOOKS_AT_THE_CLOCK", 1)
     monkeypatch.setattr(engine, "_after", lambda _: lambda: True)
     observe(instance, H7, H8)
     planner = engine.engine_for(instance, GRAPH)

@@ -6,9 +6,9 @@ import dagster as dg
 import pytest
 from dagster import AssetRecordsFilter
 
-from pipelines.automation import adapter, event_log
-from pipelines.automation.event_log import Event, Kind, events_after
-from pipelines.lakehouse.io_manager import CONTENT
+from pipelines.tidemark.event_log import adapter, event_rows
+from pipelines.tidemark.event_log.event_rows import Event, Kind, events_after
+from pipelines.tidemark.execution.io_manager import CONTENT
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
 FIRST, SECOND = "2026-10-01-00:00", "2026-10-01-01:00"
@@ -64,7 +64,7 @@ def test_observations_and_reported_materializations_have_no_run(instance: dg.Dag
 def test_events_are_read_in_pages_from_after_an_id_on(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_log, "_PAGE", 2)
+    monkeypatch.setattr(event_rows, "_PAGE", 2)
     for n in range(5):
         instance.report_runless_asset_event(dg.AssetObservation("source", tags={adapter.DATA_VERSION: str(n)}))
     read: list[Event] = list(events_after(instance, 0))

@@ -7,9 +7,9 @@ import dagster as dg
 import pytest
 from dagster import AutomationContext, AutomationResult
 
-from pipelines.automation.asset_graph import graph_of
-from pipelines.automation.condition import Derived, derived, with_automation
-from pipelines.automation.guarded import Guarded
+from pipelines.tidemark.asset_graph.build import graph_of
+from pipelines.tidemark.engine.condition import Derived, derived, with_automation
+from pipelines.tidemark.engine.guarded import Guarded
 from tests.automation.ticks import Location
 from tests.automation.toy_graph import HOURS, asset, lag, source
 

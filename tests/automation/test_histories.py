@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.automation import landing, observing
-from pipelines.sources.listing import BucketUnavailable, ObjectUnavailable
+from pipelines.tidemark.sensors import change_detection, landing
+from pipelines.tidemark.sources.listing import BucketUnavailable, ObjectUnavailable
 from tests.automation.histories import HOURS, NAMES, Crash, World, copies
 
 IN_A_TICK = ("after_receive", "after_listing", "after_observation", "before_delete", "after_delete")
@@ -58,7 +58,7 @@ def play(history: list[tuple[Any, ...]]) -> World:
     world = World()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(landing, "reached", world.reached)
-        patched.setattr(observing, "reached", world.reached)
+        patched.setattr(change_detection, "reached", world.reached)
         for name, *arguments in history:
             if name in ("tick", "run", "reconcile"):
                 world.crash_at, arguments = arguments[0], []

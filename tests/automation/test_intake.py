@@ -10,14 +10,14 @@ import pytest
 import sqlalchemy
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Table
 
-from pipelines.automation import adapter, intake
-from pipelines.automation.asset_graph import graph_of
-from pipelines.automation.event_log import Event, Kind
-from pipelines.automation.follower import Follower
-from pipelines.automation.graph import Graph
-from pipelines.automation.history import History
-from pipelines.automation.simulated_instance import simulated_instance
-from pipelines.automation.simulated_log import Clock, Log
+from pipelines.tidemark.asset_graph.build import graph_of
+from pipelines.tidemark.event_log import adapter, intake
+from pipelines.tidemark.event_log.consumer import Follower
+from pipelines.tidemark.event_log.event_rows import Event, Kind
+from pipelines.tidemark.planner.graph import Graph
+from pipelines.tidemark.planner.history import History
+from pipelines.tidemark.simulation.instance import simulated_instance
+from pipelines.tidemark.simulation.log import Clock, Log
 from tests.automation.toy_graph import START, asset, small
 
 RAW, CORE = "raw/orders", "core/orders"

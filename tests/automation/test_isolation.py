@@ -7,12 +7,12 @@ import dagster as dg
 import pytest
 from dagster import AutomationContext, AutomationResult
 
-from pipelines.automation.automation_sensors import automation_sensors
-from pipelines.automation.condition import with_automation
-from pipelines.automation.simulated_runs import Pace
-from pipelines.automation.simulator import Simulation
-from pipelines.checks.contract import contract_checks
-from pipelines.checks.status import rows
+from pipelines.tidemark.cli.contract_table import rows
+from pipelines.tidemark.engine.condition import with_automation
+from pipelines.tidemark.sensors.automation import automation_sensors
+from pipelines.tidemark.sensors.contracts import contract_checks
+from pipelines.tidemark.simulation.runs import Pace
+from pipelines.tidemark.simulation.simulator import Simulation
 from tests.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source
 
 HOUR_LONG = 3600.0

@@ -12,19 +12,20 @@ import dagster as dg
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from pipelines.automation import adapter, observing
-from pipelines.automation.landing import Tick, loads_for_misplaced, take
-from pipelines.automation.ledger import QUARANTINE, EventLog, holds_files
-from pipelines.automation.observing import changes, observe
-from pipelines.automation.reconcile import reconcile
 from pipelines.definitions import defs
 from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
-from pipelines.settings import Settings
-from pipelines.sources.feed import Feed
-from pipelines.sources.hints import Zone
-from pipelines.sources.listing import BucketUnavailable, FakeBucket, Listing, data_version
-from pipelines.sources.looking import look
-from pipelines.sources.messages import (
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.sensors import change_detection
+from pipelines.tidemark.sensors.change_detection import changes, observe
+from pipelines.tidemark.sensors.landing import Tick, loads_for_misplaced, take
+from pipelines.tidemark.sensors.observations import QUARANTINE, EventLog, holds_files
+from pipelines.tidemark.sensors.reconcile import reconcile
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.feed import Feed
+from pipelines.tidemark.sources.hints import Zone
+from pipelines.tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing, data_version
+from pipelines.tidemark.sources.looking import look
+from pipelines.tidemark.sources.messages import (
     DeleteRefused,
     FakeMessageSource,
     Message,
@@ -32,7 +33,7 @@ from pipelines.sources.messages import (
     QueueUnavailable,
     holding,
 )
-from pipelines.sources.sqs import SqsQueue
+from pipelines.tidemark.sources.sqs import SqsQueue
 
 HOUR = "2026-10-01-07:00"
 KEY = f"{ORDERS.prefix_of(HOUR)}a.csv"
@@ -493,7 +494,7 @@ def test_folders_that_do_not_answer_take_no_more_than_a_part_of_a_tick(
     bucket = Asked(now=NOON)
     queue = told_of(bucket, 24)
     bucket.refused = ("",)
-    monkeypatch.setattr(observing, "monotonic", lambda: 6.0 * bucket.refusals)
+    monkeypatch.setattr(change_detection, "monotonic", lambda: 6.0 * bucket.refusals)
     assert "could not be looked at 24" in str(tick(instance, bucket, queue))
     assert bucket.refusals == 3
 

@@ -7,9 +7,9 @@ import pytest
 import sqlalchemy
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Table
 
-from pipelines.automation import adapter, log_reader
-from pipelines.automation.asset_graph import graph_of
-from pipelines.automation.follower import Follower
+from pipelines.tidemark.asset_graph.build import graph_of
+from pipelines.tidemark.event_log import adapter, reader
+from pipelines.tidemark.event_log.consumer import Follower
 from tests.automation.toy_graph import HOURS, small
 from tests.postgres import has_postgres, postgres_instance
 
@@ -31,7 +31,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(log_reader.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(reader.time, "monotonic", lambda: self.now)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_server_that_restarts_in_a_look_leaves_nothing_out_and_doubles_nothing
             disconnect(instance)
 
     monkeypatch.setattr(follower.intake, "apply", breaking)
-    monkeypatch.setattr(log_reader.event_log, "_IDS_IN_A_QUERY", 1)
+    monkeypatch.setattr(reader.event_log, "_IDS_IN_A_QUERY", 1)
     monkeypatch.setattr(follower, "_notice_wipes", failing_once(follower._notice_wipes))
     with pytest.raises(sqlalchemy.exc.OperationalError):
         follower.read(instance, lambda: False)

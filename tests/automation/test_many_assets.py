@@ -6,9 +6,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.automation.automation_sensors import automation_sensors
-from pipelines.automation.condition import derived, with_automation
-from pipelines.checks.contract import CHECK, contract_checks
+from pipelines.tidemark.engine.condition import derived, with_automation
+from pipelines.tidemark.sensors.automation import automation_sensors
+from pipelines.tidemark.sensors.contracts import CHECK, contract_checks
 from tests.automation.ticks import Location
 from tests.automation.toy_graph import asset, lag, source
 

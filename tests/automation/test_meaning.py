@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.automation.contracts import CronContract, LagContract, Verdict
-from pipelines.automation.decisions import Asked, State
-from pipelines.automation.graph import Graph, Input, Node
+from pipelines.tidemark.planner.contracts import CronContract, LagContract, Verdict
+from pipelines.tidemark.planner.decisions import Asked, State
+from pipelines.tidemark.planner.graph import Graph, Input, Node
 from tests.automation.world import World, day_of, day_window, hour_window, hours_of, ordinal, same, time
 
 D20, H7, H8 = "2026-09-20", "2026-09-20-07:00", "2026-09-20-08:00"

@@ -7,15 +7,15 @@ import dagster as dg
 import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from pipelines.automation import adapter
-from pipelines.automation.ledger import EventLog, holds_files, removals_check
-from pipelines.automation.observing import ask_again, observe
-from pipelines.automation.on_demand import observe_file, observe_partitions
-from pipelines.automation.reconcile import reconcile
 from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
-from pipelines.resources.lakehouse import observed_removals
-from pipelines.sources.listing import NO_FILES, BucketUnavailable, FakeBucket, Listing
-from pipelines.sources.removals import ACCEPTED, EXPIRED, OUTCOME
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.execution.load_asset import observed_removals
+from pipelines.tidemark.sensors.change_detection import ask_again, observe
+from pipelines.tidemark.sensors.observations import EventLog, holds_files, removals_check
+from pipelines.tidemark.sensors.on_demand import observe_file, observe_partitions
+from pipelines.tidemark.sensors.reconcile import reconcile
+from pipelines.tidemark.sources.listing import NO_FILES, BucketUnavailable, FakeBucket, Listing
+from pipelines.tidemark.sources.removals import ACCEPTED, EXPIRED, OUTCOME
 
 DAY = date(2026, 10, 1)
 HOURS = ORDERS.partitions_of(DAY)

@@ -6,9 +6,9 @@ import dagster as dg
 import pytest
 from dagster._core.events import JobFailureData, RunFailureReason
 
-from pipelines.automation.records import Outcome
-from pipelines.automation.run_facts import run_facts
-from pipelines.lakehouse.session import SparkLost, SparkUnreachable
+from pipelines.tidemark.event_log.run_facts import run_facts
+from pipelines.tidemark.lakehouse.session import SparkLost, SparkUnreachable
+from pipelines.tidemark.planner.records import Outcome
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from dagster._core.definitions.partitions.mapping import UpstreamPartitionsResul
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.automation.edges import Edge, Ends
-from pipelines.automation.graph import Moment
-from pipelines.automation.partition_context import as_of
-from pipelines.automation.partition_keys import KeysOf
-from pipelines.automation.partition_mappings import edge_of
-from pipelines.automation.refusal import Refused
+from pipelines.tidemark.asset_graph.edges import Edge, Ends
+from pipelines.tidemark.asset_graph.partition_context import as_of
+from pipelines.tidemark.asset_graph.partition_keys import KeysOf
+from pipelines.tidemark.asset_graph.partition_mappings import edge_of
+from pipelines.tidemark.asset_graph.refusal import Refused
+from pipelines.tidemark.planner.graph import Moment
 from tests.automation.definitions_of_time import MOMENTS, ZONES, definitions
 
 NOON = datetime(2026, 10, 10, 12, tzinfo=UTC).timestamp()

@@ -5,10 +5,10 @@ All assets here run as soon as something is pending; tests/automation/test_meani
 
 import pytest
 
-from pipelines.automation.graph import Graph, Input, Node
-from pipelines.automation.history import History
-from pipelines.automation.planner import Planner
-from pipelines.automation.retries import backoff
+from pipelines.tidemark.planner.graph import Graph, Input, Node
+from pipelines.tidemark.planner.history import History
+from pipelines.tidemark.planner.planner import Planner
+from pipelines.tidemark.planner.retries import backoff
 from tests.automation.world import NOW, World, day_of, day_window, hours_of, ordinal, same
 
 GRAPH = Graph(

@@ -8,9 +8,9 @@ import boto3
 import pytest
 from typer.testing import CliRunner, Result
 
-from pipelines.cli import app
-from pipelines.local.home import opened_home
-from pipelines.settings import Settings
+from pipelines.tidemark.cli.app import app
+from pipelines.tidemark.local.dagster.home import opened_home
+from pipelines.tidemark.settings import Settings
 
 KEY = "orders/dt=2026-10-01/hour=07/a.csv"
 

@@ -6,12 +6,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.automation import adapter
-from pipelines.automation.catch_up import due_now
-from pipelines.automation.condition import derived
-from pipelines.automation.decisions import Request
-from pipelines.automation.engine import Engine, engine_for
-from pipelines.automation.run_requests import run_requests
+from pipelines.tidemark.engine.condition import derived
+from pipelines.tidemark.engine.engine import Engine, engine_for
+from pipelines.tidemark.engine.run_requests import run_requests
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.planner.decisions import Request
+from pipelines.tidemark.sensors.catch_up import due_now
 from tests.automation.toy_graph import DAYS, HOURS, asset, source
 
 NINE = dg.AutomationCondition.cron_tick_passed("0 9 * * *")

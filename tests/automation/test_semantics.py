@@ -5,7 +5,7 @@ from itertools import pairwise
 import dagster as dg
 import pytest
 
-from pipelines.automation.simulator import Pace, Simulation
+from pipelines.tidemark.simulation.simulator import Pace, Simulation
 from tests.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, small, source, within
 
 MONDAY, HOUR_7, HOUR_8 = "2026-10-05", "2026-10-05-07:00", "2026-10-05-08:00"

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from pipelines.automation import adapter
-from pipelines.automation.catch_up import catch_up_sensor
-from pipelines.automation.condition import derived
-from pipelines.automation.engine import engine_for
 from pipelines.definitions import defs
+from pipelines.tidemark.engine.condition import derived
+from pipelines.tidemark.engine.engine import engine_for
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.sensors.catch_up import catch_up_sensor
 from tests.automation.ticks import Location
 from tests.automation.toy_graph import asset, small, source
 from tests.checks.test_contract import refuse

@@ -7,11 +7,11 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType
 
-from pipelines.automation import adapter
-from pipelines.automation.simulated_instance import simulated_instance
-from pipelines.automation.simulated_log import Clock, Log
-from pipelines.automation.simulated_partitions import partition_tags
-from pipelines.lakehouse.io_manager import CONTENT
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.execution.io_manager import CONTENT
+from pipelines.tidemark.simulation.instance import simulated_instance
+from pipelines.tidemark.simulation.log import Clock, Log
+from pipelines.tidemark.simulation.partitions import partition_tags
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
 BOTH = ["2026-10-01-00:00", "2026-10-01-01:00"]

@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from pipelines.automation.simulator import Fate, Pace, Simulation
+from pipelines.tidemark.simulation.simulator import Fate, Pace, Simulation
 from tests.automation.toy_graph import ASAP, HOURS, START, asset, lag, small, source
 
 HOUR_7, DAY = "2026-10-05-07:00", "2026-10-05"

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.automation.contracts import CronContract, LagContract, Verdict, Window
-from pipelines.automation.decisions import Decision, Plan, Request, State, held
-from pipelines.automation.graph import Graph, Input, Node
-from pipelines.automation.history import History
-from pipelines.automation.standing import standings
-from pipelines.automation.unbuilt import Since, Unbuilt
-from pipelines.sources.feed import Partition
+from pipelines.tidemark.planner.contract_status import standings
+from pipelines.tidemark.planner.contracts import CronContract, LagContract, Verdict, Window
+from pipelines.tidemark.planner.decisions import Decision, Plan, Request, State, held
+from pipelines.tidemark.planner.graph import Graph, Input, Node
+from pipelines.tidemark.planner.history import History
+from pipelines.tidemark.planner.unbuilt import Since, Unbuilt
+from pipelines.tidemark.sources.feed import Partition
 
 DAY, HOUR = 86_400.0, 3600.0
 NINE = CronContract("0 9 * * *", 0.0)

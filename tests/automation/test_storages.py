@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from pipelines.automation.simulated_instance import simulated_instance
-from pipelines.automation.simulator import Pace, Simulation
+from pipelines.tidemark.simulation.instance import simulated_instance
+from pipelines.tidemark.simulation.simulator import Pace, Simulation
 from tests.automation.toy_graph import START, small
 from tests.postgres import has_postgres, postgres_instance
 

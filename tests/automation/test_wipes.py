@@ -6,13 +6,13 @@ import dagster as dg
 import pytest
 import sqlalchemy
 
-from pipelines.automation import adapter
-from pipelines.automation.asset_graph import graph_of
-from pipelines.automation.condition import with_automation
-from pipelines.automation.follower import Follower
-from pipelines.automation.records import Built, Failure
-from pipelines.automation.simulated_instance import simulated_instance
-from pipelines.automation.simulator import Fate
+from pipelines.tidemark.asset_graph.build import graph_of
+from pipelines.tidemark.engine.condition import with_automation
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.consumer import Follower
+from pipelines.tidemark.planner.records import Built, Failure
+from pipelines.tidemark.simulation.instance import simulated_instance
+from pipelines.tidemark.simulation.simulator import Fate
 from tests.automation.shapes.playing import REGIONS, built, play
 from tests.automation.toy_graph import ASAP, HOURS, asset, lag, source
 

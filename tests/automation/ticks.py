@@ -7,10 +7,10 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
-from pipelines.automation import adapter
-from pipelines.automation.automation_sensors import automation_sensors
-from pipelines.automation.condition import with_automation
-from pipelines.automation.graph import Target
+from pipelines.tidemark.engine.condition import with_automation
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.planner.graph import Target
+from pipelines.tidemark.sensors.automation import automation_sensors
 
 
 @dataclass

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipelines.automation.contracts import Window
-from pipelines.automation.decisions import Asked, Decision, Plan, State
-from pipelines.automation.graph import Graph
-from pipelines.automation.history import History
-from pipelines.automation.planner import Planner
-from pipelines.sources.feed import start_of
+from pipelines.tidemark.planner.contracts import Window
+from pipelines.tidemark.planner.decisions import Asked, Decision, Plan, State
+from pipelines.tidemark.planner.graph import Graph
+from pipelines.tidemark.planner.history import History
+from pipelines.tidemark.planner.planner import Planner
+from pipelines.tidemark.sources.feed import start_of
 
 NOW = 1_790_000_000.0  # 2026-09-21
 

@@ -7,12 +7,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.automation import adapter, asset_graph
-from pipelines.automation import overview as overview_module
-from pipelines.automation.graph import Graph
-from pipelines.automation.simulator import Simulation
-from pipelines.checks.contract import CHECK, STATE, contract_checks, contract_sensor
 from pipelines.definitions import defs as grocer
+from pipelines.tidemark.asset_graph import build
+from pipelines.tidemark.engine import overview as overview_module
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.planner.graph import Graph
+from pipelines.tidemark.sensors.contracts import CHECK, STATE, contract_checks, contract_sensor
+from pipelines.tidemark.simulation.simulator import Simulation
 from tests.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
 
 HOUR_7 = "2026-10-05-07:00"
@@ -154,13 +155,13 @@ def test_a_person_can_execute_it() -> None:
 
 def refuse(monkeypatch: pytest.MonkeyPatch, asset_key: str, reason: str) -> None:
     """The planner has no answer for an asset."""
-    real = asset_graph.graph_of
+    real = build.graph_of
 
-    def _graph_of(assets: asset_graph.AnyGraph, **more: float) -> Graph:
+    def _graph_of(assets: build.AnyGraph, **more: float) -> Graph:
         nodes = real(assets, **more).nodes
         return Graph({key: replace(n, refused=reason if key == asset_key else "") for key, n in nodes.items()})
 
-    monkeypatch.setattr(asset_graph, "graph_of", _graph_of)
+    monkeypatch.setattr(build, "graph_of", _graph_of)
 
 
 def test_an_asset_that_nobody_looks_after_is_not_judged_and_fails_with_the_reason(

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from pipelines.checks.landed import accounting_result, quarantine_result, removals_result
 from pipelines.feeds import ORDERS
-from pipelines.lakehouse.accounts import Account
-from pipelines.lakehouse.backlog import Backlog
-from pipelines.lakehouse.content import Content
-from pipelines.lakehouse.load import Loaded
-from pipelines.lakehouse.plan import Where
-from pipelines.sources.removals import Fate
+from pipelines.tidemark.execution.load_check import accounting_result, quarantine_result, removals_result
+from pipelines.tidemark.lakehouse.content import Content
+from pipelines.tidemark.lakehouse.loading.accounting import Account
+from pipelines.tidemark.lakehouse.loading.load import Loaded
+from pipelines.tidemark.lakehouse.loading.plan import Where
+from pipelines.tidemark.lakehouse.loading.turned_away import Backlog
+from pipelines.tidemark.sources.removals import Fate
 
 KEY = dg.AssetKey(["core", "orders"])
 HOUR, OTHER = "2026-10-01-07:00", "2026-10-01-08:00"

@@ -7,10 +7,19 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines import status
-from pipelines.automation import adapter
-from pipelines.checks.status import NoSuchAsset, Row, breached, explained, rows, set_aside, share_within, table
-from pipelines.cli import app
+from pipelines.tidemark.cli import status
+from pipelines.tidemark.cli.app import app
+from pipelines.tidemark.cli.contract_table import (
+    NoSuchAsset,
+    Row,
+    breached,
+    explained,
+    rows,
+    set_aside,
+    share_within,
+    table,
+)
+from pipelines.tidemark.event_log import adapter
 from tests.checks.test_contract import HOUR_7, Watched, refuse
 
 NOW = 1_800_000_000.0

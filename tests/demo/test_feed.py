@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.demo.feed import LandingUnreachable, run_feed
 from pipelines.feeds import ORDERS
-from pipelines.settings import Settings
+from pipelines.tidemark.settings import Settings
 
 START = datetime(2026, 11, 20, 0, tzinfo=UTC)
 

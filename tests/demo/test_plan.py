@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.demo.plan import FileToWrite, live_file, plan_between, plan_hours
 from pipelines.feeds import CUSTOMERS, ORDERS, PRICES
-from pipelines.sources.feed import start_of
+from pipelines.tidemark.sources.feed import start_of
 
 START = datetime(2026, 11, 18, tzinfo=UTC)
 

@@ -29,14 +29,14 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from pipelines.assets.core.orders import orders as core_orders
 from pipelines.feeds import ORDERS
-from pipelines.lakehouse.load import Load, run_load
-from pipelines.lakehouse.session import new_session
-from pipelines.lakehouse.write import RUN_ID
-from pipelines.local import tree
-from pipelines.local.home import end_unfinished_runs, opened_home
 from pipelines.schemas import core
-from pipelines.settings import Boundary, Settings
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse.loading.load import Load, run_load
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.lakehouse.write import RUN_ID
+from pipelines.tidemark.local.dagster.home import end_unfinished_runs, opened_home
+from pipelines.tidemark.local.platform import process_tree
+from pipelines.tidemark.settings import Boundary, Settings
+from pipelines.tidemark.sources.s3 import S3Bucket
 from pipelines.transforms.orders import order_lines
 from tests.kill.defects import Defect
 from tests.live.waiting import eventually, holds_for
@@ -143,7 +143,7 @@ class Place:
         with opened_home(self.settings) as instance:
             end_unfinished_runs(instance)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        environment = os.environ | self.settings.exports() | {"PATH": path, tree.MARK: self._mark} | more
+        environment = os.environ | self.settings.exports() | {"PATH": path, process_tree.MARK: self._mark} | more
         location = str(Path(__file__).with_name("location.py"))
         with self.log.open("ab") as log:
             process = subprocess.Popen(
@@ -160,7 +160,7 @@ class Place:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            tree.end(lambda: tree.marked(self._mark), seconds=1)
+            process_tree.end(lambda: process_tree.marked(self._mark), seconds=1)
 
     def death(self, daemon: "subprocess.Popen[bytes]") -> tuple[str, int]:
         """Wait until somebody died at the boundary: what the hook said, and the signal that ended the process."""

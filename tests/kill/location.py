@@ -11,13 +11,14 @@ import dagster as dg
 
 from pipelines.assets.core.orders import orders as core_orders
 from pipelines.assets.raw.orders import orders as raw_orders
-from pipelines.automation import landing
-from pipelines.automation.catch_up import automation_sensor, catch_up_sensor
-from pipelines.automation.condition import with_automation
 from pipelines.definitions import build_definitions
 from pipelines.feeds import ORDERS
-from pipelines.lakehouse import load, quarantine, rejects, write
-from pipelines.settings import load_settings
+from pipelines.tidemark.engine.condition import with_automation
+from pipelines.tidemark.lakehouse import write
+from pipelines.tidemark.lakehouse.loading import load, quarantine, rejects
+from pipelines.tidemark.sensors import landing
+from pipelines.tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
+from pipelines.tidemark.settings import load_settings
 from tests.kill.defects import Defect
 
 

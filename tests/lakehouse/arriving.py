@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from pipelines.demo.formats import ORDER_FORMATS
 from pipelines.demo.grocer import OrderLine
-from pipelines.lakehouse.load import Load, run_load
-from pipelines.settings import Settings
-from pipelines.sources.feed import start_of
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse.loading.load import Load, run_load
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.feed import start_of
+from pipelines.tidemark.sources.s3 import S3Bucket
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines import feeds
-from pipelines.lakehouse import inspection
-from pipelines.lakehouse.load import Load, Loaded, run_load
-from pipelines.lakehouse.quarantine import QUARANTINE
-from pipelines.lakehouse.session import new_session
-from pipelines.lakehouse.tables import LINEAGE
 from pipelines.schemas import core
-from pipelines.settings import Settings
-from pipelines.sources.feed import Feed, Partition
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.lakehouse.tables import LINEAGE
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.feed import Feed, Partition
+from pipelines.tidemark.sources.s3 import S3Bucket
 from pipelines.transforms.orders import order_lines
 
 HOUR = "2026-10-01-07:00"
@@ -134,5 +134,5 @@ def quarantined(spark: SparkSession, load: Load) -> list[tuple[str, int | None, 
 def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Files are small and fetched whole, or large and scanned by Spark."""
     if request.param == "scanned":
-        monkeypatch.setattr(inspection, "SMALL", 0)
+        monkeypatch.setattr(probe, "SMALL", 0)
     return str(request.param)

@@ -14,10 +14,10 @@ from unittest import mock
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from pipelines.lakehouse import inspection
-from pipelines.lakehouse.load import Load, run_load
-from pipelines.lakehouse.quarantine import QUARANTINE
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse.loading.load import Load, run_load
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import csv, renamed
 from tests.lakehouse.overlapping import DEATHS, Run, overlap
 from tests.storage_faults import Fault, faults
@@ -167,8 +167,8 @@ def _load_with_fault(spark: SparkSession, landing: S3Bucket, load: Load, event: 
     endpoint = landing._client.meta.endpoint_url
     below = f"{load.feed.prefix}dt=2026-10-01/hour="
     of = dataclasses.replace(fault, below=below, name=fault.below)
-    small = 0 if event.scans else inspection.SMALL
-    with faults(endpoint, of), mock.patch.object(inspection, "SMALL", small), contextlib.suppress(Exception):
+    small = 0 if event.scans else probe.SMALL
+    with faults(endpoint, of), mock.patch.object(probe, "SMALL", small), contextlib.suppress(Exception):
         run_load(spark, landing, load, event.hours, run_id=uuid.uuid4().hex)
 
 

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.lakehouse import load as loading_module
-from pipelines.lakehouse.load import Load, Loaded
+from pipelines.tidemark.lakehouse.loading import load as loading_module
+from pipelines.tidemark.lakehouse.loading.load import Load, Loaded
 from tests.lakehouse.conftest import HOUR, Delete, Loading, Put, a_second, csv, key, line, quantities
 from tests.lakehouse.test_handling import BAD
 

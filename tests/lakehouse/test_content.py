@@ -6,9 +6,9 @@ import uuid
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.lakehouse import catalog, write
-from pipelines.lakehouse.content import content_of
-from pipelines.lakehouse.tables import LINEAGE, Table
+from pipelines.tidemark.lakehouse import catalog, write
+from pipelines.tidemark.lakehouse.content import content_of
+from pipelines.tidemark.lakehouse.tables import LINEAGE, Table
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.lakehouse import catalog, expiry, write
-from pipelines.lakehouse import load as load_module
-from pipelines.lakehouse.content import content_of
-from pipelines.lakehouse.load import Load, run_load
-from pipelines.lakehouse.read import SnapshotExpired, read
-from pipelines.lakehouse.situation import Situation
-from pipelines.lakehouse.tables import Retention, Table
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse import catalog, expiry, write
+from pipelines.tidemark.lakehouse.content import content_of
+from pipelines.tidemark.lakehouse.loading import load as load_module
+from pipelines.tidemark.lakehouse.loading.load import Load, run_load
+from pipelines.tidemark.lakehouse.loading.load_state import Situation
+from pipelines.tidemark.lakehouse.read import SnapshotExpired, read
+from pipelines.tidemark.lakehouse.tables import Retention, Table
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import HOUR, Delete, Loading, Put, csv, key, line, quantities
 
 DAY = "2026-10-01"

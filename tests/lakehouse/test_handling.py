@@ -9,18 +9,18 @@ import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from pyspark.sql import SparkSession
 
-from pipelines import quarantine
-from pipelines.automation import adapter
-from pipelines.automation.ledger import QUARANTINE as CHECK
-from pipelines.automation.ledger import EventLog, misplaced_check
-from pipelines.lakehouse import handling
-from pipelines.lakehouse.backlog import backlog_of
-from pipelines.lakehouse.handling import Selection
-from pipelines.lakehouse.load import Load
-from pipelines.lakehouse.rehearsal import rehearse
-from pipelines.quarantine import CannotHandle, Place
-from pipelines.sources.looking import look_beside_all
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.cli import quarantine_work
+from pipelines.tidemark.cli.quarantine_work import CannotHandle, Place
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.lakehouse.loading import handling
+from pipelines.tidemark.lakehouse.loading.dry_run import rehearse
+from pipelines.tidemark.lakehouse.loading.handling import Selection
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.lakehouse.loading.turned_away import backlog_of
+from pipelines.tidemark.sensors.observations import QUARANTINE as CHECK
+from pipelines.tidemark.sensors.observations import EventLog, misplaced_check
+from pipelines.tidemark.sources.looking import look_beside_all
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import (
     HOUR,
     Delete,
@@ -105,11 +105,13 @@ def test_what_is_sent_back_is_read_again_with_the_rules_of_now(
     loading(orders, HOUR)
     lenient = with_rules(orders, LENIENT)
     assert loading(lenient, HOUR).files_read == 0, "a rule alone is no new code"
-    assert quarantine.send_back(place, Selection(orders.asset, ["unreadable"])) == {}
-    assert quarantine.send_back(place, Selection(orders.asset)) == {orders.asset: [HOUR]}
+    assert quarantine_work.send_back(place, Selection(orders.asset, ["unreadable"])) == {}
+    assert quarantine_work.send_back(place, Selection(orders.asset)) == {orders.asset: [HOUR]}
     [tags] = place.ledger.latest(orders.feed, [HOUR]).values()
     assert quarantined(spark, orders) == [("a.csv", 2, "discount_out_of_range")], "until it is read"
-    assert quarantine.send_back(place, Selection(orders.asset)) == {orders.asset: [HOUR]}, "a command may be repeated"
+    assert quarantine_work.send_back(place, Selection(orders.asset)) == {orders.asset: [HOUR]}, (
+        "a command may be repeated"
+    )
     assert place.ledger.latest(orders.feed, [HOUR])[HOUR] != tags, "and asks again"
     loading(lenient, HOUR)
     assert quantities(spark, orders) == {1: 3, 2: 3, 9: 3}
@@ -173,11 +175,11 @@ def test_a_corrected_copy_beside_a_file_takes_its_place(
     corrected = tmp_path / "fixed.csv"
     corrected.write_text(csv(line(2, quantity=7), line(9)))
     with pytest.raises(CannotHandle, match="nothing of"):
-        quarantine.patch(place, key(orders, "good.csv"), corrected, "")
+        quarantine_work.patch(place, key(orders, "good.csv"), corrected, "")
     a_second()
-    target = quarantine.patch(place, key(orders, "a.csv"), corrected, "the till was broken")
+    target = quarantine_work.patch(place, key(orders, "a.csv"), corrected, "the till was broken")
     assert target == key(orders, "a.patch1.csv")
-    assert quarantine.patch(place, key(orders, "a.csv"), corrected, "again") == target, "a command may be repeated"
+    assert quarantine_work.patch(place, key(orders, "a.csv"), corrected, "again") == target, "a command may be repeated"
     said = adapter.latest_check_metadata(place.instance, dg.AssetCheckKey(dg.AssetKey(orders.asset.split("/")), CHECK))
     assert said is not None
     assert (said["rows"], said["waived"]) == (0, 1), "its check says so at once"
@@ -205,17 +207,17 @@ def test_what_is_misplaced_may_be_waived_too_until_there_is_more_of_it(
     for name in ("dt=2020-01-01/hour=00/old.csv", "stray.csv"):
         put(orders.feed.prefix + name, csv(line(2)))
     assert not reconciled()
-    assert quarantine.waive(place, Selection(orders.asset, ["before_start_date"]), "the archive stays here") == 1
+    assert quarantine_work.waive(place, Selection(orders.asset, ["before_start_date"]), "the archive stays here") == 1
     assert not passes(), "one of two"
-    assert quarantine.waive(place, Selection(orders.asset), "all of it") == 2
+    assert quarantine_work.waive(place, Selection(orders.asset), "all of it") == 2
     assert passes()
     assert reconciled(), "nothing new"
     put(orders.feed.prefix + "dt=2020-01-01/hour=01/older.csv", csv(line(3)))
     assert not reconciled(), "a new version is a new matter"
     assert place.ledger.waived(orders.feed).keys() == {orders.feed.prefix + "stray.csv"}
-    quarantine.waive(place, Selection(orders.asset), "that too")
+    quarantine_work.waive(place, Selection(orders.asset), "that too")
     assert passes()
-    quarantine.unwaive(place, Selection(orders.asset, ["outside_layout"]))
+    quarantine_work.unwaive(place, Selection(orders.asset, ["outside_layout"]))
     assert not passes()
 
 
@@ -227,4 +229,4 @@ def test_a_feed_of_one_object_is_patched_in_its_place(
     of_one = dataclasses.replace(place, loads={customers.asset: customers})
     (tmp_path / "latest.csv").write_text("customer_id,name\n")
     with pytest.raises(CannotHandle, match="put the corrected file in its place"):
-        quarantine.patch(of_one, customers.feed.prefix, tmp_path / "latest.csv", "")
+        quarantine_work.patch(of_one, customers.feed.prefix, tmp_path / "latest.csv", "")

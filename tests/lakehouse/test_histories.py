@@ -4,8 +4,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from pyspark.sql import SparkSession
 
-from pipelines.lakehouse.load import Load
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.lakehouse.histories import HISTORIES, HOURS, DeleteFile, Event, NewCode, Overlap, PutFile, RunLoad, play
 
 SEVEN, EIGHT = HOURS

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.checks.landed import quarantine_result
-from pipelines.lakehouse import inspection
-from pipelines.lakehouse.load import Load
-from pipelines.lakehouse.quarantine import QUARANTINE
-from pipelines.sources.looking import look_beside, look_beside_all
-from pipelines.sources.misplaced import Misplaced
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.execution.load_check import quarantine_result
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.sources.looking import look_beside, look_beside_all
+from pipelines.tidemark.sources.misplaced import Misplaced
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import (
     HEADER,
     HOUR,
@@ -279,7 +279,7 @@ def test_a_file_of_another_ending_is_named_and_forgotten_with_it(
 def test_bytes_that_are_no_text_are_found_in_large_json_beyond_what_was_looked_into(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "SMALL", 0)
+    monkeypatch.setattr(probe, "SMALL", 0)
     known = '"line_number": 1, "customer_id": 1, "product_id": 1, "store_id": 1, "quantity": 1, "unit_price_usd": 1'
     rest = f'{known}, "discount": 0, "ordered_at": "2026-10-01T07:15:00Z"'
     lines = [f'{{"order_id": {n}, {rest}}}'.encode() for n in range(1000)]

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.feeds import ORDERS
-from pipelines.lakehouse import inspection
-from pipelines.lakehouse.fetched import rows_of_all
-from pipelines.lakehouse.files import SourceFile
-from pipelines.lakehouse.inspection import Inspected, inspect
-from pipelines.lakehouse.long_lines import LONGEST_LINE
-from pipelines.sources.feed import Feed
-from pipelines.sources.listing import ObjectVersion
+from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers.files import SourceFile
+from pipelines.tidemark.lakehouse.readers.in_memory import rows_of_all
+from pipelines.tidemark.lakehouse.readers.long_lines import LONGEST_LINE
+from pipelines.tidemark.lakehouse.readers.probe import Inspected, inspect
+from pipelines.tidemark.sources.feed import Feed
+from pipelines.tidemark.sources.listing import ObjectVersion
 
 HEADER = ",".join(ORDERS.columns) + "\n"
 
@@ -65,7 +65,7 @@ def fetched(bodies: dict[str, bytes]) -> set[str]:
 
 def test_a_few_kilobytes_of_parquet_with_millions_of_rows_are_left_to_spark() -> None:
     bomb = parquet(3_000_000)
-    assert len(bomb) < inspection.SMALL
+    assert len(bomb) < probe.SMALL
     assert fetched({"bomb.parquet": bomb, "a.parquet": parquet(10)}) == {"a.parquet"}
 
 
@@ -97,7 +97,7 @@ def test_a_limit_of_our_own_format_is_no_verdict_on_a_file(monkeypatch: pytest.M
     def full(*_: object, **__: object) -> None:
         raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
 
-    monkeypatch.setattr("pipelines.lakehouse.fetched._column", full)
+    monkeypatch.setattr("pipelines.tidemark.lakehouse.readers.in_memory._column", full)
     with pytest.raises(pa.ArrowCapacityError):
         rows_of_all(ORDERS, inspected({"a.parquet": parquet(1)}).fetched)
 
@@ -106,13 +106,13 @@ def test_a_limit_of_our_own_format_is_no_verdict_on_a_file(monkeypatch: pytest.M
 def test_many_files_that_are_small_each_are_left_to_spark_beyond_what_fits_together(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "_ROWS_TOGETHER", 1000)
+    monkeypatch.setattr(probe, "_ROWS_TOGETHER", 1000)
     body = {"csv": csv(90), "csv.gz": gzip.compress(csv(90)), "parquet": parquet(90)}[form]
     assert len(fetched({f"{n:02}.{form}": body for n in range(30)})) in (10, 11)
 
 
 def test_what_is_inflated_counts_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection, "_TOGETHER", 10_000)
+    monkeypatch.setattr(probe, "_TOGETHER", 10_000)
     zeros = gzip.compress((HEADER + "0" * 4_000 + "\n").encode())
     assert len(fetched({f"{n}.csv.gz": zeros for n in range(10)})) == 2
 
@@ -144,7 +144,7 @@ def test_a_line_that_would_end_the_spark_server_is_found_in_what_is_compressed(
     small: bool, length: int, end: bytes, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not small:
-        monkeypatch.setattr(inspection, "SMALL", 0)
+        monkeypatch.setattr(probe, "SMALL", 0)
     body = gzip.compress(csv(1) + csv(1) + b"1" * length + end + csv(1)[len(HEADER) :], 1)
     assert len(body) < 1 << 20
     said = faults_of(Store({"a.csv.gz": body}), "a.csv.gz", len(body))

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipelines import feeds
-from pipelines.settings import Settings
+from pipelines.tidemark.settings import Settings
 
 HOUR = "2026-10-03-07:00"
 CODE = """
 import boto3
 from pipelines import feeds
-from pipelines.lakehouse.load import Load, run_load
-from pipelines.lakehouse.session import new_session
+from pipelines.tidemark.lakehouse.loading.load import Load, run_load
+from pipelines.tidemark.lakehouse.session import new_session
 from pipelines.schemas import core
-from pipelines.settings import load_settings
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.settings import load_settings
+from pipelines.tidemark.sources.s3 import S3Bucket
 from pipelines.transforms.orders import order_lines
 
 settings = load_settings()

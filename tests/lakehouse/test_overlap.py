@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.lakehouse import catalog, write
-from pipelines.lakehouse.read import read
-from pipelines.lakehouse.session import new_session
-from pipelines.lakehouse.tables import Table
-from pipelines.settings import Settings
+from pipelines.tidemark.lakehouse import catalog, write
+from pipelines.tidemark.lakehouse.read import read
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.settings import Settings
 
 DAY = "2026-10-01"
 

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.lakehouse.load import Load
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import Loading, Put, a_second, csv, key, line, quantities, quarantined
 from tests.lakehouse.histories import HOURS, assert_loads_once_more_into_what_is_fresh
 from tests.lakehouse.overlapping import DEATHS, Run, overlap

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.lakehouse import load as load_module
-from pipelines.lakehouse import quarantine
-from pipelines.lakehouse.files import FileFault, SourceFile
-from pipelines.lakehouse.load import Load
-from pipelines.lakehouse.plan import KnownFile, Where
-from pipelines.lakehouse.quarantine import QUARANTINE
+from pipelines.tidemark.lakehouse.loading import load as load_module
+from pipelines.tidemark.lakehouse.loading import quarantine
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.lakehouse.loading.plan import KnownFile, Where
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.lakehouse.readers.files import FileFault, SourceFile
 from tests.lakehouse.conftest import HOUR, Delete, Loading, Put, csv, key, line, quantities, quarantined, renamed
 from tests.lakehouse.overlapping import Died
 

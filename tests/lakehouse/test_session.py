@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
-from pipelines.lakehouse.session import (
+from pipelines.tidemark.lakehouse.session import (
     SparkLost,
     SparkUnreachable,
     keep_password,
@@ -16,7 +16,7 @@ from pipelines.lakehouse.session import (
     new_session,
     server_conf,
 )
-from pipelines.settings import Settings
+from pipelines.tidemark.settings import Settings
 
 SECRETS = {
     "AWS_ACCESS_KEY_ID": "an-access-key",

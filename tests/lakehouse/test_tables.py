@@ -2,10 +2,10 @@
 
 import pytest
 
-from pipelines.lakehouse.declaration import Load
-from pipelines.lakehouse.plan import AGAIN
-from pipelines.lakehouse.tables import Table
-from pipelines.sources.feed import Feed, Grain
+from pipelines.tidemark.lakehouse.loading.plan import AGAIN
+from pipelines.tidemark.lakehouse.loading.spec import Load
+from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.sources.feed import Feed, Grain
 
 
 def test_the_column_of_an_hour_may_have_any_name() -> None:

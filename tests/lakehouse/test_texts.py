@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
-from pipelines.lakehouse.fetched import _objects_of
-from pipelines.lakehouse.texts import (
+from pipelines.tidemark.lakehouse.readers.in_memory import _objects_of
+from pipelines.tidemark.lakehouse.readers.text import (
     LONGEST_RECORD,
     NEVER_CLOSED,
     NO_END,
@@ -16,7 +16,7 @@ from pipelines.lakehouse.texts import (
     records_of,
     text_of,
 )
-from pipelines.sources.feed import Feed, Grain
+from pipelines.tidemark.sources.feed import Feed, Grain
 
 
 def csv(text: bytes, encoding: str = "utf-8", *, multiline: bool = False) -> list[Record]:

@@ -14,11 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines import feeds
-from pipelines.lakehouse import inspection
-from pipelines.lakehouse.files import SourceFile
-from pipelines.lakehouse.load import Load
-from pipelines.lakehouse.reading import reading_of
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers.batch import reading_of
+from pipelines.tidemark.lakehouse.readers.files import SourceFile
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import HEADER, HOUR, Put, line, renamed
 
 QUOTED = [
@@ -324,11 +324,11 @@ FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
 def read(
     spark: SparkSession, landing: S3Bucket, load: Load, keys: list[str], small: int, patch: pytest.MonkeyPatch
 ) -> list[tuple[object, ...]]:
-    patch.setattr(inspection, "SMALL", small)
+    patch.setattr(probe, "SMALL", small)
     sizes = {o.key: o.size for o in landing.list(load.feed.prefix).objects}
     at = datetime(2026, 10, 1, tzinfo=UTC)
     files = [SourceFile(key, "v", at, HOUR, sizes[key]) for key in keys]
-    inspected = inspection.inspect(landing, load.feed, files)
+    inspected = probe.inspect(landing, load.feed, files)
     reading = reading_of(spark, landing, load.feed, inspected, code_version="1")
     assert not reading.faults
     assert bool(reading.inspected.large) is not bool(small)
@@ -346,7 +346,7 @@ def test_small_and_large_files_give_the_same_rows(
     for name, body in bodies.items():
         put(orders.feed.prefix_of(HOUR) + name, body)
     keys = [orders.feed.prefix_of(HOUR) + name for name in bodies]
-    small = read(spark, landing, orders, keys, inspection.SMALL, monkeypatch)
+    small = read(spark, landing, orders, keys, probe.SMALL, monkeypatch)
     large = read(spark, landing, orders, keys, 0, monkeypatch)
     different = {}
     for file in keys:

@@ -7,10 +7,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.lakehouse import catalog, write
-from pipelines.lakehouse.catalog import SchemaDiffers
-from pipelines.lakehouse.read import read
-from pipelines.lakehouse.tables import Table
+from pipelines.tidemark.lakehouse import catalog, write
+from pipelines.tidemark.lakehouse.catalog import SchemaDiffers
+from pipelines.tidemark.lakehouse.read import read
+from pipelines.tidemark.lakehouse.tables import Table
 
 DAYS = ("2026-10-01", "2026-10-02")
 

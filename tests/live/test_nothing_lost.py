@@ -16,9 +16,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from pipelines.automation import adapter
-from pipelines.local import tree
-from pipelines.settings import CHECKOUT
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.local.platform import process_tree
+from pipelines.tidemark.settings import CHECKOUT
 from tests.live.waiting import eventually, holds_for
 
 CORE, DAYS = "core.numbers", "marts.days"
@@ -186,7 +186,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Futur
             with ThreadPoolExecutor(len(STORIES)) as pool:
                 yield {play.__name__: pool.submit(play, made) for play in STORIES}
         finally:
-            tree.end_group(daemon, seconds=8)
+            process_tree.end_group(daemon, seconds=8)
 
 
 @pytest.mark.parametrize("name", [play.__name__ for play in STORIES])

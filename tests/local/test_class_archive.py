@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.local.class_archive import class_archive, java_options, record_classes
-from pipelines.settings import Settings
+from pipelines.tidemark.local.spark.class_archive import class_archive, java_options, record_classes
+from pipelines.tidemark.settings import Settings
 from tests.conftest import make_settings
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.local.running import AlreadyRunning, publish_environment, running
-from pipelines.local.up import platform_environment
-from pipelines.settings import Settings, sqlalchemy_uri
+from pipelines.tidemark.local.platform.instance_lock import AlreadyRunning, publish_environment, running
+from pipelines.tidemark.local.platform.up import platform_environment
+from pipelines.tidemark.settings import Settings, sqlalchemy_uri
 from tests.conftest import make_settings
 
 NAMES = {
@@ -27,7 +27,7 @@ NAMES = {
 
 def _pipelines(*arguments: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     inherited = {name: value for name, value in os.environ.items() if name not in NAMES}
-    command = [sys.executable, "-m", "pipelines.cli", *arguments]
+    command = [sys.executable, "-m", "pipelines.tidemark.cli.app", *arguments]
     return subprocess.run(command, cwd=cwd, env=inherited | environment, capture_output=True, text=True, timeout=60)
 
 

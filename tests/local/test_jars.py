@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.local import jars
-from pipelines.local.jars import JarsMissing, expected_jars, fetch_jars
-from pipelines.settings import Settings
+from pipelines.tidemark.local.spark import jars
+from pipelines.tidemark.local.spark.jars import JarsMissing, expected_jars, fetch_jars
+from pipelines.tidemark.settings import Settings
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.local import machine
+from pipelines.tidemark.local.platform import machine
 
 
 @pytest.fixture

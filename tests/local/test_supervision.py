@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.local import tree
-from pipelines.local.services import Service
-from pipelines.local.supervision import ServiceFailed, Supervisor
+from pipelines.tidemark.local.platform import process_tree
+from pipelines.tidemark.local.platform.services import Service
+from pipelines.tidemark.local.platform.supervision import ServiceFailed, Supervisor
 from tests.conftest import make_settings
 
 SLEEPER = "import time; time.sleep(300)"
@@ -51,7 +51,7 @@ def _eventually(condition: Callable[[], bool], *, seconds: float = 15) -> None:
 
 
 def _children_run(supervisor: Supervisor, count: int) -> bool:
-    return len(tree.marked(_mark(supervisor))) == count
+    return len(process_tree.marked(_mark(supervisor))) == count
 
 
 def test_a_service_that_dies_is_started_again(supervisor: Supervisor) -> None:
@@ -73,7 +73,7 @@ def test_stopping_leaves_no_process_whatever_they_do(supervisor: Supervisor) -> 
         supervisor.start_service(name)
     _eventually(lambda: _children_run(supervisor, 4))
     supervisor.stop()
-    assert tree.marked(_mark(supervisor)) == []
+    assert process_tree.marked(_mark(supervisor)) == []
     assert not supervisor.is_alive()
 
 
@@ -81,13 +81,13 @@ def test_what_a_killed_supervisor_leaves_is_ended_at_the_next_start(supervisor: 
     stranger = subprocess.Popen([sys.executable, "-c", SLEEPER])
     supervisor.start_service("parent")
     _eventually(lambda: _children_run(supervisor, 3))
-    (daemon,) = [p for p in tree.marked(_mark(supervisor)) if "supervisor.supervisord" in p.cmdline()]
+    (daemon,) = [p for p in process_tree.marked(_mark(supervisor)) if "supervisor.supervisord" in p.cmdline()]
     daemon.kill()
     _eventually(lambda: not supervisor.is_alive())
-    assert len(tree.marked(_mark(supervisor))) == 2
+    assert len(process_tree.marked(_mark(supervisor))) == 2
     successor = Supervisor(make_settings(tmp_path), {})
     assert successor.end_leftovers() == 2
-    assert tree.marked(_mark(supervisor)) == []
+    assert process_tree.marked(_mark(supervisor)) == []
     assert successor.end_leftovers() == 0
     assert stranger.poll() is None, "it ended a process that was not its own"
     stranger.kill()
@@ -96,16 +96,16 @@ def test_what_a_killed_supervisor_leaves_is_ended_at_the_next_start(supervisor: 
 
 def test_orphans_are_those_whose_service_died_without_them(supervisor: Supervisor) -> None:
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEPER!r}])"
-    environment = {**os.environ, tree.MARK: "test-of-orphans"}
+    environment = {**os.environ, process_tree.MARK: "test-of-orphans"}
     leader = subprocess.Popen([sys.executable, "-c", code], env=environment, start_new_session=True)
-    _eventually(lambda: len(tree.marked("test-of-orphans")) == 2)
-    assert tree.orphans("test-of-orphans") == []
+    _eventually(lambda: len(process_tree.marked("test-of-orphans")) == 2)
+    assert process_tree.orphans("test-of-orphans") == []
     (child,) = psutil.Process(leader.pid).children()
     leader.kill()
     leader.wait()
-    assert tree.orphans("test-of-orphans") == [child]
-    assert tree.end(lambda: tree.orphans("test-of-orphans")) == 1
-    assert tree.marked("test-of-orphans") == []
+    assert process_tree.orphans("test-of-orphans") == [child]
+    assert process_tree.end(lambda: process_tree.orphans("test-of-orphans")) == 1
+    assert process_tree.marked("test-of-orphans") == []
 
 
 def test_the_state_folder_may_have_any_name(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from dagster._core.launcher import WorkerStatus
 from dagster._core.utils import make_new_run_id
 
-from pipelines.local.home import opened_home
-from pipelines.local.warm_runs import PROCESS_TAG, identity_of, process_of
+from pipelines.tidemark.local.dagster.home import opened_home
+from pipelines.tidemark.local.dagster.run_launcher import PROCESS_TAG, identity_of, process_of
 from tests.conftest import make_settings
 
 

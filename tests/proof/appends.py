@@ -16,11 +16,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.lakehouse import catalog, write
-from pipelines.lakehouse.session import new_session
-from pipelines.lakehouse.tables import Retention
 from pipelines.schemas import core
-from pipelines.settings import load_settings
+from pipelines.tidemark.lakehouse import catalog, write
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.lakehouse.tables import Retention
+from pipelines.tidemark.settings import load_settings
 
 MERGED = "merged manifest"
 TURN = Retention().batch // 10

@@ -22,13 +22,13 @@ from typing import Any, TypeVar
 import dagster as dg
 import yaml
 
-from pipelines.automation import adapter
-from pipelines.checks.contract import CHECK
-from pipelines.checks.status import Row, rows
-from pipelines.local import tree
-from pipelines.local.home import end_unfinished_runs
-from pipelines.local.warm_runs import server_answers
-from pipelines.settings import CHECKOUT
+from pipelines.tidemark.cli.contract_table import Row, rows
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.local.dagster.home import end_unfinished_runs
+from pipelines.tidemark.local.dagster.run_launcher import server_answers
+from pipelines.tidemark.local.platform import process_tree
+from pipelines.tidemark.sensors.contracts import CHECK
+from pipelines.tidemark.settings import CHECKOUT
 from tests.conftest import free_port
 from tests.live.ui import Ui
 from tests.live.waiting import eventually, holds_for
@@ -91,7 +91,7 @@ class ToyPlatform:
         """Start, and wait for the UI; the seconds it took."""
         begun = time.monotonic()
         end_unfinished_runs(self.instance)
-        self._run("-m", "pipelines.local.fork_server")
+        self._run("-m", "pipelines.tidemark.local.dagster.fork_server")
         port = self.ui.url.rpartition(":")[2]
         self._run("-m", "dagster", "dev", "-w", str(self.workspace), "-h", "127.0.0.1", "-p", port)
 
@@ -112,9 +112,9 @@ class ToyPlatform:
     def stop(self) -> None:
         """End what was started, and whatever that started."""
         for process in reversed(self._processes):
-            tree.end_group(process, seconds=8)
+            process_tree.end_group(process, seconds=8)
         self._processes.clear()
-        tree.end(lambda: tree.marked(self.mark), seconds=3)
+        process_tree.end(lambda: process_tree.marked(self.mark), seconds=3)
 
     @property
     def log(self) -> str:
@@ -127,7 +127,7 @@ class ToyPlatform:
             "TIDEMARK_STATE_DIR": str(self._folder),
             "SHAPES_ROOM": str(self.room),
             "PYTHONPATH": str(CHECKOUT),
-            tree.MARK: self.mark,
+            process_tree.MARK: self.mark,
         }
         with (self._folder / "platform.log").open("ab") as log:
             self._processes.append(

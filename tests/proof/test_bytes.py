@@ -6,10 +6,10 @@ import boto3
 from pyspark.sql import SparkSession
 
 from pipelines import feeds
-from pipelines.lakehouse.load import Load
 from pipelines.schemas import core
-from pipelines.settings import Settings
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.s3 import S3Bucket
 from pipelines.transforms.orders import order_lines
 from tests.lakehouse.arriving import arrive
 from tests.lakehouse.conftest import renamed

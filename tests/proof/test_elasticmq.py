@@ -13,17 +13,17 @@ import dagster as dg
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from pipelines.automation.landing import Tick, take
-from pipelines.automation.ledger import EventLog
 from pipelines.feeds import FEEDS, ORDERS
-from pipelines.local.jars import fetch_with_dependencies
-from pipelines.local.spark_server import spark_home
-from pipelines.settings import Settings
-from pipelines.sources import sqs
-from pipelines.sources.hints import Zone
-from pipelines.sources.listing import FakeBucket
-from pipelines.sources.messages import HOLD_SECONDS, Message, holding
-from pipelines.sources.sqs import SqsQueue
+from pipelines.tidemark.local.spark.jars import fetch_with_dependencies
+from pipelines.tidemark.local.spark.server import spark_home
+from pipelines.tidemark.sensors.landing import Tick, take
+from pipelines.tidemark.sensors.observations import EventLog
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources import sqs
+from pipelines.tidemark.sources.hints import Zone
+from pipelines.tidemark.sources.listing import FakeBucket
+from pipelines.tidemark.sources.messages import HOLD_SECONDS, Message, holding
+from pipelines.tidemark.sources.sqs import SqsQueue
 from tests.conftest import end_service, free_port
 from tests.live.waiting import eventually
 from tests.proof.conftest import Report

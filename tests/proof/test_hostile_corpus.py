@@ -17,17 +17,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines import feeds
-from pipelines.automation.landing import Received
-from pipelines.lakehouse import inspection
-from pipelines.lakehouse.load import Load, Loaded, run_load
-from pipelines.lakehouse.quarantine import QUARANTINE
 from pipelines.schemas import core
-from pipelines.settings import Settings
-from pipelines.sources.feed import Grain, Partition
-from pipelines.sources.hints import Zone
-from pipelines.sources.looking import look_beside_all
-from pipelines.sources.messages import Message
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.sensors.landing import Received
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.feed import Grain, Partition
+from pipelines.tidemark.sources.hints import Zone
+from pipelines.tidemark.sources.looking import look_beside_all
+from pipelines.tidemark.sources.messages import Message
+from pipelines.tidemark.sources.s3 import S3Bucket
 from pipelines.transforms.orders import order_lines
 from tests.lakehouse.conftest import renamed
 from tests.proof.conftest import Report
@@ -196,7 +196,7 @@ def _as_text(value: Any) -> str:
     return f"{value.normalize() + 0:f}" if isinstance(value, Decimal) else str(value)
 
 
-@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
+@pytest.mark.parametrize("small", [probe.SMALL, 0], ids=["fetched", "scanned"])
 def test_hostile_files_end_as_the_specification_says(
     spark: SparkSession,
     landing: S3Bucket,
@@ -204,7 +204,7 @@ def test_hostile_files_end_as_the_specification_says(
     monkeypatch: pytest.MonkeyPatch,
     small: int,
 ) -> None:
-    monkeypatch.setattr(inspection, "SMALL", small)
+    monkeypatch.setattr(probe, "SMALL", small)
     changes = changes_of_files.FETCHED if small else changes_of_files.SCANNED
     found: dict[str, str] = {}
     for feed in LOADS:

@@ -13,7 +13,7 @@ from typing import get_args
 
 import pytest
 
-from pipelines.settings import Boundary, Settings
+from pipelines.tidemark.settings import Boundary, Settings
 from tests.kill.cell import Cell, Outcome, play
 from tests.kill.defects import Defect
 from tests.proof.conftest import Report

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines import feeds
-from pipelines.lakehouse.load import Load, Loaded, run_load
 from pipelines.schemas import core
-from pipelines.settings import Settings
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.s3 import S3Bucket
 from pipelines.transforms.orders import order_lines
 from tests.lakehouse.conftest import csv, line, renamed
 from tests.proof.conftest import Report

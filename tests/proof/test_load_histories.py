@@ -9,11 +9,11 @@ from hypothesis import settings as hypothesis_settings
 from pyspark.sql import SparkSession
 
 from pipelines import feeds
-from pipelines.lakehouse.load import Load
-from pipelines.lakehouse.session import new_session
 from pipelines.schemas import core
-from pipelines.settings import Settings
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.s3 import S3Bucket
 from pipelines.transforms.orders import order_lines
 from tests.lakehouse.histories import HISTORIES, Event, NewCode, Overlap, RenameFile, RunLoad, play
 from tests.proof.conftest import Report

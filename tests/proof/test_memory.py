@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import feeds
-from pipelines.lakehouse import inspection
-from pipelines.lakehouse.load import Load, run_load
-from pipelines.lakehouse.session import new_session
 from pipelines.schemas import core
-from pipelines.settings import Settings, load_settings
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse.loading.load import Load, run_load
+from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.settings import Settings, load_settings
+from pipelines.tidemark.sources.s3 import S3Bucket
 from pipelines.transforms.orders import order_lines
 from tests.proof.conftest import Report
 
@@ -56,7 +56,7 @@ def test_a_run_over_thirty_small_files_of_many_rows_is_bounded(
         },
     )
     assert rows == DAYS * ROWS
-    assert 0.85 * inspection.SMALL < min(sizes) <= max(sizes) <= inspection.SMALL
+    assert 0.85 * probe.SMALL < min(sizes) <= max(sizes) <= probe.SMALL
     assert most <= _MOST_MB
 
 

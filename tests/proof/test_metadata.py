@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.lakehouse.tables import Retention
-from pipelines.local.jars import fetch_jars
+from pipelines.tidemark.lakehouse.tables import Retention
+from pipelines.tidemark.local.spark.jars import fetch_jars
 from tests.conftest import make_settings
 from tests.proof.appends import MERGED, TURN
 from tests.proof.conftest import Report

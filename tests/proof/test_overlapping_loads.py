@@ -11,16 +11,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines import feeds
-from pipelines.lakehouse import quarantine, rejects, write
-from pipelines.lakehouse.load import Load, Loaded, run_load
-from pipelines.lakehouse.plan import KnownFile, Where
-from pipelines.lakehouse.session import new_session
-from pipelines.lakehouse.situation import Situation
-from pipelines.lakehouse.tables import Table
 from pipelines.schemas import core
-from pipelines.settings import Settings
-from pipelines.sources.feed import Partition
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.lakehouse import write
+from pipelines.tidemark.lakehouse.loading import quarantine, rejects
+from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
+from pipelines.tidemark.lakehouse.loading.load_state import Situation
+from pipelines.tidemark.lakehouse.loading.plan import KnownFile, Where
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.feed import Partition
+from pipelines.tidemark.sources.s3 import S3Bucket
 from pipelines.transforms.orders import order_lines
 from tests.lakehouse.conftest import renamed
 from tests.lakehouse.test_overlapping_loads import CELLS, Cell, play_cell

@@ -16,12 +16,14 @@ DEFECTS = [
     # What differs and was listed earlier, with a clock that was set back, is taken for old.
     Defect("observing:observe", "if (again := _look(bucket, feed, partition, found)) is not None:", "if False:", judge),
     # A file counts as known for the rows of it that were turned away.
-    Defect("pipelines.lakehouse.plan:_step", "if k.where is not Where.REJECTED_ROWS} - again", "}", judge),
+    Defect(
+        "pipelines.tidemark.lakehouse.loading.plan:_step", "if k.where is not Where.REJECTED_ROWS} - again", "}", judge
+    ),
 ]
 
 
 def test_a_file_that_is_not_given_and_counts_as_gone_turns_its_history_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    where = "pipelines.lakehouse.situation:Situation.without"
+    where = "pipelines.tidemark.lakehouse.loading.load_state:Situation.without"
     seed(Defect(where, "fates[file.partition] = ", "_ = ", judge), monkeypatch)
     with pytest.raises(AssertionError):
         judge(ARCHIVED)

@@ -6,14 +6,14 @@ import dagster as dg
 import pytest
 from dagster_aws.s3 import S3Resource
 
-from pipelines.automation import adapter
-from pipelines.checks.landed import ACCOUNTING, landed_checks
-from pipelines.lakehouse.load import Load
-from pipelines.resources.aws import LandingResource
-from pipelines.resources.lakehouse import LakehouseResource
-from pipelines.resources.spark import SparkResource
-from pipelines.settings import Settings
-from pipelines.sources.s3 import S3Bucket
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.execution.load_asset import LakehouseResource
+from pipelines.tidemark.execution.load_check import ACCOUNTING, landed_checks
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.resources.aws import LandingResource
+from pipelines.tidemark.resources.spark import SparkResource
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import HOUR, Put, csv, key, landing, line, orders, put, put_archived
 
 __all__ = ["landing", "orders", "put"]

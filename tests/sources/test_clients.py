@@ -13,14 +13,14 @@ import pytest
 from botocore.exceptions import ClientError
 
 from pipelines.feeds import ORDERS
-from pipelines.settings import Settings
-from pipelines.sources import sqs
-from pipelines.sources.hints import Zone
-from pipelines.sources.listing import BucketUnavailable, LandedObject, ObjectChanged, ObjectUnavailable
-from pipelines.sources.looking import look
-from pipelines.sources.messages import DeleteRefused, Message
-from pipelines.sources.s3 import S3Bucket
-from pipelines.sources.sqs import SqsQueue
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources import sqs
+from pipelines.tidemark.sources.hints import Zone
+from pipelines.tidemark.sources.listing import BucketUnavailable, LandedObject, ObjectChanged, ObjectUnavailable
+from pipelines.tidemark.sources.looking import look
+from pipelines.tidemark.sources.messages import DeleteRefused, Message
+from pipelines.tidemark.sources.s3 import S3Bucket
+from pipelines.tidemark.sources.sqs import SqsQueue
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from datetime import date
 
 import pytest
 
-from pipelines.automation.landing import landing_sensor
 from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS, PRICES
-from pipelines.sources.feed import Feed, Grain, OutsideLayout
+from pipelines.tidemark.sensors.landing import landing_sensor
+from pipelines.tidemark.sources.feed import Feed, Grain, OutsideLayout
 
 
 def test_an_order_file_belongs_to_its_hour() -> None:

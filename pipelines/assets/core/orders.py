@@ -5,11 +5,9 @@ from datetime import timedelta
 import dagster as dg
 
 from pipelines import feeds
-from pipelines.checks.landed import landed_checks
-from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import HOURS
-from pipelines.resources.lakehouse import LakehouseResource
 from pipelines.schemas import core
+from pipelines.tidemark import LakehouseResource, landed_checks, table_metadata
 from pipelines.transforms.orders import order_lines
 
 

@@ -3,11 +3,9 @@
 import dagster as dg
 
 from pipelines import feeds
-from pipelines.checks.landed import landed_checks
-from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import DAYS
-from pipelines.resources.lakehouse import LakehouseResource
 from pipelines.schemas import core
+from pipelines.tidemark import LakehouseResource, landed_checks, table_metadata
 
 
 @dg.asset(

@@ -6,10 +6,9 @@ from datetime import timedelta
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from pipelines.checks.filled import counting_missing, filled_check, filled_result
-from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import HOURS, WITHIN
 from pipelines.schemas import marts
+from pipelines.tidemark import counting_missing, filled_check, filled_result, table_metadata
 from pipelines.transforms import margin
 
 _UNPRICED = "hours of products without a purchase cost"

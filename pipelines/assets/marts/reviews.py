@@ -5,9 +5,9 @@ from datetime import date, timedelta
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import DAYS, WEEKS, WITHIN, WITHIN_AND_WEEK_BEFORE
 from pipelines.schemas import marts
+from pipelines.tidemark import table_metadata
 from pipelines.transforms import reviews
 
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import DAYS, HOURS, WITHIN
 from pipelines.schemas import marts
+from pipelines.tidemark import table_metadata
 from pipelines.transforms import sales
 
 

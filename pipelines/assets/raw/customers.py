@@ -3,8 +3,7 @@
 import dagster as dg
 
 from pipelines import feeds
-from pipelines.automation.on_demand import observe_file
-from pipelines.resources.aws import LandingResource
+from pipelines.tidemark import LandingResource, observe_file
 
 
 @dg.observable_source_asset(key=["raw", "customers"], group_name="raw", tags={"dagster/kind/s3": ""})

@@ -3,9 +3,8 @@
 import dagster as dg
 
 from pipelines import feeds
-from pipelines.automation.on_demand import observe_partitions
 from pipelines.partitions import DAYS
-from pipelines.resources.aws import LandingResource
+from pipelines.tidemark import LandingResource, observe_partitions
 
 
 @dg.observable_source_asset(key=["raw", "prices"], group_name="raw", partitions_def=DAYS, tags={"dagster/kind/s3": ""})

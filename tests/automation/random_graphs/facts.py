@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from pipelines.automation.simulator import Run
+from pipelines.tidemark.simulation.simulator import Run
 from tests.automation.random_graphs.mappings import VOLATILE
 from tests.automation.random_graphs.play import QUIET_HOURS, Day
 from tests.automation.random_graphs.shapes import TIMES, Read, Target

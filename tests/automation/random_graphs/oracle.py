@@ -13,7 +13,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from pipelines.automation.simulator import Run
+from pipelines.tidemark.simulation.simulator import Run
 from tests.automation.random_graphs.facts import Facts
 from tests.automation.random_graphs.lateness import late
 from tests.automation.random_graphs.mappings import VOLATILE

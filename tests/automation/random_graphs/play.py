@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from pipelines.automation.decisions import State
-from pipelines.automation.simulator import Fate, Pace, Simulation
+from pipelines.tidemark.planner.decisions import State
+from pipelines.tidemark.simulation.simulator import Fate, Pace, Simulation
 from tests.automation.random_graphs.graphs import definitions
 from tests.automation.random_graphs.mappings import Readings
 from tests.automation.random_graphs.shapes import DYNAMIC, Event, Target, World

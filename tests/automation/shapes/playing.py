@@ -5,8 +5,8 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.automation.simulator import Simulation
-from pipelines.sources.feed import Partition
+from pipelines.tidemark.simulation.simulator import Simulation
+from pipelines.tidemark.sources.feed import Partition
 from tests.automation.toy_graph import ASAP, DAYS, START, asset, lag, source
 
 HEALTHY = ("core/healthy", "marts/healthy")

@@ -5,9 +5,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.automation import engine
-from pipelines.automation.check_results import CheckResult, CheckResults
-from pipelines.automation.simulator import Simulation
+from pipelines.tidemark.engine import engine
+from pipelines.tidemark.planner.check_results import CheckResult, CheckResults
+from pipelines.tidemark.simulation.simulator import Simulation
 from tests.automation.shapes.playing import built, mapped, play
 from tests.automation.toy_graph import ASAP, DAYS, START, asset, lag, source
 

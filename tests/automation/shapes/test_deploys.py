@@ -6,11 +6,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.automation import checkpoint
-from pipelines.automation.follower import Follower
-from pipelines.automation.graph import Graph, Input, Node
-from pipelines.automation.history import History
-from pipelines.automation.pending import Backlog
+from pipelines.tidemark.event_log import checkpoint
+from pipelines.tidemark.event_log.consumer import Follower
+from pipelines.tidemark.planner.backlog import Backlog
+from pipelines.tidemark.planner.graph import Graph, Input, Node
+from pipelines.tidemark.planner.history import History
 from tests.automation.shapes.playing import CITIES, built, healthy, keeps_the_pair, mapped, play
 from tests.automation.toy_graph import ASAP, DAYS, asset, lag, source
 

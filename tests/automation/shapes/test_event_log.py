@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 
-from pipelines.automation.simulator import Pace, Simulation
+from pipelines.tidemark.simulation.simulator import Pace, Simulation
 from tests.automation.shapes.playing import CITIES, asked, built, healthy, keeps_the_pair, play
 from tests.automation.toy_graph import ASAP, DAYS, asset, lag, source
 

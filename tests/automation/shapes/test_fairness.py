@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
-from pipelines.automation.simulator import Fate, Pace
+from pipelines.tidemark.simulation.simulator import Fate, Pace
 from tests.automation.shapes.playing import asked, built, play
 from tests.automation.ticks import Location
 from tests.automation.toy_graph import ASAP, DAYS, HOURS, asset, lag, source, within

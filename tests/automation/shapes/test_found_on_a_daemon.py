@@ -4,9 +4,9 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.automation.automation_sensors import automation_sensors
-from pipelines.automation.condition import derived
-from pipelines.checks.contract import CHECK, contract_checks
+from pipelines.tidemark.engine.condition import derived
+from pipelines.tidemark.sensors.automation import automation_sensors
+from pipelines.tidemark.sensors.contracts import CHECK, contract_checks
 from tests.automation.shapes.playing import mapped, play, why_not
 from tests.automation.toy_graph import ASAP, DAYS, asset, lag, source
 

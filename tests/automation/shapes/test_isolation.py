@@ -6,10 +6,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.automation import engine
-from pipelines.automation.condition import derived, with_automation
-from pipelines.automation.run_requests import apart
-from pipelines.automation.simulator import Simulation
+from pipelines.tidemark.engine import engine
+from pipelines.tidemark.engine.condition import derived, with_automation
+from pipelines.tidemark.engine.run_requests import apart
+from pipelines.tidemark.simulation.simulator import Simulation
 from tests.automation.shapes.playing import CITIES, REGIONS, healthy, keeps_the_pair, mapped, play, why_not
 from tests.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source
 

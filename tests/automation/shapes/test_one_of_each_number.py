@@ -14,14 +14,14 @@ from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Ta
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 
 from pipelines.assets import marts
-from pipelines.automation import adapter
-from pipelines.automation.asset_graph import graph_of
-from pipelines.automation.condition import derived
-from pipelines.automation.follower import Follower
-from pipelines.automation.simulated_log import Log
-from pipelines.automation.simulator import Simulation
 from pipelines.definitions import build_definitions
-from pipelines.settings import load_settings
+from pipelines.tidemark.asset_graph.build import graph_of
+from pipelines.tidemark.engine.condition import derived
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.consumer import Follower
+from pipelines.tidemark.settings import load_settings
+from pipelines.tidemark.simulation.log import Log
+from pipelines.tidemark.simulation.simulator import Simulation
 from tests.automation.toy_graph import ASAP, DAYS, START, asset, lag, source
 from tests.postgres import has_postgres, postgres_instance
 

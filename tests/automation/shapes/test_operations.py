@@ -6,10 +6,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.automation.condition import derived
-from pipelines.automation.contracts import LagContract
-from pipelines.automation.graph import Graph, Input, Node
-from pipelines.automation.simulator import Fate
+from pipelines.tidemark.engine.condition import derived
+from pipelines.tidemark.planner.contracts import LagContract
+from pipelines.tidemark.planner.graph import Graph, Input, Node
+from pipelines.tidemark.simulation.simulator import Fate
 from tests.automation.shapes.playing import REGIONS, built, healthy, keeps_the_pair, play
 from tests.automation.toy_graph import ASAP, DAYS, asset, lag, source
 from tests.automation.world import World

@@ -1,0 +1,177 @@
+"""The commands `pipelines quarantine ...`: their options, and how an error becomes a line and an exit code.
+
+Codes as in `cli.app`, and 4: a rehearsal would turn away more than the feed's share. Does not belong here: what the
+commands do (`cli.quarantine_work`).
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from pipelines.tidemark.settings import SettingsError, load_settings
+
+if TYPE_CHECKING:
+    from pipelines.tidemark.cli.quarantine_work import Place
+    from pipelines.tidemark.lakehouse.loading.handling import Selection
+
+commands = typer.Typer(help="What was turned away, and what to do about it.", invoke_without_command=True)
+
+Asset = Annotated[str | None, typer.Option(help="Of one asset only, by its key: core/orders.", show_default=False)]
+Reason = Annotated[
+    list[str] | None, typer.Option(help="For this reason only; may be given several times.", show_default=False)
+]
+Since = Annotated[
+    datetime | None,
+    typer.Option(
+        formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
+        help="What was entered since then only, UTC.",
+        show_default=False,
+    ),
+]
+File = Annotated[
+    str | None, typer.Option(help="Of these files only; a * stands for anything.", show_default=False)
+]  # fmt: skip
+Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of words.")]
+Because = Annotated[str, typer.Option(help="Why; it is kept and shown.", show_default=False)]
+
+
+@commands.callback()
+def show(
+    context: typer.Context,
+    asset: Asset = None,
+    reason: Reason = None,
+    since: Since = None,
+    file: File = None,
+    sample: Annotated[int, typer.Option(min=0, help="Show so many of them, the newest first.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Count what was turned away by reason, and show some of it; with a command, do something about it."""
+    if context.invoked_subcommand is None:
+        with _place() as place:
+            from pipelines.tidemark.cli import quarantine_work
+
+            quarantine_work.show(place, _selection(place, asset, reason, since, file), sample=sample, as_json=as_json)
+
+
+@commands.command()
+def retry(
+    asset: Asset = None, reason: Reason = None, since: Since = None, file: File = None, as_json: Json = False
+) -> None:
+    """Have these files read again, after a rule, the code or something about them changed."""
+    with _place() as place:
+        from pipelines.tidemark.cli import quarantine_work
+
+        found = quarantine_work.send_back(place, _selection(place, asset, reason, since, file))
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    elif not found:
+        typer.echo("nothing of that was turned away")
+    else:
+        for of, partitions in found.items():
+            typer.echo(f"{of}: {len(partitions)} partitions are read again")
+
+
+@commands.command()
+def waive(
+    because: Because,
+    asset: Asset = None,
+    reason: Reason = None,
+    since: Since = None,
+    file: File = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take back such waivers.")] = False,
+) -> None:
+    """Leave it at that: these entries stay and fail no check, however often their files are read again."""
+    if not (asset or reason or since or file):
+        _fail("say which entries: --asset, --reason, --since or --file", code=2)
+    with _place() as place:
+        from pipelines.tidemark.cli import quarantine_work
+
+        selected = _selection(place, asset, reason, since, file)
+        if undo:
+            typer.echo(f"{quarantine_work.unwaive(place, selected)} waivers taken back")
+        else:
+            typer.echo(f"{quarantine_work.waive(place, selected, because)} entries waived")
+
+
+@commands.command()
+def patch(
+    key: Annotated[str, typer.Argument(help="The key of the file that was turned away, in part or as a whole.")],
+    corrected: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The corrected copy.")],
+    because: Annotated[str, typer.Option(help="Why; it is kept and shown.")] = "",
+) -> None:
+    """Put a corrected copy beside a file: its rows take the place of rows of the same key, its entries are waived."""
+    with _place() as place:
+        from pipelines.tidemark.cli import quarantine_work
+
+        typer.echo(f"put as {quarantine_work.patch(place, key, corrected, because)}")
+
+
+@commands.command()
+def rehearse(
+    asset: Annotated[str, typer.Option(help="The asset, by its key: core/orders.", show_default=False)],
+    days: Annotated[int, typer.Option(min=1, help="Of the files of so many days.")] = 7,
+    as_json: Json = False,
+) -> None:
+    """Try this working copy's rules on files that landed already; nothing is written. Exits with 4 above the share."""
+    with _place() as place:
+        from pipelines.tidemark.cli import quarantine_work
+
+        said, load = quarantine_work.rehearse_days(place, asset, days), place.load_of(asset)
+        quarantine_work.show_rehearsal(load, said, as_json=as_json)
+    if said.largest_share > load.feed.quarantine_share:
+        raise typer.Exit(4)
+
+
+@contextmanager
+def _place() -> Iterator["Place"]:
+    from botocore.exceptions import BotoCoreError, ClientError
+    from pyspark.errors import PySparkException
+
+    from pipelines.tidemark.cli.quarantine_work import CannotHandle, open_place
+    from pipelines.tidemark.lakehouse.catalog import SchemaDiffers
+    from pipelines.tidemark.lakehouse.session import SparkFailed, SparkLost, SparkUnreachable
+    from pipelines.tidemark.lakehouse.write import WriteConflict
+    from pipelines.tidemark.local.platform.instance_lock import NothingRuns
+    from pipelines.tidemark.sources.listing import BucketUnavailable, ObjectChanged, ObjectUnavailable
+
+    try:
+        with open_place(load_settings()) as place:
+            yield place
+    except (CannotHandle, SchemaDiffers, SettingsError) as error:
+        _fail(str(error), code=2)
+    except NothingRuns as error:
+        _fail(str(error), code=3)
+    except (
+        BotoCoreError,
+        BucketUnavailable,
+        ClientError,
+        ObjectChanged,
+        ObjectUnavailable,
+        SparkFailed,
+        SparkLost,
+        SparkUnreachable,
+        WriteConflict,
+    ) as error:
+        _fail(str(error), code=1)
+    except PySparkException as error:
+        _fail(str(error).splitlines()[0], code=1)
+
+
+def _selection(
+    place: "Place", asset: str | None, reason: list[str] | None, since: datetime | None, file: str | None
+) -> "Selection":
+    from pipelines.tidemark.lakehouse.loading.handling import Selection
+
+    if asset:
+        place.load_of(asset)
+    return Selection(asset, tuple(reason or ()), since, file)
+
+
+def _fail(message: str, *, code: int) -> NoReturn:
+    typer.echo(f"pipelines: {message}", err=True)
+    raise typer.Exit(code)

@@ -1,8 +1,8 @@
 """Tidemark: declarative automation over PySpark assets. This is its public face; what is not in it is private.
 
-A code location declares feeds (`Feed`) and tables (`Table`), loads the one into the other (`LakehouseResource`,
-`landed_checks`), derives tables from tables (`table_metadata`, `shaped_as`), and hands all of it to `build_definitions`.
-What is due when follows from the contracts that its assets declare.
+A code location declares feeds (`Feed`) and tables (`Table`), loads feeds into tables (`LakehouseResource`,
+`landed_checks`), derives tables from tables (`table_metadata`, `shaped_as`), and hands all of them to
+`build_definitions`. What is due when follows from the contracts that its assets declare.
 """
 
 from importlib import import_module

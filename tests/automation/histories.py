@@ -14,11 +14,11 @@ from datetime import UTC, date, datetime, timedelta
 import dagster as dg
 
 from pipelines.feeds import ORDERS
+from pipelines.tidemark.event_log.observations import Tags
 from pipelines.tidemark.lakehouse.loading.load_state import Situation
 from pipelines.tidemark.lakehouse.loading.plan import KnownFile, Step, Where, held_keys, steps
 from pipelines.tidemark.lakehouse.readers.files import SourceFile
 from pipelines.tidemark.sensors import change_detection, landing
-from pipelines.tidemark.sensors.observations import Tags
 from pipelines.tidemark.settings import Boundary
 from pipelines.tidemark.sources import removals
 from pipelines.tidemark.sources.feed import Feed, Partition
@@ -27,6 +27,7 @@ from pipelines.tidemark.sources.listing import BucketUnavailable, FakeBucket, Li
 from pipelines.tidemark.sources.looking import Walk, look
 from pipelines.tidemark.sources.messages import FakeMessageSource, Message, holding
 from pipelines.tidemark.sources.misplaced import Misplaced
+from pipelines.tidemark.tags import OUTCOME
 
 HOURS = ("2026-10-01-07:00", "2026-10-01-08:00", "2026-10-02-07:00")
 NAMES = ("a.csv", "b ü+.csv", "c.csv")
@@ -227,7 +228,7 @@ class World:
         listed = [SourceFile(o.key, o.source_version, o.last_modified, partition, o.size) for o in listing.objects]
         known = {partition: self.table.known(partition)}
         archived = {file: "archived" for file in listed if file.key in self.bucket.archived}
-        alarm, accepted = None, [p for p, t in self.ledger.tags.items() if t.get(removals.OUTCOME) == removals.ACCEPTED]
+        alarm, accepted = None, [p for p, t in self.ledger.tags.items() if t.get(OUTCOME) == removals.ACCEPTED]
         if known[partition] and not listed:
             alarm = self._alarm(partition, accepted)
             self.alarmed |= alarm is not None

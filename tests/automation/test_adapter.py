@@ -19,10 +19,10 @@ from pipelines.tidemark.asset_graph.build import graph_of
 from pipelines.tidemark.asset_graph.partition_context import as_of
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.run_facts import run_facts
-from pipelines.tidemark.execution.io_manager import CONTENT
 from pipelines.tidemark.planner.contracts import Window
 from pipelines.tidemark.planner.graph import Moment
 from pipelines.tidemark.simulation.instance import simulated_instance
+from pipelines.tidemark.tags import CONTENT, DATA_VERSION
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
 FIRST, SECOND = "2026-10-01-00:00", "2026-10-01-01:00"
@@ -149,9 +149,9 @@ def test_events_are_read_from_after_an_id_on_and_over_pages(
 ) -> None:
     monkeypatch.setattr(adapter, "_PAGE", 2)
     for n in range(5):
-        instance.report_runless_asset_event(dg.AssetObservation("source", tags={adapter.DATA_VERSION: str(n)}))
+        instance.report_runless_asset_event(dg.AssetObservation("source", tags={DATA_VERSION: str(n)}))
     read = list(adapter.events_after(instance.fetch_observations, "source", 0))
-    assert [adapter.observation_tags(r)[adapter.DATA_VERSION] for r in read] == ["0", "1", "2", "3", "4"]
+    assert [adapter.observation_tags(r)[DATA_VERSION] for r in read] == ["0", "1", "2", "3", "4"]
     rest = list(adapter.events_after(instance.fetch_observations, "source", read[2].storage_id))
     assert [r.storage_id for r in rest] == [r.storage_id for r in read[3:]]
 
@@ -159,9 +159,9 @@ def test_events_are_read_from_after_an_id_on_and_over_pages(
 def test_the_latest_observation_of_each_partition_is_found(instance: dg.DagsterInstance) -> None:
     key = dg.AssetKey("source")
     for partition, version in ((FIRST, "1"), (SECOND, "2"), (FIRST, "3")):
-        tags = {adapter.DATA_VERSION: version}
+        tags = {DATA_VERSION: version}
         instance.report_runless_asset_event(dg.AssetObservation(key, partition=partition, tags=tags))
-    versions = {p: t[adapter.DATA_VERSION] for p, t in adapter.latest_observations(instance, key).items()}
+    versions = {p: t[DATA_VERSION] for p, t in adapter.latest_observations(instance, key).items()}
     assert versions == {FIRST: "3", SECOND: "2"}
     assert set(adapter.latest_observations(instance, key, {SECOND})) == {SECOND}
     assert adapter.latest_observations(instance, key, {"2026-10-01-02:00"}) == {}
@@ -170,8 +170,8 @@ def test_the_latest_observation_of_each_partition_is_found(instance: dg.DagsterI
 def test_the_latest_observation_of_an_unpartitioned_source_is_found(instance: dg.DagsterInstance) -> None:
     key = dg.AssetKey("source")
     for version in ("1", "2"):
-        instance.report_runless_asset_event(dg.AssetObservation(key, tags={adapter.DATA_VERSION: version}))
-    assert adapter.latest_observations(instance, key)[None][adapter.DATA_VERSION] == "2"
+        instance.report_runless_asset_event(dg.AssetObservation(key, tags={DATA_VERSION: version}))
+    assert adapter.latest_observations(instance, key)[None][DATA_VERSION] == "2"
 
 
 def test_ended_and_deleted_runs_are_told_from_open_ones(instance: dg.DagsterInstance) -> None:

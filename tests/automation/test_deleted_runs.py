@@ -9,8 +9,8 @@ import sqlalchemy
 from dagster._core.storage.runs.schema import KeyValueStoreTable
 
 from pipelines.tidemark.engine import engine
-from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.simulation.simulator import Simulation
+from pipelines.tidemark.tags import DATA_VERSION
 from tests.automation.toy_graph import ASAP, HOURS, START, asset, lag, source
 
 CORE, HOURLY, RAW = "core/orders", "marts/hourly", "raw/orders"
@@ -127,7 +127,7 @@ def test_what_a_run_observed_outlives_it(instance: dg.DagsterInstance) -> None:
 
     @dg.op
     def look(context: dg.OpExecutionContext) -> None:
-        tags = {adapter.DATA_VERSION: "seen"}
+        tags = {DATA_VERSION: "seen"}
         context.log_event(dg.AssetObservation(RAW.split("/"), partition=later, tags=tags))
 
     @dg.job

@@ -18,6 +18,7 @@ from pipelines.tidemark.event_log import adapter, checkpoint, consumer
 from pipelines.tidemark.event_log.consumer import Follower
 from pipelines.tidemark.planner.planner import Planner
 from pipelines.tidemark.sensors.catch_up import due_now
+from pipelines.tidemark.tags import DATA_VERSION
 from tests.automation.ticks import Location
 from tests.automation.toy_graph import ASAP, HOURS, asset, lag, small, source
 
@@ -35,7 +36,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 def observe(instance: dg.DagsterInstance, *hours: str, version: str = "1") -> None:
     for hour in hours:
-        tags = {adapter.DATA_VERSION: version}
+        tags = {DATA_VERSION: version}
         instance.report_runless_asset_event(
             dg.AssetObservation(dg.AssetKey(["raw", "orders"]), partition=hour, tags=tags)
         )

@@ -8,7 +8,7 @@ from dagster import AssetRecordsFilter
 
 from pipelines.tidemark.event_log import adapter, event_rows
 from pipelines.tidemark.event_log.event_rows import Event, Kind, events_after
-from pipelines.tidemark.execution.io_manager import CONTENT
+from pipelines.tidemark.tags import CONTENT, DATA_VERSION
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
 FIRST, SECOND = "2026-10-01-00:00", "2026-10-01-01:00"
@@ -48,7 +48,7 @@ def test_a_run_is_read_as_dagster_tells_it(instance: dg.DagsterInstance) -> None
 
 
 def test_observations_and_reported_materializations_have_no_run(instance: dg.DagsterInstance) -> None:
-    instance.report_runless_asset_event(dg.AssetObservation("source", tags={adapter.DATA_VERSION: "1", "own": "2"}))
+    instance.report_runless_asset_event(dg.AssetObservation("source", tags={DATA_VERSION: "1", "own": "2"}))
     instance.report_runless_asset_event(dg.AssetMaterialization(["core", "table"], partition=FIRST))
     observed, reported = events_after(instance, 0)
     assert (observed.kind, observed.asset, observed.partitions, observed.run_id) == (
@@ -57,7 +57,7 @@ def test_observations_and_reported_materializations_have_no_run(instance: dg.Dag
         (None,),
         None,
     )
-    assert dict(observed.tags) == {adapter.DATA_VERSION: "1", "own": "2"}
+    assert dict(observed.tags) == {DATA_VERSION: "1", "own": "2"}
     assert (reported.run_id, reported.content, reported.partitions) == (None, None, (FIRST,))
 
 
@@ -66,9 +66,9 @@ def test_events_are_read_in_pages_from_after_an_id_on(
 ) -> None:
     monkeypatch.setattr(event_rows, "_PAGE", 2)
     for n in range(5):
-        instance.report_runless_asset_event(dg.AssetObservation("source", tags={adapter.DATA_VERSION: str(n)}))
+        instance.report_runless_asset_event(dg.AssetObservation("source", tags={DATA_VERSION: str(n)}))
     read: list[Event] = list(events_after(instance, 0))
-    assert [e.tags[adapter.DATA_VERSION] for e in read] == ["0", "1", "2", "3", "4"]
+    assert [e.tags[DATA_VERSION] for e in read] == ["0", "1", "2", "3", "4"]
     assert [e.id for e in events_after(instance, read[2].id)] == [read[3].id, read[4].id]
 
 

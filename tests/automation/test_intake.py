@@ -18,6 +18,7 @@ from pipelines.tidemark.planner.graph import Graph
 from pipelines.tidemark.planner.history import History
 from pipelines.tidemark.simulation.instance import simulated_instance
 from pipelines.tidemark.simulation.log import Clock, Log
+from pipelines.tidemark.tags import DATA_VERSION
 from tests.automation.toy_graph import START, asset, small
 
 RAW, CORE = "raw/orders", "core/orders"
@@ -41,7 +42,7 @@ def started(instance: dg.DagsterInstance) -> Follower:
 
 def observe(instance: dg.DagsterInstance, partition: str, **tags: str) -> None:
     named = {f"tidemark/{name}": value for name, value in tags.items() if name != "version"}
-    version = {adapter.DATA_VERSION: tags["version"]} if "version" in tags else {}
+    version = {DATA_VERSION: tags["version"]} if "version" in tags else {}
     event = dg.AssetObservation(RAW.split("/"), partition=partition, tags=named | version)
     instance.report_runless_asset_event(event)
 

@@ -14,11 +14,10 @@ from botocore.exceptions import EndpointConnectionError
 
 from pipelines.definitions import defs
 from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
-from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.observations import QUARANTINE, EventLog, holds_files
 from pipelines.tidemark.sensors import change_detection
 from pipelines.tidemark.sensors.change_detection import changes, observe
 from pipelines.tidemark.sensors.landing import Tick, loads_for_misplaced, take
-from pipelines.tidemark.sensors.observations import QUARANTINE, EventLog, holds_files
 from pipelines.tidemark.sensors.reconcile import reconcile
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.feed import Feed
@@ -34,6 +33,7 @@ from pipelines.tidemark.sources.messages import (
     holding,
 )
 from pipelines.tidemark.sources.sqs import SqsQueue
+from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 
 HOUR = "2026-10-01-07:00"
 KEY = f"{ORDERS.prefix_of(HOUR)}a.csv"
@@ -77,8 +77,8 @@ def test_a_notification_becomes_one_observation_with_version_and_arrival(
     assert str(tick(instance, bucket, queue)) == "received 1, partitions 1, observed 1, unchanged 0, refused 0"
     (observation,) = observations(instance)
     assert observation.partition == HOUR
-    assert observation.tags[adapter.DATA_VERSION] == data_version(look(bucket, ORDERS, HOUR).objects)
-    assert float(observation.tags[adapter.ARRIVED_AT]) == NOON.timestamp()
+    assert observation.tags[DATA_VERSION] == data_version(look(bucket, ORDERS, HOUR).objects)
+    assert float(observation.tags[ARRIVED_AT]) == NOON.timestamp()
     assert (queue.waiting, queue.in_flight) == ([], {})
 
 
@@ -554,8 +554,8 @@ def test_a_listing_by_a_server_whose_clock_is_behind_is_no_less_new(
     queue.send(event(KEY))
     assert len(tick(instance, bucket, queue).found.changed) == 1
     first, second = observations(instance)
-    assert second.tags[adapter.DATA_VERSION] == data_version(look(bucket, ORDERS, HOUR).objects)
-    assert float(second.tags[adapter.LISTED_AT]) >= float(first.tags[adapter.LISTED_AT])
+    assert second.tags[DATA_VERSION] == data_version(look(bucket, ORDERS, HOUR).objects)
+    assert float(second.tags[LISTED_AT]) >= float(first.tags[LISTED_AT])
     assert queue.in_flight == {}
 
 
@@ -638,4 +638,4 @@ def test_the_tick_of_a_killed_daemon_does_no_harm_to_that_of_the_next(
     # Whoever looks next sets it right.
     assert len(observe(ledger, bucket, {(ORDERS, HOUR): NOON}).changed) == 1
     version = data_version(look(bucket, ORDERS, HOUR).objects)
-    assert observations(instance)[-1].tags[adapter.DATA_VERSION] == version
+    assert observations(instance)[-1].tags[DATA_VERSION] == version

@@ -10,6 +10,7 @@ from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Ta
 from pipelines.tidemark.asset_graph.build import graph_of
 from pipelines.tidemark.event_log import adapter, reader
 from pipelines.tidemark.event_log.consumer import Follower
+from pipelines.tidemark.tags import DATA_VERSION
 from tests.automation.toy_graph import HOURS, small
 from tests.postgres import has_postgres, postgres_instance
 
@@ -40,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def observe(instance: dg.DagsterInstance, partition: str, version: str = "1") -> None:
-    tags = {adapter.DATA_VERSION: version}
+    tags = {DATA_VERSION: version}
     instance.report_runless_asset_event(dg.AssetObservation(RAW.split("/"), partition=partition, tags=tags))
 
 

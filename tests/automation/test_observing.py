@@ -8,14 +8,14 @@ import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
-from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.observations import EventLog, holds_files, removals_check
 from pipelines.tidemark.execution.load_asset import observed_removals
 from pipelines.tidemark.sensors.change_detection import ask_again, observe
-from pipelines.tidemark.sensors.observations import EventLog, holds_files, removals_check
 from pipelines.tidemark.sensors.on_demand import observe_file, observe_partitions
 from pipelines.tidemark.sensors.reconcile import reconcile
 from pipelines.tidemark.sources.listing import NO_FILES, BucketUnavailable, FakeBucket, Listing
-from pipelines.tidemark.sources.removals import ACCEPTED, EXPIRED, OUTCOME
+from pipelines.tidemark.sources.removals import ACCEPTED, EXPIRED
+from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, OUTCOME
 
 DAY = date(2026, 10, 1)
 HOURS = ORDERS.partitions_of(DAY)
@@ -99,8 +99,8 @@ def test_an_overwrite_and_a_removal_are_changes_with_their_arrival(ledger: Event
     bucket.delete(key(HOURS[7]))
     (removed,) = observe(ledger, bucket, at).changed
     assert observe(ledger, bucket, at).changed == []
-    assert removed.tags[adapter.DATA_VERSION] == NO_FILES
-    arrivals = [float(o.tags[adapter.ARRIVED_AT]) - NOON.timestamp() for o in (overwritten, removed)]
+    assert removed.tags[DATA_VERSION] == NO_FILES
+    arrivals = [float(o.tags[ARRIVED_AT]) - NOON.timestamp() for o in (overwritten, removed)]
     assert arrivals == [30, 30], "nobody told when it was removed, so not before the last look"
 
 
@@ -138,18 +138,18 @@ def test_a_reconcile_of_some_days_lists_and_judges_those_only(ledger: EventLog, 
 
 def test_what_is_asked_for_again_is_news_once(ledger: EventLog, filled: FakeBucket) -> None:
     filled.now += timedelta(seconds=30)
-    (before,) = {tags[adapter.DATA_VERSION] for p, tags in ledger.latest(ORDERS, [HOURS[3]]).items()}
+    (before,) = {tags[DATA_VERSION] for p, tags in ledger.latest(ORDERS, [HOURS[3]]).items()}
     versions = []
     for _ in range(2):
         (again,) = ask_again(ledger, filled, ORDERS, [HOURS[3]]).changed
-        assert float(again.tags[adapter.ARRIVED_AT]) == filled.now.timestamp(), "its lag begins now"
-        versions.append(again.tags[adapter.DATA_VERSION])
+        assert float(again.tags[ARRIVED_AT]) == filled.now.timestamp(), "its lag begins now"
+        versions.append(again.tags[DATA_VERSION])
         assert observe(ledger, filled, {(ORDERS, HOURS[3]): NOON}).changed == []
         assert reconcile(ledger, filled, FEEDS).changed == []
     assert len({before, *versions}) == 3
     filled.delete(key(HOURS[3]))
     (removed,) = ask_again(ledger, filled, ORDERS, [HOURS[3]]).changed
-    assert removed.tags[adapter.DATA_VERSION] == NO_FILES
+    assert removed.tags[DATA_VERSION] == NO_FILES
 
 
 def test_few_partitions_that_vanish_are_removed(ledger: EventLog, filled: FakeBucket) -> None:

@@ -8,8 +8,8 @@ import pytest
 from pipelines.definitions import defs
 from pipelines.tidemark.engine.condition import derived
 from pipelines.tidemark.engine.engine import engine_for
-from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.sensors.catch_up import catch_up_sensor
+from pipelines.tidemark.tags import DATA_VERSION
 from tests.automation.ticks import Location
 from tests.automation.toy_graph import asset, small, source
 from tests.checks.test_contract import refuse
@@ -25,7 +25,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 def observe(instance: dg.DagsterInstance, key: str, *partitions: str | None, version: str = "1") -> None:
     for partition in partitions:
-        tags = {adapter.DATA_VERSION: version}
+        tags = {DATA_VERSION: version}
         instance.report_runless_asset_event(
             dg.AssetObservation(dg.AssetKey(["raw", key]), partition=partition, tags=tags)
         )

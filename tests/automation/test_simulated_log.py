@@ -8,10 +8,10 @@ import pytest
 from dagster import DagsterEventType
 
 from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.execution.io_manager import CONTENT
 from pipelines.tidemark.simulation.instance import simulated_instance
 from pipelines.tidemark.simulation.log import Clock, Log
 from pipelines.tidemark.simulation.partitions import partition_tags
+from pipelines.tidemark.tags import ARRIVED_AT, CONTENT, DATA_VERSION, LISTED_AT
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
 BOTH = ["2026-10-01-00:00", "2026-10-01-01:00"]
@@ -107,5 +107,5 @@ def test_an_observation_is_one_of_the_landing_sensor(instance: dg.DagsterInstanc
     with clock.frozen():
         Log(instance, clock, GRAPH).observed("source", BOTH[0], "v1", listed_at=NOW, arrived_at=NOW - 3)
     tags = adapter.latest_observations(instance, dg.AssetKey("source"))[BOTH[0]]
-    assert tags[adapter.DATA_VERSION] == "v1"
-    assert (float(tags[adapter.LISTED_AT]), float(tags[adapter.ARRIVED_AT])) == (NOW, NOW - 3)
+    assert tags[DATA_VERSION] == "v1"
+    assert (float(tags[LISTED_AT]), float(tags[ARRIVED_AT])) == (NOW, NOW - 3)

@@ -8,9 +8,9 @@ import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from pipelines.tidemark.engine.condition import with_automation
-from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.planner.graph import Target
 from pipelines.tidemark.sensors.automation import automation_sensors
+from pipelines.tidemark.tags import DATA_VERSION
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Location:
 
     def observe(self, asset: str, *partitions: str | None, version: str = "1") -> None:
         """Data arrives in partitions of a source."""
-        key, tags = dg.AssetKey.from_user_string(asset), {adapter.DATA_VERSION: version}
+        key, tags = dg.AssetKey.from_user_string(asset), {DATA_VERSION: version}
         for partition in partitions:
             self.instance.report_runless_asset_event(dg.AssetObservation(key, partition=partition, tags=tags))
 

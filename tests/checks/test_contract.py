@@ -10,10 +10,10 @@ import pytest
 from pipelines.definitions import defs as grocer
 from pipelines.tidemark.asset_graph import build
 from pipelines.tidemark.engine import overview as overview_module
-from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.planner.graph import Graph
 from pipelines.tidemark.sensors.contracts import CHECK, STATE, contract_checks, contract_sensor
 from pipelines.tidemark.simulation.simulator import Simulation
+from pipelines.tidemark.tags import DATA_VERSION
 from tests.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
 
 HOUR_7 = "2026-10-05-07:00"
@@ -140,7 +140,7 @@ def test_a_person_can_execute_it() -> None:
     assets = graph()
     definitions = dg.Definitions([*assets, *contract_checks(assets)])
     with dg.DagsterInstance.ephemeral() as instance:
-        tags = {adapter.DATA_VERSION: "1"}
+        tags = {DATA_VERSION: "1"}
         instance.report_runless_asset_event(
             dg.AssetObservation(dg.AssetKey(["raw", "orders"]), partition=HOUR_7, tags=tags)
         )

@@ -19,7 +19,7 @@ from pipelines.tidemark.cli.contract_table import (
     share_within,
     table,
 )
-from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.tags import DATA_VERSION
 from tests.checks.test_contract import HOUR_7, Watched, refuse
 
 NOW = 1_800_000_000.0
@@ -88,7 +88,7 @@ def test_what_nobody_looks_after_is_shown_with_the_reason_and_is_complete_as_jso
     key = dg.AssetKey(["raw", "orders"])
     with watched.simulation.clock.frozen():
         for n in range(7):
-            event = dg.AssetObservation(key, partition=f"no {n}", tags={adapter.DATA_VERSION: "1"})
+            event = dg.AssetObservation(key, partition=f"no {n}", tags={DATA_VERSION: "1"})
             watched.simulation.instance.report_runless_asset_event(event)
         found = rows(watched.simulation.instance, watched._repository.asset_graph)
     states = {r.asset: r.state for r in found}

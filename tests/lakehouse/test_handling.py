@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 from pipelines.tidemark.cli import quarantine_work
 from pipelines.tidemark.cli.quarantine_work import CannotHandle, Place
 from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.observations import QUARANTINE as CHECK
+from pipelines.tidemark.event_log.observations import EventLog, misplaced_check
 from pipelines.tidemark.lakehouse.loading import handling
 from pipelines.tidemark.lakehouse.loading.dry_run import rehearse
 from pipelines.tidemark.lakehouse.loading.handling import Selection
 from pipelines.tidemark.lakehouse.loading.load import Load
 from pipelines.tidemark.lakehouse.loading.turned_away import backlog_of
-from pipelines.tidemark.sensors.observations import QUARANTINE as CHECK
-from pipelines.tidemark.sensors.observations import EventLog, misplaced_check
 from pipelines.tidemark.sources.looking import look_beside_all
 from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import (

@@ -12,9 +12,10 @@ import dagster as dg
 import psutil
 import pytest
 
-from pipelines.tidemark.local.dagster.run_launcher import PROCESS_TAG, server_answers
+from pipelines.tidemark.local.dagster.run_launcher import server_answers
 from pipelines.tidemark.local.platform import process_tree
 from pipelines.tidemark.settings import CHECKOUT
+from pipelines.tidemark.tags import PROCESS
 from tests.conftest import free_port
 from tests.live.ui import Ui
 from tests.live.waiting import eventually
@@ -183,7 +184,7 @@ def test_a_run_lives_on_while_everything_of_dagster_is_killed(host: Host) -> Non
 
     host.open()
 
-    assert host.ui.succeeded(run_id).tags[PROCESS_TAG].startswith(f"{process.pid}@")
+    assert host.ui.succeeded(run_id).tags[PROCESS].startswith(f"{process.pid}@")
 
 
 def test_a_run_of_a_killed_server_lives_on_and_the_next_starts_cold(host: Host) -> None:

@@ -12,7 +12,8 @@ from dagster._core.launcher import WorkerStatus
 from dagster._core.utils import make_new_run_id
 
 from pipelines.tidemark.local.dagster.home import opened_home
-from pipelines.tidemark.local.dagster.run_launcher import PROCESS_TAG, identity_of, process_of
+from pipelines.tidemark.local.dagster.run_launcher import identity_of, process_of
+from pipelines.tidemark.tags import PROCESS
 from tests.conftest import make_settings
 
 
@@ -24,7 +25,7 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 
 def _started(instance: dg.DagsterInstance, process: str) -> dg.DagsterRun:
     status = dg.DagsterRunStatus.STARTED
-    tags = {PROCESS_TAG: process}
+    tags = {PROCESS: process}
     return instance.add_run(dg.DagsterRun(job_name="a_job", run_id=make_new_run_id(), status=status, tags=tags))
 
 

@@ -29,6 +29,7 @@ from pipelines.tidemark.local.dagster.run_launcher import server_answers
 from pipelines.tidemark.local.platform import process_tree
 from pipelines.tidemark.sensors.contracts import CHECK
 from pipelines.tidemark.settings import CHECKOUT
+from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 from tests.conftest import free_port
 from tests.live.ui import Ui
 from tests.live.waiting import eventually, holds_for
@@ -147,7 +148,7 @@ class ToyPlatform:
         """Data lands, and is observed as the landing sensor does it."""
         put(self.room, source, partition, value)
         now = f"{time.time():.3f}"
-        tags = {adapter.DATA_VERSION: value, adapter.LISTED_AT: now, adapter.ARRIVED_AT: now}
+        tags = {DATA_VERSION: value, LISTED_AT: now, ARRIVED_AT: now}
         key = dg.AssetKey.from_user_string(source)
         self.instance.report_runless_asset_event(dg.AssetObservation(asset_key=key, partition=partition, tags=tags))
 

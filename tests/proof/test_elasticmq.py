@@ -14,10 +14,10 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from pipelines.feeds import FEEDS, ORDERS
+from pipelines.tidemark.event_log.observations import EventLog
 from pipelines.tidemark.local.spark.jars import fetch_with_dependencies
 from pipelines.tidemark.local.spark.server import spark_home
 from pipelines.tidemark.sensors.landing import Tick, take
-from pipelines.tidemark.sensors.observations import EventLog
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources import sqs
 from pipelines.tidemark.sources.hints import Zone

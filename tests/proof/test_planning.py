@@ -8,9 +8,9 @@ from statistics import median
 import dagster as dg
 
 from pipelines.feeds import FEEDS, ORDERS
+from pipelines.tidemark.event_log.observations import EventLog
 from pipelines.tidemark.sensors.change_detection import look_at_feed
 from pipelines.tidemark.sensors.landing import take
-from pipelines.tidemark.sensors.observations import EventLog
 from pipelines.tidemark.sources.feed import Partition
 from pipelines.tidemark.sources.hints import Zone
 from pipelines.tidemark.sources.listing import FakeBucket

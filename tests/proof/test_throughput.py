@@ -12,10 +12,10 @@ import boto3
 import pytest
 
 from pipelines.feeds import FEEDS, ORDERS
+from pipelines.tidemark.event_log.observations import EventLog
 from pipelines.tidemark.local.cloud.objects import ObjectFolder, StoredObject
 from pipelines.tidemark.local.dagster.home import opened_home
 from pipelines.tidemark.sensors.landing import Tick, take
-from pipelines.tidemark.sensors.observations import EventLog
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.hints import Zone
 from pipelines.tidemark.sources.listing import Listing

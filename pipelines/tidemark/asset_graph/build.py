@@ -19,8 +19,6 @@ from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGra
 from pipelines.tidemark.asset_graph.declarations import (
     ASAP,
     EVERY_INPUT_CHANGED,
-    PACE,
-    REQUIRES,
     contract_of,
     most_of,
     ripple_days_of,
@@ -35,6 +33,7 @@ from pipelines.tidemark.asset_graph.refusal import Refused, told
 from pipelines.tidemark.asset_graph.sensor_names import sensor_names
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.planner.graph import Graph, Input, Moment, Node
+from pipelines.tidemark.tags import PACE, REQUIRES
 
 PLANNERS = "is_the_planners"
 """What the planner's own condition has as an attribute."""

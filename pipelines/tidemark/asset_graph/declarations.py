@@ -21,9 +21,7 @@ from pipelines.tidemark.planner.contracts import Contract, CronContract, LagCont
 
 RIPPLE_DAYS = "ripple_days"
 USE_LATEST = "use_latest"
-PACE = "tidemark/pace"
 ASAP = "asap"
-REQUIRES = "tidemark/requires"
 EVERY_INPUT_CHANGED = "every_input_changed"
 
 _ALIASES = {

@@ -11,8 +11,8 @@ from typing import Any
 import dagster as dg
 
 from pipelines.tidemark.asset_graph.declarations import RIPPLE_DAYS, USE_LATEST
+from pipelines.tidemark.tags import READS
 
-_READS = "tidemark/reads"
 _OURS = (RIPPLE_DAYS, USE_LATEST)
 
 
@@ -26,12 +26,12 @@ def with_dep_metadata_moved(spec: dg.AssetSpec) -> dg.AssetSpec:
         dg.AssetDep(dep.asset_key, partition_mapping=dep.partition_mapping, metadata=_only(dep, ours=False))
         for dep in spec.deps
     ]
-    return spec.replace_attributes(deps=deps, metadata={**spec.metadata, _READS: declared})
+    return spec.replace_attributes(deps=deps, metadata={**spec.metadata, READS: declared})
 
 
 def dep_metadata(spec: dg.AssetSpec, parent: dg.AssetKey) -> dict[str, Any]:
     """What an asset declares of one that it reads, moved or not."""
-    said = spec.metadata.get(_READS, {})
+    said = spec.metadata.get(READS, {})
     moved: Mapping[str, Any] = getattr(said, "value", said)  # Dagster may have wrapped it
     found = dict(moved.get(parent.to_user_string(), {}))
     for dep in spec.deps:

@@ -34,7 +34,7 @@ def up(
         str,
         typer.Option(
             envvar="FEED",
-            help="`sample` writes the sample files of the code location; `none` leaves the bucket to you.",
+            help="`sample` starts the code location's sample feed; `none` leaves the bucket to you.",
         ),
     ] = "sample",
     verbose: Annotated[

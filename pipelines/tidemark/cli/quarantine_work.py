@@ -22,6 +22,8 @@ from rich.table import Table as Shown
 
 from pipelines.tidemark import location
 from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.observations import QUARANTINE as CHECK
+from pipelines.tidemark.event_log.observations import EventLog, source_key
 from pipelines.tidemark.execution.load_check import columns_said, quarantine_result
 from pipelines.tidemark.lakehouse.loading import handling
 from pipelines.tidemark.lakehouse.loading.dry_run import Rehearsal, rehearse
@@ -32,8 +34,6 @@ from pipelines.tidemark.lakehouse.session import naming_the_server, new_session
 from pipelines.tidemark.lakehouse.tables import LINEAGE, Table
 from pipelines.tidemark.local.platform.instance_lock import take_environment
 from pipelines.tidemark.sensors.change_detection import ask_again
-from pipelines.tidemark.sensors.observations import QUARANTINE as CHECK
-from pipelines.tidemark.sensors.observations import EventLog, source_key
 from pipelines.tidemark.settings import Settings, load_settings
 from pipelines.tidemark.sources.feed import Feed, Grain, OutsideLayout, Partition
 from pipelines.tidemark.sources.s3 import S3Bucket

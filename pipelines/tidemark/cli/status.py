@@ -15,9 +15,9 @@ from rich.table import Table
 from pipelines.tidemark import location
 from pipelines.tidemark.cli.contract_table import breached, explained, rows, set_aside
 from pipelines.tidemark.event_log.adapter import now
+from pipelines.tidemark.event_log.observations import dead_letters_told
 from pipelines.tidemark.local.platform.instance_lock import take_environment
 from pipelines.tidemark.local.platform.service_status import services
-from pipelines.tidemark.sensors.observations import dead_letters_told
 from pipelines.tidemark.settings import Settings
 
 _WATCH_SECONDS = 3.0

@@ -24,8 +24,7 @@ from pipelines.tidemark.planner.decisions import Plan, Standing
 from pipelines.tidemark.planner.graph import Graph
 from pipelines.tidemark.planner.unbuilt import Since, Unbuilt, Windows
 from pipelines.tidemark.sources.feed import Partition
-
-_SINCE = "tidemark/since"
+from pipelines.tidemark.tags import SINCE
 
 
 @dataclass
@@ -68,7 +67,7 @@ def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: flo
 
 def _since(instance: DagsterInstance, graph: Graph, now: float) -> Since:
     """From when on each asset with a cron contract is judged; what is new to the instance from now on."""
-    saved = json.loads(adapter.saved(instance, _SINCE) or "null")
+    saved = json.loads(adapter.saved(instance, SINCE) or "null")
     began, assets = (now, {}) if saved is None else (saved["began"], saved["assets"])
     promised = [key for key, node in graph.nodes.items() if isinstance(node.contract, CronContract)]
     # What is promised no more is judged anew once it is promised again. Of a source another location may judge.
@@ -76,7 +75,7 @@ def _since(instance: DagsterInstance, graph: Graph, now: float) -> Since:
     new = [key for key in promised if key not in assets]
     if new or ended:
         assets = {key: at for key, at in assets.items() if key not in ended} | dict.fromkeys(new, now)
-        adapter.save(instance, _SINCE, json.dumps({"began": began, "assets": assets}))
+        adapter.save(instance, SINCE, json.dumps({"began": began, "assets": assets}))
     return Since(began, assets)
 
 

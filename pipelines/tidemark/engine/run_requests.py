@@ -20,14 +20,14 @@ from dagster_shared.record import replace
 from pipelines.tidemark.asset_graph.build import AnyGraph
 from pipelines.tidemark.asset_graph.run_plans import checks_along
 from pipelines.tidemark.engine.engine import Engine
-from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.planner.connected import connected
 from pipelines.tidemark.planner.decisions import Request
 from pipelines.tidemark.planner.graph import Graph
 from pipelines.tidemark.planner.requests import SINGLES, ranges
 from pipelines.tidemark.sources.feed import Partition
+from pipelines.tidemark.tags import REBUILD, REQUESTED_BY
 
-TAGS = {adapter.BY_PLANNER: "planner"}
+TAGS = {REQUESTED_BY: "planner"}
 """Of every run that the planner asks for."""
 
 
@@ -110,7 +110,7 @@ def _run_request(request: Request, assets: AnyGraph) -> dg.RunRequest:
         first, last = str(request.partitions[0]), str(request.partitions[-1])
         tags |= {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
     if request.rebuild:
-        tags |= {adapter.REBUILD: "true", PRIORITY_TAG: "-10"}
+        tags |= {REBUILD: "true", PRIORITY_TAG: "-10"}
     return dg.RunRequest(partition_key=partition, tags=tags, **_selection(request, assets))
 
 

@@ -33,15 +33,8 @@ from dagster._serdes import deserialize_value
 from dagster._time import get_current_timestamp
 from dagster._utils.warnings import disable_dagster_warnings
 
-from pipelines.tidemark.execution.io_manager import CONTENT
 from pipelines.tidemark.sources.feed import Partition
-
-DATA_VERSION = "dagster/data_version"
-CODE_VERSION = "dagster/code_version"
-LISTED_AT = "tidemark/listed_at"
-ARRIVED_AT = "tidemark/arrived_at"
-REBUILD = "tidemark/rebuild"
-BY_PLANNER = "tidemark/requested-by"
+from pipelines.tidemark.tags import CONTENT
 
 _PAGE = 1000
 _AT_ONCE = 20  # runs of one asset; of these the one that evaluated last need not be the one that began last

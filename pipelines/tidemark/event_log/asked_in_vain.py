@@ -11,8 +11,7 @@ from dagster import DagsterInstance
 
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.planner.graph import Graph, Target
-
-_PREFIX = "tidemark/asked_in_vain/"
+from pipelines.tidemark.tags import ASKED_IN_VAIN
 
 
 def keep(
@@ -30,10 +29,10 @@ def keep(
         unplannable: From an asset to why no run of it can be planned.
         ours: The assets that are built here: two locations on one instance build none both.
     """
-    name = _PREFIX + "/".join(str(part) for part in home)
+    name = ASKED_IN_VAIN + "/".join(str(part) for part in home)
     said = {"aside": [[*target, why] for target, why in aside.items()], "unplannable": dict(unplannable)}
     adapter.save(instance, name, json.dumps(said))
-    for other, text in adapter.saved_under(instance, _PREFIX).items():
+    for other, text in adapter.saved_under(instance, ASKED_IN_VAIN).items():
         before = json.loads(text)
         left = {
             "aside": [row for row in before["aside"] if row[0] not in ours],
@@ -45,7 +44,7 @@ def keep(
 
 def kept(instance: DagsterInstance, graph: Graph) -> tuple[dict[Target, str], dict[str, str]]:
     """`aside` and `unplannable` of `keep`, of all code locations, as far as it is about assets of the graph."""
-    said = [json.loads(text) for text in adapter.saved_under(instance, _PREFIX).values()]
+    said = [json.loads(text) for text in adapter.saved_under(instance, ASKED_IN_VAIN).values()]
     aside = {(asset, partition): why for each in said for asset, partition, why in each["aside"]}
     unplannable = {asset: why for each in said for asset, why in each["unplannable"].items()}
     return (

@@ -16,8 +16,8 @@ from pipelines.tidemark.planner.check_results import CheckResult, Results
 from pipelines.tidemark.planner.graph import Graph, Target
 from pipelines.tidemark.planner.history import History
 from pipelines.tidemark.planner.records import SAMPLES, Built, Change, Failure, Materialization, OpenRun
+from pipelines.tidemark.tags import HISTORY
 
-PREFIX = "tidemark/history/"
 _FORM = 3
 
 
@@ -43,7 +43,7 @@ class Checkpoint:
 def key_of(graph: Graph) -> str:
     """Where the checkpoint of a code location is kept: two on one instance build no asset both."""
     built = (key for key, node in graph.nodes.items() if not node.source)
-    return f"{PREFIX}{min(built, default='')}"
+    return f"{HISTORY}{min(built, default='')}"
 
 
 def dump(history: History, reader: dict[str, Any], rest: dict[str, Any] | None = None) -> str:

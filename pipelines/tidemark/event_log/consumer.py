@@ -15,13 +15,14 @@ from typing import Any
 from dagster import DagsterInstance
 
 from pipelines.tidemark.event_log import adapter, checkpoint, journal, reading_again
-from pipelines.tidemark.event_log.event_rows import JOURNAL, Event
+from pipelines.tidemark.event_log.event_rows import Event
 from pipelines.tidemark.event_log.intake import Intake
 from pipelines.tidemark.event_log.reader import LogReader
 from pipelines.tidemark.event_log.run_facts import RunFacts, run_facts
 from pipelines.tidemark.planner.graph import Graph, Target
 from pipelines.tidemark.planner.history import History
 from pipelines.tidemark.planner.records import Outcome
+from pipelines.tidemark.tags import HISTORY, JOURNAL
 
 _BETWEEN_LOOKS_AT_THE_CLOCK = 200
 _BETWEEN_RUNS_CLOSED = 2000
@@ -91,7 +92,7 @@ class Follower:
     def started(cls, instance: DagsterInstance, graph: Graph) -> "Follower":
         """From the checkpoint an earlier process left, or from the beginning of the log."""
         key = checkpoint.key_of(graph)
-        kept = checkpoint.load(adapter.saved_under(instance, checkpoint.PREFIX).values(), graph)
+        kept = checkpoint.load(adapter.saved_under(instance, HISTORY).values(), graph)
         if kept is None:
             made = cls(History(graph), key)
         else:

@@ -24,11 +24,8 @@ from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._serdes import deserialize_value
 from sqlalchemy.sql.elements import ColumnElement
 
-from pipelines.tidemark.execution.io_manager import CONTENT
 from pipelines.tidemark.sources.feed import Partition
-
-JOURNAL = "tidemark/journal"
-"""The asset whose observations are the planner's own notes (`event_log.journal`), and their metadata."""
+from pipelines.tidemark.tags import CONTENT, JOURNAL
 
 _PAGE = 2000
 _IDS_IN_A_QUERY = 500

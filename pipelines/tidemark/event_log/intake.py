@@ -14,6 +14,7 @@ from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.event_rows import Event, Kind
 from pipelines.tidemark.planner.graph import Target
 from pipelines.tidemark.planner.history import History
+from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 
 NO_VERSION = "observations without a data version: each of them counts as new data"
 
@@ -61,7 +62,7 @@ class Intake:
         elif event.kind is Kind.CHECKED:
             if event.check in node.blocking:
                 self._try(targets[0], event, self._check)
-        elif node.source or (not node.inputs and adapter.DATA_VERSION in event.tags):
+        elif node.source or (not node.inputs and DATA_VERSION in event.tags):
             # Else it says that somebody looked, not at what.
             self._try(targets[0], event, self._observe)
 
@@ -117,8 +118,8 @@ class Intake:
         self.history.checked(target, event.check, id=event.id, passed=event.passed, run_id=event.run_id)
 
     def _observe(self, target: Target, event: Event) -> None:
-        arrived_at, listed_at = _number(event, adapter.ARRIVED_AT), _number(event, adapter.LISTED_AT)
-        version = event.tags.get(adapter.DATA_VERSION)
+        arrived_at, listed_at = _number(event, ARRIVED_AT), _number(event, LISTED_AT)
+        version = event.tags.get(DATA_VERSION)
         if version is None:
             version = str(event.id)
             self._note(target[0], NO_VERSION)

@@ -19,10 +19,11 @@ from dagster import DagsterInstance
 
 from pipelines.tidemark.event_log import event_rows
 from pipelines.tidemark.event_log.checkpoint import keys_of, newest, packed, row_of, take, take_keys, unpacked
-from pipelines.tidemark.event_log.event_rows import JOURNAL, Event, Kind
+from pipelines.tidemark.event_log.event_rows import Event, Kind
 from pipelines.tidemark.planner.graph import Target
 from pipelines.tidemark.planner.history import History
 from pipelines.tidemark.planner.records import SAMPLES
+from pipelines.tidemark.tags import JOURNAL
 
 _FORM = 1
 _SAID = {"location", "process", "wipes_until", "shifts", "leads", "strides", "first_seen", "rows"}

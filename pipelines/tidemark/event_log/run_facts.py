@@ -25,6 +25,7 @@ from dagster_shared.error import SerializableErrorInfo
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.lakehouse.session import SparkLost, SparkUnreachable
 from pipelines.tidemark.planner.records import Outcome
+from pipelines.tidemark.tags import REBUILD, REQUESTED_BY
 
 _PAGE = 1000
 _LONGEST_QUEUE = 60.0  # after an outage runs wait for each other, which says nothing of how long one takes
@@ -82,7 +83,7 @@ def _facts(instance: DagsterInstance, record: RunRecord) -> RunFacts:
     if run.status is DagsterRunStatus.SUCCESS and record.start_time and ended_at:
         queued = max(0.0, record.start_time - record.create_timestamp.timestamp())
         seconds = min(queued, _LONGEST_QUEUE) + ended_at - record.start_time
-    return RunFacts(ended_at, outcome, seconds, adapter.BY_PLANNER not in run.tags, adapter.REBUILD in run.tags)
+    return RunFacts(ended_at, outcome, seconds, REQUESTED_BY not in run.tags, REBUILD in run.tags)
 
 
 def _outcome(instance: DagsterInstance, run: DagsterRun, *, is_recent: bool) -> Outcome:

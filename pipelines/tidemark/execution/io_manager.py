@@ -14,8 +14,8 @@ from pipelines.tidemark.lakehouse import catalog, read, write
 from pipelines.tidemark.lakehouse.content import Content, content_of
 from pipelines.tidemark.lakehouse.session import naming_the_server
 from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.tags import CONTENT
 
-CONTENT = "tidemark/content"
 COLUMNS = "dagster/column_schema"
 
 

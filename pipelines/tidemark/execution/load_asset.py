@@ -8,6 +8,7 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.observations import EventLog, holds_files
 from pipelines.tidemark.execution.io_manager import COLUMNS, column_schema, partition_metadata, summary
 from pipelines.tidemark.execution.load_check import landed_results, told_columns
 from pipelines.tidemark.execution.watermark import through
@@ -17,10 +18,10 @@ from pipelines.tidemark.lakehouse.session import naming_the_server
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.resources.aws import LandingResource
 from pipelines.tidemark.resources.spark import SparkResource
-from pipelines.tidemark.sensors.observations import EventLog, holds_files
 from pipelines.tidemark.settings import load_settings
 from pipelines.tidemark.sources.feed import Feed, Partition
-from pipelines.tidemark.sources.removals import ACCEPTED, OUTCOME
+from pipelines.tidemark.sources.removals import ACCEPTED
+from pipelines.tidemark.tags import CODE_VERSION, LISTED_AT, OUTCOME
 
 _TOLD = 20  # files that are spelled out in the metadata of a run
 
@@ -114,7 +115,7 @@ def _say_what_is_loaded(
     for partition, metadata in said.items():
         if partition not in lacking:
             event = dg.AssetMaterialization(
-                context.asset_key, partition=partition, metadata=metadata, tags={adapter.CODE_VERSION: code_version}
+                context.asset_key, partition=partition, metadata=metadata, tags={CODE_VERSION: code_version}
             )
             context.log_event(event)
     for check in checks:  # a step that fails has no results
@@ -137,9 +138,9 @@ def observed_removals(instance: dg.DagsterInstance, feed: Feed) -> Observed:
     latest = EventLog(instance, load_settings().start_date).latest(feed)
     return Observed(
         vanished={
-            partition: datetime.fromtimestamp(float(tags[adapter.LISTED_AT]), UTC)
+            partition: datetime.fromtimestamp(float(tags[LISTED_AT]), UTC)
             for partition, tags in latest.items()
-            if not holds_files(tags) and OUTCOME not in tags and adapter.LISTED_AT in tags
+            if not holds_files(tags) and OUTCOME not in tags and LISTED_AT in tags
         },
         accepted=[partition for partition, tags in latest.items() if tags.get(OUTCOME) == ACCEPTED],
         holding=[partition for partition, tags in latest.items() if holds_files(tags)],

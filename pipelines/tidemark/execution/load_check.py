@@ -12,10 +12,10 @@ from typing import Any
 
 import dagster as dg
 
+from pipelines.tidemark.event_log.observations import QUARANTINE
 from pipelines.tidemark.lakehouse.loading.load import Loaded
 from pipelines.tidemark.lakehouse.loading.new_columns import Additions
 from pipelines.tidemark.lakehouse.loading.plan import Where
-from pipelines.tidemark.sensors.observations import QUARANTINE
 from pipelines.tidemark.sources.feed import Feed
 from pipelines.tidemark.sources.removals import follows
 

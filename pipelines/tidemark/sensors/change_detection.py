@@ -15,9 +15,7 @@ from typing import TypeVar
 import dagster as dg
 
 from pipelines.tidemark.engine.engine import reporting
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.failpoints import reached
-from pipelines.tidemark.sensors.observations import (
+from pipelines.tidemark.event_log.observations import (
     ACCEPTED_SUFFIX,
     AGAIN_SUFFIX,
     Ledger,
@@ -27,11 +25,13 @@ from pipelines.tidemark.sensors.observations import (
     version_of,
     when_listed,
 )
+from pipelines.tidemark.failpoints import reached
 from pipelines.tidemark.sources import removals
 from pipelines.tidemark.sources.feed import Feed, Grain, Partition
 from pipelines.tidemark.sources.listing import Bucket, BucketUnavailable, Listing, arrival, version_of_listing
 from pipelines.tidemark.sources.looking import Walk, look, look_at_each, look_beside
 from pipelines.tidemark.sources.misplaced import Misplaced
+from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT, OUTCOME
 
 T = TypeVar("T")
 _MOST_FAULTS = 50
@@ -158,7 +158,7 @@ def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection
         for partition, listing in listings.items():
             if partition not in changed and listing.objects:
                 again = _observation(feed, partition, listing, listing.listed_at, {})
-                tags = dict(again.tags) | {adapter.DATA_VERSION: _asked_again(again.tags, seen.get(partition, {}))}
+                tags = dict(again.tags) | {DATA_VERSION: _asked_again(again.tags, seen.get(partition, {}))}
                 found.changed.append(again._replace(tags=tags))
         _report(ledger, found)
     return found
@@ -166,7 +166,7 @@ def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection
 
 def _asked_again(tags: Tags, before: Tags) -> str:
     """A data version that differs from the last one, of files that do not."""
-    times = before.get(adapter.DATA_VERSION, "").partition(AGAIN_SUFFIX)[2]
+    times = before.get(DATA_VERSION, "").partition(AGAIN_SUFFIX)[2]
     return f"{version_of(tags)}{AGAIN_SUFFIX}{int(times or 0) + 1}"
 
 
@@ -293,15 +293,15 @@ def changes(
 
 def _outcome(fate: removals.Fate, listing: Listing, before: Tags, *, accept_removals: bool) -> Tags:
     if fate.expired:
-        return {removals.OUTCOME: removals.EXPIRED}
+        return {OUTCOME: removals.EXPIRED}
     if fate.gone:
-        return {removals.OUTCOME: removals.ACCEPTED} if accept_removals else {}
+        return {OUTCOME: removals.ACCEPTED} if accept_removals else {}
     if listing.objects:
         return {}
     # No data before and now, only misplaced files: what was said of a removal stays true.
     if before:
-        return {removals.OUTCOME: before[removals.OUTCOME]} if removals.OUTCOME in before else {}
-    return {removals.OUTCOME: removals.NOTHING}
+        return {OUTCOME: before[OUTCOME]} if OUTCOME in before else {}
+    return {OUTCOME: removals.NOTHING}
 
 
 def _differs(listing: Listing, before: Tags) -> bool:
@@ -320,15 +320,13 @@ def _not_before(listing: Listing, before: Tags) -> Listing:
 
 def _is_gone(listing: Listing, before: Tags) -> bool:
     """Whether a partition was seen to vanish, and a load of it may be waiting for somebody who accepts it."""
-    return not listing.objects and bool(before) and not holds_files(before) and removals.OUTCOME not in before
+    return not listing.objects and bool(before) and not holds_files(before) and OUTCOME not in before
 
 
 def _alarm(feed: Feed, vanished: Mapping[Partition, datetime], seen: Mapping[Partition, Tags]) -> str | None:
     holding = {p for p, tags in seen.items() if holds_files(tags)}
     before = {
-        p: at
-        for p, tags in seen.items()
-        if p not in holding and removals.OUTCOME not in tags and (at := when_listed(tags))
+        p: at for p, tags in seen.items() if p not in holding and OUTCOME not in tags and (at := when_listed(tags))
     }
     now = max(vanished.values())
     return removals.alarm(feed, holding=holding - set(vanished), vanished={**before, **vanished}, now=now)
@@ -342,9 +340,9 @@ def _observation(
         asset_key=source_key(feed),
         partition=partition,
         tags={
-            adapter.DATA_VERSION: version_of_listing(listing) + (ACCEPTED_SUFFIX if _is_accepted(outcome) else ""),
-            adapter.LISTED_AT: _stamp(listing.listed_at),
-            adapter.ARRIVED_AT: _stamp(arrived_at),
+            DATA_VERSION: version_of_listing(listing) + (ACCEPTED_SUFFIX if _is_accepted(outcome) else ""),
+            LISTED_AT: _stamp(listing.listed_at),
+            ARRIVED_AT: _stamp(arrived_at),
             **outcome,
         },
         metadata={
@@ -358,7 +356,7 @@ def _observation(
 
 
 def _is_accepted(outcome: Tags) -> bool:
-    return outcome.get(removals.OUTCOME) == removals.ACCEPTED
+    return outcome.get(OUTCOME) == removals.ACCEPTED
 
 
 def _stamp(moment: datetime) -> str:

@@ -17,11 +17,11 @@ import dagster as dg
 
 from pipelines.tidemark.asset_graph.build import AnyGraph
 from pipelines.tidemark.engine.engine import engine_of
+from pipelines.tidemark.event_log.observations import QUARANTINE, EventLog, Ledger, holds_files, source_key
 from pipelines.tidemark.failpoints import reached
 from pipelines.tidemark.resources.aws import LandingResource, QueueResource
 from pipelines.tidemark.sensors.catch_up import due_now
 from pipelines.tidemark.sensors.change_detection import Found, observe, observe_beside
-from pipelines.tidemark.sensors.observations import QUARANTINE, EventLog, Ledger, holds_files, source_key
 from pipelines.tidemark.sources.feed import Feed, Partition, refuse_overlaps
 from pipelines.tidemark.sources.hints import Stray, Zone
 from pipelines.tidemark.sources.listing import Bucket, BucketUnavailable

@@ -6,8 +6,8 @@ Does not belong here: what a look finds (`sensors.change_detection`).
 import dagster as dg
 from dagster import DagsterInstance
 
+from pipelines.tidemark.event_log.observations import EventLog
 from pipelines.tidemark.sensors.change_detection import changes, look_at_feed
-from pipelines.tidemark.sensors.observations import EventLog
 from pipelines.tidemark.settings import load_settings
 from pipelines.tidemark.sources.feed import Feed
 from pipelines.tidemark.sources.listing import Bucket

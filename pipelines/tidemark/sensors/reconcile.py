@@ -12,9 +12,9 @@ import boto3
 import dagster as dg
 from dagster import DagsterInstance
 
+from pipelines.tidemark.event_log.observations import EventLog, Ledger
 from pipelines.tidemark.resources.aws import LandingResource
 from pipelines.tidemark.sensors.change_detection import Found, look_at_days, look_at_feed
-from pipelines.tidemark.sensors.observations import EventLog, Ledger
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.feed import Feed
 from pipelines.tidemark.sources.listing import Bucket, BucketUnavailable

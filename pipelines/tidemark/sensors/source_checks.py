@@ -9,9 +9,7 @@ from datetime import date
 
 import dagster as dg
 
-from pipelines.tidemark.resources.aws import LandingResource, QueueResource
-from pipelines.tidemark.sensors.change_detection import look_at_feed
-from pipelines.tidemark.sensors.observations import (
+from pipelines.tidemark.event_log.observations import (
     ALARM,
     DEAD_LETTERS,
     NOTIFICATIONS,
@@ -21,6 +19,8 @@ from pipelines.tidemark.sensors.observations import (
     misplaced_result,
     removals_check,
 )
+from pipelines.tidemark.resources.aws import LandingResource, QueueResource
+from pipelines.tidemark.sensors.change_detection import look_at_feed
 from pipelines.tidemark.sources.feed import Feed
 from pipelines.tidemark.sources.looking import look_beside_all
 

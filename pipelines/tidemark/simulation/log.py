@@ -31,10 +31,9 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
 
 from pipelines.tidemark.asset_graph.build import AnyGraph
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.execution.io_manager import CONTENT
 from pipelines.tidemark.simulation.partitions import Existing
 from pipelines.tidemark.sources.feed import Partition
+from pipelines.tidemark.tags import ARRIVED_AT, CONTENT, DATA_VERSION, LISTED_AT
 
 REPOSITORY = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("simulation"), "__repository__")
 
@@ -86,21 +85,21 @@ class Log:
     def observed(self, asset: str, partition: Partition, version: str, *, listed_at: float, arrived_at: float) -> None:
         """A look at a source partition, as the landing sensor reports it."""
         tags = {
-            adapter.DATA_VERSION: version,
-            adapter.LISTED_AT: f"{listed_at:.3f}",
-            adapter.ARRIVED_AT: f"{arrived_at:.3f}",
+            DATA_VERSION: version,
+            LISTED_AT: f"{listed_at:.3f}",
+            ARRIVED_AT: f"{arrived_at:.3f}",
         }
         self.instance.report_runless_asset_event(dg.AssetObservation(_key(asset), partition=partition, tags=tags))
 
     def told(self, asset: str, partition: Partition, version: str | None) -> None:
         """An observation that somebody else reports (REST, an operator): with a data version or without."""
-        tags = {} if version is None else {adapter.DATA_VERSION: version}
+        tags = {} if version is None else {DATA_VERSION: version}
         self.instance.report_runless_asset_event(dg.AssetObservation(_key(asset), partition=partition, tags=tags))
 
     def reported(self, asset: str, partition: Partition, content: str | None, version: str | None = None) -> None:
         """A materialization that no run made."""
         metadata = {CONTENT: content} if content is not None else {}
-        tags = {} if version is None else {adapter.DATA_VERSION: version}
+        tags = {} if version is None else {DATA_VERSION: version}
         event = dg.AssetMaterialization(_key(asset), partition=partition, metadata=metadata, tags=tags)
         self.instance.report_runless_asset_event(event)
 
@@ -223,7 +222,7 @@ class Log:
                 partition=partition,
                 # A run stamps one data version on all its partitions; this is what tells them apart.
                 metadata={CONTENT: content},
-                tags={adapter.DATA_VERSION: run_id} | ({CODE_VERSION_TAG: code_version} if code_version else {}),
+                tags={DATA_VERSION: run_id} | ({CODE_VERSION_TAG: code_version} if code_version else {}),
             )
             event = DagsterEvent(
                 event_type_value=DagsterEventType.ASSET_MATERIALIZATION.value,

@@ -27,6 +27,7 @@ from pipelines.tidemark.simulation.partitions import partition_tags
 from pipelines.tidemark.simulation.platform import Assets, Platform
 from pipelines.tidemark.simulation.run import Fate, Pace, Run
 from pipelines.tidemark.sources.feed import Partition
+from pipelines.tidemark.tags import ARRIVED_AT
 
 __all__ = ["Assets", "Fate", "Pace", "Run", "Simulation"]
 
@@ -58,7 +59,7 @@ class Simulation(Platform):
         """Every observation of a source so far: partition, and when the data arrived (Unix seconds)."""
         events = adapter.events_after(self.instance.fetch_observations, source, 0)
         tags = [(event, adapter.observation_tags(event)) for event in events]
-        return [(event.partition_key, float(of.get(adapter.ARRIVED_AT, event.timestamp))) for event, of in tags]
+        return [(event.partition_key, float(of.get(ARRIVED_AT, event.timestamp))) for event, of in tags]
 
     def time(self, **since_start: float) -> float:
         """A moment after the start, in Unix seconds: `time(days=1, hours=9)`."""

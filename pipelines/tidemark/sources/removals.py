@@ -36,7 +36,6 @@ from datetime import datetime, timedelta
 
 from pipelines.tidemark.sources.feed import Feed, OnRemoval, Partition
 
-OUTCOME = "tidemark/removal"
 ACCEPTED = "accepted"
 EXPIRED = "expired"
 NOTHING = "nothing"

@@ -17,11 +17,11 @@ from pipelines.assets import marts
 from pipelines.definitions import build_definitions
 from pipelines.tidemark.asset_graph.build import graph_of
 from pipelines.tidemark.engine.condition import derived
-from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.consumer import Follower
 from pipelines.tidemark.settings import load_settings
 from pipelines.tidemark.simulation.log import Log
 from pipelines.tidemark.simulation.simulator import Simulation
+from pipelines.tidemark.tags import DATA_VERSION
 from tests.automation.toy_graph import ASAP, DAYS, START, asset, lag, source
 from tests.postgres import has_postgres, postgres_instance
 
@@ -30,7 +30,7 @@ DAY = "2026-10-05"
 
 def observe(instance: dg.DagsterInstance, name: str, partition: str | None = None) -> None:
     key = dg.AssetKey.from_user_string(name)
-    event = dg.AssetObservation(key, partition=partition, tags={adapter.DATA_VERSION: "1"})
+    event = dg.AssetObservation(key, partition=partition, tags={DATA_VERSION: "1"})
     instance.report_runless_asset_event(event)
 
 

@@ -24,9 +24,7 @@ from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData, serialize_value
 
 from pipelines.tidemark.local.platform.sockets import socket_path
-
-PROCESS_TAG = "tidemark/process"
-"""On a run: the id of its process and when that began, in Unix seconds, as `4711@1790000000.25`."""
+from pipelines.tidemark.tags import PROCESS
 
 GO = b"go\n"
 SECONDS_TO_FORK = 5.0
@@ -72,7 +70,7 @@ class WarmRunLauncher(RunLauncher, ConfigurableClass):
             if not identity:
                 raise ConnectionResetError("the fork server ended before it forked")
             # Before the run writes its own state: a run's row is read and written back whole.
-            self._instance.add_run_tags(run.run_id, {PROCESS_TAG: identity})
+            self._instance.add_run_tags(run.run_id, {PROCESS: identity})
             stream.write(GO)
 
     def _launch_cold(self, run: DagsterRun, arguments: ExecuteRunArgs) -> None:
@@ -81,7 +79,7 @@ class WarmRunLauncher(RunLauncher, ConfigurableClass):
         command = [sys.executable, "-m", "dagster", "api", "execute_run", serialize_value(arguments)]
         process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL)
         self._cold.append(process)
-        self._instance.add_run_tags(run.run_id, {PROCESS_TAG: identity_of(psutil.Process(process.pid))})
+        self._instance.add_run_tags(run.run_id, {PROCESS: identity_of(psutil.Process(process.pid))})
 
     def terminate(self, run_id: str) -> bool:
         """Interrupt a run, from whatever process of this host. One whose process is gone is canceled at once."""
@@ -103,13 +101,13 @@ class WarmRunLauncher(RunLauncher, ConfigurableClass):
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
         if process_of(run) is not None:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
-        name = run.tags.get(PROCESS_TAG, "unknown").partition("@")[0]
+        name = run.tags.get(PROCESS, "unknown").partition("@")[0]
         return CheckRunHealthResult(WorkerStatus.NOT_FOUND, f"the run's process (pid {name}) has ended without a word")
 
 
 def process_of(run: DagsterRun) -> psutil.Process | None:
     """The living process of a run on this host, if it has one."""
-    number, _, began = run.tags.get(PROCESS_TAG, "").partition("@")
+    number, _, began = run.tags.get(PROCESS, "").partition("@")
     if not number:
         return None
     try:

@@ -17,6 +17,7 @@ from pipelines.tidemark.sources import misplaced
 from pipelines.tidemark.sources.feed import Feed, Partition
 from pipelines.tidemark.sources.listing import NO_FILES, of_data_alone
 from pipelines.tidemark.sources.misplaced import Misplaced
+from pipelines.tidemark.tags import DATA_VERSION, LISTED_AT
 
 Tags = Mapping[str, str]
 Metadata = Mapping[str, Any]
@@ -197,9 +198,9 @@ def source_key(feed: Feed) -> dg.AssetKey:
 
 def version_of(tags: Tags) -> str:
     """The data version an observation with these tags saw."""
-    return tags.get(adapter.DATA_VERSION, NO_FILES).removesuffix(ACCEPTED_SUFFIX).partition(AGAIN_SUFFIX)[0]
+    return tags.get(DATA_VERSION, NO_FILES).removesuffix(ACCEPTED_SUFFIX).partition(AGAIN_SUFFIX)[0]
 
 
 def when_listed(tags: Tags) -> datetime | None:
     """When it was listed, UTC."""
-    return datetime.fromtimestamp(float(tags[adapter.LISTED_AT]), UTC) if adapter.LISTED_AT in tags else None
+    return datetime.fromtimestamp(float(tags[LISTED_AT]), UTC) if LISTED_AT in tags else None

@@ -18,7 +18,7 @@ _LOAD = f"""
 import dagster as dg, pipelines.tidemark.settings
 from pathlib import Path
 from pipelines.definitions import defs
-assert Path(pipelines.tidemark.settings.__file__).parent.parent == Path.cwd(), "not the copy"
+assert Path(pipelines.tidemark.settings.__file__).parents[2] == Path.cwd(), "not the copy"
 key = dg.AssetKey(["core", "returns"])
 assets = [a for a in defs.assets if isinstance(a, dg.AssetsDefinition) and key in a.keys]
 with dg.DagsterInstance.ephemeral() as instance:

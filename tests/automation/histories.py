@@ -13,7 +13,6 @@ from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 
-from pipelines.feeds import ORDERS
 from pipelines.tidemark.event_log.observations import Tags
 from pipelines.tidemark.lakehouse.loading.load_state import Situation
 from pipelines.tidemark.lakehouse.loading.plan import KnownFile, Step, Where, held_keys, steps
@@ -28,6 +27,7 @@ from pipelines.tidemark.sources.looking import Walk, look
 from pipelines.tidemark.sources.messages import FakeMessageSource, Message, holding
 from pipelines.tidemark.sources.misplaced import Misplaced
 from pipelines.tidemark.tags import OUTCOME
+from tests.toys.feeds import ORDERS
 
 HOURS = ("2026-10-01-07:00", "2026-10-01-08:00", "2026-10-02-07:00")
 NAMES = ("a.csv", "b ü+.csv", "c.csv")

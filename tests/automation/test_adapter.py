@@ -14,7 +14,6 @@ from dagster._core.scheduler.instigation import (
     SensorInstigatorData,
 )
 
-from pipelines.definitions import defs
 from pipelines.tidemark.asset_graph.build import graph_of
 from pipelines.tidemark.asset_graph.partition_context import as_of
 from pipelines.tidemark.event_log import adapter
@@ -23,6 +22,7 @@ from pipelines.tidemark.planner.contracts import Window
 from pipelines.tidemark.planner.graph import Moment
 from pipelines.tidemark.simulation.instance import simulated_instance
 from pipelines.tidemark.tags import CONTENT, DATA_VERSION
+from tests.toys.definitions import defs
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
 FIRST, SECOND = "2026-10-01-00:00", "2026-10-01-01:00"

@@ -12,8 +12,6 @@ import dagster as dg
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from pipelines.definitions import defs
-from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
 from pipelines.tidemark.event_log.observations import QUARANTINE, EventLog, holds_files
 from pipelines.tidemark.sensors import change_detection
 from pipelines.tidemark.sensors.change_detection import changes, observe
@@ -34,6 +32,8 @@ from pipelines.tidemark.sources.messages import (
 )
 from pipelines.tidemark.sources.sqs import SqsQueue
 from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
+from tests.toys.definitions import defs
+from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS
 
 HOUR = "2026-10-01-07:00"
 KEY = f"{ORDERS.prefix_of(HOUR)}a.csv"

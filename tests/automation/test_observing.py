@@ -7,7 +7,6 @@ import dagster as dg
 import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
 from pipelines.tidemark.event_log.observations import EventLog, holds_files, removals_check
 from pipelines.tidemark.execution.load_asset import observed_removals
 from pipelines.tidemark.sensors.change_detection import ask_again, observe
@@ -16,6 +15,7 @@ from pipelines.tidemark.sensors.reconcile import reconcile
 from pipelines.tidemark.sources.listing import NO_FILES, BucketUnavailable, FakeBucket, Listing
 from pipelines.tidemark.sources.removals import ACCEPTED, EXPIRED
 from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, OUTCOME
+from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS
 
 DAY = date(2026, 10, 1)
 HOURS = ORDERS.partitions_of(DAY)

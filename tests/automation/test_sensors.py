@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from pipelines.definitions import defs
 from pipelines.tidemark.engine.condition import derived
 from pipelines.tidemark.engine.engine import engine_for
 from pipelines.tidemark.sensors.catch_up import catch_up_sensor
@@ -13,6 +12,7 @@ from pipelines.tidemark.tags import DATA_VERSION
 from tests.automation.ticks import Location
 from tests.automation.toy_graph import asset, small, source
 from tests.checks.test_contract import refuse
+from tests.toys.definitions import defs
 
 HOURS = [f"2026-10-01-{h:02}:00" for h in range(10)]
 

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from pipelines.feeds import ORDERS
 from pipelines.tidemark.execution.load_check import accounting_result, quarantine_result, removals_result
 from pipelines.tidemark.lakehouse.content import Content
 from pipelines.tidemark.lakehouse.loading.accounting import Account
@@ -15,6 +14,7 @@ from pipelines.tidemark.lakehouse.loading.load import Loaded
 from pipelines.tidemark.lakehouse.loading.plan import Where
 from pipelines.tidemark.lakehouse.loading.turned_away import Backlog
 from pipelines.tidemark.sources.removals import Fate
+from tests.toys.feeds import ORDERS
 
 KEY = dg.AssetKey(["core", "orders"])
 HOUR, OTHER = "2026-10-01-07:00", "2026-10-01-08:00"

@@ -27,9 +27,6 @@ import psutil
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog, load_catalog
 
-from pipelines.assets.core.orders import orders as core_orders
-from pipelines.feeds import ORDERS
-from pipelines.schemas import core
 from pipelines.tidemark.lakehouse.loading.load import Load, run_load
 from pipelines.tidemark.lakehouse.session import new_session
 from pipelines.tidemark.lakehouse.write import RUN_ID
@@ -37,10 +34,13 @@ from pipelines.tidemark.local.dagster.home import end_unfinished_runs, opened_ho
 from pipelines.tidemark.local.platform import process_tree
 from pipelines.tidemark.settings import Boundary, Settings
 from pipelines.tidemark.sources.s3 import S3Bucket
-from pipelines.transforms.orders import order_lines
 from tests.kill.defects import Defect
 from tests.live.waiting import eventually, holds_for
 from tests.oracle import assert_same, download, expected_tables
+from tests.toys import schemas
+from tests.toys.assets import core_orders
+from tests.toys.feeds import ORDERS
+from tests.toys.schemas import order_lines
 
 _HEADER = "order_id,line_number,customer_id,product_id,store_id,quantity,unit_price_usd,discount,ordered_at"
 _SECONDS_TO_DIE = 300
@@ -229,7 +229,7 @@ def play(cell: Cell, shared: Settings, number: int, folder: Path) -> Outcome:
 def _play(place: Place, outcome: Outcome) -> None:
     cell = place.cell
     code_version = core_orders.code_versions_by_key[core_orders.key]
-    load = Load(ORDERS, core.ORDERS, order_lines, str(code_version))
+    load = Load(ORDERS, schemas.ORDERS, order_lines, str(code_version))
     place.put("a.csv", "1,5,0.1", "2,6,0")
     place.put("b.csv", "3,7,0", "4,7,1.5")
     with _making_tables:  # of two first loads on an empty lake one may fail, and is then tried again
@@ -255,7 +255,7 @@ def _play(place: Place, outcome: Outcome) -> None:
 
 
 def _recover(place: Place, load: Load, outcome: Outcome) -> None:
-    fresh = replace(load, table=replace(core.ORDERS, name=f"test.{place.settings.landing_bucket.replace('-', '_')}"))
+    fresh = replace(load, table=replace(schemas.ORDERS, name=f"test.{place.settings.landing_bucket.replace('-', '_')}"))
     place.load(fresh)
     bucket = place.settings.landing_bucket
     landed = download(place.s3, bucket, place.settings.state_dir / "landed")

@@ -9,10 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.assets.core.orders import orders as core_orders
-from pipelines.assets.raw.orders import orders as raw_orders
-from pipelines.definitions import build_definitions
-from pipelines.feeds import ORDERS
+from pipelines.tidemark.definitions import build_definitions
 from pipelines.tidemark.engine.condition import with_automation
 from pipelines.tidemark.lakehouse import write
 from pipelines.tidemark.lakehouse.loading import load, quarantine, rejects
@@ -20,6 +17,9 @@ from pipelines.tidemark.sensors import landing
 from pipelines.tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
 from pipelines.tidemark.settings import load_settings
 from tests.kill.defects import Defect
+from tests.toys import schemas
+from tests.toys.assets import core_orders, raw_orders
+from tests.toys.feeds import ORDERS
 
 
 def _delete_before_observing() -> None:
@@ -78,6 +78,6 @@ settings = load_settings()
 defs = dg.Definitions(
     assets=with_automation([raw_orders, core_orders]),
     sensors=[landing.landing_sensor([ORDERS], settings.start_date), automation_sensor(), catch_up_sensor()],
-    resources=build_definitions(settings).resources,
+    resources=build_definitions(settings, [], [ORDERS], schemas.TABLES.values()).resources,
     executor=dg.in_process_executor,
 )

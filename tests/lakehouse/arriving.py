@@ -10,12 +10,11 @@ from random import Random
 
 from pyspark.sql import SparkSession
 
-from pipelines.demo.formats import ORDER_FORMATS
-from pipelines.demo.grocer import OrderLine
 from pipelines.tidemark.lakehouse.loading.load import Load, run_load
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.feed import start_of
 from pipelines.tidemark.sources.s3 import S3Bucket
+from tests.toys.files import ORDER_FORMATS, OrderLine
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ import boto3
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines import feeds
-from pipelines.schemas import core
 from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
 from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
 from pipelines.tidemark.lakehouse.readers import probe
@@ -20,7 +18,8 @@ from pipelines.tidemark.lakehouse.tables import LINEAGE
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.feed import Feed, Partition
 from pipelines.tidemark.sources.s3 import S3Bucket
-from pipelines.transforms.orders import order_lines
+from tests.toys import feeds, schemas
+from tests.toys.schemas import order_lines
 
 HOUR = "2026-10-01-07:00"
 HEADER = "order_id,line_number,customer_id,product_id,store_id,quantity,unit_price_usd,discount,ordered_at"
@@ -68,13 +67,13 @@ def other_spark(spark_server: Settings) -> Iterator[SparkSession]:
 @pytest.fixture
 def orders() -> Load:
     """The load of core/orders, on a feed and a table of its own."""
-    return renamed(Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1"))
+    return renamed(Load(feeds.ORDERS, schemas.ORDERS, order_lines, code_version="1"))
 
 
 @pytest.fixture
 def customers() -> Load:
     """The load of core/customers, a feed of one object, on a feed and a table of its own."""
-    return renamed(Load(feeds.CUSTOMERS, core.CUSTOMERS, lambda rows: rows, code_version="1"))
+    return renamed(Load(feeds.CUSTOMERS, schemas.CUSTOMERS, lambda rows: rows, code_version="1"))
 
 
 def renamed(load: Load, **feed_options: object) -> Load:

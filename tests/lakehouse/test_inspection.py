@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.feeds import ORDERS
 from pipelines.tidemark.lakehouse.readers import probe
 from pipelines.tidemark.lakehouse.readers.files import SourceFile
 from pipelines.tidemark.lakehouse.readers.in_memory import rows_of_all
@@ -17,6 +16,7 @@ from pipelines.tidemark.lakehouse.readers.long_lines import LONGEST_LINE
 from pipelines.tidemark.lakehouse.readers.probe import Inspected, inspect
 from pipelines.tidemark.sources.feed import Feed
 from pipelines.tidemark.sources.listing import ObjectVersion
+from tests.toys.feeds import ORDERS
 
 HEADER = ",".join(ORDERS.columns) + "\n"
 

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.partitions import DAYS, HOURS, WITHIN
 from pipelines.tidemark.execution.io_manager import IcebergIOManager, NoSuchTable, iceberg_io_manager
 from pipelines.tidemark.execution.watermark import THROUGH, InputArrivals, through
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.tags import CONTENT
+from tests.toys.partitions import DAYS, HOURS, WITHIN
 
 HOUR_KEYS = [f"2026-10-01-{h:02}:00" for h in range(24)]
 

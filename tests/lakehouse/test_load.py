@@ -11,15 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines import feeds
-from pipelines.schemas import core
 from pipelines.tidemark.lakehouse.loading.load import Load
 from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
 from pipelines.tidemark.lakehouse.readers import probe
 from pipelines.tidemark.lakehouse.tables import LINEAGE, Table
 from pipelines.tidemark.sources.feed import Feed, Grain
-from pipelines.transforms.orders import order_lines
 from tests.lakehouse.conftest import HEADER, HOUR, Loading, Put, key, quarantined, renamed, rows
+from tests.toys import feeds, schemas
+from tests.toys.schemas import order_lines
 
 
 def test_one_csv_becomes_order_lines(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
@@ -68,7 +67,7 @@ def test_the_same_rows_in_every_format_are_identical(
     pq.write_table(table, parquet)
     results = []
     for name, body in (("a.csv", csv_text), ("a.jsonl", json_text), ("a.parquet", parquet.getvalue())):
-        load = renamed(Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1"))
+        load = renamed(Load(feeds.ORDERS, schemas.ORDERS, order_lines, code_version="1"))
         put(key(load, name), body)
         loaded = loading(load, HOUR)
         assert quarantined(spark, load) == [], name
@@ -174,7 +173,7 @@ def test_a_range_is_one_commit(spark: SparkSession, put: Put, loading: Loading, 
 
 
 def test_customers_are_the_whole_truth(spark: SparkSession, put: Put, loading: Loading) -> None:
-    load = renamed(Load(feeds.CUSTOMERS, core.CUSTOMERS, lambda rows: rows, code_version="1"))
+    load = renamed(Load(feeds.CUSTOMERS, schemas.CUSTOMERS, lambda rows: rows, code_version="1"))
     header = "customer_id,name,email,segment,nation,signed_up_at\n"
     put(load.feed.prefix, header + "1,Ada,a@x,home,UK,2026-01-01\n2,Bob,,home,UK,\n")
     assert loading(load, None).content[None].rows == 2
@@ -317,6 +316,6 @@ def test_a_feed_that_may_be_empty_is_emptied(spark: SparkSession, put: Put, load
 
 
 def test_a_row_key_without_the_partition_is_refused() -> None:
-    table = dataclasses.replace(core.ORDERS, row_key=("order_id", "line_number"))
+    table = dataclasses.replace(schemas.ORDERS, row_key=("order_id", "line_number"))
     with pytest.raises(ValueError, match=r"table core\.orders: .*'hour' has to be in row_key"):
         Load(feeds.ORDERS, table, order_lines, "1")

@@ -6,25 +6,25 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pipelines import feeds
 from pipelines.tidemark.settings import Settings
+from tests.toys import feeds
 
 HOUR = "2026-10-03-07:00"
 CODE = """
 import boto3
-from pipelines import feeds
+from tests.toys import feeds
 from pipelines.tidemark.lakehouse.loading.load import Load, run_load
 from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.schemas import core
+from tests.toys import schemas
 from pipelines.tidemark.settings import load_settings
 from pipelines.tidemark.sources.s3 import S3Bucket
-from pipelines.transforms.orders import order_lines
+from tests.toys.schemas import order_lines
 
 settings = load_settings()
 assert settings.spark_remote is None
 landing = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
 spark = new_session(settings)
-load = Load(feeds.ORDERS, core.ORDERS, order_lines, "1")
+load = Load(feeds.ORDERS, schemas.ORDERS, order_lines, "1")
 for _ in range(2):
     loaded = run_load(spark, landing, load, ["2026-10-03-07:00"], run_id="r")
     print("LOADED", len(loaded.read_again), loaded.content["2026-10-03-07:00"].rows)

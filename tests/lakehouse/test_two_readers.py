@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines import feeds
 from pipelines.tidemark.lakehouse.loading.load import Load
 from pipelines.tidemark.lakehouse.readers import probe
 from pipelines.tidemark.lakehouse.readers.batch import reading_of
 from pipelines.tidemark.lakehouse.readers.files import SourceFile
 from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.lakehouse.conftest import HEADER, HOUR, Put, line, renamed
+from tests.toys import feeds
 
 QUOTED = [
     '"1","1",3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z',

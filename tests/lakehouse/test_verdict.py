@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 
-from pipelines.feeds import ORDERS
 from pipelines.tidemark.lakehouse.readers.files import SourceFile
 from pipelines.tidemark.lakehouse.readers.probe import Shape
 from pipelines.tidemark.lakehouse.readers.spark_scan import unreadable
 from pipelines.tidemark.lakehouse.readers.verdict import damage_of
 from pipelines.tidemark.sources.listing import BucketUnavailable, ObjectVersion
+from tests.toys.feeds import ORDERS
 
 TEXT = random.Random(0).randbytes(5 << 20) + b"0" * (20 << 20)
 GZIP = gzip.compress(TEXT, 1, mtime=0)  # it stands in the names of tests, which two processes collect

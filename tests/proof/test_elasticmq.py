@@ -13,7 +13,6 @@ import dagster as dg
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from pipelines.feeds import FEEDS, ORDERS
 from pipelines.tidemark.event_log.observations import EventLog
 from pipelines.tidemark.local.spark.jars import fetch_with_dependencies
 from pipelines.tidemark.local.spark.server import spark_home
@@ -27,6 +26,7 @@ from pipelines.tidemark.sources.sqs import SqsQueue
 from tests.conftest import end_service, free_port
 from tests.live.waiting import eventually
 from tests.proof.conftest import Report
+from tests.toys.feeds import FEEDS, ORDERS
 
 COORDINATE = "org.elasticmq:elasticmq-server_2.13:1.7.1"
 ZONE = Zone("landing", FEEDS)

@@ -16,8 +16,6 @@ import boto3
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines import feeds
-from pipelines.schemas import core
 from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
 from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
 from pipelines.tidemark.lakehouse.readers import probe
@@ -28,7 +26,6 @@ from pipelines.tidemark.sources.hints import Zone
 from pipelines.tidemark.sources.looking import look_beside_all
 from pipelines.tidemark.sources.messages import Message
 from pipelines.tidemark.sources.s3 import S3Bucket
-from pipelines.transforms.orders import order_lines
 from tests.lakehouse.conftest import renamed
 from tests.proof.conftest import Report
 from tests.proof.hostile import changes_of_files
@@ -36,14 +33,16 @@ from tests.proof.hostile.changes import CHANGED
 from tests.proof.hostile.changes_of_files import Change
 from tests.proof.hostile.corpus import FILES, MESSAGES, FileCase
 from tests.proof.hostile.corpus_model import COLUMNS, good
+from tests.toys import feeds, schemas
+from tests.toys.schemas import order_lines
 
 START = date(2026, 9, 28)
 FIRST = datetime(2026, 10, 5, tzinfo=UTC)
 TOGETHER = 40
 LOADS = {
-    "orders": Load(feeds.ORDERS, core.ORDERS, order_lines, "1"),
-    "customers": Load(feeds.CUSTOMERS, core.CUSTOMERS, lambda rows: rows, "1"),
-    "prices": Load(feeds.PRICES, core.PRICES, lambda rows: rows, "1"),
+    "orders": Load(feeds.ORDERS, schemas.ORDERS, order_lines, "1"),
+    "customers": Load(feeds.CUSTOMERS, schemas.CUSTOMERS, lambda rows: rows, "1"),
+    "prices": Load(feeds.PRICES, schemas.PRICES, lambda rows: rows, "1"),
 }
 
 

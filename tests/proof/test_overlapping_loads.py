@@ -10,8 +10,6 @@ import boto3
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines import feeds
-from pipelines.schemas import core
 from pipelines.tidemark.lakehouse import write
 from pipelines.tidemark.lakehouse.loading import quarantine, rejects
 from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
@@ -22,10 +20,11 @@ from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.feed import Partition
 from pipelines.tidemark.sources.s3 import S3Bucket
-from pipelines.transforms.orders import order_lines
 from tests.lakehouse.conftest import renamed
 from tests.lakehouse.test_overlapping_loads import CELLS, Cell, play_cell
 from tests.proof.conftest import Report
+from tests.toys import feeds, schemas
+from tests.toys.schemas import order_lines
 
 Play = Callable[[Cell], None]
 
@@ -43,7 +42,7 @@ def play(spark: SparkSession, spark_server: Settings, cloud: Settings) -> Iterat
         return run_load(spark, landing, load, hours, run_id=f"{load.table.name}-{time.monotonic_ns()}")
 
     def _play(cell: Cell) -> None:
-        orders = renamed(Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1"))
+        orders = renamed(Load(feeds.ORDERS, schemas.ORDERS, order_lines, code_version="1"))
         play_cell(spark, other, put, loading, landing, orders, cell)
 
     yield _play

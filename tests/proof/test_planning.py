@@ -7,7 +7,6 @@ from statistics import median
 
 import dagster as dg
 
-from pipelines.feeds import FEEDS, ORDERS
 from pipelines.tidemark.event_log.observations import EventLog
 from pipelines.tidemark.sensors.change_detection import look_at_feed
 from pipelines.tidemark.sensors.landing import take
@@ -16,6 +15,7 @@ from pipelines.tidemark.sources.hints import Zone
 from pipelines.tidemark.sources.listing import FakeBucket
 from pipelines.tidemark.sources.messages import FakeMessageSource, holding
 from tests.proof.conftest import Report
+from tests.toys.feeds import FEEDS, ORDERS
 
 OBJECTS_A_PARTITION = 40
 TOUCHED = 24

@@ -12,18 +12,21 @@ _EXAMPLES = 3_000
 
 DEFECTS = [
     # The message of a partition that could not be looked at is deleted with the others.
-    Defect("landing:take", "if not looks & found.failed.keys()]", "]", judge),
+    Defect("sensors.landing:take", "if not looks & found.failed.keys()]", "]", judge),
     # What differs and was listed earlier, with a clock that was set back, is taken for old.
-    Defect("observing:observe", "if (again := _look(bucket, feed, partition, found)) is not None:", "if False:", judge),
-    # A file counts as known for the rows of it that were turned away.
     Defect(
-        "pipelines.tidemark.lakehouse.loading.plan:_step", "if k.where is not Where.REJECTED_ROWS} - again", "}", judge
+        "sensors.change_detection:observe",
+        "if (again := _look(bucket, feed, partition, found)) is not None:",
+        "if False:",
+        judge,
     ),
+    # A file counts as known for the rows of it that were turned away.
+    Defect("lakehouse.loading.plan:_step", "if k.where is not Where.REJECTED_ROWS} - again", "}", judge),
 ]
 
 
 def test_a_file_that_is_not_given_and_counts_as_gone_turns_its_history_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    where = "pipelines.tidemark.lakehouse.loading.load_state:Situation.without"
+    where = "lakehouse.loading.load_state:Situation.without"
     seed(Defect(where, "fates[file.partition] = ", "_ = ", judge), monkeypatch)
     with pytest.raises(AssertionError):
         judge(ARCHIVED)

@@ -11,7 +11,6 @@ from urllib.parse import quote_plus
 import boto3
 import pytest
 
-from pipelines.feeds import FEEDS, ORDERS
 from pipelines.tidemark.event_log.observations import EventLog
 from pipelines.tidemark.local.cloud.objects import ObjectFolder, StoredObject
 from pipelines.tidemark.local.dagster.home import opened_home
@@ -24,6 +23,7 @@ from pipelines.tidemark.sources.s3 import S3Bucket
 from pipelines.tidemark.sources.sqs import SqsQueue
 from tests.conftest import end_service, make_settings, start_service
 from tests.proof.conftest import Report
+from tests.toys.feeds import FEEDS, ORDERS
 
 OBJECTS = 20_000
 PARTITIONS = 200

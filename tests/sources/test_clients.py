@@ -12,7 +12,6 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from pipelines.feeds import ORDERS
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources import sqs
 from pipelines.tidemark.sources.hints import Zone
@@ -21,6 +20,7 @@ from pipelines.tidemark.sources.looking import look
 from pipelines.tidemark.sources.messages import DeleteRefused, Message
 from pipelines.tidemark.sources.s3 import S3Bucket
 from pipelines.tidemark.sources.sqs import SqsQueue
+from tests.toys.feeds import ORDERS
 
 
 @pytest.fixture

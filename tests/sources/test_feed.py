@@ -4,9 +4,9 @@ from datetime import date
 
 import pytest
 
-from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS, PRICES
 from pipelines.tidemark.sensors.landing import landing_sensor
 from pipelines.tidemark.sources.feed import Feed, Grain, OutsideLayout
+from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS, PRICES
 
 
 def test_an_order_file_belongs_to_its_hour() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.feeds import CUSTOMERS, FEEDS, ORDERS
 from pipelines.tidemark.sources.hints import Zone
+from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS
 
 ZONE = Zone("landing", FEEDS, date(2026, 9, 28))
 HOUR = "orders/dt=2026-10-01/hour=07/"

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from pipelines.feeds import ORDERS
 from pipelines.tidemark.sources.listing import FakeBucket, Listing, arrival, data_version
 from pipelines.tidemark.sources.looking import Walk, look, look_at_each, look_beside, look_beside_all
 from pipelines.tidemark.sources.misplaced import MOST_FOLDERS, told
+from tests.toys.feeds import ORDERS
 
 HOUR = "2026-10-01-07:00"
 PREFIX = ORDERS.prefix_of(HOUR)

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pipelines.feeds import CUSTOMERS, ORDERS
 from pipelines.tidemark.sources.feed import Feed, OnRemoval, Partition
 from pipelines.tidemark.sources.removals import Fate, alarm, decide, follows
+from tests.toys.feeds import CUSTOMERS, ORDERS
 
 NOON = datetime(2026, 10, 2, 12, tzinfo=UTC)
 HOURS: list[Partition] = [f"2026-10-{1 + n // 24:02}-{n % 24:02}:00" for n in range(100)]

@@ -13,9 +13,8 @@ from dagster._core.events import JobFailureData, RunFailureReason
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Table
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 
-from pipelines.assets import marts
-from pipelines.definitions import build_definitions
 from pipelines.tidemark.asset_graph.build import graph_of
+from pipelines.tidemark.definitions import build_definitions
 from pipelines.tidemark.engine.condition import derived
 from pipelines.tidemark.event_log.consumer import Follower
 from pipelines.tidemark.settings import load_settings
@@ -38,11 +37,7 @@ def test_251_assets_with_contracts_are_asked_for(monkeypatch: pytest.MonkeyPatch
     """13. A sensor may have 500 entities with a condition, and the check of each contract is one."""
     names = {f"core/t{n}" for n in range(251)}
     tables = [source("x"), *(asset(name, "raw/x", freshness_policy=lag(minutes=5), **ASAP) for name in sorted(names))]
-    loaded = dg.load_assets_from_package_module
-    monkeypatch.setattr(
-        dg, "load_assets_from_package_module", lambda package: [*loaded(package), *(tables if package is marts else ())]
-    )
-    location = build_definitions(load_settings()).get_repository_def()
+    location = build_definitions(load_settings(), tables, (), ()).get_repository_def()
     asked: set[str] = set()
     with dg.DagsterInstance.ephemeral() as instance:
         observe(instance, "raw/x")

@@ -164,7 +164,7 @@ def platform_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def cloud(platform_settings: Settings) -> Iterator[Settings]:
     """A running local cloud: S3 and SQS, the landing bucket, its queue and the notification between them."""
     log = platform_settings.state_dir / "cloud.log"
-    process = start_service("tests.counting_cloud", platform_settings, platform_settings.port_cloud, log)
+    process = start_service("tests.tidemark.counting_cloud", platform_settings, platform_settings.port_cloud, log)
     yield platform_settings
     end_service(process)
 

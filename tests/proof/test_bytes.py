@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from pipelines.tidemark.lakehouse.loading.load import Load
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.s3 import S3Bucket
-from tests.lakehouse.arriving import arrive
-from tests.lakehouse.conftest import renamed
 from tests.proof.conftest import Report
+from tests.tidemark.lakehouse.arriving import arrive
+from tests.tidemark.lakehouse.conftest import renamed
 from tests.toys import feeds, schemas
 from tests.toys.schemas import order_lines
 

@@ -26,13 +26,13 @@ from pipelines.tidemark.sources.hints import Zone
 from pipelines.tidemark.sources.looking import look_beside_all
 from pipelines.tidemark.sources.messages import Message
 from pipelines.tidemark.sources.s3 import S3Bucket
-from tests.lakehouse.conftest import renamed
 from tests.proof.conftest import Report
 from tests.proof.hostile import changes_of_files
 from tests.proof.hostile.changes import CHANGED
 from tests.proof.hostile.changes_of_files import Change
 from tests.proof.hostile.corpus import FILES, MESSAGES, FileCase
 from tests.proof.hostile.corpus_model import COLUMNS, good
+from tests.tidemark.lakehouse.conftest import renamed
 from tests.toys import feeds, schemas
 from tests.toys.schemas import order_lines
 

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.s3 import S3Bucket
-from tests.lakehouse.conftest import csv, line, renamed
 from tests.proof.conftest import Report
+from tests.tidemark.lakehouse.conftest import csv, line, renamed
 from tests.toys import feeds, schemas
 from tests.toys.schemas import order_lines
 

@@ -12,8 +12,8 @@ from pipelines.tidemark.lakehouse.loading.load import Load
 from pipelines.tidemark.lakehouse.session import new_session
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.s3 import S3Bucket
-from tests.lakehouse.histories import HISTORIES, Event, NewCode, Overlap, RenameFile, RunLoad, play
 from tests.proof.conftest import Report
+from tests.tidemark.lakehouse.histories import HISTORIES, Event, NewCode, Overlap, RenameFile, RunLoad, play
 from tests.toys import feeds, schemas
 from tests.toys.schemas import order_lines
 

@@ -20,9 +20,9 @@ from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.feed import Partition
 from pipelines.tidemark.sources.s3 import S3Bucket
-from tests.lakehouse.conftest import renamed
-from tests.lakehouse.test_overlapping_loads import CELLS, Cell, play_cell
 from tests.proof.conftest import Report
+from tests.tidemark.lakehouse.conftest import renamed
+from tests.tidemark.lakehouse.test_overlapping_loads import CELLS, Cell, play_cell
 from tests.toys import feeds, schemas
 from tests.toys.schemas import order_lines
 

@@ -12,7 +12,7 @@ from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.local.spark.jars import fetch_jars
 from pipelines.tidemark.settings import Settings
 from tests.conftest import end_service, make_settings, start_service
-from tests.postgres import postgres_server
+from tests.tidemark.postgres import postgres_server
 
 PASSWORD = "a:b\\c d%&+?"
 TABLE = Table("test.things", {"id": "bigint"}, ("id",))

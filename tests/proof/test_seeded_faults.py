@@ -1,12 +1,12 @@
-"""The histories can fail: a defect in what looks at the bucket or loads, seeded in a line, turns some of them red."""
+"""The histories can fail: a defect seeded in what looks or loads turns some of them red."""
 
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.automation.test_histories import ARCHIVED, HISTORIES, judge
 from tests.proof.test_seeded_defects import Defect, seed
+from tests.tidemark.automation.test_histories import ARCHIVED, HISTORIES, judge
 
 _EXAMPLES = 3_000
 

@@ -1,4 +1,4 @@
-"""The toy's assets: three feeds, their tables, and marts that join, aggregate and wait. Marts are planned, never run."""
+"""The toy's assets: three feeds, their tables, and marts that join, aggregate and wait. Marts are only planned."""
 
 from datetime import timedelta
 from typing import Any

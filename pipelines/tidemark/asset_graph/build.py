@@ -4,7 +4,7 @@ What an asset declares is read here, once, when the location loads. An asset of 
 aside with the reason (`Node.refused`); every other one is complete. Belongs here: where in Dagster's graph to look.
 Does not belong here: what may be declared (`asset_graph.declarations`, `asset_graph.partition_keys`,
 `asset_graph.partition_mappings`). Not everything used of Dagster is annotated as public:
-tests/automation/test_adapter.py holds a test for each.
+tests/tidemark/automation/test_adapter.py holds a test for each.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -2,7 +2,7 @@
 
 Dagster answers what exists by a context: a time, and a store of dynamic partitions. Belongs here: that context, made
 from the planner's `Moment`, so that no answer depends on the clock or asks an instance. Not annotated as public:
-tests/automation/test_adapter.py holds what is used of Dagster.
+tests/tidemark/automation/test_adapter.py holds what is used of Dagster.
 """
 
 from collections.abc import Iterator, Sequence

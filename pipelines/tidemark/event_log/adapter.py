@@ -1,6 +1,6 @@
 """The parts of Dagster that are not annotated as public, behind plain functions.
 
-Everything here may break with an upgrade; tests/automation/test_adapter.py says so loudly, one test an
+Everything here may break with an upgrade; tests/tidemark/automation/test_adapter.py says so loudly, one test an
 attribute. Does not belong here: any decision, the asset graph (`asset_graph.build`), the event log as a table
 (`event_log.event_rows`), and how runs end (`event_log.run_facts`).
 

@@ -2,7 +2,7 @@
 
 Reads the log's table directly, one query for all assets, and takes from the JSON of an event the few fields a
 history needs. Dagster's own records, of which it builds a dozen objects for each event, took ten times as long:
-a million events would be ten minutes. tests/automation/test_event_log.py holds every field beside Dagster's record.
+a million events would be ten minutes. `test_event_log.py` holds every field beside Dagster's record.
 
 Belongs here: queries of the log's table, and what a row says. Does not belong here: which rows were read already
 (`event_log.reader`), and what an event means (`event_log.intake`).

@@ -1,6 +1,6 @@
 """What the records of runs say: whether they have ended, how, and how long they took.
 
-Not all of it is annotated as public: tests/automation/test_adapter.py and tests/automation/test_outcomes.py hold it.
+Not all of it is annotated as public: `test_adapter.py` and `test_outcomes.py` hold it.
 Belongs here: a run that ended by itself told apart from one that a person, or the platform, ended. Does not belong
 here: what follows for what it was to build (`planner.history`).
 """

@@ -2,7 +2,7 @@
 
 What a run writes here is what Dagster writes for it, in that order: one planned event for each asset and partition when
 it is created, its states, one materialization for each partition when a step ends, the checks of the asset. Partitions
-that do not exist raise here where they do in Dagster. tests/automation/test_simulated_log.py compares it with real
+that do not exist raise here where they do in Dagster. `test_simulated_log.py` compares it with real
 runs. Belongs here: the un-annotated parts of Dagster this needs. Does not belong here: any time or chance
 (`simulation.simulator`).
 """

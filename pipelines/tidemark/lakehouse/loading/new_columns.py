@@ -2,7 +2,7 @@
 
 Once the headers of its files are known, a load goes on with a wider feed and a wider table: what is declared, what was
 added earlier and what is new. So reading, judging and committing are the same for all columns. Does not belong here:
-how a table gets a column (`catalog`), and what the other policies do (`inspection`).
+how a table gets a column (`catalog`), and what the other policies do (`probe`).
 """
 
 from collections import Counter

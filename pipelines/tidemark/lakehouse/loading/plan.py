@@ -2,7 +2,7 @@
 
 A table commit is the truth about what was incorporated: a file version is known by its rows in the table, or by an
 entry in ops/quarantine for the file as a whole. Entries for some of its rows do not make it known: they are written
-before the table, and the process may have died in between. Does not belong here: any query (`ledger`).
+before the table, and the process may have died in between. Does not belong here: any query (`provenance`).
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,7 @@
 """What a load turns away: counted, and entered into the quarantine around the commit of the table.
 
 Belongs here: which entries are written when. Does not belong here: the entries themselves (`quarantine`), and why a
-row or file is turned away (`judge`, `inspection`).
+row or file is turned away (`validation`, `probe`).
 """
 
 from collections import Counter, defaultdict

@@ -1,6 +1,6 @@
 """What a load is declared with: a feed, the table it becomes, and the way from one to the other.
 
-Does not belong here: what a load finds (`situation`) and does (`load`).
+Does not belong here: what a load finds (`load_state`) and does (`load`).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """What of an asset was turned away, counted: for its check, and for whoever asks.
 
 Counted where it lies, so that it costs no more to say when there is more of it. Does not belong here: single entries
-(`quarantine`), and what a load has to know of its own partitions (`ledger`).
+(`quarantine`), and what a load has to know of its own partitions (`provenance`).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """What lies in the landing bucket, as a load sees it: a version of a file, and why one cannot be taken.
 
-Belongs here: the names that looking into files (`inspection`), reading them (`fetched`, `scans`) and judging their
-rows (`judge`) share. Does not belong here: any reading.
+Belongs here: the names that looking into files (`probe`), reading them (`in_memory`, `spark_scan`) and judging their
+rows (`validation`) share. Does not belong here: any reading.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Small files that were fetched whole: from their bytes to rows of texts, in memory.
 
-What a line or a value means is as Spark's own readers see it (`scans`), so that a file's size makes no difference;
-tests/lakehouse/test_two_readers.py holds them against each other. No Spark here.
+What a line or a value means is as Spark's own readers see it (`spark_scan`), so that a file's size makes no difference;
+tests/tidemark/lakehouse/test_two_readers.py holds them against each other. No Spark here.
 """
 
 from __future__ import annotations

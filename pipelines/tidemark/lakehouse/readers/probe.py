@@ -2,7 +2,7 @@
 
 A small file is fetched whole, once, and its rows are taken from those bytes: whatever is wrong with it harms nobody
 else, and no byte leaves the bucket twice. Of a large one the header or footer is fetched; Spark scans the rest.
-Does not belong here: how the rows are made (`fetched`, `scans`).
+Does not belong here: how the rows are made (`in_memory`, `spark_scan`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What a record is, is said in `text`; here the same is done to lines that lie on many machines. Lines are read as bytes,
 because Spark's own decoding puts U+FFFD where a byte is none of its text, and says nothing. Does not belong here: the
-values of a record (`scans`).
+values of a record (`spark_scan`).
 """
 
 from collections.abc import Callable, Sequence

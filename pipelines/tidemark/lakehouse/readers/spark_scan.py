@@ -2,7 +2,7 @@
 
 Spark binds a CSV with a declared schema by position and kills a whole job for one bad file. So files of the same
 physical shape are read together, each with its own physical schema, and `unreadable` names the ones at fault
-when a scan has failed. Does not belong here: small files (`fetched`), and which rows are good (`judge`).
+when a scan has failed. Does not belong here: small files (`in_memory`), and which rows are good (`validation`).
 """
 
 from __future__ import annotations

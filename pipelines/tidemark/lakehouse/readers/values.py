@@ -1,9 +1,9 @@
 """Values that are no texts, as the texts they become: a number, a time, a list.
 
 A text column keeps what a file holds, so it must not matter whether the file was small and read here, or large and
-read by Spark: tests/lakehouse/test_two_readers.py holds the two against each other. Belongs here: what Spark makes of
-JSON and Parquet by itself (`scans`), said again for rows in memory (`fetched`). Does not belong here: types that are
-declared (`judge`).
+read by Spark: `test_two_readers.py` holds the two against each other. Belongs here: what Spark makes of
+JSON and Parquet by itself (`spark_scan`), said again for rows in memory (`in_memory`). Does not belong here: types
+that are declared (`validation`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A megabyte of gzip can hold a gigabyte, and so can a few kilobytes of Parquet: a value that stands there once may be
 that of every row. Belongs here: bounds that are found without holding what is measured. Does not belong here: how much
-is allowed (`inspection`).
+is allowed (`probe`).
 """
 
 import io

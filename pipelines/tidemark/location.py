@@ -7,11 +7,12 @@ returns a line about it; `demo.command.app` is the command `pipelines feed`, whi
 Commands import this inside a function: a code location reads the environment when it is imported.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.sources.feed import Feed
 
 
-class NoSampleFeed(Exception):
+class NoSampleFeed(Terminal):
     """The code location has no package `demo`, so there is nothing to write. `make dev FEED=none` starts without."""
 
 
@@ -53,14 +54,17 @@ def has_sample_feed(settings: Settings) -> bool:
     return find_spec(f"{settings.code_location}.demo") is not None
 
 
-def first_round(settings: Settings) -> Callable[[Settings], str]:
-    """What writes the sample files that are due by now, once, and tells how many.
+def first_round(settings: Settings) -> str:
+    """Write the sample files that are due by now, once.
+
+    Returns:
+        How many they were, in a line.
 
     Raises:
         NoSampleFeed: the code location brings none.
     """
-    found: Callable[[Settings], str] = _demo(settings, "feed").first_round
-    return found
+    said: str = _demo(settings, "feed").first_round(settings)
+    return said
 
 
 def feed_command(settings: Settings) -> Any:

@@ -12,6 +12,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from pipelines.tidemark.errors import Terminal
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 _LAPTOP_SCALE = 0.05  # an hour's contract is seen at work in three minutes
 LOCAL_KEY = "tidemark"  # the local cloud looks at no key, but every AWS client wants one
@@ -30,7 +32,7 @@ Boundary = Literal[
 """The points at which `TIDEMARK_KILL_AT` can make a process die (`failpoints`), in the order of a file's way."""
 
 
-class SettingsError(Exception):
+class SettingsError(Terminal):
     """A setting has a value that cannot be used. The message names the variable and the remedy."""
 
 

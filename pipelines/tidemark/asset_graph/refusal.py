@@ -1,7 +1,9 @@
 """What an asset declares and the planner has no answer for: the asset is set aside, and every other one goes on."""
 
+from pipelines.tidemark.errors import Terminal
 
-class Refused(Exception):
+
+class Refused(Terminal):
     """A declaration the planner cannot follow. The message says what of it, and what to declare instead."""
 
 

@@ -1,7 +1,7 @@
 """`pipelines status`: each asset's contract, how it stands, what is due and what ran last, for people and programs.
 
 Belongs here: from an instance to rows, and rows to a table. Does not belong here: options and exit codes
-(`pipelines.tidemark.cli.app`), and how a contract stands (`planner.contract_status`).
+(`cli.status`), and how a contract stands (`planner.contract_status`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,6 +17,7 @@ from rich.text import Text
 from pipelines.tidemark.asset_graph.build import AnyGraph
 from pipelines.tidemark.engine import engine
 from pipelines.tidemark.engine.overview import overview
+from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.planner.contract_status import is_set_aside, span, told
 from pipelines.tidemark.planner.contracts import Verdict
@@ -72,7 +73,7 @@ class Row:
         return asdict(self)
 
 
-class NoSuchAsset(Exception):
+class NoSuchAsset(Terminal):
     """An asset was named that the code location does not have."""
 
 

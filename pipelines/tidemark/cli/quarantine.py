@@ -1,19 +1,15 @@
-"""The commands `pipelines quarantine ...`: their options, and how an error becomes a line and an exit code.
-
-Codes as in `cli.app`, and 4: a rehearsal would turn away more than the feed's share. Does not belong here: what the
-commands do (`cli.quarantine_work`).
-"""
+"""The commands `pipelines quarantine ...`: their options. What they do is in `cli.quarantine_work`."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.tidemark.settings import SettingsError, load_settings
+from pipelines.tidemark.cli.commands import fail
+from pipelines.tidemark.settings import load_settings
 
 if TYPE_CHECKING:
     from pipelines.tidemark.cli.quarantine_work import Place
@@ -87,7 +83,7 @@ def waive(
 ) -> None:
     """Leave it at that: these entries stay and fail no check, however often their files are read again."""
     if not (asset or reason or since or file):
-        _fail("say which entries: --asset, --reason, --since or --file", code=2)
+        fail("say which entries: --asset, --reason, --since or --file", code=2)
     with _place() as place:
         from pipelines.tidemark.cli import quarantine_work
 
@@ -127,39 +123,10 @@ def rehearse(
         raise typer.Exit(4)
 
 
-@contextmanager
-def _place() -> Iterator["Place"]:
-    from botocore.exceptions import BotoCoreError, ClientError
-    from pyspark.errors import PySparkException
+def _place() -> AbstractContextManager["Place"]:
+    from pipelines.tidemark.cli.quarantine_work import open_place
 
-    from pipelines.tidemark.cli.quarantine_work import CannotHandle, open_place
-    from pipelines.tidemark.lakehouse.catalog import SchemaDiffers
-    from pipelines.tidemark.lakehouse.session import SparkFailed, SparkLost, SparkUnreachable
-    from pipelines.tidemark.lakehouse.write import WriteConflict
-    from pipelines.tidemark.local.platform.instance_lock import NothingRuns
-    from pipelines.tidemark.sources.listing import BucketUnavailable, ObjectChanged, ObjectUnavailable
-
-    try:
-        with open_place(load_settings()) as place:
-            yield place
-    except (CannotHandle, SchemaDiffers, SettingsError) as error:
-        _fail(str(error), code=2)
-    except NothingRuns as error:
-        _fail(str(error), code=3)
-    except (
-        BotoCoreError,
-        BucketUnavailable,
-        ClientError,
-        ObjectChanged,
-        ObjectUnavailable,
-        SparkFailed,
-        SparkLost,
-        SparkUnreachable,
-        WriteConflict,
-    ) as error:
-        _fail(str(error), code=1)
-    except PySparkException as error:
-        _fail(str(error).splitlines()[0], code=1)
+    return open_place(load_settings())
 
 
 def _selection(
@@ -170,8 +137,3 @@ def _selection(
     if asset:
         place.load_of(asset)
     return Selection(asset, tuple(reason or ()), since, file)
-
-
-def _fail(message: str, *, code: int) -> NoReturn:
-    typer.echo(f"pipelines: {message}", err=True)
-    raise typer.Exit(code)

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from pipelines.tidemark import location
+from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.observations import QUARANTINE as CHECK
 from pipelines.tidemark.event_log.observations import EventLog, source_key
@@ -39,7 +40,7 @@ from pipelines.tidemark.sources.feed import Feed, Grain, OutsideLayout, Partitio
 from pipelines.tidemark.sources.s3 import S3Bucket
 
 
-class CannotHandle(Exception):
+class CannotHandle(Terminal):
     """What was asked for cannot be done; the message says why, and what to do instead."""
 
 

@@ -20,6 +20,7 @@ from dagster_shared.record import replace
 from pipelines.tidemark.asset_graph.build import AnyGraph
 from pipelines.tidemark.asset_graph.run_plans import checks_along
 from pipelines.tidemark.engine.engine import Engine
+from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.planner.connected import connected
 from pipelines.tidemark.planner.decisions import Request
 from pipelines.tidemark.planner.graph import Graph
@@ -31,7 +32,7 @@ TAGS = {REQUESTED_BY: "planner"}
 """Of every run that the planner asks for."""
 
 
-class NoRun(Exception):
+class NoRun(Terminal):
     """Dagster could not make a run of a request. The message says why.
 
     Args:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 import dagster as dg
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.lakehouse import catalog, read, write
 from pipelines.tidemark.lakehouse.content import Content, content_of
 from pipelines.tidemark.lakehouse.session import naming_the_server
@@ -19,7 +20,7 @@ from pipelines.tidemark.tags import CONTENT
 COLUMNS = "dagster/column_schema"
 
 
-class NoSuchTable(Exception):
+class NoSuchTable(Terminal):
     """An asset without a declared table. Declare one in `schemas` under the asset key joined by a dot."""
 
 

@@ -7,6 +7,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
+from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.lakehouse.tables import CATALOG, Table, as_ddl, quoted
 
 # Writers of disjoint partitions never conflict but have to take turns at the catalog.
@@ -33,7 +34,7 @@ PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 """What a column may be called that nobody declared."""
 
 
-class SchemaDiffers(Exception):
+class SchemaDiffers(Terminal):
     """A table in the catalog is not what its declaration says, and cannot be made so without deciding about data."""
 
 

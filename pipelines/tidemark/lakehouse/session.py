@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
+from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.lakehouse.tables import CATALOG
 from pipelines.tidemark.settings import LOCAL_KEY, Settings, load_settings
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class SparkUnreachable(Exception):
+class SparkUnreachable(Transient):
     """No Spark Connect server answers. A retry helps once it runs again."""
 
     def __init__(self, remote: str, reason: object) -> None:
@@ -29,7 +30,7 @@ class SparkUnreachable(Exception):
         super().__init__(f"no Spark Connect server answers at {shown} ({reason}); is it running? See SPARK_REMOTE")
 
 
-class SparkLost(Exception):
+class SparkLost(Transient):
     """The Spark Connect server ended or was started anew under a run. A retry helps: it gets a new session."""
 
     def __init__(self, remote: str) -> None:
@@ -39,7 +40,7 @@ class SparkLost(Exception):
         )
 
 
-class SparkFailed(Exception):
+class SparkFailed(Transient):
     """An error of Spark's whose own words hold the token of the connection, told without it."""
 
 

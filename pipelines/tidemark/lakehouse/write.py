@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.lakehouse import expiry
 from pipelines.tidemark.lakehouse.tables import Table
 
@@ -34,11 +35,11 @@ class Commit:
     parent_id: int | None = None
 
 
-class Overtaken(Exception):
+class Overtaken(Transient):
     """Somebody else committed to the same partitions meanwhile. A retry on what they left helps."""
 
 
-class WriteConflict(Exception):
+class WriteConflict(Transient):
     """Somebody else kept committing to the same partitions. A retry helps once they are done."""
 
     def __init__(self, table: Table) -> None:

@@ -12,6 +12,7 @@ import boto3
 import dagster as dg
 from dagster import DagsterInstance
 
+from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.event_log.observations import EventLog, Ledger
 from pipelines.tidemark.resources.aws import LandingResource
 from pipelines.tidemark.sensors.change_detection import Found, look_at_days, look_at_feed
@@ -66,7 +67,7 @@ def reconcile(
     return found
 
 
-class CannotReconcile(Exception):
+class CannotReconcile(Transient):
     """The bucket or the instance cannot be reached. The message says which; a retry helps once it can."""
 
 

@@ -12,6 +12,8 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
+from pipelines.tidemark.errors import Terminal
+
 Partition = str | None
 """A partition key as Dagster writes it (`2026-09-28-07:00`, `2026-09-28`), or None for an unpartitioned feed."""
 
@@ -218,7 +220,7 @@ def _is_byte_by_byte(encoding: str) -> bool:
     return [len(bytes([b, b]).decode(encoding, errors="replace")) for b in every] == [2] * len(every)
 
 
-class OutsideLayout(Exception):
+class OutsideLayout(Terminal):
     """A key that is not where the feed's objects lie. A retry does not help."""
 
     def __init__(self, key: str, feed: Feed) -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 from urllib.parse import unquote_plus
 
+from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.sources.feed import Feed, Partition
 from pipelines.tidemark.sources.misplaced import Place, Span, place_of
 
@@ -46,7 +47,7 @@ class Reading:
     refused: Sequence[str]
 
 
-class NotOurs(Exception):
+class NotOurs(Terminal):
     """A message or record that is not an S3 event of a declared feed. A retry does not help."""
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
+from pipelines.tidemark.errors import Transient
+
 _Texts = list[str]  # by names, where a class has a method `list`
 _Objects = list["LandedObject"]
 
@@ -45,11 +47,11 @@ class Listing:
     misplaced: tuple[LandedObject, ...] = ()
 
 
-class BucketUnavailable(Exception):
+class BucketUnavailable(Transient):
     """The bucket, or this part of it, does not answer or refuses to. A retry helps once it does."""
 
 
-class ObjectChanged(Exception):
+class ObjectChanged(Transient):
     """An object is not what a listing said of it any more. A new listing helps.
 
     Args:
@@ -61,7 +63,7 @@ class ObjectChanged(Exception):
         self.key = key
 
 
-class ObjectUnavailable(Exception):
+class ObjectUnavailable(Transient):
     """An object is there and not given: archived, somebody else's, its key disabled. A retry helps once that is mended.
 
     Args:

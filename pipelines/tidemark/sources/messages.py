@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from pipelines.tidemark.errors import Transient
+
 HOLD_SECONDS = 20
 """How long what was received stays hidden from other receivers. Short, so that a killed receiver's messages are soon
 somebody else's; a receiver that lives extends it (`Hold`)."""
@@ -28,11 +30,11 @@ class Message:
     receives: int = 1
 
 
-class DeleteRefused(Exception):
+class DeleteRefused(Transient):
     """The queue kept messages it was asked to delete. They come back, and are then found unchanged: harmless."""
 
 
-class QueueUnavailable(Exception):
+class QueueUnavailable(Transient):
     """A queue does not answer, or refuses; the message says which."""
 
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines.tidemark.cli import status
+from pipelines.tidemark.cli import status_view
 from pipelines.tidemark.cli.app import app
 from pipelines.tidemark.cli.contract_table import (
     NoSuchAsset,
@@ -114,7 +114,7 @@ def test_what_nobody_looks_after_is_shown_with_the_reason_and_is_complete_as_jso
 def test_the_exit_code_says_whether_a_promise_is_broken_or_nobody_looks(
     monkeypatch: pytest.MonkeyPatch, broken: list[str], aside: list[str], code: int, said: str
 ) -> None:
-    monkeypatch.setattr(status, "show_contracts", lambda *_, **__: (broken, aside))
+    monkeypatch.setattr(status_view, "show_contracts", lambda *_, **__: (broken, aside))
     result = CliRunner().invoke(app, ["status"])
     assert (result.exit_code, said in result.output) == (code, True)
 

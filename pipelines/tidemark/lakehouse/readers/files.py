@@ -13,6 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from pipelines.tidemark.errors import Terminal, Transient
 from pipelines.tidemark.sources.feed import Feed, Partition
 from pipelines.tidemark.sources.listing import ObjectVersion
 
@@ -76,7 +77,7 @@ class FileFault:
     message: str
 
 
-class Unusable(Exception):
+class Unusable(Terminal):
     """A file that cannot be taken; a retry helps once the file was replaced."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -84,7 +85,7 @@ class Unusable(Exception):
         self.reason = reason
 
 
-class NotScanned(Exception):
+class NotScanned(Transient):
     """Files that the engine fails on or is not given, with what is said of them: no verdict; a retry may help."""
 
     def __init__(self, files: Mapping[SourceFile, str]) -> None:

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipelines.tidemark.errors import Terminal, Transient
 from pipelines.tidemark.settings import Settings
 
 _SECONDS_FOR_A_LOOK = 2
 
 
-class AlreadyRunning(Exception):
+class AlreadyRunning(Transient):
     """Another `pipelines up` runs on this state folder."""
 
     def __init__(self, settings: Settings) -> None:
@@ -26,8 +27,10 @@ class AlreadyRunning(Exception):
         )
 
 
-class NothingRuns(Exception):
+class NothingRuns(Terminal):
     """No `pipelines up` runs on this state folder."""
+
+    exit_code = 3
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(f"nothing runs on {settings.state_dir}; `make dev` starts it")

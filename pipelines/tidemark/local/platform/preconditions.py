@@ -8,6 +8,7 @@ import shutil
 import socket
 import tempfile
 
+from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.local.platform import machine
 from pipelines.tidemark.local.spark.jars import missing_jars
 from pipelines.tidemark.settings import Settings
@@ -17,7 +18,7 @@ _FIRST_MB, _LATER_MB = 1_000, 300  # jars, Spark's class archive, logs and some 
 _NAMED = {errno.EROFS: "it is read-only", errno.EACCES: "no permission", errno.ENOSPC: "the disk is full"}
 
 
-class CannotStart(Exception):
+class CannotStart(Transient):
     """Something on this machine is in the way. The message says what to do."""
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from supervisor.xmlrpc import SupervisorTransport
 
+from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.local.platform import process_tree
 from pipelines.tidemark.local.platform.services import Service, log_file, supervisor_config
 from pipelines.tidemark.local.platform.sockets import socket_path
@@ -29,7 +30,7 @@ _BEGUN = "supervisord started with pid"
 _FAILED = {"BACKOFF", "FATAL", "EXITED", "UNKNOWN"}
 
 
-class ServiceFailed(Exception):
+class ServiceFailed(Transient):
     """A service ended before it was ready. Its log says why."""
 
     def __init__(self, service: Service, log: Path) -> None:
@@ -37,7 +38,7 @@ class ServiceFailed(Exception):
         self.service = service
 
 
-class SupervisorDied(Exception):
+class SupervisorDied(Transient):
     """supervisord itself is gone, so nothing would start a service again."""
 
     def __init__(self) -> None:

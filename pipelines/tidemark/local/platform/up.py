@@ -96,9 +96,11 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, conso
         with _step(console, "local cloud (S3, SQS)"):
             supervisor.wait_ready("cloud", 120)
     publish_environment(settings, settings.exports())
-    if with_feed:
+    if with_feed and not location.has_sample_feed(settings):
+        console.print(f"no sample feed: {settings.code_location} has no package `demo`", highlight=False)
+    elif with_feed:
         with _step(console, "sample feed"):
-            summary = location.first_round(settings)(settings)
+            summary = location.first_round(settings)
         console.print(f"  {summary}", highlight=False)
         supervisor.start_service("feed")
     with _step(console, "first look at every prefix"):

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.local.platform.process_tree import end_group
 from pipelines.tidemark.local.spark.server import environment, spark_home
 from pipelines.tidemark.settings import Settings
@@ -101,7 +102,7 @@ _PULLED_IN = (
 )
 
 
-class JarsMissing(Exception):
+class JarsMissing(Transient):
     """The jars could not be fetched. A retry helps once the network or the mirror does."""
 
     def __init__(self, missing: list[str], output: str) -> None:

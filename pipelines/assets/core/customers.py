@@ -18,5 +18,5 @@ from pipelines.tidemark import LakehouseResource, landed_checks, table_metadata
     check_specs=landed_checks(feeds.CUSTOMERS, ["core", "customers"]),
 )
 def customers(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """A customer."""
+    """One row per customer, from the accounts file that the shop overwrites."""
     return lakehouse.load(context, feeds.CUSTOMERS, core.CUSTOMERS)

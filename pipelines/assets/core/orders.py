@@ -26,5 +26,5 @@ from pipelines.transforms.orders import order_lines
     check_specs=landed_checks(feeds.ORDERS, ["core", "orders"]),
 )
 def orders(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """An order line."""
+    """One row per order line, from the order files of an hour: typed, validated, without doubles."""
     return lakehouse.load(context, feeds.ORDERS, core.ORDERS, order_lines)

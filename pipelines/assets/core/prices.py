@@ -21,5 +21,5 @@ from pipelines.tidemark import LakehouseResource, landed_checks, table_metadata
     check_specs=landed_checks(feeds.PRICES, ["core", "prices"]),
 )
 def prices(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """A product's purchase cost on a day."""
+    """One row per product and day: its purchase cost, from the price files of that day."""
     return lakehouse.load(context, feeds.PRICES, core.PRICES)

@@ -31,7 +31,7 @@ _UNPRICED = "hours of products without a purchase cost"
     check_specs=[filled_check(["marts", "margin_hourly"], "cost_usd", _UNPRICED)],
 )
 def margin_hourly(orders: DataFrame, prices: DataFrame) -> Iterator[dg.Output[DataFrame] | dg.AssetCheckResult]:
-    """A product's hour."""
+    """One row per product and hour: revenue, purchase cost and margin; null where the product has no price."""
     margins, unpriced = counting_missing(margin.margin_hourly(orders, prices), "cost_usd")
     yield dg.Output(margins)  # written before this goes on
     yield filled_result("cost_usd", _UNPRICED, unpriced())

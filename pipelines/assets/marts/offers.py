@@ -30,5 +30,5 @@ from pipelines.transforms import offers
     metadata=table_metadata(marts.OFFER_REACH),
 )
 def offer_reach(prices: DataFrame, customers: DataFrame) -> DataFrame:
-    """A customer segment's day of offers."""
+    """One row per customer segment and day: whom the prices of the day can be offered to."""
     return offers.offer_reach(prices, customers)

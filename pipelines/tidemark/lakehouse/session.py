@@ -76,12 +76,9 @@ def server_conf(settings: Settings) -> dict[str, str]:
         f"{catalog}.cache-enabled": "false",
         "spark.driver.extraClassPath": f"{settings.jars_dir}/jars/*",
         "spark.executor.extraClassPath": f"{settings.jars_dir}/jars/*",
-        "spark.sql.shuffle.partitions": "4",
         "spark.driver.extraJavaOptions": java_options,
         "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
         "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.hadoop.fs.s3a.endpoint.region": settings.aws_region,
         "spark.hadoop.fs.s3a.path.style.access": "true",
     }
@@ -102,6 +99,15 @@ def server_conf(settings: Settings) -> dict[str, str]:
         # Where the SDK looks for keys: it gets new ones when they expire, and no client of the server can ask for them.
         conf["spark.hadoop.fs.s3a.aws.credentials.provider"] = _FROM_ITS_SURROUNDINGS
     return conf
+
+
+ONE_MACHINE = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
+}
+"""What fits a laptop's Spark, and no cluster: a cluster's server is started with its own."""
 
 
 _FROM_ITS_SURROUNDINGS = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
@@ -127,7 +133,6 @@ SESSION_CONF: dict[str, bool | float | int | str | None] = {
     "spark.sql.legacy.parquet.nanosAsLong": "true",
     # A task of a file or two: with Spark's 128 MB the last of a handful keeps the other cores waiting.
     "spark.sql.files.maxPartitionBytes": "32m",
-    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
     # Files of many shapes are a union of many scans. With this rule every scan would carry a copy of all that is
     # computed from their rows: 6 MB a task for 200 files, and minutes instead of seconds.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
@@ -154,7 +159,7 @@ def new_session(settings: Settings) -> SparkSession:
             return _connected(settings.spark_remote)
     keep_password(settings)
     builder = SparkSession.builder.master("local[*]").appName("tidemark")
-    return builder.config(map={**server_conf(settings), **SESSION_CONF}).getOrCreate()
+    return builder.config(map={**server_conf(settings), **ONE_MACHINE, **SESSION_CONF}).getOrCreate()
 
 
 def _connected(remote: str) -> SparkSession:

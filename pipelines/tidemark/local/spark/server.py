@@ -10,7 +10,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from pipelines.tidemark.lakehouse.session import keep_password, server_conf
+from pipelines.tidemark.lakehouse.session import ONE_MACHINE, keep_password, server_conf
 from pipelines.tidemark.local.spark.class_archive import java_options
 from pipelines.tidemark.settings import Settings, load_settings
 
@@ -91,7 +91,7 @@ def prepare(settings: Settings, *instead_of_archive: str) -> None:
         f"-Dlog4j2.configurationFile={work / 'log4j2.properties'}",
         *(instead_of_archive or java_options(settings)),
     )
-    conf |= {
+    conf |= ONE_MACHINE | {
         "spark.master": "local[*]",
         "spark.app.name": "tidemark",
         "spark.driver.memory": settings.spark_memory,

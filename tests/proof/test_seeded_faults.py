@@ -14,15 +14,18 @@ DEFECTS = [
     # The message of a partition that could not be looked at is deleted with the others.
     Defect("landing:take", "if not looks & found.failed.keys()]", "]", judge),
     # What differs and was listed earlier, with a clock that was set back, is taken for old.
-    Defect("observing:observe", "if (again := _look(bucket, feed, partition, found)) is not None:", "if False:", judge),
+    Defect("observing:observe", "if (again := patience.look(feed, partition)) is not None:", "if False:", judge),
     # A file counts as known for the rows of it that were turned away.
     Defect("pipelines.lakehouse.plan:_step", "if k.where is not Where.REJECTED_ROWS} - again", "}", judge),
 ]
 
+NOT_GIVEN_AND_GONE = Defect(
+    "pipelines.lakehouse.situation:Situation.without", "fates[file.partition] = ", "_ = ", judge
+)
+
 
 def test_a_file_that_is_not_given_and_counts_as_gone_turns_its_history_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    where = "pipelines.lakehouse.situation:Situation.without"
-    seed(Defect(where, "fates[file.partition] = ", "_ = ", judge), monkeypatch)
+    seed(NOT_GIVEN_AND_GONE, monkeypatch)
     with pytest.raises(AssertionError):
         judge(ARCHIVED)
 

@@ -17,7 +17,6 @@ from pipelines.tidemark.cli.contract_table import breached, explained, rows, set
 from pipelines.tidemark.event_log.adapter import now
 from pipelines.tidemark.event_log.observations import dead_letters_told
 from pipelines.tidemark.local.platform.instance_lock import take_environment
-from pipelines.tidemark.local.platform.service_status import services
 from pipelines.tidemark.settings import Settings
 
 _WATCH_SECONDS = 3.0
@@ -61,6 +60,8 @@ def show_services(settings: Settings, *, as_json: bool) -> None:
         NothingRuns: none does.
         SupervisorDied: its supervisor was killed.
     """
+    from pipelines.tidemark.local.platform.service_status import services
+
     found = [service.as_dict() for service in services(settings)]
     if as_json:
         print(json.dumps(found, indent=2))

@@ -1,4 +1,4 @@
-"""Assembles the code location, and does nothing else."""
+"""Assembles the code location, and does nothing else: what its packages declare is found."""
 
 import warnings
 
@@ -8,11 +8,11 @@ import dagster as dg
 # it would drown what matters. It has to stand before the assets are imported.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
+from pipelines import feeds, schemas
 from pipelines.assets import core, marts, raw
-from pipelines.feeds import FEEDS
-from pipelines.schemas import TABLES
-from pipelines.tidemark import build_definitions, load_settings
+from pipelines.tidemark import Table, build_definitions, declared, load_settings
 
-ASSETS = [asset for layer in (raw, core, marts) for asset in dg.load_assets_from_package_module(layer)]
+ASSETS = [asset for package in (feeds, raw, core, marts) for asset in dg.load_assets_from_package_module(package)]
+TABLES = [*declared(schemas, Table), *declared(feeds, Table)]
 
-defs = build_definitions(load_settings(), ASSETS, FEEDS, TABLES.values())
+defs = build_definitions(load_settings(), ASSETS, feeds.FEEDS, TABLES)

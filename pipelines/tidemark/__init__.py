@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipelines.tidemark.definitions import build_definitions as build_definitions
+    from pipelines.tidemark.discovery import declared as declared
     from pipelines.tidemark.engine.condition import derived as derived
     from pipelines.tidemark.engine.condition import with_automation as with_automation
     from pipelines.tidemark.execution.filled_check import counting_missing as counting_missing
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.execution.io_manager import table_metadata as table_metadata
     from pipelines.tidemark.execution.load_asset import LakehouseResource as LakehouseResource
     from pipelines.tidemark.execution.load_check import landed_checks as landed_checks
+    from pipelines.tidemark.feed_factory import feed_assets as feed_assets
     from pipelines.tidemark.lakehouse.shape import shaped_as as shaped_as
     from pipelines.tidemark.lakehouse.tables import LINEAGE as LINEAGE
     from pipelines.tidemark.lakehouse.tables import Table as Table
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 _FOUND_IN = {
     "build_definitions": "definitions",
+    "declared": "discovery",
+    "feed_assets": "feed_factory",
     "derived": "engine.condition",
     "with_automation": "engine.condition",
     "counting_missing": "execution.filled_check",
@@ -73,7 +77,9 @@ __all__ = [
     "Table",
     "build_definitions",
     "counting_missing",
+    "declared",
     "derived",
+    "feed_assets",
     "filled_check",
     "filled_result",
     "landed_checks",

@@ -1,7 +1,7 @@
 """The user's code location, as the machinery finds it: by name, when it is needed, and never by an import of its own.
 
-The package that `TIDEMARK_CODE_LOCATION` names (`pipelines`) holds `definitions.defs`, `feeds.FEEDS` and
-`schemas.TABLES`. It may hold a sample feed, `demo`: `demo.feed.first_round(settings)` writes what is due, once, and
+The package that `TIDEMARK_CODE_LOCATION` names (`pipelines`) holds `definitions.defs`, `definitions.TABLES` and
+`feeds.FEEDS`. It may hold a sample feed, `demo`: `demo.feed.first_round(settings)` writes what is due, once, and
 returns a line about it; `demo.command.app` is the command `pipelines feed`, which goes on.
 
 Commands import this inside a function: a code location reads the environment when it is imported.
@@ -45,8 +45,8 @@ def feeds(settings: Settings) -> "Sequence[Feed]":
 
 def tables(settings: Settings) -> "Mapping[str, Table]":
     """Every declared table by its name."""
-    found: Mapping[str, Table] = _module(settings, "schemas").TABLES
-    return found
+    found: Sequence[Table] = _module(settings, "definitions").TABLES
+    return {table.name: table for table in found}
 
 
 def has_sample_feed(settings: Settings) -> bool:

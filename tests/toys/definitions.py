@@ -3,6 +3,8 @@
 from pipelines.tidemark import build_definitions, load_settings
 from tests.toys.assets import ASSETS
 from tests.toys.feeds import FEEDS
-from tests.toys.schemas import TABLES
+from tests.toys.schemas import CUSTOMERS, ORDERS, PRICES
 
-defs = build_definitions(load_settings(), ASSETS, FEEDS, TABLES.values())
+TABLES = [ORDERS, CUSTOMERS, PRICES]
+
+defs = build_definitions(load_settings(), ASSETS, FEEDS, TABLES)

@@ -47,8 +47,6 @@ PRICES = Table(
     comment="A product's price on a day",
 )
 
-TABLES = {table.name: table for table in (ORDERS, CUSTOMERS, PRICES)}
-
 
 def order_lines(rows: DataFrame) -> DataFrame:
     """`hour` and `revenue_usd` beside the landing columns: exact, rounded once, null where it fits no column."""

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from pipelines import feeds
+from pipelines.feeds.prices import PRICES
 from pipelines.partitions import DAYS
 from pipelines.tidemark import LandingResource, observe_partitions
 
@@ -10,4 +10,4 @@ from pipelines.tidemark import LandingResource, observe_partitions
 @dg.observable_source_asset(key=["raw", "prices"], group_name="raw", partitions_def=DAYS, tags={"dagster/kind/s3": ""})
 def prices(context: dg.OpExecutionContext, landing: LandingResource) -> dg.DataVersionsByPartition:
     """The purchase price files of a day, as they lie in the landing bucket."""
-    return observe_partitions(context, landing.open(), feeds.PRICES)
+    return observe_partitions(context, landing.open(), PRICES)

@@ -43,10 +43,7 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
         f"from {package}.tidemark import LINEAGE, Feed, Grain, Table, feed_assets",
         "",
         "LANDING = {",
-        *(
-            f"    {json.dumps(column, ensure_ascii=False)}: {json.dumps(kind)},"
-            for column, kind in sample.columns.items()
-        ),
+        *(f"    {_quoted(column)}: {_quoted(kind)}," for column, kind in sample.columns.items()),
         "}",
         "",
         "TABLE = Table(",
@@ -77,5 +74,9 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
 
 
 def _tuple(names: tuple[str, ...]) -> str:
-    inner = ", ".join(json.dumps(name, ensure_ascii=False) for name in names)
+    inner = ", ".join(map(_quoted, names))
     return f"({inner},)" if len(names) == 1 else f"({inner})"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

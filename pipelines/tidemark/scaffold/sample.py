@@ -81,9 +81,8 @@ def _csv_rows(body: bytes) -> list[dict[str, object]]:
 
 def _json_rows(body: bytes) -> list[dict[str, object]]:
     text = body.decode()
-    found = (
-        json.loads(text) if text.lstrip().startswith("[") else list(map(json.loads, filter(None, text.splitlines())))
-    )
+    is_list = text.lstrip().startswith("[")
+    found = json.loads(text) if is_list else [json.loads(line) for line in text.splitlines() if line]
     if not all(isinstance(row, dict) for row in found):
         raise ValueError("not every record is an object")
     return list(found)

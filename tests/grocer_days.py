@@ -12,12 +12,12 @@ from math import ceil
 from typing import Any
 
 from pipelines.definitions import defs
-from pipelines.tidemark.simulation.simulator import Pace, Simulation
+from pipelines.tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.lag_oracle import Miss, Oracle, Promise, RunRecord, Target, sample
 
 START = datetime(2026, 10, 4, tzinfo=UTC)  # a Sunday: the morning after it a day and a week are due
 HOUR, DAY, WEEK = 3600.0, 24 * 3600.0, 7 * 24 * 3600.0
-ROUGH = Pace(step=20.0, spread=0.5, failing=0.02, launch=(1.0, 6.0), notice=(0.2, 2.0))
+ROUGH = RunPace(step=20.0, spread=0.5, failing=0.02, launch=(1.0, 6.0), notice=(0.2, 2.0))
 
 READS: Mapping[str, Sequence[tuple[str, str]]] = {
     "core/orders": [("raw/orders", "same")],
@@ -201,6 +201,6 @@ def _clock(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}"
 
 
-def whole_graph(seed: int, pace: Pace = ROUGH) -> Simulation:
+def whole_graph(seed: int, pace: RunPace = ROUGH) -> Simulation:
     """The grocer's graph, from the Sunday on."""
     return Simulation(defs, start=START, seed=seed, pace=pace)

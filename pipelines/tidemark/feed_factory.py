@@ -14,6 +14,8 @@ from pipelines.tidemark.resources.aws import LandingResource
 from pipelines.tidemark.sensors.on_demand import observe_file, observe_partitions
 from pipelines.tidemark.sources.feed import Feed, Grain
 
+_AsAsset = Callable[[Callable[..., Any]], dg.AssetsDefinition]
+
 
 def feed_assets(
     feed: Feed,
@@ -24,7 +26,7 @@ def feed_assets(
     code_version: str = "1",
     owners: Sequence[str] = (),
     **core: Any,
-) -> list[dg.AssetsDefinition]:
+) -> list[dg.AssetsDefinition | dg.SourceAsset]:
     """The assets `raw/<feed>` (observed) and the table's own (loaded), whose key is the table's name.
 
     Args:
@@ -40,7 +42,8 @@ def feed_assets(
         raise ValueError(f"feed {feed.name} is by {feed.grain}: give feed_assets the partitions_def of that grain")
     raw, key = ["raw", feed.name], table.name.split(".")
 
-    @dg.asset(
+    # Typed, because options as keywords make a decorator of no type.
+    as_asset: _AsAsset = dg.asset(
         key=key,
         deps=[raw],
         group_name=key[0],
@@ -54,29 +57,36 @@ def feed_assets(
         check_specs=landed_checks(feed, key),
         **core,
     )
+
+    @as_asset
     def _table(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
         return lakehouse.load(context, feed, table, transform)
 
     return [_source(feed, raw, partitions_def), _table]
 
 
-def _source(feed: Feed, key: list[str], partitions_def: dg.PartitionsDefinition[str] | None) -> Any:
-    declared: dict[str, Any] = {
-        "key": key,
-        "group_name": "raw",
-        "description": f"What lies below {feed.prefix} in the landing bucket, by {feed.grain}.",
-        "tags": {"dagster/kind/s3": ""},
-    }
+def _source(feed: Feed, key: list[str], partitions_def: dg.PartitionsDefinition[str] | None) -> dg.SourceAsset:
+    what = (
+        f"The object {feed.prefix}"
+        if partitions_def is None
+        else f"The files of each {feed.grain}, below {feed.prefix}"
+    )
+    as_source: Callable[[Callable[..., Any]], dg.SourceAsset] = dg.observable_source_asset(
+        key=key,
+        description=f"{what} in the landing bucket.",
+        group_name="raw",
+        partitions_def=partitions_def,
+        tags={"dagster/kind/s3": ""},
+    )
     if partitions_def is None:
-        declared["description"] = f"The object {feed.prefix} of the landing bucket."
 
-        @dg.observable_source_asset(**declared)
+        @as_source
         def _file(context: dg.OpExecutionContext, landing: LandingResource) -> dg.ObserveResult:
             return observe_file(landing.open(), feed, context.instance)
 
         return _file
 
-    @dg.observable_source_asset(partitions_def=partitions_def, **declared)
+    @as_source
     def _partitions(context: dg.OpExecutionContext, landing: LandingResource) -> dg.DataVersionsByPartition:
         return observe_partitions(context, landing.open(), feed)
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import dagster as dg
 import yaml
 
-from pipelines.tidemark.cli.contract_table import Row, rows
+from pipelines.tidemark.cli.contract_table import ContractRow, rows
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.local.dagster.home import end_unfinished_runs
 from pipelines.tidemark.local.dagster.run_launcher import server_answers
@@ -85,7 +85,7 @@ class ToyPlatform:
         self.mark = f"shapes-{uuid.uuid4().hex[:12]}"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._looking = threading.Lock()
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, ContractRow] = {}
         self._looked_at = float("-inf")
 
     def start(self) -> float:
@@ -245,7 +245,7 @@ class ToyPlatform:
 
         holds_for(check, seconds=seconds, every=1)
 
-    def rows(self) -> dict[str, Row]:
+    def rows(self) -> dict[str, ContractRow]:
         """`pipelines status` of the first location."""
         with self._looking:
             if time.monotonic() > self._looked_at + _BETWEEN_LOOKS:  # many stories look, and a look takes a second
@@ -261,10 +261,10 @@ class ToyPlatform:
             return f"no status: {error!r}"
         return "no row in status" if row is None else f"{row.state}: {row.reason}; aside {row.set_aside}"
 
-    def wait_row(self, asset: str, *words: str, seconds: float = 60) -> Row:
+    def wait_row(self, asset: str, *words: str, seconds: float = 60) -> ContractRow:
         """Wait until `pipelines status` says all these words of an asset."""
 
-        def check() -> Row:
+        def check() -> ContractRow:
             row = self.rows().get(asset)
             assert row is not None, f"{asset} has no row"
             said = f"{row.state}: {row.reason}; {row.set_aside}"

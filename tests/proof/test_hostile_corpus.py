@@ -22,7 +22,7 @@ from pipelines.tidemark.lakehouse.readers import probe
 from pipelines.tidemark.sensors.landing import Received
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.feed import Grain, Partition
-from pipelines.tidemark.sources.hints import Zone
+from pipelines.tidemark.sources.hints import LandingZone
 from pipelines.tidemark.sources.looking import look_beside_all
 from pipelines.tidemark.sources.messages import Message
 from pipelines.tidemark.sources.s3 import S3Bucket
@@ -214,7 +214,7 @@ def test_hostile_files_end_as_the_specification_says(
 
 
 def test_hostile_messages_are_read_as_the_specification_says(report: Report) -> None:
-    zone = Zone("landing", feeds.FEEDS, START)
+    zone = LandingZone("landing", feeds.FEEDS, START)
     found: dict[str, str] = {}
     for case in MESSAGES:
         received = Received()

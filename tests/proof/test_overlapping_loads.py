@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.tidemark.lakehouse import write
 from pipelines.tidemark.lakehouse.loading import quarantine, rejects
 from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
-from pipelines.tidemark.lakehouse.loading.load_state import Situation
+from pipelines.tidemark.lakehouse.loading.load_state import LoadState
 from pipelines.tidemark.lakehouse.loading.plan import KnownFile, Where
 from pipelines.tidemark.lakehouse.session import new_session
 from pipelines.tidemark.lakehouse.tables import Table
@@ -72,9 +72,9 @@ def _validated_from_the_commit_alone() -> Any:
 @contextmanager
 def _takes_out_what_it_did_not_see() -> Iterator[None]:
     enter, replace = rejects.enter, quarantine.replace
-    looked: list[Situation] = []
+    looked: list[LoadState] = []
 
-    def _enter(load: Load, found: Situation, *more: Any) -> Any:
+    def _enter(load: Load, found: LoadState, *more: Any) -> Any:
         looked.append(found)
         return enter(load, found, *more)
 

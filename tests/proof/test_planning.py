@@ -11,7 +11,7 @@ from pipelines.tidemark.event_log.observations import EventLog
 from pipelines.tidemark.sensors.change_detection import look_at_feed
 from pipelines.tidemark.sensors.landing import take
 from pipelines.tidemark.sources.feed import Partition
-from pipelines.tidemark.sources.hints import Zone
+from pipelines.tidemark.sources.hints import LandingZone
 from pipelines.tidemark.sources.listing import FakeBucket
 from pipelines.tidemark.sources.messages import FakeMessageSource, holding
 from tests.proof.conftest import Report
@@ -20,7 +20,7 @@ from tests.toys.feeds import FEEDS, ORDERS
 OBJECTS_A_PARTITION = 40
 TOUCHED = 24
 ROUNDS = 15
-ZONE = Zone("landing", FEEDS)
+ZONE = LandingZone("landing", FEEDS)
 
 
 def hours(count: int) -> list[Partition]:

@@ -108,7 +108,7 @@ DEFECTS = [
     ),
     Defect(
         "planner.evaluate:Tick._decide",
-        "if pending.absent:",
+        "if pending.missing_inputs:",
         "if False:",
         meaning.test_while_one_required_input_is_silent_nothing_is_requested_and_the_reason_names_it,
     ),
@@ -198,8 +198,8 @@ DEFECTS = [
     ),
     Defect(
         "planner.backlog:Backlog._first",
-        "arrival = None if absent else max(first, default=None)",
-        "arrival = None if absent else min(first, default=None)",
+        "arrival = None if missing_inputs else max(first, default=None)",
+        "arrival = None if missing_inputs else min(first, default=None)",
         contracts.test_of_a_partition_never_built_the_clock_starts_when_its_last_required_input_has_data,
     ),
     Defect(

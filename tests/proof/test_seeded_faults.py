@@ -26,7 +26,7 @@ DEFECTS = [
 
 
 def test_a_file_that_is_not_given_and_counts_as_gone_turns_its_history_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    where = "lakehouse.loading.load_state:Situation.without"
+    where = "lakehouse.loading.load_state:LoadState.without"
     seed(Defect(where, "fates[file.partition] = ", "_ = ", judge), monkeypatch)
     with pytest.raises(AssertionError):
         judge(ARCHIVED)

@@ -14,9 +14,9 @@ import pytest
 from pipelines.tidemark.event_log.observations import EventLog
 from pipelines.tidemark.local.cloud.objects import ObjectFolder, StoredObject
 from pipelines.tidemark.local.dagster.home import opened_home
-from pipelines.tidemark.sensors.landing import Tick, take
+from pipelines.tidemark.sensors.landing import Taken, take
 from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.hints import Zone
+from pipelines.tidemark.sources.hints import LandingZone
 from pipelines.tidemark.sources.listing import Listing
 from pipelines.tidemark.sources.messages import holding
 from pipelines.tidemark.sources.s3 import S3Bucket
@@ -81,8 +81,8 @@ def test_a_million_files_an_hour(filled: Settings, report: Report) -> None:
     s3 = boto3.client("s3", **settings.aws_options())
     queue = SqsQueue(boto3.client("sqs", **settings.aws_options()), settings.events_queue)
     bucket = CountedBucket(lambda: s3, settings.landing_bucket)
-    zone = Zone(settings.landing_bucket, FEEDS, settings.start_date)
-    ticks: list[tuple[Tick, float]] = []
+    zone = LandingZone(settings.landing_bucket, FEEDS, settings.start_date)
+    ticks: list[tuple[Taken, float]] = []
     with opened_home(settings) as instance:
         begun = time.monotonic()
         while sum(tick.received.count for tick, _ in ticks) < OBJECTS:

@@ -187,7 +187,7 @@ def input_of(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_
     metadata, loaded = _declared(asset_graph, key, parent)
     edge = edge_between(asset_graph, key, parent, keys_of)
     for partition in ours.ends():
-        edge.lacking(partition)
+        edge.missing_inputs(partition)
         _ = edge.upstream and edge.upstream(partition)
     for partition in theirs.ends():
         _ = edge.downstream and edge.downstream(partition)
@@ -200,7 +200,7 @@ def input_of(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_
         # A source is observed, never run: nothing joins its run. Nor does a partition its own past's.
         joinable=edge.identity and read.is_materializable and asset.is_materializable and key != parent,
         # What is not loaded, Dagster does not look for.
-        lacking=edge.lacking if loaded else lambda _: "",
+        missing_inputs=edge.missing_inputs if loaded else lambda _: "",
         stamp=edge.stamp,
         broad=edge.broad,
     )

@@ -63,7 +63,7 @@ def by_dimension(mapping: ByDimension, ends: Ends, edge_of: Callable[[dg.Partiti
 
     def _lacking(partition: Partition) -> str:
         parts = _parts(ends.ours, partition)
-        return next((text for link in links if (text := link.edge.lacking(parts[link.ours]))), "")
+        return next((text for link in links if (text := link.edge.missing_inputs(parts[link.ours]))), "")
 
     follows_ours = {link.ours for link in links if not link.edge.broad}
     return Edge(

@@ -33,7 +33,7 @@ class Edge:
 
     upstream: Way | None
     downstream: Way | None
-    lacking: Callable[[Partition], str] = lambda _: ""
+    missing_inputs: Callable[[Partition], str] = lambda _: ""
     stamp: Callable[[], object] | None = None
     broad: bool = False
     identity: bool = False

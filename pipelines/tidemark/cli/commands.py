@@ -6,7 +6,6 @@ back, a contract is broken, or a rehearsal is above the share. 5: an asset is se
 
 from typing import Any, NoReturn
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -19,7 +18,7 @@ _OF_OTHERS = {"botocore", "pyspark"}
 class Commands(TyperGroup):
     """A group of commands whose errors end in one line."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except TidemarkError as error:

@@ -20,7 +20,7 @@ from pipelines.tidemark.engine.overview import overview
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.planner.contract_status import is_set_aside, span, told
-from pipelines.tidemark.planner.contracts import Verdict
+from pipelines.tidemark.planner.contracts import FreshnessStatus
 from pipelines.tidemark.planner.decisions import Decision, Plan, Standing
 from pipelines.tidemark.planner.graph import Node
 from pipelines.tidemark.planner.wording import moment, name, names
@@ -29,16 +29,16 @@ from pipelines.tidemark.sensors.contracts import CHECK
 _DAY = 86_400.0
 SET_ASIDE = "set aside"
 _STYLES = {
-    Verdict.MET: "green",
-    Verdict.AT_RISK: "yellow",
-    Verdict.BREACHED: "bold red",
-    Verdict.NOT_JUDGED: "bold red",
+    FreshnessStatus.MET: "green",
+    FreshnessStatus.AT_RISK: "yellow",
+    FreshnessStatus.BREACHED: "bold red",
+    FreshnessStatus.NOT_JUDGED: "bold red",
     SET_ASIDE: "bold red",
 }
 
 
 @dataclass(frozen=True)
-class Row:
+class ContractRow:
     """An asset. Times in Unix seconds.
 
     Args:
@@ -77,7 +77,7 @@ class NoSuchAsset(Terminal):
     """An asset was named that the code location does not have."""
 
 
-def rows(instance: DagsterInstance, assets: AnyGraph, only: str | None = None) -> list[Row]:
+def rows(instance: DagsterInstance, assets: AnyGraph, only: str | None = None) -> list[ContractRow]:
     """A row for each asset the planner looks after, or should (or for one), in the order of the graph.
 
     Raises:
@@ -98,7 +98,7 @@ def rows(instance: DagsterInstance, assets: AnyGraph, only: str | None = None) -
     ]
 
 
-def table(found: Sequence[Row], now: float) -> Table:
+def table(found: Sequence[ContractRow], now: float) -> Table:
     """The rows as a table for a terminal, at a time (Unix seconds)."""
     shown = Table(title=f"contracts at {moment(now)}", title_justify="left")
     for column in ("asset", "contract", "state", "lag", "due", "last run", "in time"):
@@ -116,22 +116,24 @@ def table(found: Sequence[Row], now: float) -> Table:
     return shown
 
 
-def explained(found: Sequence[Row], now: float) -> Group:
+def explained(found: Sequence[ContractRow], now: float) -> Group:
     """The table, and below it why a contract is not met, and what is set aside; of a single asset always."""
     whys = [
-        row for row in found if row.reason and (len(found) == 1 or row.set_aside or row.state not in ("", Verdict.MET))
+        row
+        for row in found
+        if row.reason and (len(found) == 1 or row.set_aside or row.state not in ("", FreshnessStatus.MET))
     ]
     return Group(table(found, now), *(Text(f"{row.asset}: {row.reason}") for row in whys))
 
 
-def breached(found: Iterable[Row]) -> list[str]:
+def breached(found: Iterable[ContractRow]) -> list[str]:
     """The assets whose contract is broken."""
-    return [row.asset for row in found if row.state == Verdict.BREACHED]
+    return [row.asset for row in found if row.state == FreshnessStatus.BREACHED]
 
 
-def set_aside(found: Iterable[Row]) -> list[str]:
+def set_aside(found: Iterable[ContractRow]) -> list[str]:
     """The assets that nobody looks after as a whole."""
-    return [row.asset for row in found if row.state in (Verdict.NOT_JUDGED, SET_ASIDE)]
+    return [row.asset for row in found if row.state in (FreshnessStatus.NOT_JUDGED, SET_ASIDE)]
 
 
 def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | None:
@@ -155,11 +157,11 @@ def _row(
     contract: str,
     standing: Standing | None,
     built: tuple[str | None, float | None],
-) -> Row:
+) -> ContractRow:
     decisions = plan.of(node.key)
     aside = is_set_aside(node, plan)
     state = str(standing.verdict) if standing is not None else ""
-    return Row(
+    return ContractRow(
         asset=node.key,
         contract=contract,
         state=state or (SET_ASIDE if aside else ""),
@@ -182,7 +184,7 @@ def _aside(node: Node, plan: Plan, standing: Standing | None) -> tuple[str, ...]
 
 def _reason(node: Node, plan: Plan, standing: Standing | None, decisions: Sequence[Decision]) -> str:
     if standing is not None and (
-        standing.partition is not None or standing.set_aside or standing.verdict is Verdict.NOT_JUDGED
+        standing.partition is not None or standing.set_aside or standing.verdict is FreshnessStatus.NOT_JUDGED
     ):
         return standing.reason
     if standing is None and plan.aside(node.key):
@@ -210,7 +212,7 @@ def _last_built(instance: DagsterInstance, assets: Sequence[str]) -> dict[str, t
     }
 
 
-def _due(row: Row, now: float) -> str:
+def _due(row: ContractRow, now: float) -> str:
     if row.due is None:
         return ""
     return "now" if row.due <= now else f"in {span(row.due - now)}"

@@ -12,7 +12,7 @@ from pipelines.tidemark.cli.commands import fail
 from pipelines.tidemark.settings import load_settings
 
 if TYPE_CHECKING:
-    from pipelines.tidemark.cli.quarantine_work import Place
+    from pipelines.tidemark.cli.quarantine_work import Target
     from pipelines.tidemark.lakehouse.loading.handling import Selection
 
 commands = typer.Typer(help="What was turned away, and what to do about it.", invoke_without_command=True)
@@ -123,14 +123,14 @@ def rehearse(
         raise typer.Exit(4)
 
 
-def _place() -> AbstractContextManager["Place"]:
+def _place() -> AbstractContextManager["Target"]:
     from pipelines.tidemark.cli.quarantine_work import open_place
 
     return open_place(load_settings())
 
 
 def _selection(
-    place: "Place", asset: str | None, reason: list[str] | None, since: datetime | None, file: str | None
+    place: "Target", asset: str | None, reason: list[str] | None, since: datetime | None, file: str | None
 ) -> "Selection":
     from pipelines.tidemark.lakehouse.loading.handling import Selection
 

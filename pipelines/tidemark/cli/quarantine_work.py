@@ -45,7 +45,7 @@ class CannotHandle(Terminal):
 
 
 @dataclass(frozen=True)
-class Place:
+class Target:
     """The lake, the bucket and the instance that are meant, and how each asset is loaded."""
 
     spark: SparkSession
@@ -66,7 +66,7 @@ class Place:
 
 
 @contextmanager
-def open_place(settings: Settings) -> Iterator[Place]:
+def open_place(settings: Settings) -> Iterator[Target]:
     """The platform that runs, or the one that the environment names.
 
     Raises:
@@ -83,7 +83,7 @@ def open_place(settings: Settings) -> Iterator[Place]:
         stack.callback(spark.stop)
         stack.enter_context(naming_the_server(spark))
         bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
-        yield Place(
+        yield Target(
             spark,
             bucket,
             instance,
@@ -103,7 +103,7 @@ def loads_of(graph: Any, feeds: Iterable[Feed], tables: Mapping[str, Table]) -> 
     return found
 
 
-def show(place: Place, selection: Selection, *, sample: int, as_json: bool) -> None:
+def show(place: Target, selection: Selection, *, sample: int, as_json: bool) -> None:
     """Print how much was turned away for which reason, and some of it."""
     found = handling.entries(place.spark, selection)
     counts = [row.asDict() for row in handling.counts(found).collect()]
@@ -119,7 +119,7 @@ def show(place: Place, selection: Selection, *, sample: int, as_json: bool) -> N
         _print(some, "")
 
 
-def send_back(place: Place, selection: Selection) -> dict[str, list[Partition]]:
+def send_back(place: Target, selection: Selection) -> dict[str, list[Partition]]:
     """Have the files of these entries read again: as soon as the automation comes to it, or with the next load.
 
     Returns:
@@ -133,7 +133,7 @@ def send_back(place: Place, selection: Selection) -> dict[str, list[Partition]]:
     return found
 
 
-def waive(place: Place, selection: Selection, because: str) -> int:
+def waive(place: Target, selection: Selection, because: str) -> int:
     """Leave these entries at that; the checks are told.
 
     Returns:
@@ -145,7 +145,7 @@ def waive(place: Place, selection: Selection, because: str) -> int:
     return count
 
 
-def unwaive(place: Place, selection: Selection) -> int:
+def unwaive(place: Target, selection: Selection) -> int:
     """Take back waivers; the checks are told.
 
     Returns:
@@ -156,7 +156,7 @@ def unwaive(place: Place, selection: Selection) -> int:
     return count
 
 
-def patch(place: Place, key: str, corrected: Path, because: str) -> str:
+def patch(place: Target, key: str, corrected: Path, because: str) -> str:
     """Put a corrected copy beside a file, whose entries are waived for it. Rows of a key are taken from the copy.
 
     Returns:
@@ -181,7 +181,7 @@ def patch(place: Place, key: str, corrected: Path, because: str) -> str:
     return target
 
 
-def rehearse_days(place: Place, asset: str, days: int) -> Rehearsal:
+def rehearse_days(place: Target, asset: str, days: int) -> Rehearsal:
     """What the rules of this code would turn away of the last days' files, a day at a time; nothing is written.
 
     Raises:
@@ -227,14 +227,14 @@ def show_rehearsal(load: Load, said: Rehearsal, *, as_json: bool) -> None:
         print(f"not read: {key}: {reason}")
 
 
-def _assets(place: Place, selection: Selection) -> list[str]:
+def _assets(place: Target, selection: Selection) -> list[str]:
     if selection.asset:
         place.load_of(selection.asset)
     found = handling.entries(place.spark, selection).select("asset").distinct().collect()
     return sorted(row.asset for row in found if row.asset in place.loads)
 
 
-def _tell(place: Place, assets: Sequence[str]) -> None:
+def _tell(place: Target, assets: Sequence[str]) -> None:
     """Let the checks of these assets, and of their sources, say how it stands now."""
     for feed in {place.loads[asset].feed for asset in assets}:
         loaded_from_it = [asset for asset, load in place.loads.items() if load.feed == feed]

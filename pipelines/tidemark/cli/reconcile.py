@@ -9,7 +9,7 @@ from pipelines.tidemark.cli.commands import fail
 from pipelines.tidemark.settings import load_settings
 
 if TYPE_CHECKING:
-    from pipelines.tidemark.sensors.change_detection import Found
+    from pipelines.tidemark.sensors.change_detection import Changes
     from pipelines.tidemark.sources.feed import Feed
 
 
@@ -43,7 +43,7 @@ def reconcile(
     with instance_of(settings) as instance, Progress(console=Console(stderr=True)) as progress:
         bar = progress.add_task(f"s3://{settings.landing_bucket}", total=len(feeds))
 
-        def looked(of: "Feed", found: "Found") -> None:
+        def looked(of: "Feed", found: "Changes") -> None:
             told[of.name] = {"changed": len(found.changed), "held": found.held, "alarm": found.alarms.get(of)}
             progress.advance(bar)
 

@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.tidemark.lakehouse.catalog import ensure
 from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.lakehouse.write import Overtaken
+from pipelines.tidemark.lakehouse.write import CommitConflict
 
 
-class SnapshotExpired(Overtaken):
+class SnapshotExpired(CommitConflict):
     """So many others have committed since a snapshot that it has expired. A retry on what they left helps."""
 
 

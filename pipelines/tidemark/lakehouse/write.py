@@ -35,7 +35,7 @@ class Commit:
     parent_id: int | None = None
 
 
-class Overtaken(Transient):
+class CommitConflict(Transient):
     """Somebody else committed to the same partitions meanwhile. A retry on what they left helps."""
 
 
@@ -75,7 +75,7 @@ def replace_where(frame: DataFrame, table: Table, predicate: str, *, run_id: str
         before = current_snapshot(frame.sparkSession, table)
         try:
             return replace_since(before, frame, table, predicate, run_id=run_id)
-        except Overtaken:
+        except CommitConflict:
             logger.warning("%s: another run committed to the same partitions (attempt %d)", table.name, attempt)
     raise WriteConflict(table)
 
@@ -84,7 +84,7 @@ def replace_since(before: int | None, frame: DataFrame, table: Table, predicate:
     """Replace the rows for which the predicate is true, if nobody else has touched them since a snapshot.
 
     Raises:
-        Overtaken: somebody has. Nothing was written.
+        CommitConflict: somebody has. Nothing was written.
     """
     writer = (
         frame.select(*table.columns)
@@ -118,7 +118,7 @@ def merge(
         goes: A SQL condition on `s`: it is no new row, but names one that is to go.
 
     Raises:
-        Overtaken: somebody else committed to the same partitions while this was computed. Nothing was written.
+        CommitConflict: somebody else committed to the same partitions while this was computed. Nothing was written.
     """
     spark = rows.sparkSession
     view = f"merged_{table.name.replace('.', '_')}"
@@ -160,5 +160,5 @@ def is_conflict(error: PySparkException) -> bool:
 
 def _named(error: PySparkException, table: Table) -> Exception:
     if is_conflict(error):
-        return Overtaken(f"{table.name}: {error}")
+        return CommitConflict(f"{table.name}: {error}")
     return error

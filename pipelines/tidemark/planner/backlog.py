@@ -34,21 +34,21 @@ class Pending:
 
     Args:
         arrival: Of the oldest data it does not contain (never built: when the last required input had data).
-        behind: Inputs that have something pending themselves, to the arrival of the oldest of it that concerns this.
+        pending_upstreams: Inputs with something pending themselves, to the arrival of the oldest that concerns this.
         news: Arrival of the oldest change of an input that lies there and is not contained.
         stale: Why it has to be rebuilt though nothing arrived. Empty: it has not.
-        restless: Whether it, or anything it is made from, is stale.
-        absent: Required inputs without any data.
+        has_stale_upstream: Whether it, or anything it is made from, is stale.
+        missing_inputs: Required inputs without any data.
         unchanged: Where all inputs have to change: those that have not.
         built: Whether it was ever built.
     """
 
     arrival: float | None = None
-    behind: Mapping[Target, float] = field(default_factory=dict)
+    pending_upstreams: Mapping[Target, float] = field(default_factory=dict)
     news: float | None = None
     stale: str = ""
-    restless: bool = False
-    absent: tuple[str, ...] = ()
+    has_stale_upstream: bool = False
+    missing_inputs: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
     built: bool = True
 
@@ -63,8 +63,8 @@ class _OfInput:
     oldest: float | None = None
     rebuilt: str = ""
     there: float | None = None
-    restless: bool = False
-    behind: dict[Target, float] = field(default_factory=dict)
+    has_stale_upstream: bool = False
+    pending_upstreams: dict[Target, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -197,7 +197,7 @@ class Backlog:
             after = None
             self.aside[target] = f"{type(error).__name__}: {error}"
             self._sleep(target, now + _LOOK_AGAIN)
-        if target in self.history.built or (after is not None and not _others(node, after.absent)):
+        if target in self.history.built or (after is not None and not _others(node, after.missing_inputs)):
             self.candidates.note(node, partition)
         if after is not None:
             entries[partition] = after
@@ -231,14 +231,14 @@ class Backlog:
 
     def _pending(self, node: Node, target: Target) -> Pending | None:
         said = [(read, self._of_input(node, read, target)) for read in node.inputs]
-        behind = {source: arrival for _, of in said for source, arrival in of.behind.items()}
-        absent = tuple(read.key for read, of in said if not (of.present or of.needs_none))
-        restless = any(of.restless for _, of in said)
+        pending_upstreams = {source: arrival for _, of in said for source, arrival in of.pending_upstreams.items()}
+        missing_inputs = tuple(read.key for read, of in said if not (of.present or of.needs_none))
+        has_stale_upstream = any(of.has_stale_upstream for _, of in said)
         built = self.history.built.get(target)
         if built is None:
-            return self._first(node, target, said, behind, absent, restless)
+            return self._first(node, target, said, pending_upstreams, missing_inputs, has_stale_upstream)
         if node.reads_itself:
-            absent = ()  # it was built through a window without data, and is built so again
+            missing_inputs = ()  # it was built through a window without data, and is built so again
         arrivals = [of.oldest for _, of in said if of.oldest is not None]
         unchanged: tuple[str, ...] = ()
         if node.requires_all and arrivals:
@@ -248,39 +248,41 @@ class Backlog:
             arrival = min(arrivals, default=None)
         stale = self._stale(node, target, built) or next((of.rebuilt for _, of in said if of.rebuilt), "")
         news = min((of.there for _, of in said if of.there is not None), default=None)
-        if arrival is None and not (stale or unchanged or restless):
+        if arrival is None and not (stale or unchanged or has_stale_upstream):
             return None
-        return Pending(arrival, behind, news, stale, restless or bool(stale), absent, unchanged)
+        return Pending(
+            arrival, pending_upstreams, news, stale, has_stale_upstream or bool(stale), missing_inputs, unchanged
+        )
 
     def _first(
         self,
         node: Node,
         target: Target,
         said: list[tuple[Input, _OfInput]],
-        behind: Mapping[Target, float],
-        absent: tuple[str, ...],
-        restless: bool,
+        pending_upstreams: Mapping[Target, float],
+        missing_inputs: tuple[str, ...],
+        has_stale_upstream: bool,
     ) -> Pending | None:
         """Of a partition that was never built."""
         drives = any(of.present for read, of in said if read.key != node.key)
-        if node.reads_itself and (not drives or _others(node, absent)):
+        if node.reads_itself and (not drives or _others(node, missing_inputs)):
             gap = self.candidates.gap(node, target, self.of.get(node.key, {}), self._mark)
             if gap is not None:  # a window between others without all of its data: the past goes through it
-                return Pending(gap, behind, gap, "", restless, (), (), built=False)
+                return Pending(gap, pending_upstreams, gap, "", has_stale_upstream, (), (), built=False)
         if not drives and not node.enumerated:
             return None
         first = [of.first for _, of in said if of.first is not None]
         if node.enumerated:
             first.append(self.candidates.begins(node, target))
-        arrival = None if absent else max(first, default=None)
+        arrival = None if missing_inputs else max(first, default=None)
         if arrival == float("-inf"):
             arrival = self.candidates.since(node.key)
         elif arrival is not None:  # nobody could build it before it was there
             arrival = max(arrival, node.exists_from(target[1]))
         there = min((of.there for _, of in said if of.there is not None), default=arrival)
-        if node.reads_itself and not _others(node, absent):
+        if node.reads_itself and not _others(node, missing_inputs):
             self.candidates.ask_for_past(node, target, self._mark)
-        return Pending(arrival, behind, there, "", restless, absent, (), built=False)
+        return Pending(arrival, pending_upstreams, there, "", has_stale_upstream, missing_inputs, (), built=False)
 
     def _stale(self, node: Node, target: Target, built: Built) -> str:
         if built.code_version and node.code_version and built.code_version != node.code_version:
@@ -306,17 +308,17 @@ class Backlog:
                 found.there = found.first = _min(found.first, first_arrival.get(source))
         only_has_to_exist = read.use_latest and (found.present or self._comes_by_itself(read.key))
         for source, pending in self.inputs(read, target[1]):
-            found.restless = found.restless or pending.restless
+            found.has_stale_upstream = found.has_stale_upstream or pending.has_stale_upstream
             if pending.arrival is None or only_has_to_exist:
                 continue
             if not pending.built:
                 found.present = True
                 found.first = _min(found.first, pending.arrival)
             if not built or self.history.reaches(read, pending.arrival, target):
-                found.behind[source] = pending.arrival
+                found.pending_upstreams[source] = pending.arrival
                 found.oldest = _min(found.oldest, pending.arrival)
             elif read.use_latest:  # it was wiped: who reads it does not run without it
-                found.behind[source] = pending.arrival
+                found.pending_upstreams[source] = pending.arrival
         if not found.present:
             found.needs_none = self.candidates.needs_none(node, read, target[1])
         return found
@@ -327,14 +329,14 @@ class Backlog:
         return node is None or node.contract is not None or node.asap
 
 
-def _others(node: Node, absent: tuple[str, ...]) -> bool:
+def _others(node: Node, missing_inputs: tuple[str, ...]) -> bool:
     """Whether anything but a table's own past is absent."""
-    return any(key != node.key for key in absent)
+    return any(key != node.key for key in missing_inputs)
 
 
 def _told(pending: Pending | None) -> object:
     """What the readers of a partition see of it: another input that lags behind as well is no news to them."""
-    return pending and (pending.arrival, pending.restless, pending.built)
+    return pending and (pending.arrival, pending.has_stale_upstream, pending.built)
 
 
 def _min(one: float | None, other: float | None) -> float | None:

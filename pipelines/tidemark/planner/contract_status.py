@@ -7,14 +7,14 @@ and when it is due (`planner.planner`).
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pipelines.tidemark.planner.contracts import Contract, LagContract, Verdict
+from pipelines.tidemark.planner.contracts import Contract, FreshnessStatus, LagContract
 from pipelines.tidemark.planner.decisions import Decision, Plan, Standing, State
 from pipelines.tidemark.planner.graph import Graph, Node, Target
 from pipelines.tidemark.planner.history import History
 from pipelines.tidemark.planner.wording import moment, name, names
 from pipelines.tidemark.sources.feed import Partition
 
-_WORST_FIRST = (Verdict.BREACHED, Verdict.NOT_JUDGED, Verdict.AT_RISK, Verdict.MET)
+_WORST_FIRST = (FreshnessStatus.BREACHED, FreshnessStatus.NOT_JUDGED, FreshnessStatus.AT_RISK, FreshnessStatus.MET)
 _ON_ITS_WAY = (State.RUNNING, State.REQUESTED)
 _MET = "everything that arrived is in it"
 _THEIRS = "it is not built here, so nobody here keeps its freshness policy"
@@ -77,10 +77,10 @@ def _badness(standing: Standing) -> tuple[int, float]:
 
 def _of_decision(decision: Decision, now: float) -> Standing:
     verdict = decision.verdict(now)
-    if verdict is Verdict.AT_RISK and _goes_as_planned(decision):
-        verdict = Verdict.MET
+    if verdict is FreshnessStatus.AT_RISK and _goes_as_planned(decision):
+        verdict = FreshnessStatus.MET
     reason = f"{name(decision.target)} {decision.state}: {decision.reason}"
-    if verdict is Verdict.BREACHED and decision.deadline is not None:
+    if verdict is FreshnessStatus.BREACHED and decision.deadline is not None:
         reason = f"{reason}; promised for {moment(decision.deadline)}"
     return Standing(
         decision.asset,
@@ -104,11 +104,11 @@ def _standing(node: Node, history: History, plan: Plan, missing: Missing, silenc
         judged += _unbuilt(node, history, plan, missing, silence)
     except Exception as error:  # a partitions definition can be anybody's code
         judged.append(_not_judged(node.key, f"its windows cannot be told: {type(error).__name__}: {error}"))
-    return min(judged, key=_badness, default=Standing(node.key, Verdict.MET, 0.0, reason=_MET))
+    return min(judged, key=_badness, default=Standing(node.key, FreshnessStatus.MET, 0.0, reason=_MET))
 
 
 def _not_judged(asset: str, reason: str) -> Standing:
-    return Standing(asset, Verdict.NOT_JUDGED, 0.0, reason=f"set aside: {reason}")
+    return Standing(asset, FreshnessStatus.NOT_JUDGED, 0.0, reason=f"set aside: {reason}")
 
 
 def _noted(standing: Standing, notes: tuple[str, ...]) -> Standing:
@@ -132,7 +132,7 @@ def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence
             reason = f"{reason}; {decision.state}: {decision.reason}"
         if len(found) > 1:
             reason = f"{reason}; {len(found)} windows are not there"
-        return [Standing(node.key, Verdict.BREACHED, plan.now - promised, partition, reason, deadline=promised)]
+        return [Standing(node.key, FreshnessStatus.BREACHED, plan.now - promised, partition, reason, deadline=promised)]
     return []
 
 

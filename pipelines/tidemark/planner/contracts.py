@@ -75,7 +75,7 @@ class Pace:
     margin: float
 
 
-class Verdict(StrEnum):
+class FreshnessStatus(StrEnum):
     """How a promise stands."""
 
     MET = "met"
@@ -200,11 +200,11 @@ def feasible(contract: Contract, pace: Pace) -> bool:
     return pace.lead + pace.margin < given
 
 
-def verdict(promised: float, at_risk_from: float | None, now: float) -> Verdict:
+def verdict(promised: float, at_risk_from: float | None, now: float) -> FreshnessStatus:
     """How a promise stands while what it is about is not incorporated."""
     if now > promised:
-        return Verdict.BREACHED
-    return Verdict.AT_RISK if at_risk_from is not None and now > at_risk_from else Verdict.MET
+        return FreshnessStatus.BREACHED
+    return FreshnessStatus.AT_RISK if at_risk_from is not None and now > at_risk_from else FreshnessStatus.MET
 
 
 @lru_cache(maxsize=100_000)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
-from pipelines.tidemark.planner.contracts import Verdict, verdict
+from pipelines.tidemark.planner.contracts import FreshnessStatus, verdict
 from pipelines.tidemark.planner.graph import Graph, Target
 from pipelines.tidemark.sources.feed import Partition
 
@@ -78,10 +78,10 @@ class Decision:
         """Seconds since the oldest data arrived that it does not contain; 0 where none is pending."""
         return 0.0 if self.oldest_arrival is None else max(0.0, now - self.oldest_arrival)
 
-    def verdict(self, now: float) -> Verdict:
+    def verdict(self, now: float) -> FreshnessStatus:
         """How its contract stands; met where it has none."""
         if self.deadline is None:
-            return Verdict.MET
+            return FreshnessStatus.MET
         return verdict(self.deadline, self.latest_start if self.warn_at is None else self.warn_at, now)
 
 
@@ -182,7 +182,7 @@ class Standing:
     """
 
     asset: str
-    verdict: Verdict
+    verdict: FreshnessStatus
     lag: float
     partition: Partition = None
     reason: str = ""

@@ -173,7 +173,7 @@ class Demands:
 
     def _readers(self, target: Target) -> Iterable[tuple[Input, Target, Pending]]:
         for read, reader, pending in self.backlog.readers(target):
-            if target in pending.behind and not (pending.absent or pending.unchanged):
+            if target in pending.pending_upstreams and not (pending.missing_inputs or pending.unchanged):
                 yield read, reader, pending
 
     def _put_together(self, target: Target, readers: Iterable[tuple[Input, Target, Pending]]) -> Needs:

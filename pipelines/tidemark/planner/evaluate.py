@@ -118,15 +118,15 @@ class Tick:
 
     def _upcoming(self, target: Target, pending: Pending) -> list[Upcoming]:
         """What has to be run later, if nothing happens but time."""
-        if pending.arrival is None or pending.absent or self._in_flight(target):
+        if pending.arrival is None or pending.missing_inputs or self._in_flight(target):
             return []
         demand = self.demands.of(target, pending.arrival)
         if demand is None or demand.at <= self.now:
             return []
         node = self.graph.nodes[target[0]]
         joinable = {read.key for read in node.inputs if read.joinable}
-        joins = next((s for s in pending.behind if s[0] in joinable and s[1] == target[1]), None)
-        after = [source for source in pending.behind if source != joins]
+        joins = next((s for s in pending.pending_upstreams if s[0] in joinable and s[1] == target[1]), None)
+        after = [source for source in pending.pending_upstreams if source != joins]
         most = 1 if node.conditional else node.most
         return [Upcoming(target, demand.latest, self.history.lead(target[0]), joins, after, most)]
 
@@ -139,13 +139,13 @@ class Tick:
             self.wake = min(self.wake, time)
 
     def _decide(self, target: Target, pending: Pending) -> Decision | None:
-        if pending.arrival is None and not (pending.stale or pending.absent or pending.unchanged):
+        if pending.arrival is None and not (pending.stale or pending.missing_inputs or pending.unchanged):
             return None
         node = self.graph.nodes[target[0]]
         facts = self._facts(node, target, pending)
-        if pending.absent:
-            lacking: tuple[tuple[str, Partition], ...] = tuple((key, None) for key in pending.absent)
-            return replace(facts, state=State.NO_DATA, reason=names(pending.absent), wait_for=lacking)
+        if pending.missing_inputs:
+            lacking: tuple[tuple[str, Partition], ...] = tuple((key, None) for key in pending.missing_inputs)
+            return replace(facts, state=State.NO_DATA, reason=names(pending.missing_inputs), wait_for=lacking)
         demand = None if pending.arrival is None else self.demands.of(target, pending.arrival)
         if demand is not None and pending.arrival is not None:
             facts = replace(facts, due_at=demand.at, due_for=demand.for_)

@@ -45,8 +45,8 @@ class Input:
         key: The asset it reads.
         upstream: From a partition of the reader to the partitions it reads. None where it reads all of them.
         downstream: From a partition of the input to the partitions that read it. None where all do.
-        lacking: Why a run over a partition of the reader would be refused: it needs partitions that do not exist.
-            Empty: it would not.
+        missing_inputs: Why a run over a partition of the reader would be refused, as it needs partitions that do not
+            exist. Empty: it would not.
         stamp: Where the partitions it gives depend on the moment and not on the partition alone: they are others once
             this gives another value.
         broad: It says nothing of which partitions of the reader there are to build: all of them read it.
@@ -61,7 +61,7 @@ class Input:
     ripple_days: int | None = None
     use_latest: bool = False
     joinable: bool = False
-    lacking: Callable[[Partition], str] = lambda _: ""
+    missing_inputs: Callable[[Partition], str] = lambda _: ""
     stamp: Callable[[], object] | None = None
     broad: bool = False
 

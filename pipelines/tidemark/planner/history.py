@@ -337,7 +337,7 @@ class History:
         """Seconds a run of a few partitions takes, see `records.lead_of`."""
         return lead_of(self.leads.get(asset, ()))
 
-    def stride(self, asset: str) -> float:
+    def seconds_per_partition(self, asset: str) -> float:
         """Seconds a partition takes in a run over many: of the latest run."""
         return self.strides.get(asset, DEFAULT_LEAD)
 

@@ -26,7 +26,7 @@ class Refits:
             return f"its inputs are being rebuilt, {told}", ()
         for read in node.inputs:
             model = self.backlog.get((read.key, None)) if read.key in self.graph.models else None
-            if model is not None and model.restless:
+            if model is not None and model.has_stale_upstream:
                 told = self._rebuilt_so_far(self.graph.nodes[read.key])
                 reason = f"model {read.key} is being refitted" + (f", {told}" if told else "")
                 return reason, ((read.key, None),)
@@ -35,7 +35,9 @@ class Refits:
     def _rebuilt_so_far(self, model: Node) -> str:
         if model.key not in self._told:
             inputs = [read.key for read in model.inputs if read.upstream is None]
-            stale = sum(pending.restless for key in inputs for pending in self.backlog.of.get(key, {}).values())
+            stale = sum(
+                pending.has_stale_upstream for key in inputs for pending in self.backlog.of.get(key, {}).values()
+            )
             known = self.history.known
             built = sum((key, p) in self.history.built for key in inputs for p in known.get(key, ())) if stale else 0
             self._told[model.key] = f"{max(0, built - stale)} of {built}" if stale else ""

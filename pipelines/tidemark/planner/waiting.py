@@ -56,7 +56,7 @@ class Waiting:
         """
         waits: list[Target] = []
         passed: list[Target] = []
-        for source, arrival in pending.behind.items():
+        for source, arrival in pending.pending_upstreams.items():
             needed = self.demands.of(target, arrival)
             if needed is not None and self.at(source, needed) <= self.now:
                 late = self.now >= start_by and (self._is_stuck(source) or self._is_newer_than_built(source, arrival))
@@ -64,10 +64,10 @@ class Waiting:
             elif self.now < start_by and self._is_under_way(source):
                 waits.append(source)
         if pending.news is None and not pending.stale:  # asked for early, perhaps: a run would find nothing new
-            return tuple(waits or pending.behind)
+            return tuple(waits or pending.pending_upstreams)
         if waits or not passed:
             return tuple(waits)
-        rest = [arrival for source, arrival in pending.behind.items() if source not in passed]
+        rest = [arrival for source, arrival in pending.pending_upstreams.items() if source not in passed]
         if pending.news is not None:
             rest.append(pending.news)
         needed = self.demands.of(target, min(rest)) if rest and self._has_all(target) else None
@@ -81,10 +81,12 @@ class Waiting:
 
     def _restless(self, node: Node, target: Target) -> list[Target]:
         reads = (read for read in node.inputs if not read.use_latest)
-        return [s for read in reads for s, pending in self.backlog.inputs(read, target[1]) if pending.restless]
+        return [
+            s for read in reads for s, pending in self.backlog.inputs(read, target[1]) if pending.has_stale_upstream
+        ]
 
     def _is_to_be_rebuilt(self, source: Target) -> bool:
-        """Whether a restless input, or one of those that make it so, can be built: nobody waits for ever."""
+        """Whether a has_stale_upstream input, or one of those that make it so, can be built: nobody waits for ever."""
         if source not in self._to_be_rebuilt:
             seen: set[Target] = set()
             stack, found = [source], False
@@ -141,8 +143,8 @@ class Waiting:
         )
 
     def _lacks_partitions(self, node: Node, target: Target, facts: Decision) -> Decision | None:
-        lacking = next((why for read in node.inputs if (why := read.lacking(target[1]))), "")
-        return replace(facts, state=State.NO_DATA, reason=lacking) if lacking else None
+        missing = next((why for read in node.inputs if (why := read.missing_inputs(target[1]))), "")
+        return replace(facts, state=State.NO_DATA, reason=missing) if missing else None
 
     def _is_blocked(self, node: Node, target: Target, facts: Decision) -> Decision | None:
         for read in (read for read in node.inputs if read.key in self.history.checks.failed):

@@ -76,7 +76,8 @@ def _csv_rows(body: bytes) -> list[dict[str, object]]:
     texts = csv.ConvertOptions(strings_can_be_null=True, null_values=[""])
     header = csv.read_csv(io.BytesIO(body)).column_names
     texts.column_types = dict.fromkeys(header, pa.string())
-    return csv.read_csv(io.BytesIO(body), convert_options=texts).slice(0, _ROWS).to_pylist()
+    rows: list[dict[str, object]] = csv.read_csv(io.BytesIO(body), convert_options=texts).slice(0, _ROWS).to_pylist()
+    return rows
 
 
 def _json_rows(body: bytes) -> list[dict[str, object]]:
@@ -89,7 +90,8 @@ def _json_rows(body: bytes) -> list[dict[str, object]]:
 
 
 def _parquet_rows(body: bytes) -> list[dict[str, object]]:
-    return pq.read_table(io.BytesIO(body)).slice(0, _ROWS).to_pylist()
+    rows: list[dict[str, object]] = pq.read_table(io.BytesIO(body)).slice(0, _ROWS).to_pylist()
+    return rows
 
 
 _READERS = {

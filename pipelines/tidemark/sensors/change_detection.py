@@ -39,7 +39,7 @@ _MOST_SECONDS_OF_FAULTS = 15.0  # a folder that does not answer may take 40 s, a
 
 
 @dataclass
-class Found:
+class Changes:
     """What a look found.
 
     Args:
@@ -54,8 +54,8 @@ class Found:
     held: int = 0
     failed: dict[tuple[Feed, str | None], str] = field(default_factory=dict)
 
-    def __add__(self, other: "Found") -> "Found":
-        return Found(
+    def __add__(self, other: "Changes") -> "Changes":
+        return Changes(
             self.changed + other.changed,
             self.alarms | other.alarms,
             self.held + other.held,
@@ -63,10 +63,10 @@ class Found:
         )
 
 
-def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partition], datetime]) -> Found:
+def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partition], datetime]) -> Changes:
     """Look at these partitions again and report those that changed."""
     looked: dict[Feed, dict[Partition, Listing]] = {}
-    found = Found()
+    found = Changes()
     patience = _Patience(bucket)
     for feed, partition in notified:
         if (listing := patience.look(feed, partition)) is not None:
@@ -87,7 +87,7 @@ def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partit
     return found
 
 
-def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collection[str]]) -> Found:
+def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collection[str]]) -> Changes:
     """Look at folders beside the partitions of which messages told; the check `misplaced` says what lies there."""
     patience = _Patience(bucket)
     for feed, names in folders.items():
@@ -100,7 +100,7 @@ def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collec
             with reporting():
                 said = ledger.misplaced(feed) or {}
                 ledger.tell_misplaced(feed, {n: m for n, m in said.items() if n not in looked_at} | beside)
-    return Found(failed=patience.failed)
+    return Changes(failed=patience.failed)
 
 
 class _Patience:
@@ -143,7 +143,7 @@ class _Patience:
         return None
 
 
-def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> Found:
+def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> Changes:
     """Look at these partitions and report them as news, whether anything changed or not: a load is to read them again.
 
     Raises:
@@ -177,7 +177,7 @@ def look_at_feed(
     *,
     accept_removals: bool = False,
     report: bool = True,
-) -> Found:
+) -> Changes:
     """Look at all of a feed, by one LIST, and report what is not as last observed.
 
     Raises:
@@ -198,11 +198,11 @@ def look_at_days(
     days: Collection[date],
     *,
     accept_removals: bool = False,
-) -> Found:
+) -> Changes:
     """Look at some days of a feed, by one LIST each; at all of a feed that is not cut by time."""
     if feed.grain is Grain.NONE:
         return look_at_feed(ledger, bucket, feed, accept_removals=accept_removals)
-    found = Found()
+    found = Changes()
     for day in days:
         walk = Walk(bucket, feed, start=ledger.start, day=day)
         found += _compare(ledger, feed, walk, day, accept_removals=accept_removals)
@@ -217,7 +217,7 @@ def _compare(
     *,
     accept_removals: bool,
     report: bool = True,
-) -> Found:
+) -> Changes:
     with reporting():
         seen = ledger.latest(feed, feed.partitions_of(day) if day else None)
         # Of what is as it was, no more is kept than that it is there.
@@ -237,7 +237,7 @@ def _compare(
     return found
 
 
-def _report(ledger: Ledger, found: Found) -> None:
+def _report(ledger: Ledger, found: Changes) -> None:
     ledger.report(found.changed)
     for feed, alarm in found.alarms.items():
         ledger.tell(feed, alarm)
@@ -251,9 +251,9 @@ def changes(
     *,
     notified: Mapping[Partition, datetime] | None = None,
     accept_removals: bool = False,
-) -> Found:
+) -> Changes:
     """What differs between these partitions as listed and as last observed, less the removals that are held."""
-    found = Found()
+    found = Changes()
     differing = {
         p: listing
         for p, listing in listings.items()

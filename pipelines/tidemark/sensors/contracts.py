@@ -19,7 +19,7 @@ from dagster import AutomationContext, AutomationResult
 from pipelines.tidemark.asset_graph.build import AnyGraph, loaded
 from pipelines.tidemark.engine.overview import overview
 from pipelines.tidemark.planner.contract_status import span
-from pipelines.tidemark.planner.contracts import Verdict
+from pipelines.tidemark.planner.contracts import FreshnessStatus
 from pipelines.tidemark.planner.decisions import Standing
 from pipelines.tidemark.planner.wording import names
 
@@ -129,14 +129,14 @@ def _result(standing: Standing, now: float) -> dict[str, Any]:
         metadata["set aside"] = names(standing.set_aside)
     if standing.deadline is not None:
         metadata["promised for"] = dg.MetadataValue.timestamp(standing.deadline)
-    at_risk = standing.verdict is Verdict.AT_RISK
+    at_risk = standing.verdict is FreshnessStatus.AT_RISK
     return {
-        "passed": standing.verdict is Verdict.MET,
+        "passed": standing.verdict is FreshnessStatus.MET,
         "severity": dg.AssetCheckSeverity.WARN if at_risk else dg.AssetCheckSeverity.ERROR,
         "metadata": metadata,
     }
 
 
 def _summary(standings: Sequence[Standing]) -> str:
-    counted = {verdict: sum(standing.verdict is verdict for standing in standings) for verdict in Verdict}
+    counted = {verdict: sum(standing.verdict is verdict for standing in standings) for verdict in FreshnessStatus}
     return ", ".join(f"{count} {verdict}" for verdict, count in counted.items() if count) or "no contract"

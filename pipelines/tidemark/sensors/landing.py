@@ -21,9 +21,9 @@ from pipelines.tidemark.event_log.observations import QUARANTINE, EventLog, Ledg
 from pipelines.tidemark.failpoints import reached
 from pipelines.tidemark.resources.aws import LandingResource, QueueResource
 from pipelines.tidemark.sensors.catch_up import due_now
-from pipelines.tidemark.sensors.change_detection import Found, observe, observe_beside
+from pipelines.tidemark.sensors.change_detection import Changes, observe, observe_beside
 from pipelines.tidemark.sources.feed import Feed, Partition, refuse_overlaps
-from pipelines.tidemark.sources.hints import Stray, Zone
+from pipelines.tidemark.sources.hints import LandingZone, Stray
 from pipelines.tidemark.sources.listing import Bucket, BucketUnavailable
 from pipelines.tidemark.sources.messages import DeleteRefused, Hold, Message, QueueUnavailable, holding
 from pipelines.tidemark.sources.misplaced import Misplaced
@@ -68,7 +68,7 @@ class Received:
             found.setdefault(stray.feed, set()).add(stray.place.folder)
         return found
 
-    def add(self, message: Message, zone: Zone) -> None:
+    def add(self, message: Message, zone: LandingZone) -> None:
         """Take a message for what it says."""
         said = zone.read(message.body)
         for hint in said.hints:
@@ -84,11 +84,11 @@ class Received:
 
 
 @dataclass(frozen=True)
-class Tick:
+class Taken:
     """What a tick did."""
 
     received: Received
-    found: Found
+    found: Changes
     kept: str | None = None  # why the queue did not delete all that was understood
 
     def __str__(self) -> str:
@@ -134,7 +134,11 @@ def landing_sensor(feeds: Sequence[Feed], start: date) -> dg.SensorDefinition:
             # A message that is received and cannot be followed has one receive less before it is given up.
             context.log.warning(str(fault))
             return dg.SkipReason(f"no message is received until the bucket answers: {fault}")
-        zone, ledger, queue = Zone(bucket.name, feeds, start), EventLog(context.instance, start), events_queue.open()
+        zone, ledger, queue = (
+            LandingZone(bucket.name, feeds, start),
+            EventLog(context.instance, start),
+            events_queue.open(),
+        )
         with holding(queue) as hold:
             tick = take(hold, zone, bucket, ledger)
         _tell(context, tick, hold)
@@ -150,11 +154,11 @@ def landing_sensor(feeds: Sequence[Feed], start: date) -> dg.SensorDefinition:
     return landing_events
 
 
-def take(hold: Hold, zone: Zone, bucket: Bucket, ledger: Ledger) -> Tick:
+def take(hold: Hold, zone: LandingZone, bucket: Bucket, ledger: Ledger) -> Taken:
     """One tick: receive, look, observe, and only then delete; what was received and not observed comes back."""
     received = drain(hold, zone)
     if not received.count:
-        return Tick(received, Found())
+        return Taken(received, Changes())
     reached("after_receive")
     found = observe(ledger, bucket, received.notified)
     found += observe_beside(ledger, bucket, received.beside)
@@ -167,10 +171,10 @@ def take(hold: Hold, zone: Zone, bucket: Bucket, ledger: Ledger) -> Tick:
     except DeleteRefused as refused:  # held for too short; all that they led to is durable
         kept = str(refused)
     reached("after_delete")
-    return Tick(received, found, kept)
+    return Taken(received, found, kept)
 
 
-def drain(hold: Hold, zone: Zone) -> Received:
+def drain(hold: Hold, zone: LandingZone) -> Received:
     """Wait for a message and take what else is there, within bounds of time and number.
 
     A queue that fails while something is in hand is left alone until the next tick: what was received and is not
@@ -275,7 +279,7 @@ def _receive(hold: Hold, wait_seconds: int) -> list[Message]:
     return messages
 
 
-def _tell(context: dg.SensorEvaluationContext, tick: Tick, hold: Hold) -> None:
+def _tell(context: dg.SensorEvaluationContext, tick: Taken, hold: Hold) -> None:
     for reason in tick.received.refused[:_TOLD]:
         context.log.warning(f"left for the dead-letter queue: {reason}")
     for stray in tick.received.strays[:_TOLD]:

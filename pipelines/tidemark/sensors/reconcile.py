@@ -15,7 +15,7 @@ from dagster import DagsterInstance
 from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.event_log.observations import EventLog, Ledger
 from pipelines.tidemark.resources.aws import LandingResource
-from pipelines.tidemark.sensors.change_detection import Found, look_at_days, look_at_feed
+from pipelines.tidemark.sensors.change_detection import Changes, look_at_days, look_at_feed
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.feed import Feed
 from pipelines.tidemark.sources.listing import Bucket, BucketUnavailable
@@ -25,7 +25,7 @@ RECENT_DAYS = 3
 _RECENT_EVERY = "*/10 * * * *"
 _ALL_EVERY = "23 3 * * *"
 
-Looked = Callable[[Feed, Found], None]
+Looked = Callable[[Feed, Changes], None]
 """Told of each feed what was found."""
 
 
@@ -37,7 +37,7 @@ def reconcile(
     days: Sequence[date] | None = None,
     accept_removals: bool = False,
     looked: Looked = lambda feed, found: None,
-) -> Found:
+) -> Changes:
     """Look at feeds, or at some days of them, and report what no notification told. Unchanged: nothing is written.
 
     A feed that cannot be listed keeps none of the others waiting.
@@ -48,7 +48,7 @@ def reconcile(
     Raises:
         BucketUnavailable: the bucket does not answer, or not for some feeds; all others were looked at.
     """
-    found, faults = Found(), dict[str, BucketUnavailable]()
+    found, faults = Changes(), dict[str, BucketUnavailable]()
     for feed in feeds:
         try:
             if days is None:
@@ -79,7 +79,7 @@ def reconcile_instance(
     days: Sequence[date] | None = None,
     accept_removals: bool = False,
     looked: Looked = lambda feed, found: None,
-) -> Found:
+) -> Changes:
     """Reconcile the landing bucket of these settings with an instance, from outside its daemon.
 
     Raises:
@@ -159,7 +159,7 @@ def _reconcile_job(feeds: Sequence[Feed], start: date) -> dg.JobDefinition:
     def look_at_every_prefix(context: dg.OpExecutionContext, landing: LandingResource) -> None:
         """Looks at every prefix and reports what no notification told."""
 
-        def _tell(feed: Feed, found: Found) -> None:
+        def _tell(feed: Feed, found: Changes) -> None:
             context.log.info(f"{feed.name}: {len(found.changed)} partitions changed")
 
         found = reconcile(EventLog(context.instance, start), landing.open(), feeds, looked=_tell)

@@ -22,7 +22,7 @@ from pipelines.tidemark.planner.graph import Graph, Target
 from pipelines.tidemark.simulation.daemon import Daemon
 from pipelines.tidemark.simulation.instance import simulated_instance
 from pipelines.tidemark.simulation.log import Clock, Log
-from pipelines.tidemark.simulation.run import Pace, Run
+from pipelines.tidemark.simulation.run import Run, RunPace
 from pipelines.tidemark.simulation.runs import Runs
 from pipelines.tidemark.simulation.tables import Content, Reads, Tables
 from pipelines.tidemark.sources.feed import Partition
@@ -45,14 +45,14 @@ class Platform:
         *,
         start: datetime,
         seed: int = 0,
-        pace: Pace | None = None,
+        pace: RunPace | None = None,
         every_tick: bool = False,
         own_every: float = 0.0,
         content: Content | None = None,
         reads: Reads | None = None,
         instance: DagsterInstance | None = None,
     ) -> None:
-        self.pace = pace or Pace()
+        self.pace = pace or RunPace()
         self.start = start
         self.clock = Clock(start.timestamp())
         self.instance = instance or simulated_instance(self.pace.at_once)

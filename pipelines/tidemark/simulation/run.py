@@ -15,7 +15,7 @@ from pipelines.tidemark.planner.graph import Target
 from pipelines.tidemark.sources.feed import Partition
 
 
-class Fate(StrEnum):
+class RunFate(StrEnum):
     """What befalls a run at an asset."""
 
     FAILS = "its code raises"
@@ -25,7 +25,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True)
-class Pace:
+class RunPace:
     """How fast and how reliable the simulated platform is. Times in seconds.
 
     Args:
@@ -103,7 +103,7 @@ class Run:
         return [(asset, partition) for asset in self.assets for partition in self.of.get(asset, ())]
 
 
-Meeting = Callable[[Run, str], Fate | None]
+Meeting = Callable[[Run, str], RunFate | None]
 """What befalls a run at this asset, where that is said."""
 
 Failing = Callable[[Run, dg.AssetCheckKey], bool]

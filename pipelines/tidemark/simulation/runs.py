@@ -12,7 +12,7 @@ from dagster import DagsterEventType
 from dagster._core.events import RunFailureReason
 
 from pipelines.tidemark.simulation.log import Clock, Log
-from pipelines.tidemark.simulation.run import Failing, Fate, Lasting, Meeting, Pace, Run, Stalling
+from pipelines.tidemark.simulation.run import Failing, Lasting, Meeting, Run, RunFate, RunPace, Stalling
 from pipelines.tidemark.simulation.tables import Tables
 
 _PRIORITY = "dagster/priority"
@@ -33,7 +33,9 @@ class Runs:
         stir: Says that the event log has news.
     """
 
-    def __init__(self, pace: Pace, seed: int, clock: Clock, tables: Tables, at: At, stir: Callable[[], None]) -> None:
+    def __init__(
+        self, pace: RunPace, seed: int, clock: Clock, tables: Tables, at: At, stir: Callable[[], None]
+    ) -> None:
         self.all: list[Run] = []
         self.meeting: list[Meeting] = []
         self.failing: list[Failing] = []
@@ -75,7 +77,7 @@ class Runs:
         """The processes of all runs under way die; nothing is left to say so."""
         for run in list(self._under_way):
             self._gone.append(run)
-            self._leave(run, why=Fate.DIES)
+            self._leave(run, why=RunFate.DIES)
 
     def resume(self) -> None:
         """The platform is up again: it cancels the runs whose process is gone, and serves the queue."""
@@ -104,7 +106,7 @@ class Runs:
                 self._under_way.append(run)
                 self.log.state(run.id, DagsterEventType.RUN_STARTING)
                 if any(stalls(run) for stalls in self.stalling):
-                    self._after(_START_TIMEOUT, lambda run=run: self._fail(run, Fate.NEVER_BEGINS))  # type: ignore[misc]
+                    self._after(_START_TIMEOUT, lambda run=run: self._fail(run, RunFate.NEVER_BEGINS))  # type: ignore[misc]
                 else:
                     self._after(run.chance.uniform(*self._pace.launch), lambda run=run: self._start(run))  # type: ignore[misc]
 
@@ -130,16 +132,16 @@ class Runs:
         contents = {p: self._tables.content((asset, p), inputs, run.code) for p, inputs in saw.items()}
         run.saw |= {(asset, partition): inputs for partition, inputs in saw.items()}
         told = (found for meets in self.meeting if (found := meets(run, asset)) is not None)
-        fate = Fate.FAILS if asset == fails_at else next(told, None)
+        fate = RunFate.FAILS if asset == fails_at else next(told, None)
 
         def _ends() -> None:
             if run.ended_at is not None:
                 return
             wrong = self.log.existing.why_it_raises(asset, run.of[asset])
-            if wrong or fate in (Fate.FAILS, Fate.DIES):
-                self._fail(run, fate if fate and not wrong else Fate.FAILS, wrong)
+            if wrong or fate in (RunFate.FAILS, RunFate.DIES):
+                self._fail(run, fate if fate and not wrong else RunFate.FAILS, wrong)
                 return
-            if fate is Fate.YIELDS_NOTHING:
+            if fate is RunFate.YIELDS_NOTHING:
                 run.empty[asset] = self._clock.now
             else:
                 self._tables.write(asset, contents)
@@ -148,7 +150,7 @@ class Runs:
                 self.log.materialized(run.id, asset, contents, run.code.get(asset))
             self._stir()
             if not self._checked(run, asset):
-                self._fail(run, Fate.FAILS, "a blocking check failed")
+                self._fail(run, RunFate.FAILS, "a blocking check failed")
             elif number + 1 < len(run.assets):
                 self._step(run, number + 1, fails_at)
             else:
@@ -168,12 +170,12 @@ class Runs:
             passed = passed and not (fails and self.log.blocks(check))
         return passed
 
-    def _fail(self, run: Run, fate: Fate, why: str = "") -> None:
+    def _fail(self, run: Run, fate: RunFate, why: str = "") -> None:
         if run.ended_at is not None:
             return
-        if fate is Fate.FAILS:
+        if fate is RunFate.FAILS:
             self.log.failed(run.id, RunFailureReason.STEP_FAILURE)
-        elif fate is Fate.NEVER_BEGINS:
+        elif fate is RunFate.NEVER_BEGINS:
             message = f"Run timed out due to taking longer than {_START_TIMEOUT:.0f} seconds to start."
             self.log.failed(run.id, RunFailureReason.START_TIMEOUT, message)
         else:

@@ -25,11 +25,11 @@ from pipelines.tidemark.planner.decisions import Standing
 from pipelines.tidemark.simulation.daemon import FailedTick
 from pipelines.tidemark.simulation.partitions import partition_tags
 from pipelines.tidemark.simulation.platform import Assets, Platform
-from pipelines.tidemark.simulation.run import Fate, Pace, Run
+from pipelines.tidemark.simulation.run import Run, RunFate, RunPace
 from pipelines.tidemark.sources.feed import Partition
 from pipelines.tidemark.tags import ARRIVED_AT
 
-__all__ = ["Assets", "Fate", "Pace", "Run", "Simulation"]
+__all__ = ["Assets", "Run", "RunFate", "RunPace", "Simulation"]
 
 
 class Simulation(Platform):
@@ -101,10 +101,10 @@ class Simulation(Platform):
         """A key of a dynamic partitions definition is deleted; the events about it stay."""
         self.at(at, lambda: self._key_removed(name, key))
 
-    def fail(self, asset: str, partition: Partition = None, *, times: int = 1, how: Fate = Fate.FAILS) -> None:
+    def fail(self, asset: str, partition: Partition = None, *, times: int = 1, how: RunFate = RunFate.FAILS) -> None:
         """The next runs that build this (any partition, if none is given) fail at it, or whatever befalls them."""
         left = itertools.repeat(how, times)
-        if how is Fate.NEVER_BEGINS:
+        if how is RunFate.NEVER_BEGINS:
             self._runs.stalling.append(
                 lambda run: asset in run.assets and _meant(run, asset, asset, partition) and bool(next(left, None))
             )

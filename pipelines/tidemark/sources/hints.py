@@ -39,7 +39,7 @@ class Stray:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Hints:
     """What a message says. With a refusal it stays on the queue; its other records count all the same."""
 
     hints: Sequence[Hint]
@@ -52,7 +52,7 @@ class NotOurs(Terminal):
 
 
 @dataclass(frozen=True)
-class Zone:
+class LandingZone:
     """The landing zone that messages are about.
 
     Args:
@@ -65,7 +65,7 @@ class Zone:
     feeds: Sequence[Feed]
     start: date = date.min
 
-    def read(self, body: str) -> Reading:
+    def read(self, body: str) -> Hints:
         """What a message says; of one that cannot be read, or is about something else, the refusal says why."""
         hints: list[Hint] = []
         strays: list[Stray] = []
@@ -73,7 +73,7 @@ class Zone:
         try:
             read_record, records = _records(body)
         except _UNREADABLE as error:
-            return Reading([], [], [f"not an S3 event ({_said(error)}): {body[:_SHOWN]!r}"])
+            return Hints([], [], [f"not an S3 event ({_said(error)}): {body[:_SHOWN]!r}"])
         for record in records:
             try:
                 found = self._place(read_record(record))
@@ -84,7 +84,7 @@ class Zone:
             else:
                 hints += [found] if isinstance(found, Hint) else []
                 strays += [found] if isinstance(found, Stray) else []
-        return Reading(hints, strays, refused)
+        return Hints(hints, strays, refused)
 
     def _place(self, event: "_Event") -> Hint | Stray | None:
         if event.bucket != self.bucket:

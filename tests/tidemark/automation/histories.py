@@ -14,14 +14,14 @@ from datetime import UTC, date, datetime, timedelta
 import dagster as dg
 
 from pipelines.tidemark.event_log.observations import Tags
-from pipelines.tidemark.lakehouse.loading.load_state import Situation
+from pipelines.tidemark.lakehouse.loading.load_state import LoadState
 from pipelines.tidemark.lakehouse.loading.plan import KnownFile, Step, Where, held_keys, steps
 from pipelines.tidemark.lakehouse.readers.files import SourceFile
 from pipelines.tidemark.sensors import change_detection, landing
 from pipelines.tidemark.settings import Boundary
 from pipelines.tidemark.sources import removals
 from pipelines.tidemark.sources.feed import Feed, Partition
-from pipelines.tidemark.sources.hints import Zone
+from pipelines.tidemark.sources.hints import LandingZone
 from pipelines.tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing, ObjectUnavailable
 from pipelines.tidemark.sources.looking import Walk, look
 from pipelines.tidemark.sources.messages import FakeMessageSource, Message, holding
@@ -203,7 +203,7 @@ class World:
             raise Crash(boundary)
 
     def tick(self) -> None:
-        zone = Zone("landing", [ORDERS])
+        zone = LandingZone("landing", [ORDERS])
         with holding(self.queue) as hold:
             done = landing.take(hold, zone, self.bucket, self.ledger)
         assert done.received.refused == []
@@ -241,7 +241,7 @@ class World:
             accepted=accepted,
         )
         to_do = steps({partition: listed}, known, fates, _CODE)
-        found = Situation(None, {partition: listed}, None, known, {}, (), fates, alarm, to_do)
+        found = LoadState(None, {partition: listed}, None, known, {}, (), fates, alarm, to_do)
         wanted = {file for step in to_do.values() for file in step.read}
         if not_given := {file: reason for file, reason in archived.items() if file in wanted}:
             found = found.without(not_given, _CODE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.tidemark.simulation.simulator import Pace, Simulation
+from pipelines.tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.lag_oracle import Oracle, RunRecord, Target
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
 
@@ -59,7 +59,7 @@ class Morning:
 def mornings(count: int, seed: int = 1, every_hours: float = 1.0) -> list[Morning]:
     """Play so many days: data each hour of the day, late data of the day before until and after half past eight."""
     simulation = Simulation(
-        graph(), start=START, seed=seed, pace=Pace(spread=0.5, launch=(1.0, 6.0), notice=(0.2, 2.0))
+        graph(), start=START, seed=seed, pace=RunPace(spread=0.5, launch=(1.0, 6.0), notice=(0.2, 2.0))
     )
     chance = random.Random(seed)
     fails: list[str] = []

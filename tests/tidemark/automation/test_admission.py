@@ -10,7 +10,7 @@ from pipelines.tidemark.planner.capacity import Upcoming, earlier_starts
 from pipelines.tidemark.planner.graph import Target
 from pipelines.tidemark.planner.requests import SINGLES
 from pipelines.tidemark.simulation.instance import simulated_instance
-from pipelines.tidemark.simulation.run import Pace
+from pipelines.tidemark.simulation.run import RunPace
 from pipelines.tidemark.simulation.simulator import Simulation
 
 MARGIN = 20.0
@@ -84,7 +84,7 @@ def crowd() -> list[dg.AssetsDefinition | dg.AssetSpec]:
 
 @pytest.mark.parametrize("limit_is_known", [True, False])
 def test_thirty_tables_due_at_once_are_all_in_time_in_three_lanes(limit_is_known: bool) -> None:
-    pace = Pace(step=50.0, at_once=3)
+    pace = RunPace(step=50.0, at_once=3)
     instance = None if limit_is_known else simulated_instance()
     simulation = Simulation(crowd(), start=datetime(2026, 10, 5, tzinfo=UTC), pace=pace, instance=instance)
     arrivals = [simulation.time(minutes=1), simulation.time(hours=2), simulation.time(hours=5)]

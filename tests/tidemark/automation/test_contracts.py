@@ -7,9 +7,9 @@ import pytest
 
 from pipelines.tidemark.planner.contracts import (
     CronContract,
+    FreshnessStatus,
     LagContract,
     Pace,
-    Verdict,
     Window,
     deadline,
     due,
@@ -189,15 +189,21 @@ def test_nine_oclock_is_nine_oclock_on_both_sides_of_daylight_saving(day: str, u
 
 @pytest.mark.parametrize(
     ("now", "expected"),
-    [(459, Verdict.MET), (460, Verdict.MET), (461, Verdict.AT_RISK), (490, Verdict.AT_RISK), (490.1, Verdict.BREACHED)],
+    [
+        (459, FreshnessStatus.MET),
+        (460, FreshnessStatus.MET),
+        (461, FreshnessStatus.AT_RISK),
+        (490, FreshnessStatus.AT_RISK),
+        (490.1, FreshnessStatus.BREACHED),
+    ],
 )
-def test_a_promise_is_met_then_at_risk_then_breached(now: float, expected: Verdict) -> None:
+def test_a_promise_is_met_then_at_risk_then_breached(now: float, expected: FreshnessStatus) -> None:
     assert verdict(at(490), at(460), at(now)) is expected
 
 
 def test_without_a_moment_of_warning_a_promise_is_met_until_it_is_breached() -> None:
-    assert verdict(at(490), None, at(490)) is Verdict.MET
-    assert verdict(at(490), None, at(491)) is Verdict.BREACHED
+    assert verdict(at(490), None, at(490)) is FreshnessStatus.MET
+    assert verdict(at(490), None, at(491)) is FreshnessStatus.BREACHED
 
 
 def test_a_contract_that_leaves_less_time_than_a_run_takes_is_told() -> None:

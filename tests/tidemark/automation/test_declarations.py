@@ -231,7 +231,7 @@ def test_only_what_is_loaded_makes_dagster_refuse_a_run_for_what_does_not_exist(
 
     (read,) = node(source("orders", HOURS), loaded).inputs
     (named,) = node(source("orders", HOURS), asset("table", "raw/orders", by=DAYS)).inputs
-    assert read.lacking("2999-01-01") and not named.lacking("2999-01-01")
+    assert read.missing_inputs("2999-01-01") and not named.missing_inputs("2999-01-01")
 
 
 def test_an_asset_that_reads_its_own_past_joins_no_run_of_its_own() -> None:

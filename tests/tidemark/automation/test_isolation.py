@@ -11,7 +11,7 @@ from pipelines.tidemark.cli.contract_table import rows
 from pipelines.tidemark.engine.condition import with_automation
 from pipelines.tidemark.sensors.automation import automation_sensors
 from pipelines.tidemark.sensors.contracts import contract_checks
-from pipelines.tidemark.simulation.runs import Pace
+from pipelines.tidemark.simulation.runs import RunPace
 from pipelines.tidemark.simulation.simulator import Simulation
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source
 
@@ -84,7 +84,7 @@ def test_the_pair_keeps_its_contract_and_what_is_broken_is_named(
     warned = [line for line in caplog.messages if "set aside" in line]
     assert any("odd/pace" in line for line in warned) is ("tag" in broken), "the location says so when it loads"
 
-    simulation = Simulation(location, start=START, pace=Pace(tick=20.0))
+    simulation = Simulation(location, start=START, pace=RunPace(tick=20.0))
     for number, hour in enumerate(TODAY):
         simulation.arrive("raw/orders", hour, at=simulation.time(hours=number, minutes=7))
     for strange in ("yesterday", "2026-10-05-00:30", "1999-01-01-00:00", "9999-12-31-23:00", "2062-10-05-00:00"):

@@ -15,11 +15,11 @@ from botocore.exceptions import EndpointConnectionError
 from pipelines.tidemark.event_log.observations import QUARANTINE, EventLog, holds_files
 from pipelines.tidemark.sensors import change_detection
 from pipelines.tidemark.sensors.change_detection import changes, observe
-from pipelines.tidemark.sensors.landing import Tick, loads_for_misplaced, take
+from pipelines.tidemark.sensors.landing import Taken, loads_for_misplaced, take
 from pipelines.tidemark.sensors.reconcile import reconcile
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.feed import Feed
-from pipelines.tidemark.sources.hints import Zone
+from pipelines.tidemark.sources.hints import LandingZone
 from pipelines.tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing, data_version
 from pipelines.tidemark.sources.looking import look
 from pipelines.tidemark.sources.messages import (
@@ -39,7 +39,7 @@ HOUR = "2026-10-01-07:00"
 KEY = f"{ORDERS.prefix_of(HOUR)}a.csv"
 NOON = datetime(2026, 10, 1, 12, tzinfo=UTC)
 AUTOMATED = dg.AutomationCondition.eager()
-ZONE = Zone("landing", FEEDS, date(2026, 9, 28))
+ZONE = LandingZone("landing", FEEDS, date(2026, 9, 28))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def observations(instance: dg.DagsterInstance, name: str = "orders") -> list[dg.
     return [r.asset_observation for r in records if r.asset_observation]
 
 
-def tick(instance: dg.DagsterInstance, bucket: FakeBucket, queue: MessageSource) -> Tick:
+def tick(instance: dg.DagsterInstance, bucket: FakeBucket, queue: MessageSource) -> Taken:
     with holding(queue) as hold:
         return take(hold, ZONE, bucket, EventLog(instance, ZONE.start))
 

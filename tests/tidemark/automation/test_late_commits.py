@@ -157,7 +157,7 @@ def test_a_server_that_restarts_in_a_look_leaves_nothing_out_and_doubles_nothing
             disconnect(instance)
 
     monkeypatch.setattr(follower.intake, "apply", breaking)
-    monkeypatch.setattr(reader.event_log, "_IDS_IN_A_QUERY", 1)
+    monkeypatch.setattr(reader.event_rows, "_IDS_IN_A_QUERY", 1)
     monkeypatch.setattr(follower, "_notice_wipes", failing_once(follower._notice_wipes))
     with pytest.raises(sqlalchemy.exc.OperationalError):
         follower.read(instance, lambda: False)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.tidemark.planner.contracts import CronContract, LagContract, Verdict
+from pipelines.tidemark.planner.contracts import CronContract, FreshnessStatus, LagContract
 from pipelines.tidemark.planner.decisions import Asked, State
 from pipelines.tidemark.planner.graph import Graph, Input, Node
 from tests.tidemark.automation.world import World, day_of, day_window, hour_window, hours_of, ordinal, same, time
@@ -265,7 +265,7 @@ def test_the_lead_is_the_longest_of_the_last_twenty_runs_but_no_single_outlier()
     assert w.history.lead(CORE) == 300, "two that are slow are no outlier"
     w.made(CORE, *hours_of(D20)[:9], seconds=900)
     assert w.history.lead(CORE) == 300, "a range says nothing of how long one takes"
-    assert w.history.stride(CORE) == 100
+    assert w.history.seconds_per_partition(CORE) == 100
 
 
 def test_states_go_by_deadlines_and_not_by_when_a_run_is_asked_for() -> None:
@@ -273,10 +273,10 @@ def test_states_go_by_deadlines_and_not_by_when_a_run_is_asked_for() -> None:
     w.arrive(H7, "v1")
     decision = w.of(HOURLY, H7)
     arrived = w.now
-    assert decision.verdict(arrived + 1800) is Verdict.MET
-    assert decision.verdict(arrived + 1801) is Verdict.AT_RISK
-    assert decision.due_at == arrived + 3000 and decision.verdict(arrived + 3500) is Verdict.AT_RISK
-    assert decision.verdict(arrived + 3601) is Verdict.BREACHED
+    assert decision.verdict(arrived + 1800) is FreshnessStatus.MET
+    assert decision.verdict(arrived + 1801) is FreshnessStatus.AT_RISK
+    assert decision.due_at == arrived + 3000 and decision.verdict(arrived + 3500) is FreshnessStatus.AT_RISK
+    assert decision.verdict(arrived + 3601) is FreshnessStatus.BREACHED
 
 
 # Contracts on a deadline
@@ -354,7 +354,7 @@ def test_windows_from_before_anybody_looked_are_built_and_not_judged() -> None:
     w = world(RAW, CORE_PULLED, daily("rollup", within(CORE), contract=NINE), now="2026-09-25 12:00")
     w.arrive(H7, "v1")
     decision = w.of("rollup", D20)
-    assert decision.deadline is None and decision.verdict(w.now) is Verdict.MET
+    assert decision.deadline is None and decision.verdict(w.now) is FreshnessStatus.MET
     assert (CORE, H7) in w.due()
 
 
@@ -591,7 +591,7 @@ def test_an_input_that_fails_is_waited_for_while_there_is_time_and_then_gone_wit
     assert w.due() == {(DAILY, D20)}, "the hour that is there is not held up by the one that fails"
     w.made(DAILY, D20)
     assert w.state(DAILY, D20) is State.WAITING
-    assert w.of(DAILY, D20).verdict(w.now + 3600) is Verdict.BREACHED
+    assert w.of(DAILY, D20).verdict(w.now + 3600) is FreshnessStatus.BREACHED
 
 
 # Code
@@ -612,7 +612,7 @@ def test_another_code_version_makes_stale_only_what_was_built_and_leaves_lag_alo
     w.arrive("2026-09-22-11:00", "v1")
     stale = {t for t, d in w.plan().decisions.items() if d.stale}
     assert stale == {(CORE, H7), (CORE, H8)}
-    assert w.of(CORE, H7).lag(w.now + 9999) == 0 and w.of(CORE, H7).verdict(w.now + 9999) is Verdict.MET
+    assert w.of(CORE, H7).lag(w.now + 9999) == 0 and w.of(CORE, H7).verdict(w.now + 9999) is FreshnessStatus.MET
 
 
 def test_a_rebuild_goes_one_run_at_a_time_newest_first_and_not_for_long() -> None:

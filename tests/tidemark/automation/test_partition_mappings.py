@@ -136,7 +136,7 @@ def test_a_named_partition_that_can_never_be_is_refused() -> None:
 @pytest.mark.parametrize("by", [DAYS, REGIONS, SHOPS, DAY_REGION])
 def test_assets_of_one_definition_read_the_same_key(by: dg.PartitionsDefinition) -> None:
     found = edge(None, by, by)
-    assert (up(found, "x"), down(found, "x"), found.identity, found.lacking("x")) == (["x"], ["x"], True, "")
+    assert (up(found, "x"), down(found, "x"), found.identity, found.missing_inputs("x")) == (["x"], ["x"], True, "")
 
 
 def test_the_same_key_of_another_definition_is_read_where_there_is_one() -> None:
@@ -144,10 +144,10 @@ def test_the_same_key_of_another_definition_is_read_where_there_is_one() -> None
     moment = moment_of()
     found = edge(dg.IdentityPartitionMapping(), DAYS, later, moment)
     assert (up(found, "2026-10-05"), up(found, "2026-10-04"), found.identity) == (["2026-10-05"], [], False)
-    assert "before the first partition" in found.lacking("2026-10-04")
-    assert found.lacking("2026-10-10") == "source has no partition 2026-10-10 yet"
+    assert "before the first partition" in found.missing_inputs("2026-10-04")
+    assert found.missing_inputs("2026-10-10") == "source has no partition 2026-10-10 yet"
     moment.moves_to(NOON + 86_400)
-    assert found.lacking("2026-10-10") == ""
+    assert found.missing_inputs("2026-10-10") == ""
 
 
 def test_static_partitions_are_mapped_as_declared() -> None:
@@ -179,7 +179,7 @@ def test_windows_are_read_as_dagster_reads_them_and_each_way_is_the_other_backwa
             said = mapping.get_upstream_mapped_partitions_result_for_partitions(reader.subset(partition), ours, theirs)
             assert [p for p in upstream if read.exists(p)] == list(said.partitions_subset.get_partition_keys())
             refuses = not said.required_but_nonexistent_subset.is_empty
-        assert bool(found.lacking(partition)) == refuses
+        assert bool(found.missing_inputs(partition)) == refuses
     for partition in read.keys()[-2:]:
         downstream = down(found, partition)
         assert all(partition in up(found, p) for p in downstream[:2] + downstream[-2:])
@@ -189,23 +189,27 @@ def test_a_day_reads_its_hours_also_those_to_come_and_lacks_them_until_they_exis
     moment = moment_of()
     found = edge(None, DAYS, HOURS, moment)
     assert len(up(found, "2026-10-10")) == 24 and down(found, "2026-10-10-23:00") == ["2026-10-10"]
-    assert found.lacking("2026-10-09") == ""
-    assert found.lacking("2026-10-10").startswith("needs 2026-10-10-13:00 to 2026-10-10-23:00 of source, not there yet")
-    assert "allow_nonexistent_upstream_partitions=True" in found.lacking("2026-10-10")
-    assert edge(ANY, DAYS, HOURS, moment).lacking("2026-10-10") == ""
+    assert found.missing_inputs("2026-10-09") == ""
+    assert found.missing_inputs("2026-10-10").startswith(
+        "needs 2026-10-10-13:00 to 2026-10-10-23:00 of source, not there yet"
+    )
+    assert "allow_nonexistent_upstream_partitions=True" in found.missing_inputs("2026-10-10")
+    assert edge(ANY, DAYS, HOURS, moment).missing_inputs("2026-10-10") == ""
     moment.moves_to(NOON + 86_400)
-    assert found.lacking("2026-10-10") == ""
+    assert found.missing_inputs("2026-10-10") == ""
 
 
 def test_what_lies_before_the_input_begins_is_lacking_for_good() -> None:
     early = dg.DailyPartitionsDefinition("2026-09-01", end_offset=1)
-    assert "never exists" in edge(None, early, HOURS).lacking("2026-09-30")
-    assert edge(ANY, early, HOURS).lacking("2026-09-30") == "" and up(edge(ANY, early, HOURS), "2026-09-30") == []
+    assert "never exists" in edge(None, early, HOURS).missing_inputs("2026-09-30")
+    assert (
+        edge(ANY, early, HOURS).missing_inputs("2026-09-30") == "" and up(edge(ANY, early, HOURS), "2026-09-30") == []
+    )
 
 
 def test_a_day_made_from_the_day_before_begins_with_nothing() -> None:
     found = edge(TIME(-1, -1), DAYS, DAYS)
-    assert (up(found, "2026-10-01"), found.lacking("2026-10-01")) == ([], "")
+    assert (up(found, "2026-10-01"), found.missing_inputs("2026-10-01")) == ([], "")
     assert (up(found, "2026-10-02"), down(found, "2026-10-02")) == (["2026-10-01"], ["2026-10-03"])
     assert not found.identity
 
@@ -283,7 +287,7 @@ def test_dimensions_are_mapped_as_dagster_maps_them_each_way(
             expected = {str(key) for key in said.partitions_subset.get_partition_keys()}
             refuses = not said.required_but_nonexistent_subset.is_empty
         assert {p for p in up(found, partition) if theirs.exists(p)} == expected
-        assert bool(found.lacking(partition)) == refuses
+        assert bool(found.missing_inputs(partition)) == refuses
         assert all(partition in down(found, p) for p in up(found, partition))
     for partition in [*theirs.keys()[:2], *theirs.keys()[-2:]]:
         subset = theirs.subset(partition)

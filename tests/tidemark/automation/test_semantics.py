@@ -5,7 +5,7 @@ from itertools import pairwise
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.simulation.simulator import Pace, Simulation
+from pipelines.tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, small, source, within
 
 MONDAY, HOUR_7, HOUR_8 = "2026-10-05", "2026-10-05-07:00", "2026-10-05-08:00"
@@ -22,7 +22,7 @@ def asap() -> list[object]:
     ]
 
 
-def begin(assets: object = None, pace: Pace | None = None, **more: object) -> Simulation:
+def begin(assets: object = None, pace: RunPace | None = None, **more: object) -> Simulation:
     return Simulation(assets or asap(), start=START, pace=pace, **more)  # type: ignore[arg-type]
 
 
@@ -64,7 +64,7 @@ def test_an_observation_with_an_older_listing_is_dropped() -> None:
 
 
 def test_an_update_that_arrives_during_the_run_of_its_partition_is_taken_over_afterwards() -> None:
-    simulation = begin(pace=Pace(step=60.0))
+    simulation = begin(pace=RunPace(step=60.0))
     simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7))
     simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7, seconds=30))
     simulation.run(hours=8)
@@ -148,7 +148,7 @@ def test_a_late_hour_into_an_old_day_refreshes_that_day_only() -> None:
 
 
 def test_a_three_day_outage_catches_up_every_partition() -> None:
-    simulation = begin(pace=Pace(at_once=3))
+    simulation = begin(pace=RunPace(at_once=3))
     hours = [f"2026-10-{5 + n // 24:02}-{n % 24:02}:00" for n in range(74)]
     for n, hour in enumerate(hours):
         for minute in (10, 50):

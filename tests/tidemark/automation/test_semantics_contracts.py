@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from pipelines.tidemark.engine.condition import with_automation
-from pipelines.tidemark.simulation.simulator import Pace, Simulation
+from pipelines.tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, small, source, within
 
 MONDAY, HOUR_3, HOUR_7 = "2026-10-05", "2026-10-05-03:00", "2026-10-05-07:00"
@@ -202,7 +202,7 @@ def test_a_window_past_its_tick_that_was_never_built_is_due_at_once() -> None:
 
 
 def test_a_path_longer_than_the_bound_starts_earlier_and_goes_again_for_what_came_later() -> None:
-    simulation = begin(report(), pace=Pace(step={REPORT: 2400.0, CORE: 20.0}))
+    simulation = begin(report(), pace=RunPace(step={REPORT: 2400.0, CORE: 20.0}))
     for day in range(3):
         fed(simulation, f"2026-10-{5 + day:02}-07:00", simulation.time(days=day, hours=7))
     simulation.run(days=3, hours=12)

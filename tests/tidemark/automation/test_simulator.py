@@ -3,11 +3,11 @@
 import random
 from typing import Any
 
-from pipelines.tidemark.simulation.simulator import Fate, Pace, Simulation
+from pipelines.tidemark.simulation.simulator import RunFate, RunPace, Simulation
 from tests.tidemark.automation.toy_graph import ASAP, HOURS, START, asset, lag, small, source
 
 HOUR_7, DAY = "2026-10-05-07:00", "2026-10-05"
-ROUGH = Pace(spread=0.5, failing=0.2, launch=(1.0, 6.0), notice=(0.2, 3.0))
+ROUGH = RunPace(spread=0.5, failing=0.2, launch=(1.0, 6.0), notice=(0.2, 3.0))
 
 
 def rough_morning(seed: int, *, every_tick: bool) -> Simulation:
@@ -40,7 +40,7 @@ def test_the_same_seed_gives_the_same_day_and_another_seed_another() -> None:
 
 
 def test_a_run_waits_starts_takes_its_time_and_is_written_down() -> None:
-    simulation = Simulation(small(), start=START, pace=Pace(step={"core/orders": 30.0}, tick=5.0))
+    simulation = Simulation(small(), start=START, pace=RunPace(step={"core/orders": 30.0}, tick=5.0))
     simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7, minutes=12))
     simulation.run(hours=8)
     first = simulation.runs_of("core/orders", HOUR_7)[0]
@@ -52,7 +52,7 @@ def test_a_run_waits_starts_takes_its_time_and_is_written_down() -> None:
 
 
 def test_no_more_runs_are_under_way_than_there_is_room_for() -> None:
-    simulation = Simulation(small(), start=START, pace=Pace(at_once=2))
+    simulation = Simulation(small(), start=START, pace=RunPace(at_once=2))
     for hour in range(6):
         at = simulation.time(hours=7)
         simulation.request(["core/orders"], [f"2026-10-05-{hour:02}:00"], at=at)
@@ -81,7 +81,7 @@ def test_what_arrives_during_an_outage_is_found_afterwards_with_the_time_it_arri
 
 
 def test_runs_under_way_die_with_the_platform() -> None:
-    simulation = Simulation(small(), start=START, pace=Pace(step=300.0))
+    simulation = Simulation(small(), start=START, pace=RunPace(step=300.0))
     simulation.request(["core/orders"], [HOUR_7], at=simulation.time(hours=7))
     simulation.outage(at=simulation.time(hours=7, minutes=2), until=simulation.time(hours=7, minutes=3))
     simulation.run(hours=7.1)
@@ -111,7 +111,7 @@ def test_a_lost_run_whose_partition_was_built_again_is_settled_after_a_restart()
     )
     for minute in (10, 20):
         simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7, minutes=minute))
-    simulation.at(simulation.time(hours=7, minutes=15), lambda: simulation.fail("core/orders", how=Fate.DIES))
+    simulation.at(simulation.time(hours=7, minutes=15), lambda: simulation.fail("core/orders", how=RunFate.DIES))
     simulation.run(hours=8)
     assert [run.succeeded for run in simulation.runs_of("core/orders", HOUR_7)] == [True, False, True]
     simulation.restart(at=simulation.time(hours=8, minutes=1))

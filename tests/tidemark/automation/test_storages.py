@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from pipelines.tidemark.simulation.instance import simulated_instance
-from pipelines.tidemark.simulation.simulator import Pace, Simulation
+from pipelines.tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.toy_graph import START, small
 from tests.tidemark.postgres import has_postgres, postgres_instance
 
@@ -23,7 +23,7 @@ def postgres() -> Iterator[dg.DagsterInstance]:
 
 def play(instance: dg.DagsterInstance) -> Story:
     """Arrivals, an outage, a restart, a failure at the day's end; what the planner said on the way, and every run."""
-    pace = Pace(spread=0.5, failing=0.1, launch=(1.0, 6.0))
+    pace = RunPace(spread=0.5, failing=0.1, launch=(1.0, 6.0))
     simulation = Simulation(small(), start=START, seed=5, pace=pace, instance=instance)
     for minute in (0, 6):
         simulation.arrive("raw/orders", "2026-10-05-00:00", at=simulation.time(minutes=minute))

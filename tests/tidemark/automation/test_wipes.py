@@ -12,7 +12,7 @@ from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.consumer import Follower
 from pipelines.tidemark.planner.records import Built, Failure
 from pipelines.tidemark.simulation.instance import simulated_instance
-from pipelines.tidemark.simulation.simulator import Fate
+from pipelines.tidemark.simulation.simulator import RunFate
 from tests.tidemark.automation.shapes.playing import REGIONS, built, play
 from tests.tidemark.automation.toy_graph import ASAP, HOURS, asset, lag, source
 
@@ -141,7 +141,7 @@ def test_what_a_run_found_nothing_for_is_run_again_after_a_wipe(restarts: bool) 
     def x() -> Any: ...
 
     simulation = play([source("x", REGIONS), *with_automation([x])])
-    simulation.fail("core/x", how=Fate.YIELDS_NOTHING, times=1)
+    simulation.fail("core/x", how=RunFate.YIELDS_NOTHING, times=1)
     simulation.arrive("raw/x", "eu", at=simulation.time(minutes=5))
     simulation.run(hours=1)
     assert (len(simulation.runs), built(simulation, "core/x")) == (1, [])

@@ -12,7 +12,7 @@ from pipelines.tidemark.lakehouse.content import Content
 from pipelines.tidemark.lakehouse.loading.accounting import Account
 from pipelines.tidemark.lakehouse.loading.load import Loaded
 from pipelines.tidemark.lakehouse.loading.plan import Where
-from pipelines.tidemark.lakehouse.loading.turned_away import Backlog
+from pipelines.tidemark.lakehouse.loading.turned_away import TurnedAway
 from pipelines.tidemark.sources.removals import Fate
 from tests.toys.feeds import ORDERS
 
@@ -22,8 +22,8 @@ CLEAN = Loaded(1, {HOUR: Content("v", 100)})
 SOME_DAY = datetime(2026, 10, 1, tzinfo=UTC)
 
 
-def turned_away(where: Where, reason: str, count: int, *, is_waived: bool = False) -> Backlog:
-    return Backlog(where, reason, is_waived, count, 1, 1, SOME_DAY, (f"orders/{reason}.csv",))
+def turned_away(where: Where, reason: str, count: int, *, is_waived: bool = False) -> TurnedAway:
+    return TurnedAway(where, reason, is_waived, count, 1, 1, SOME_DAY, (f"orders/{reason}.csv",))
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def turned_away(where: Where, reason: str, count: int, *, is_waived: bool = Fals
     ],
 )
 def test_rows_warn_many_rows_and_any_file_fail(
-    backlog: list[Backlog], share: float, passed: bool, severity: dg.AssetCheckSeverity, words: str
+    backlog: list[TurnedAway], share: float, passed: bool, severity: dg.AssetCheckSeverity, words: str
 ) -> None:
     result = quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, backlog=backlog, largest_share=share))
     assert (result.passed, result.severity, result.description) == (passed, severity, words)
 
 
 def test_what_waits_is_counted_by_reason_and_by_age() -> None:
-    old = Backlog(Where.REJECTED_ROWS, "null_value", False, 9, 2, 5, SOME_DAY, ("orders/a.csv",))
+    old = TurnedAway(Where.REJECTED_ROWS, "null_value", False, 9, 2, 5, SOME_DAY, ("orders/a.csv",))
     waived = turned_away(Where.WHOLE_FILE, "unreadable", 7, is_waived=True)
     backlog = [turned_away(Where.REJECTED_ROWS, "bad_type", 1), old, waived]
     metadata = said(quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, backlog=backlog)))

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from pipelines.tidemark.cli import status_view
 from pipelines.tidemark.cli.app import app
 from pipelines.tidemark.cli.contract_table import (
+    ContractRow,
     NoSuchAsset,
-    Row,
     breached,
     explained,
     rows,
@@ -26,7 +26,7 @@ NOW = 1_800_000_000.0
 DAY = 86_400.0
 
 
-def row(watched: Watched, asset: str) -> Row:
+def row(watched: Watched, asset: str) -> ContractRow:
     with watched.simulation.clock.frozen():
         (found,) = rows(watched.simulation.instance, watched._repository.asset_graph, asset)
     return found

@@ -15,7 +15,7 @@ from pipelines.tidemark.lakehouse import catalog, expiry, write
 from pipelines.tidemark.lakehouse.content import content_of
 from pipelines.tidemark.lakehouse.loading import load as load_module
 from pipelines.tidemark.lakehouse.loading.load import Load, run_load
-from pipelines.tidemark.lakehouse.loading.load_state import Situation
+from pipelines.tidemark.lakehouse.loading.load_state import LoadState
 from pipelines.tidemark.lakehouse.read import SnapshotExpired, read
 from pipelines.tidemark.lakehouse.tables import Retention, Table
 from pipelines.tidemark.sources.s3 import S3Bucket
@@ -123,7 +123,7 @@ def test_who_holds_a_snapshot_that_has_expired_is_told(spark: SparkSession) -> N
     with pytest.raises(SnapshotExpired, match=table.name):
         content_of(spark, table, [DAY], first.snapshot_id)
     for held in (first.snapshot_id, None):  # None: the table was empty
-        with pytest.raises(write.Overtaken, match="Cannot determine history"):
+        with pytest.raises(write.CommitConflict, match="Cannot determine history"):
             write.replace_since(held, rows(spark, 9), table, table.predicate([DAY]), run_id="late")
     assert snapshots(spark, table) == [last.snapshot_id], "nothing was written"
 
@@ -163,7 +163,7 @@ def test_a_load_whose_first_snapshot_expires_begins_again(
             others_commit("before it knows what is there", 11)
         return snapshot
 
-    def after_the_look(*arguments: Any) -> Situation:
+    def after_the_look(*arguments: Any) -> LoadState:
         found = look(*arguments)
         others_commit("before it commits", 12, 13)
         return found

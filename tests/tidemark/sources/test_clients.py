@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources import sqs
-from pipelines.tidemark.sources.hints import Zone
+from pipelines.tidemark.sources.hints import LandingZone
 from pipelines.tidemark.sources.listing import BucketUnavailable, LandedObject, ObjectChanged, ObjectUnavailable
 from pipelines.tidemark.sources.looking import look
 from pipelines.tidemark.sources.messages import DeleteRefused, Message
@@ -190,7 +190,7 @@ def test_a_put_becomes_a_hint_on_the_queue(aws: dict[str, Any], cloud: Settings)
     while time.monotonic() < deadline:
         messages = queue.receive(wait_seconds=5)
         ours = [m for m in messages if "2026-10-02" in m.body]  # other tests put objects too
-        hints = [h for m in ours for h in Zone(cloud.landing_bucket, [ORDERS]).read(m.body).hints]
+        hints = [h for m in ours for h in LandingZone(cloud.landing_bucket, [ORDERS]).read(m.body).hints]
         queue.delete(messages)
         if any(h.partition == "2026-10-02-01:00" for h in hints):
             return

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.tidemark.sources.hints import Zone
+from pipelines.tidemark.sources.hints import LandingZone
 from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS
 
-ZONE = Zone("landing", FEEDS, date(2026, 9, 28))
+ZONE = LandingZone("landing", FEEDS, date(2026, 9, 28))
 HOUR = "orders/dt=2026-10-01/hour=07/"
 
 

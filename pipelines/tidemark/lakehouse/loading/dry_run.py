@@ -16,7 +16,7 @@ from pipelines.tidemark.lakehouse.loading import new_columns, rejects
 from pipelines.tidemark.lakehouse.loading.load import Landing, Load, Observed, is_emptied, judge_rows, look_into_files
 from pipelines.tidemark.lakehouse.loading.load_state import look
 from pipelines.tidemark.lakehouse.loading.quarantine import NO_ROWS, QUARANTINE, within
-from pipelines.tidemark.lakehouse.readers.batch import Reading, reading_of
+from pipelines.tidemark.lakehouse.readers.batch import Batch, reading_of
 from pipelines.tidemark.lakehouse.readers.files import NotScanned
 from pipelines.tidemark.sources.feed import Partition
 
@@ -28,7 +28,7 @@ _ABOUT = ["partition", "source_file", "source_version", "row_number"]
 
 
 @dataclass(frozen=True)
-class Change:
+class ReasonChange:
     """A row or file (no row number) whose reason would be another; None: it was not, or would not be, turned away."""
 
     partition: Partition
@@ -56,7 +56,7 @@ class Rehearsal:
     rows: Mapping[Partition, int] = field(default_factory=dict)
     rejected: Mapping[Partition, int] = field(default_factory=dict)
     reasons: Counter[tuple[str | None, str | None]] = field(default_factory=Counter)
-    changes: Sequence[Change] = ()
+    changes: Sequence[ReasonChange] = ()
     not_given: Mapping[str, str] = field(default_factory=dict)
     added: Collection[str] = ()
 
@@ -117,7 +117,7 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
     return Rehearsal(rows, rejected, reasons, changes, not_given, wider.additions.added)
 
 
-def _entries_now(spark: SparkSession, load: Load, partitions: Sequence[Partition], reading: Reading) -> DataFrame:
+def _entries_now(spark: SparkSession, load: Load, partitions: Sequence[Partition], reading: Batch) -> DataFrame:
     """What the quarantine holds of the files that were read."""
     files = {*reading.files, *(fault.file for fault in reading.faults)}
     read = spark.createDataFrame(
@@ -128,7 +128,7 @@ def _entries_now(spark: SparkSession, load: Load, partitions: Sequence[Partition
     return now.join(F.broadcast(read), on=["source_file", "source_version"], how="left_semi")
 
 
-def _compared(now: DataFrame, then: DataFrame) -> tuple[Counter[tuple[str | None, str | None]], list[Change]]:
+def _compared(now: DataFrame, then: DataFrame) -> tuple[Counter[tuple[str | None, str | None]], list[ReasonChange]]:
     said = [F.struct("reason", "content", "message").alias(name) for name in ("now", "then")]
     both = now.select(*_ABOUT, said[0]).alias("n").join(
         then.select(*_ABOUT, said[1]).alias("t"),
@@ -144,7 +144,7 @@ def _compared(now: DataFrame, then: DataFrame) -> tuple[Counter[tuple[str | None
         compared.unpersist()
     reasons = Counter({(reason, later): count for reason, later, count in counted})
     return reasons, [
-        Change(
+        ReasonChange(
             row.partition,
             row.source_file,
             row.row_number,

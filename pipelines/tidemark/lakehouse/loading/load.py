@@ -23,16 +23,16 @@ from pipelines.tidemark.lakehouse import catalog, write
 from pipelines.tidemark.lakehouse.content import Content
 from pipelines.tidemark.lakehouse.loading import new_columns, rejects
 from pipelines.tidemark.lakehouse.loading.accounting import Account, accounts_of
-from pipelines.tidemark.lakehouse.loading.load_state import Observed, Situation, look
+from pipelines.tidemark.lakehouse.loading.load_state import LoadState, Observed, look
 from pipelines.tidemark.lakehouse.loading.new_columns import Additions
 from pipelines.tidemark.lakehouse.loading.plan import AGAIN, Where
 from pipelines.tidemark.lakehouse.loading.provenance import Held, as_keys, held_at, rows_at
 from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
 from pipelines.tidemark.lakehouse.loading.spec import Landing, Load
-from pipelines.tidemark.lakehouse.loading.turned_away import Backlog, backlog_of, largest_share
-from pipelines.tidemark.lakehouse.loading.validation import has_rivals, judge, winners
+from pipelines.tidemark.lakehouse.loading.turned_away import TurnedAway, backlog_of, largest_share
+from pipelines.tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, judge
 from pipelines.tidemark.lakehouse.loading.waivers import WAIVERS
-from pipelines.tidemark.lakehouse.readers.batch import Reading, reading_of
+from pipelines.tidemark.lakehouse.readers.batch import Batch, reading_of
 from pipelines.tidemark.lakehouse.readers.files import FileFault, NotScanned, SourceFile
 from pipelines.tidemark.lakehouse.readers.probe import Inspected, inspect
 from pipelines.tidemark.lakehouse.tables import Table
@@ -82,7 +82,7 @@ class Loaded:
     kept_from: Mapping[Partition, Collection[str]] = field(default_factory=dict)
     new_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     additions: Additions = field(default_factory=Additions)
-    backlog: Sequence[Backlog] = ()
+    backlog: Sequence[TurnedAway] = ()
     largest_share: float = 0.0
     arrived_through: Mapping[Partition, datetime] = field(default_factory=dict)
     accounts: Sequence[Account] = ()
@@ -136,7 +136,7 @@ def run_load(
             done = replace(
                 done, new_columns=wider.not_taken, additions=wider.additions, accounts=list(accounts.values())
             )
-        except write.Overtaken as overtaken:
+        except write.CommitConflict as overtaken:
             logger.warning("begins again: %s", str(overtaken).splitlines()[0])
             continue
         except ObjectChanged as error:
@@ -164,8 +164,8 @@ def run_load(
 
 
 def look_into_files(
-    landing: Landing, load: Load, found: Situation, left_out: Mapping[str, str]
-) -> tuple[Situation, Inspected]:
+    landing: Landing, load: Load, found: LoadState, left_out: Mapping[str, str]
+) -> tuple[LoadState, Inspected]:
     """The files that the steps are about, and what there is to do without those that are not given, or left out.
 
     Args:
@@ -184,13 +184,13 @@ def look_into_files(
         found = found.without({f: r.reason for f, r in refusals.items()}, load.code_version, archived=archived)
 
 
-def _left_alone(spark: SparkSession, load: Load, found: Situation) -> Loaded:
+def _left_alone(spark: SparkSession, load: Load, found: LoadState) -> Loaded:
     """Nothing is to do."""
     held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
     return _with_state(spark, load, found, Loaded(found.snapshot_id, held.content))
 
 
-def _with_state(spark: SparkSession, load: Load, found: Situation, loaded: Loaded) -> Loaded:
+def _with_state(spark: SparkSession, load: Load, found: LoadState, loaded: Loaded) -> Loaded:
     """What a load did, with what else is to be said of its asset."""
     backlog, share = backlog_of(spark, load.asset), 0.0
     if any(b.where is Where.REJECTED_ROWS and not b.is_waived for b in backlog):
@@ -210,9 +210,7 @@ def _with_state(spark: SparkSession, load: Load, found: Situation, loaded: Loade
     return replace(loaded, backlog=backlog, largest_share=share, arrived_through=through)
 
 
-def _bring_up(
-    landing: Landing, load: Load, found: Situation, reading: Reading, run_id: str
-) -> tuple[Loaded, int | None]:
+def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, run_id: str) -> tuple[Loaded, int | None]:
     """Do the steps; what was done, and the snapshot that the commit was put upon."""
     spark = reading.spark
     reading, judged, tally = judge_rows(load, reading)
@@ -267,8 +265,8 @@ def _check(landing: Landing, scanned: Collection[SourceFile]) -> None:
 
 def _accounts(
     load: Load,
-    found: Situation,
-    reading: Reading,
+    found: LoadState,
+    reading: Batch,
     judged: DataFrame,
     tally: Mapping[str, rejects.Tally],
     held: Held,
@@ -295,7 +293,7 @@ def _accounts(
     )
 
 
-def is_emptied(load: Load, found: Situation, tally: Mapping[str, rejects.Tally]) -> bool:
+def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejects.Tally]) -> bool:
     """Whether a new version of a feed's one object would leave nothing of the table."""
     step = found.steps.get(None)
     if load.feed.grain is not Grain.NONE or load.feed.allow_empty or step is None:
@@ -306,7 +304,7 @@ def is_emptied(load: Load, found: Situation, tally: Mapping[str, rejects.Tally])
     return bool(step.read) and holds_another and not good
 
 
-def judge_rows(load: Load, reading: Reading) -> tuple[Reading, DataFrame, dict[str, rejects.Tally]]:
+def judge_rows(load: Load, reading: Batch) -> tuple[Batch, DataFrame, dict[str, rejects.Tally]]:
     """The rows with their verdicts, evaluated once; without the files that a scan fails on.
 
     Raises:
@@ -336,12 +334,12 @@ def _one_a_key(load: Load, judged: DataFrame, rows_read: int) -> DataFrame:
     good, transform = judged.where("_reason IS NULL"), partial(new_columns.transformed, load)
     if rows_read >= _MANY_ROWS:  # to rank rows moves them all; to look for rivals first, their keys
         rows = transform(good)
-        if not has_rivals(rows, load.table):
+        if not has_duplicate_keys(rows, load.table):
             return rows
-    return winners(good, load.table, transform)
+    return deduplicate(good, load.table, transform)
 
 
-def _commit(load: Load, found: Situation, rows: DataFrame, run_id: str) -> write.Commit:
+def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str) -> write.Commit:
     table = load.table
     reached("before_commit")
     keys = as_keys(list(found.steps))
@@ -369,7 +367,7 @@ def _commit(load: Load, found: Situation, rows: DataFrame, run_id: str) -> write
     return write.replace_since(found.snapshot_id, rows, table, table.predicate(keys), run_id=run_id)
 
 
-def _takes_away(found: Situation) -> bool:
+def _takes_away(found: LoadState) -> bool:
     """Whether rows go that no new row takes the place of."""
     filled = {p for p, known in found.known.items() if any(k.where is Where.TABLE for k in known)}
     return any(step.outdated or (step.replaces and p in filled) for p, step in found.steps.items())

@@ -40,7 +40,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Situation:
+class LoadState:
     """What is there and what is known, at one moment, and so what there is to do.
 
     `rows` are how many the table holds of each file, `misplaced` is what lies beside the asset's partitions (None: not
@@ -62,7 +62,7 @@ class Situation:
 
     def without(
         self, unavailable: Mapping[SourceFile, str], code_version: str, *, archived: Collection[SourceFile] = ()
-    ) -> "Situation":
+    ) -> "LoadState":
         """What there is to do without files that are there and not given, with the reasons.
 
         What is in the table and in the quarantine of them stays there. Where rows of them stay, their partition is not
@@ -96,7 +96,7 @@ def look(
     partitions: Sequence[Partition],
     observed: Callable[[], Observed],
     misplaced: Collection[Misplaced] | None = None,
-) -> Situation:
+) -> LoadState:
     """Ask.
 
     Args:
@@ -127,7 +127,7 @@ def look(
     )
     to_do = steps(listed, found.files, fates, load.code_version)
     beside = None if misplaced is None else [_beside(of) for of in misplaced]
-    return Situation(snapshot, listed, beside, found.files, found.rows, found.entries, fates, alarm, to_do)
+    return LoadState(snapshot, listed, beside, found.files, found.rows, found.entries, fates, alarm, to_do)
 
 
 def _alarm(

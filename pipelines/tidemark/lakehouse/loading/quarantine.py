@@ -121,7 +121,7 @@ def replace(entries: DataFrame, asset: str, gone: Mapping[Partition, Collection[
                 run_id=run_id,
             )
             return
-        except write.Overtaken:
+        except write.CommitConflict:
             logger.warning("another run wrote to the quarantine of %s (attempt %d)", asset, attempt)
     raise write.WriteConflict(QUARANTINE)
 

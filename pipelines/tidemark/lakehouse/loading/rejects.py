@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.tidemark.lakehouse.loading import quarantine
-from pipelines.tidemark.lakehouse.loading.load_state import Situation
+from pipelines.tidemark.lakehouse.loading.load_state import LoadState
 from pipelines.tidemark.lakehouse.loading.plan import KnownFile, Step, Where
 from pipelines.tidemark.lakehouse.loading.provenance import Entries
 from pipelines.tidemark.lakehouse.loading.quarantine import NO_ROWS, FirstRow
 from pipelines.tidemark.lakehouse.loading.spec import Load
-from pipelines.tidemark.lakehouse.readers.batch import Reading
+from pipelines.tidemark.lakehouse.readers.batch import Batch
 from pipelines.tidemark.lakehouse.readers.files import FileFault, SourceFile
 from pipelines.tidemark.sources.feed import Partition
 from pipelines.tidemark.sources.removals import Fate
@@ -72,8 +72,8 @@ def _tally(groups: Iterable[Mapping[str, Any]]) -> dict[str, Tally]:
 
 def enter(
     load: Load,
-    found: Situation,
-    reading: Reading,
+    found: LoadState,
+    reading: Batch,
     judged: DataFrame,
     tally: Mapping[str, Tally],
     run_id: str,
@@ -91,7 +91,7 @@ def enter(
     return entered
 
 
-def entries_of(load: Load, reading: Reading, judged: DataFrame, tally: Mapping[str, Tally]) -> DataFrame:
+def entries_of(load: Load, reading: Batch, judged: DataFrame, tally: Mapping[str, Tally]) -> DataFrame:
     """The entries about what was read and is turned away."""
     entries = quarantine.of_files(judged.sparkSession, load.asset, load.code_version, reading.faults)
     rejected = {key: t.first_rows for key, t in tally.items() if t.reasons}
@@ -101,7 +101,7 @@ def entries_of(load: Load, reading: Reading, judged: DataFrame, tally: Mapping[s
 def enter_files_without_rows(
     spark: SparkSession,
     load: Load,
-    found: Situation,
+    found: LoadState,
     entered: Entered,
     in_table: Mapping[Partition, Collection[tuple[str, str]]],
     run_id: str,
@@ -127,7 +127,7 @@ def _entered_as_a_whole(known: Collection[KnownFile], step: Step) -> set[tuple[s
     return {(k.key, k.version) for k in known if k.where is Where.WHOLE_FILE} - read
 
 
-def enter_misplaced(spark: SparkSession, load: Load, found: Situation, run_id: str) -> None:
+def enter_misplaced(spark: SparkSession, load: Load, found: LoadState, run_id: str) -> None:
     """Enter what lies beside the partitions; forget what lies there no more, and what is obsolete."""
     gone, new = _obsolete(found), list[SourceFile]()
     if found.misplaced is not None and load.table.partitioned_by:
@@ -142,7 +142,7 @@ def enter_misplaced(spark: SparkSession, load: Load, found: Situation, run_id: s
         quarantine.replace(entries, load.asset, gone, run_id=run_id)
 
 
-def _obsolete(found: Situation) -> dict[Partition, list[KnownFile]]:
+def _obsolete(found: LoadState) -> dict[Partition, list[KnownFile]]:
     """Entries that tell nobody anything any more.
 
     Those of a file that expired and has no row in the table. Where rows of such a file stay, its entries stay as well:
@@ -161,11 +161,11 @@ def _obsolete(found: Situation) -> dict[Partition, list[KnownFile]]:
     return gone
 
 
-def _entries_of(found: Situation, partition: Partition, keys: Collection[str]) -> list[KnownFile]:
+def _entries_of(found: LoadState, partition: Partition, keys: Collection[str]) -> list[KnownFile]:
     """The entries that were found of these files."""
     known = found.known.get(partition, ())
     return [k for k in known if k.where is not Where.TABLE and k.key in keys]
 
 
-def _beside(load: Load, found: Situation) -> list[Entries]:
+def _beside(load: Load, found: LoadState) -> list[Entries]:
     return [e for e in found.entries if e.partition is None and load.table.partitioned_by]

@@ -22,7 +22,7 @@ NAMED = 20
 
 
 @dataclass(frozen=True)
-class Backlog:
+class TurnedAway:
     """What the quarantine holds of an asset for one reason, and in one place.
 
     Args:
@@ -45,7 +45,7 @@ class Backlog:
     files: tuple[str, ...]
 
 
-def backlog_of(spark: SparkSession, asset: str) -> list[Backlog]:
+def backlog_of(spark: SparkSession, asset: str) -> list[TurnedAway]:
     """What was turned away of all partitions of an asset, files without rows left out."""
     found = spark.sql(f"""
         SELECT if(q.row_number IS NULL, '{Where.WHOLE_FILE}', '{Where.REJECTED_ROWS}') AS place, q.reason,
@@ -53,7 +53,7 @@ def backlog_of(spark: SparkSession, asset: str) -> list[Backlog]:
           count_if(q.arrived_at > now() - INTERVAL 7 DAYS), min(q.arrived_at),
           slice(array_sort(collect_set(q.source_file)), 1, {NAMED})
         {_entries(asset)} AND q.reason <> '{NO_ROWS}' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""")
-    return [Backlog(Where(place), *counts, tuple(files)) for place, *counts, files in found.collect()]  # type: ignore[call-arg]
+    return [TurnedAway(Where(place), *counts, tuple(files)) for place, *counts, files in found.collect()]  # type: ignore[call-arg]
 
 
 def largest_share(spark: SparkSession, table: Table, asset: str, rows: Mapping[Partition, int]) -> float:

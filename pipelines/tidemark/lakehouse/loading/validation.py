@@ -49,7 +49,7 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     )
 
 
-def winners(good: DataFrame, table: Table, transform: Callable[[DataFrame], DataFrame]) -> DataFrame:
+def deduplicate(good: DataFrame, table: Table, transform: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """Table rows, of those with the same key the one of the highest (arrived_at, source_file, position in the file).
 
     Args:
@@ -65,7 +65,7 @@ def winners(good: DataFrame, table: Table, transform: Callable[[DataFrame], Data
     return ranked.withColumn("source_version", F.substring_index("source_version", "\n", 1))
 
 
-def has_rivals(rows: DataFrame, table: Table) -> bool:
+def has_duplicate_keys(rows: DataFrame, table: Table) -> bool:
     """Whether any two table rows have the same key."""
     # By a hash of the key, which is shorter than the key: two keys that share one are only ranked in vain.
     hashes = rows.groupBy(F.xxhash64(*table.row_key).alias("key")).count()

@@ -53,6 +53,6 @@ def waive(entries: DataFrame, because: str, *, run_id: str) -> None:
         try:
             write.merge(rows, WAIVERS, within="true", on=on, wins="true", run_id=run_id)
             return
-        except write.Overtaken:
+        except write.CommitConflict:
             logger.warning("somebody else waived at the same time (attempt %d)", attempt)
     raise write.WriteConflict(WAIVERS)

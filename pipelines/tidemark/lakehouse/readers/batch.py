@@ -23,7 +23,7 @@ _FEW = 5_000  # rows that one task handles as fast as several
 
 
 @dataclass(frozen=True)
-class Reading:
+class Batch:
     """What a load reads: its files as they were looked into, and those that cannot be taken.
 
     Immutable: when a scan fails, `without` gives the reading that goes on without the files at fault.
@@ -61,7 +61,7 @@ class Reading:
             frames.append(scanned.join(F.broadcast(self._lineage()), on="source_file", how="inner"))
         return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
-    def without(self, failure: PySparkException) -> Reading:
+    def without(self, failure: PySparkException) -> Batch:
         """This reading without the large files that a scan fails on.
 
         Raises:
@@ -73,7 +73,7 @@ class Reading:
         faults = spark_scan.unreadable(
             self.spark, self.store, self.feed, large, failure, beside=list(self.inspected.fetched)
         )
-        return Reading(
+        return Batch(
             self.spark,
             self.store,
             self.feed,
@@ -83,7 +83,7 @@ class Reading:
             [*self.faults, *faults],
         )
 
-    def without_rows(self, consequence: str) -> Reading:
+    def without_rows(self, consequence: str) -> Batch:
         """This reading with a fault for each file: none gave a row that could be taken."""
         faulty = {fault.file: fault for fault in self.faults}
         files = [*self.inspected.readable, *(f for f in faulty if f not in self.inspected.readable)]
@@ -133,9 +133,9 @@ def no_rows(spark: SparkSession, feed: Feed) -> DataFrame:
 
 def reading_of(
     spark: SparkSession, store: ObjectStore, feed: Feed, inspected: Inspected, *, code_version: str
-) -> Reading:
+) -> Batch:
     """Of files that were looked into the rows of the small ones, and how to read the large ones."""
     small, faults = in_memory.rows_of_all(feed, inspected.fetched)
     large, without = spark_scan.look_closer(spark, store, feed, inspected.large)
     inspected = replace(inspected, large=large)
-    return Reading(spark, store, feed, code_version, inspected, small, [*inspected.faults, *faults, *without])
+    return Batch(spark, store, feed, code_version, inspected, small, [*inspected.faults, *faults, *without])

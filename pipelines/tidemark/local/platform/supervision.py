@@ -46,7 +46,7 @@ class SupervisorDied(Transient):
 
 
 @dataclass(frozen=True)
-class State:
+class ServiceState:
     """What supervisord says of a service. `pid` is 0 while it has no process; `started_at` is in Unix seconds."""
 
     name: str
@@ -125,7 +125,7 @@ class Supervisor:
                 raise ServiceFailed(service, log_file(self._settings, name))
             time.sleep(0.1)
 
-    def states(self) -> list[State]:
+    def states(self) -> list[ServiceState]:
         """How every service is."""
         try:
             answer: Any = self._call("getAllProcessInfo")
@@ -133,7 +133,7 @@ class Supervisor:
             if self.is_alive():
                 raise
             raise SupervisorDied from None
-        return [State(info["name"], info["statename"], info["pid"], info["start"]) for info in answer]
+        return [ServiceState(info["name"], info["statename"], info["pid"], info["start"]) for info in answer]
 
     def restarts(self, name: str) -> int:
         """How often a service was started again since supervisord began, as far back as its log goes."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.tidemark.planner.decisions import State
-from pipelines.tidemark.simulation.simulator import Fate, Pace, Simulation
+from pipelines.tidemark.simulation.simulator import RunFate, RunPace, Simulation
 from tests.tidemark.automation.random_graphs.graphs import definitions
 from tests.tidemark.automation.random_graphs.mappings import Readings
 from tests.tidemark.automation.random_graphs.shapes import DYNAMIC, Event, Target, World
@@ -22,10 +22,10 @@ _IN_HAND = {State.REQUESTED, State.RUNNING, State.UNANSWERED, State.WAITING, Sta
 class Day:
     """A world while it is played."""
 
-    def __init__(self, world: World, pace: Pace | None = None) -> None:
+    def __init__(self, world: World, pace: RunPace | None = None) -> None:
         self.world = world
         self.now = world
-        pace = pace or Pace(step=12.0, spread=0.3, launch=(1.0, 3.0), notice=(0.2, 2.0), at_once=4)
+        pace = pace or RunPace(step=12.0, spread=0.3, launch=(1.0, 3.0), notice=(0.2, 2.0), at_once=4)
         self.simulation = Simulation(
             definitions(world),
             start=world.begin,
@@ -92,7 +92,7 @@ class Day:
 
     def fail(self, event: Event, asset: str, times: int, how: str) -> None:
         at = self._at(event)
-        self.simulation.at(at, lambda: self.simulation.fail(asset, times=times, how=Fate[how]))
+        self.simulation.at(at, lambda: self.simulation.fail(asset, times=times, how=RunFate[how]))
 
     def deploy(self, event: Event, asset: str, code: str | None) -> None:
         def _deploys() -> None:

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.simulation.simulator import Pace, Simulation
+from pipelines.tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.shapes.playing import CITIES, asked, built, healthy, keeps_the_pair, play
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, asset, lag, source
 
@@ -85,7 +85,9 @@ def test_a_wipe_is_told_from_a_deletion_of_runs() -> None:
 
 def test_many_wiped_assets_are_noticed_within_a_minute() -> None:
     names = [f"core/t{n}" for n in range(100)]
-    simulation = play([source("x"), *(asset(name, "raw/x", **ASAP) for name in names)], pace=Pace(step=1.0, at_once=50))
+    simulation = play(
+        [source("x"), *(asset(name, "raw/x", **ASAP) for name in names)], pace=RunPace(step=1.0, at_once=50)
+    )
     simulation.arrive("raw/x", at=simulation.time(minutes=1))
     simulation.run(hours=1)
     assert all(built(simulation, name) for name in names)

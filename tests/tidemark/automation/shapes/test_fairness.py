@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
-from pipelines.tidemark.simulation.simulator import Fate, Pace
+from pipelines.tidemark.simulation.simulator import RunFate, RunPace
 from tests.tidemark.automation.shapes.playing import asked, built, play
 from tests.tidemark.automation.ticks import Location
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, asset, lag, source, within
@@ -28,7 +28,7 @@ def test_a_stream_that_never_pauses_does_not_starve_what_reads_its_table() -> No
             asset("core/x", "raw/x", by=HOURS, **ASAP),
             asset("day", within("core/x"), by=DAYS, **ASAP),
         ],
-        pace=Pace(step=20.0),
+        pace=RunPace(step=20.0),
     )
     stream(simulation, every=10.0, hours=1)
     simulation.run(hours=1)
@@ -44,7 +44,7 @@ def test_a_reader_past_its_latest_start_waits_only_for_what_came_before_its_inpu
             asset("core/x", "raw/x", by=HOURS, **ASAP),
             asset("day", within("core/x"), by=DAYS, freshness_policy=lag(minutes=20)),
         ],
-        pace=Pace(step=20.0),
+        pace=RunPace(step=20.0),
     )
     stream(simulation, every=10.0, hours=1)
     simulation.run(hours=1)
@@ -86,7 +86,7 @@ def test_new_data_ends_the_pause_after_failures_and_counts_from_one_again() -> N
 
 
 def test_an_attempt_that_died_with_the_platform_is_no_failure_of_the_partition() -> None:
-    for how in (Fate.DIES, Fate.NEVER_BEGINS):
+    for how in (RunFate.DIES, RunFate.NEVER_BEGINS):
         simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)])
         simulation.fail("core/x", how=how, times=4)
         simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
@@ -98,7 +98,7 @@ def test_an_attempt_that_died_with_the_platform_is_no_failure_of_the_partition()
 
 
 def test_runs_that_an_outage_ended_are_tried_again_as_soon_as_the_platform_is_up() -> None:
-    simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)], pace=Pace(step=600.0))
+    simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)], pace=RunPace(step=600.0))
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
     for hour in (0.05, 0.3, 0.5):
         simulation.outage(at=simulation.time(hours=hour), until=simulation.time(hours=hour + 0.1))
@@ -125,7 +125,7 @@ def test_a_breach_of_a_window_that_was_never_built_stays_until_it_is_built() -> 
 
 def test_one_slow_run_does_not_make_the_next_twenty_eager() -> None:
     simulation = play(
-        [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, freshness_policy=lag(hours=2))], pace=Pace(step=20.0)
+        [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, freshness_policy=lag(hours=2))], pace=RunPace(step=20.0)
     )
     simulation.slow("core/x", seconds=3600.0)
     for n in range(12):
@@ -136,7 +136,7 @@ def test_one_slow_run_does_not_make_the_next_twenty_eager() -> None:
 
 
 def test_a_failing_table_under_a_stream_of_new_data_is_held_to_a_rate() -> None:
-    simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)], pace=Pace(step=8.0))
+    simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)], pace=RunPace(step=8.0))
     simulation.fail("core/x", times=10_000)
     stream(simulation, every=10.0, hours=0.5, partition=DAY)
     simulation.run(hours=0.5)
@@ -166,7 +166,7 @@ def test_a_backfill_of_a_person_keeps_no_new_partition_waiting() -> None:
 def test_many_partitions_that_take_a_run_each_are_begun_early_enough() -> None:
     hours = dg.HourlyPartitionsDefinition("2026-10-03-18:00", end_offset=1)
     single = asset("core/x", "raw/x", by=hours, backfill_policy=None, freshness_policy=lag(minutes=20))
-    simulation = play([source("x"), single], pace=Pace(step=60.0, at_once=4))
+    simulation = play([source("x"), single], pace=RunPace(step=60.0, at_once=4))
     simulation.arrive("raw/x", at=simulation.time(minutes=5))
     simulation.run(hours=2)
     simulation.arrive("raw/x", at=simulation.time(minutes=125))
@@ -187,7 +187,7 @@ def test_what_many_are_due_for_and_cannot_be_had_makes_none_of_them_run_early() 
             asset("blocked", "raw/x", "raw/never"),
             asset("core/x", "blocked", by=hours, backfill_policy=None, freshness_policy=lag(minutes=20)),
         ],
-        pace=Pace(step=60.0, at_once=4),
+        pace=RunPace(step=60.0, at_once=4),
         reads=lambda target: [("blocked", None)] if target[0] == "core/x" else [("raw/x", None)],
     )
     simulation.request(["blocked"], [None], at=simulation.time(minutes=1))

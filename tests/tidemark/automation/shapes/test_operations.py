@@ -9,7 +9,7 @@ import pytest
 from pipelines.tidemark.engine.condition import derived
 from pipelines.tidemark.planner.contracts import LagContract
 from pipelines.tidemark.planner.graph import Graph, Input, Node
-from pipelines.tidemark.simulation.simulator import Fate
+from pipelines.tidemark.simulation.simulator import RunFate
 from tests.tidemark.automation.shapes.playing import REGIONS, built, healthy, keeps_the_pair, play
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, asset, lag, source
 from tests.tidemark.automation.world import World
@@ -252,7 +252,7 @@ def test_a_run_that_succeeds_and_yields_nothing_contains_what_it_saw() -> None:
         raise NotImplementedError
 
     simulation = play([source("x", REGIONS), x])
-    simulation.fail("core/x", how=Fate.YIELDS_NOTHING, times=1)
+    simulation.fail("core/x", how=RunFate.YIELDS_NOTHING, times=1)
     simulation.arrive("raw/x", "eu", at=simulation.time(minutes=5))
     simulation.run(hours=3)
     assert len(simulation.runs) == 1, "a success is not tried again"
@@ -303,7 +303,7 @@ def test_a_window_of_which_a_run_saw_that_there_is_nothing_is_not_promised_any_m
         raise NotImplementedError
 
     simulation = play([source("x", DAYS), x])
-    simulation.fail("core/x", how=Fate.YIELDS_NOTHING, times=1)
+    simulation.fail("core/x", how=RunFate.YIELDS_NOTHING, times=1)
     simulation.arrive("raw/x", DAY, at=simulation.time(hours=20))
     simulation.run(hours=40)
     assert len(simulation.runs) == 1

@@ -16,7 +16,7 @@ DEFECTS = [
     # What differs and was listed earlier, with a clock that was set back, is taken for old.
     Defect(
         "sensors.change_detection:observe",
-        "if (again := _look(bucket, feed, partition, found)) is not None:",
+        "if (again := patience.look(feed, partition)) is not None:",
         "if False:",
         judge,
     ),
@@ -24,10 +24,11 @@ DEFECTS = [
     Defect("lakehouse.loading.plan:_step", "if k.where is not Where.REJECTED_ROWS} - again", "}", judge),
 ]
 
+NOT_GIVEN_AND_GONE = Defect("lakehouse.loading.load_state:LoadState.without", "fates[file.partition] = ", "_ = ", judge)
+
 
 def test_a_file_that_is_not_given_and_counts_as_gone_turns_its_history_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    where = "lakehouse.loading.load_state:LoadState.without"
-    seed(Defect(where, "fates[file.partition] = ", "_ = ", judge), monkeypatch)
+    seed(NOT_GIVEN_AND_GONE, monkeypatch)
     with pytest.raises(AssertionError):
         judge(ARCHIVED)
 

@@ -1,4 +1,4 @@
-"""README's step for a new feed, followed to the letter on a copy of the project: a file of it becomes a table."""
+"""The step of docs/feeds.md for a new feed, followed on a copy of the project: a file of it becomes a table."""
 
 import os
 import re
@@ -31,11 +31,11 @@ print(load_catalog("lake").load_table("core.returns").scan().to_arrow().to_pylis
 
 def steps() -> list[tuple[str, str]]:
     """File and code of each step that has code."""
-    section = (CHECKOUT / "README.md").read_text().partition("## Add a feed")[2].partition("\n## ")[0]
+    section = (CHECKOUT / "docs" / "feeds.md").read_text()
     return [(match["file"], textwrap.dedent(match["code"])) for match in _STEP.finditer(section)]
 
 
-def test_the_steps_of_the_readme_lead_to_a_table(spark_server: Settings, cloud: Settings, tmp_path: Path) -> None:
+def test_the_step_of_the_page_leads_to_a_table(spark_server: Settings, cloud: Settings, tmp_path: Path) -> None:
     shutil.copytree(CHECKOUT / "pipelines", tmp_path / "pipelines", ignore=shutil.ignore_patterns("__pycache__"))
     followed = steps()
     assert [Path(file).parts[1] for file, _ in followed] == ["feeds"]

@@ -4,7 +4,10 @@ Belongs here: names, defaults and the meaning of a wrong value. Does not belong 
 a connection or starts a process.
 """
 
-from datetime import date
+import os
+import re
+from datetime import UTC, date, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -16,6 +19,8 @@ from pipelines.tidemark.errors import Terminal
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _LAPTOP_SCALE = 0.05  # an hour's contract is seen at work in three minutes
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_INTERNAL = {"TIDEMARK_STARTED_BY"}  # set by the platform for its own processes
 LOCAL_KEY = "tidemark"  # the local cloud looks at no key, but every AWS client wants one
 
 Boundary = Literal[
@@ -77,9 +82,18 @@ class Settings(BaseSettings):
         default="us-east-1", validation_alias=AliasChoices("AWS_REGION", "AWS_DEFAULT_REGION", "aws_region")
     )
 
+    @field_validator("landing_bucket")
+    @classmethod
+    def _is_a_bucket(cls, value: str) -> str:
+        if not _BUCKET.fullmatch(value):
+            raise ValueError("a bucket's name has 3 to 63 of a-z, 0-9, . and -, and begins and ends with a-z or 0-9")
+        return value
+
     @field_validator("start_date")
     @classmethod
     def _starts_on_a_monday(cls, value: date) -> date:
+        if value > datetime.now(UTC).date():
+            raise ValueError(f"{value} is in the future; the first day is one of which there may be data")
         if value.weekday() != 0:
             raise ValueError(f"{value} is a {value:%A}; weeks begin on Monday, so the first day has to be one")
         return value
@@ -96,6 +110,18 @@ class Settings(BaseSettings):
     @classmethod
     def _empty_means_unset(cls, values: dict[str, object]) -> dict[str, object]:
         return {name: value for name, value in values.items() if value != ""}
+
+    @model_validator(mode="after")
+    def _has_a_port_each(self) -> "Settings":
+        taken: dict[int, str] = {}
+        for name in ("port_ui", "port_cloud", "port_spark"):
+            port = getattr(self, name)
+            if port in taken:
+                raise ValueError(
+                    f"{_variable(name)}={port}: {_variable(taken[port])} is that already; give each its own"
+                )
+            taken[port] = name
+        return self
 
     @model_validator(mode="after")
     def _resolve(self) -> "Settings":
@@ -197,13 +223,26 @@ def load_settings() -> Settings:
     Raises:
         SettingsError: a value is wrong; the message is one line that names the variable.
     """
+    _refuse_unknown_names()
     try:
         return Settings()
     except ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:  # about several settings, which the message names
+            raise SettingsError(first["msg"].removeprefix("Value error, ")) from error
         field = str(first["loc"][0]) if first["loc"] else "environment"
         message = first["msg"].removeprefix("Value error, ")
         raise SettingsError(f"{_variable(field)}={first.get('input')}: {message}") from error
+
+
+def _refuse_unknown_names() -> None:
+    """A name that is misspelled would leave its setting at the default, and nobody would know."""
+    known = {_variable(name) for name in Settings.model_fields if name not in _FOREIGN} | _INTERNAL
+    for name in sorted(os.environ):
+        if name.startswith("TIDEMARK_") and name not in known:
+            near = get_close_matches(name, known - _INTERNAL, n=1)
+            hint = f"; is {near[0]} meant?" if near else "; `pipelines env` shows all of them"
+            raise SettingsError(f"{name}: there is no such setting{hint}")
 
 
 def sqlalchemy_uri(catalog_uri: str) -> str:

@@ -17,7 +17,11 @@ from tests.conftest import make_settings
 
 NAMES = {
     *(f"TIDEMARK_{name}" for name in ("ENVIRONMENT", "STATE_DIR", "JARS_DIR", "LANDING_BUCKET", "EVENTS_QUEUE")),
-    *(f"TIDEMARK_{name}" for name in ("CATALOG_URI", "WAREHOUSE", "START_DATE", "CONTRACT_SCALE", "SPARK_MEMORY")),
+    *(f"TIDEMARK_{name}" for name in ("CATALOG_URI", "WAREHOUSE", "START_DATE", "CONTRACT_SCALE")),
+    *(f"TIDEMARK_{name}" for name in ("SPARK_MEMORY", "CODE_LOCATION")),
+        f"TIDEMARK_{name}"
+        for name in ("CATALOG_URI", "WAREHOUSE", "START_DATE", "CONTRACT_SCALE", "SPARK_MEMORY", "CODE_LOCATION")
+    ),
     *(f"TIDEMARK_PORT_{name}" for name in ("UI", "CLOUD", "SPARK")),
     *("SPARK_REMOTE", "DAGSTER_HOME", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
     *("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -44,12 +48,22 @@ def test_nothing_runs_is_exit_code_3_and_one_line(tmp_path: Path) -> None:
         ("TIDEMARK_START_DATE", "2026-09-29"),
         ("TIDEMARK_ENVIRONMENT", "staging"),
         ("TIDEMARK_CONTRACT_SCALE", "0"),
+        ("TIDEMARK_START_DATE", "2150-01-05"),
+        ("TIDEMARK_LANDING_BUCKET", "My Bucket"),
+        ("TIDEMARK_PORT_CLOUD", "3000"),
     ],
 )
 def test_a_wrong_setting_is_exit_code_2_and_one_line_that_names_it(tmp_path: Path, variable: str, value: str) -> None:
     result = _pipelines("up", cwd=tmp_path, **{"TIDEMARK_STATE_DIR": str(tmp_path), variable: value})
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1 and f"{variable}={value}" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelled_setting_is_named_with_the_one_that_is_meant(tmp_path: Path) -> None:
+    result = _pipelines("up", cwd=tmp_path, TIDEMARK_STATE_DIR=str(tmp_path), TIDEMARK_START_DAY="2026-09-28")
+    assert result.returncode == 2
+    assert result.stderr == ("pipelines: TIDEMARK_START_DAY: there is no such setting; is TIDEMARK_START_DATE meant?\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -18,12 +18,14 @@ def complaint() -> str:
     """One line on what is wrong, empty if nothing is."""
     major, minor = sys.version_info[:2]
     if (major, minor) not in PYTHONS:
-        return f"Python {major}.{minor} does not do: 3.11, 3.12 or 3.13 is needed; make PYTHON=... names one"
+        return f"Python {major}.{minor} is not supported; use 3.11 to 3.13: make PYTHON=... names one"
     version = java_version()
     if not version:
-        return "no Java found: Java 17 or 21 is needed, on PATH or as JAVA_HOME"
+        home = os.environ.get("JAVA_HOME")
+        where = f"JAVA_HOME={home}: no Java there" if home else "no Java found"
+        return f"{where}; Java 17 or 21 is needed, on PATH or as JAVA_HOME"
     if version not in JAVAS:
-        return f"Java {version} does not do: 17 or 21 is needed; JAVA_HOME names one"
+        return f"Java {version} is not supported; use 17 or 21: JAVA_HOME names one"
     return ""
 
 

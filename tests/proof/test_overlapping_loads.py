@@ -86,7 +86,8 @@ def _takes_out_what_it_did_not_see() -> Iterator[None]:
         unseen: dict[Partition, list[KnownFile]] = {p: [] for p in gone}
         for r in there:
             if r.partition in gone and r.source_file not in seen:
-                unseen[r.partition].append(KnownFile(r.source_file, r.source_version, r.loaded_by, Where.WHOLE_FILE))
+                where = Where.WHOLE_FILE if r.row_number is None else Where.REJECTED_ROWS
+                unseen[r.partition].append(KnownFile(r.source_file, r.source_version, r.loaded_by, where))
         replace(entries, asset, {p: [*known, *unseen[p]] for p, known in gone.items()}, run_id=run_id)
 
     with mock.patch.object(rejects, "enter", _enter), mock.patch.object(quarantine, "replace", _replace):

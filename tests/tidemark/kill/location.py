@@ -27,7 +27,7 @@ def _delete_before_observing() -> None:
 
     def _drain(hold: Any, zone: Any) -> landing.Received:
         received = drain(hold, zone)
-        hold.queue.delete(received.messages)
+        hold.queue.delete([message for message, _ in received.messages])
         return received
 
     landing.drain = _drain

@@ -19,9 +19,6 @@ NAMES = {
     *(f"TIDEMARK_{name}" for name in ("ENVIRONMENT", "STATE_DIR", "JARS_DIR", "LANDING_BUCKET", "EVENTS_QUEUE")),
     *(f"TIDEMARK_{name}" for name in ("CATALOG_URI", "WAREHOUSE", "START_DATE", "CONTRACT_SCALE")),
     *(f"TIDEMARK_{name}" for name in ("SPARK_MEMORY", "CODE_LOCATION")),
-        f"TIDEMARK_{name}"
-        for name in ("CATALOG_URI", "WAREHOUSE", "START_DATE", "CONTRACT_SCALE", "SPARK_MEMORY", "CODE_LOCATION")
-    ),
     *(f"TIDEMARK_PORT_{name}" for name in ("UI", "CLOUD", "SPARK")),
     *("SPARK_REMOTE", "DAGSTER_HOME", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
     *("AWS_REGION", "AWS_DEFAULT_REGION"),

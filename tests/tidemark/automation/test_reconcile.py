@@ -21,9 +21,8 @@ def zone(cloud: Settings, tmp_path_factory: pytest.TempPathFactory, monkeypatch:
     bucket = f"quiet-{uuid.uuid4().hex}"
     state = tmp_path_factory.mktemp("state")
     boto3.client("s3", **cloud.aws_options()).create_bucket(Bucket=bucket)
-    settings = cloud.model_copy(
-        update={"landing_bucket": bucket, "state_dir": state, "dagster_home": state / "dagster"}
-    )
+    toys = {"code_location": "tests.toys", "landing_bucket": bucket}
+    settings = cloud.model_copy(update={**toys, "state_dir": state, "dagster_home": state / "dagster"})
     for name, value in settings.exports().items():
         monkeypatch.setenv(name, value)
     with opened_home(settings):

@@ -60,7 +60,7 @@ def test_an_asset_says_all_it_has_to(name: str) -> None:
     if node.partitions_def is not None:
         assert node.partitions_def in (HOURS, DAYS, WEEKS)
         assert node.backfill_policy == dg.BackfillPolicy.single_run()
-        assert {HOURS: "hour", DAYS: "day", WEEKS: "week"}[node.partitions_def] == table.partitioned_by
+        assert {HOURS: "hour", DAYS: "day", WEEKS: "week"}[node.partitions_def] == table.partition_columns[0]
 
 
 def test_every_table_belongs_to_an_asset_and_core_tables_remember_their_files() -> None:

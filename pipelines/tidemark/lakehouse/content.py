@@ -95,7 +95,7 @@ def _grouped_by(
     # Of columns that were added it is to skip them: that other partitions got a column is no news of this one.
     hashed += [f"concat('{c}=', {quoted(c)})" for c in sorted(table.added) if c in held]
     row_hash = f"xxhash64({', '.join(hashed)})"
-    keys = [quoted(table.partitioned_by)] if table.partitioned_by else []
+    keys = list(map(quoted, table.partition_columns))
     return (
         spark.sql(_AT.format(table.identifier, snapshot_id))
         .where(table.predicate(partitions))

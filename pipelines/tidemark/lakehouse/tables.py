@@ -4,9 +4,11 @@ Belongs here: the declaration and what follows from it alone. Plain strings and 
 location can load its declarations without paying for Spark's import.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+
+from pipelines.tidemark.lakehouse.partitioning import Partitioning, condition, partitioning_of
 
 CATALOG = "lake"
 
@@ -37,8 +39,8 @@ class Table:
     Args:
         name: `namespace.table`; the asset key joined by a dot.
         columns: Column name to Spark SQL type, in order.
-        partitioned_by: The column that holds the start of the partition (of an hour a timestamp, of a day or week a
-            date), or None.
+        partitioned_by: How its rows say which partition they are in: `ByTime`, `ByKey` or `ByDimensions`; or the name
+            of a column that holds the start of an hour (timestamp), or of a day, week or month (date); or None.
         row_key: The columns that identify a row.
         comment: One line: what one row is.
         stored_by: The columns its files are kept apart by, where these are not `partitioned_by`.
@@ -49,20 +51,17 @@ class Table:
     name: str
     columns: dict[str, str]
     row_key: tuple[str, ...]
-    partitioned_by: str | None = None
+    partitioned_by: str | Partitioning | None = None
     comment: str = ""
     stored_by: tuple[str, ...] = ()
     retention: Retention = Retention()
     added: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        by = self.partitioned_by
-        if by is not None and self.columns.get(by) not in ("timestamp", "date"):
-            raise ValueError(
-                f"table {self.name}: {by}, which it is partitioned by, has to be a timestamp or date column"
-            )
-        if self.partitioned_by and not self.stored_by:
-            object.__setattr__(self, "stored_by", (self.partitioned_by,))
+        if self.partitioning:
+            self.partitioning.require(self.name, self.columns)
+        if not self.stored_by:
+            object.__setattr__(self, "stored_by", self.partition_columns)
 
     @property
     def identifier(self) -> str:
@@ -70,37 +69,31 @@ class Table:
         return f"{CATALOG}.{self.name}"
 
     @property
-    def _is_by_hour(self) -> bool:
-        return self.partitioned_by is not None and self.columns[self.partitioned_by] == "timestamp"
+    def partitioning(self) -> Partitioning | None:
+        """How its columns say which partition a row is in."""
+        return partitioning_of(self.partitioned_by)
 
-    def partition_literal(self, partition: str) -> str:
-        """The SQL literal of a partition key in the partition column."""
-        if self._is_by_hour:
-            return f"TIMESTAMP '{partition[:10]} {partition[11:13]}:00:00'"
-        return f"DATE '{partition}'"
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns that say which partition a row is in; none of an unpartitioned table."""
+        return self.partitioning.columns if self.partitioning else ()
 
     @property
     def partition_key_sql(self) -> str:
         """A SQL expression for the partition key of a row (null for an unpartitioned table)."""
-        return self._key_sql(self.partitioned_by and quoted(self.partitioned_by))
+        return self._key_sql(quoted)
 
     @property
     def partition_key_of_metadata_sql(self) -> str:
         """The same for a row of Iceberg's metadata table `partitions`."""
-        return self._key_sql(self.partitioned_by and f"partition.{quoted(self.partitioned_by)}")
+        return self._key_sql(lambda column: f"partition.{quoted(column)}")
 
-    def _key_sql(self, column: str | None) -> str:
-        if column is None:
-            return "CAST(NULL AS STRING)"
-        pattern = "yyyy-MM-dd-HH:00" if self._is_by_hour else "yyyy-MM-dd"
-        return f"date_format({column}, '{pattern}')"
+    def _key_sql(self, of: Callable[[str], str]) -> str:
+        return self.partitioning.key_sql(self.columns, of) if self.partitioning else "CAST(NULL AS STRING)"
 
-    def partition_start_sql(self, key: str) -> str:
-        """A SQL expression for the partition column, from a column that holds a partition key."""
-        if self._is_by_hour:
-            # A cast, since a pattern takes ten times as long.
-            return f"CAST(concat(left({key}, 10), ' ', substr({key}, 12)) AS TIMESTAMP)"
-        return f"to_date({key})"
+    def partition_values_sql(self, key: str) -> dict[str, str]:
+        """For each partition column a SQL expression of its value, from a column that holds a partition key."""
+        return self.partitioning.values_sql(key, self.columns) if self.partitioning else {}
 
     def same_key(self) -> str:
         """A SQL condition on rows `s` and `t`: they have the same key."""
@@ -117,12 +110,10 @@ class Table:
         """
         if partitions is None:
             return "true"
-        if not self.partitioned_by or not partitions:
+        if not self.partitioning or not partitions:
             raise ValueError(f"{self.name} has no partitions {sorted(partitions)}")
-        literals = [self.partition_literal(p) for p in sorted(partitions)]
-        column = f"{of}.{quoted(self.partitioned_by)}" if of else quoted(self.partitioned_by)
-        # Iceberg prunes by a range in one comparison a file, by a long IN in one a literal.
-        return f"{column} BETWEEN {literals[0]} AND {literals[-1]} AND {column} IN ({', '.join(literals)})"
+        rows = [self.partitioning.literals(key, self.columns) for key in sorted(partitions)]
+        return condition(rows, lambda column: f"{of}.{quoted(column)}" if of else quoted(column))
 
 
 def as_ddl(columns: Mapping[str, str]) -> str:

@@ -10,10 +10,10 @@ from pipelines.tidemark.sources.feed import Feed, Grain
 
 def test_the_column_of_an_hour_may_have_any_name() -> None:
     table = Table("test.trips", {"begins": "timestamp", "trip": "bigint"}, ("begins", "trip"), "begins")
-    assert table.partition_literal("2026-10-01-07:00") == "TIMESTAMP '2026-10-01 07:00:00'"
+    assert "TIMESTAMP '2026-10-01 07:00:00'" in table.predicate(["2026-10-01-07:00"])
     assert table.partition_key_sql == "date_format(`begins`, 'yyyy-MM-dd-HH:00')"
     by_day = Table("test.rain", {"on": "date", "mm": "double"}, ("on",), "on")
-    assert by_day.partition_literal("2026-10-01") == "DATE '2026-10-01'"
+    assert "DATE '2026-10-01'" in by_day.predicate(["2026-10-01"])
 
 
 @pytest.mark.parametrize("kind", ["double", "float"])

@@ -69,7 +69,7 @@ def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition]
         "GROUP BY partition, source_file, source_version, loaded_by, place, reason"
     )
     by = [
-        *([quoted(table.partitioned_by)] if table.partitioned_by else []),
+        *map(quoted, table.partition_columns),
         "source_file",
         "source_version",
         "loaded_by",

@@ -54,21 +54,22 @@ class Load:
         if not self.code_version:  # which would say of its rows that they are to be loaded again (`plan.AGAIN`)
             object.__setattr__(self, "code_version", _UNVERSIONED)
         table = self.table
-        if table.partitioned_by in self.feed.columns:
-            raise ValueError(
-                f"feed {self.feed.name}: {table.partitioned_by!r} is a column of its files, and what {table.name} is "
-                "partitioned by: the partition comes from a file's place, so give it another name"
-            )
-        if table.partitioned_by and table.row_key and table.partitioned_by not in table.row_key:
-            raise ValueError(
-                f"table {table.name}: a row is looked for in its own partition only, so {table.partitioned_by!r} "
-                f"has to be in row_key beside {list(table.row_key)}"
-            )
+        for column in table.partition_columns:
+            if column in self.feed.columns:
+                raise ValueError(
+                    f"feed {self.feed.name}: {column!r} is a column of its files, and what {table.name} is partitioned "
+                    "by: the partition comes from a file's place, so give it another name"
+                )
+            if table.row_key and column not in table.row_key:
+                raise ValueError(
+                    f"table {table.name}: a row is looked for in its own partition only, so {column!r} "
+                    f"has to be in row_key beside {list(table.row_key)}"
+                )
 
     def _refuse_grain(self) -> None:
-        by = self.table.partitioned_by and self.table.columns[self.table.partitioned_by]
+        by = [self.table.columns[column] for column in self.table.partition_columns]
         fitting = {Grain.HOUR: "timestamp", Grain.DAY: "date", Grain.NONE: None}[self.feed.grain]
-        if by != fitting:
+        if by != ([fitting] if fitting else []):
             needs = f"a {fitting} column" if fitting else "nothing"
             raise ValueError(
                 f"feed {self.feed.name} is cut by {self.feed.grain}: {self.table.name} has to be partitioned by {needs}"

@@ -31,14 +31,14 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     """
     rows = read.withColumnsRenamed({c: f"_text_{c}" for c in feed.columns})
     rows = rows.withColumns({c: typed(F.col(f"_text_{c}"), kind) for c, kind in feed.columns.items()})
-    if table.partitioned_by:
-        rows = rows.withColumn(table.partitioned_by, F.expr(table.partition_start_sql("_partition")))
+    values = table.partition_values_sql("_partition")
+    rows = rows.withColumns({column: F.expr(value) for column, value in values.items()}) if values else rows
     # What is wrong is worked out for bad rows only: most are good.
     rows = rows.withColumn("_verdict", F.when(~_is_good(feed), F.coalesce(*_verdicts(feed))))
     as_it_was = F.to_json(F.struct(*(F.col(f"_text_{c}").alias(c) for c in feed.columns)))
     return rows.select(
         *feed.columns,
-        *([table.partitioned_by] if table.partitioned_by else []),
+        *table.partition_columns,
         *LINEAGE,
         "_partition",
         "_block",

@@ -95,7 +95,7 @@ def typed(text: Column, kind: str) -> Column:
         with_seconds = F.concat(F.left(trimmed, F.lit(16)), F.lit(":00"), F.substr(trimmed, F.lit(17)))
         time = F.coalesce(*(form.try_cast(kind) for form in (trimmed, point, with_seconds)))
         # A time without a date would be taken for today's, a month for its first day. Of what is a time at all most is
-        # seen to begin with a day by three characters, for a fifth of what a pattern takes.
+        # seen to begin with a day by three characters; the pattern is for the others.
         begins_with_day = (
             (F.substring(trimmed, 5, 1) == "-")
             & (F.substring(trimmed, 8, 1) == "-")

@@ -1,5 +1,6 @@
 """Tables in the Iceberg catalog: made when first needed, widened when their declaration grew."""
 
+import logging
 import re
 from collections.abc import Collection, Mapping
 
@@ -7,6 +8,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
+from pipelines.lakehouse.session import without_token
 from pipelines.lakehouse.tables import CATALOG, Table, as_ddl, quoted
 
 # Writers of disjoint partitions never conflict but have to take turns at the catalog.
@@ -28,6 +30,8 @@ _PROPERTIES = {
     "read.split.open-file-cost": "1048576",
 }
 _RACES = ("UncheckedSQLException", "AlreadyExistsException", "CommitFailedException", "FIELD_ALREADY_EXISTS")
+
+logger = logging.getLogger(__name__)
 
 PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 """What a column may be called that nobody declared."""
@@ -52,7 +56,7 @@ again_after_a_race = retry(
 def ensure(
     spark: SparkSession, table: Table, *, may_have_more: bool = False, may_alter: bool = True
 ) -> tuple[str, ...]:
-    """Create the table unless it exists; add columns that its declaration gained, and set our properties.
+    """Create the table unless it exists; add columns that its declaration gained.
 
     Args:
         may_have_more: Whether it may have text columns that are not declared, as `add_texts` makes them.
@@ -78,11 +82,22 @@ def ensure(
     if missing:
         _refuse_dropped(spark, table, missing)
         spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS ({as_ddl(missing)})")
-    # No job: what the catalog says is answered by the server alone, in a few milliseconds.
-    set_so = {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.identifier}").collect()}
-    if differing := {name: value for name, value in _PROPERTIES.items() if set_so.get(name) != value}:
-        spark.sql(f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ({_listed(differing)})")
     return more
+
+
+def set_properties(spark: SparkSession, table: Table) -> None:
+    """Give a table that an earlier version of this code created the properties it would be created with today.
+
+    Called in the wake of a commit, where nobody waits for its two calls of the server. Nothing that goes wrong here
+    fails the commit: it is logged, and the next one tries again.
+    """
+    try:
+        set_so = {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.identifier}").collect()}
+        if differing := {name: value for name, value in _PROPERTIES.items() if set_so.get(name) != value}:
+            spark.sql(f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ({_listed(differing)})")
+    except Exception as error:  # of the engine, the catalog or another run that alters the table
+        said = without_token(str(error)).partition("\n")[0]
+        logger.warning("%s: its properties stay as they are: %s", table.name, said)
 
 
 def texts_beside(spark: SparkSession, table: Table) -> tuple[str, ...]:

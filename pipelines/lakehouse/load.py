@@ -112,7 +112,6 @@ def run_load(
     """
     before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns)
     catalog.ensure(spark, QUARANTINE)
-    catalog.ensure(spark, WAIVERS)
     done: Loaded | None = None
     changed: dict[str, ObjectChanged] = {}
     left_out: dict[str, str] = {}
@@ -191,6 +190,7 @@ def _left_alone(spark: SparkSession, load: Load, found: Situation) -> Loaded:
 
 def _with_state(spark: SparkSession, load: Load, found: Situation, loaded: Loaded) -> Loaded:
     """What a load did, with what else is to be said of its asset."""
+    catalog.ensure(spark, WAIVERS)  # here and not at the start: until the commit somebody waits for the rows
     backlog, share = backlog_of(spark, load.asset), 0.0
     if any(b.where is Where.REJECTED_ROWS and not b.is_waived for b in backlog):
         rows = {partition: content.rows for partition, content in loaded.content.items()}

@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.lakehouse import expiry
+from pipelines.lakehouse import catalog, expiry
 from pipelines.lakehouse.tables import Table
 
 RUN_ID = "tidemark.run-id"
@@ -138,7 +138,7 @@ def merge(
 
 
 def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
-    """The latest commit of a run; the current snapshot, when it made none. Old snapshots expire if there are many."""
+    """The latest commit of a run; the current snapshot, when it made none. The table is looked after."""
     # Not the current snapshot: another run may have committed other partitions since. All are fetched, because one
     # aggregate takes twice as long as a thousand rows. The server's clock is the one that has set the times.
     snapshots = spark.sql(
@@ -147,6 +147,7 @@ def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
         f"FROM {table.identifier}.snapshots"
     ).collect()
     if snapshots:
+        catalog.set_properties(spark, table)
         expiry.expire(spark, table, [s.committed_at for s in snapshots], snapshots[0].now)
     own = max((s for s in snapshots if s.is_own), key=lambda s: s.committed_at, default=None)
     return Commit(own.snapshot_id, own.parent_id) if own else Commit(current_snapshot(spark, table))

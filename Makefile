@@ -34,7 +34,8 @@ check: $(INSTALLED)
 	.venv/bin/lint-imports
 
 $(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) pipelines/local/machine.py
+	@$(PYTHON) pipelines/tidemark/local/platform/machine.py
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[local,dev]'
+	.venv/bin/python -m pip install --disable-pip-version-check --quiet 'pip>=25.1'  # knows dependency groups
+	.venv/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[local]' --group dev
 	@touch $@

@@ -17,9 +17,9 @@ from rich.table import Table
 
 from bench import latency, throughput
 from bench.contestants import Baseline, ours
-from pipelines.local.class_archive import record_classes
-from pipelines.local.jars import fetch_jars
-from pipelines.settings import CHECKOUT, load_settings
+from pipelines.tidemark.local.spark.class_archive import record_classes
+from pipelines.tidemark.local.spark.jars import fetch_jars
+from pipelines.tidemark.settings import CHECKOUT, load_settings
 from tests.conftest import end_service, make_settings, start_service
 from tests.live.platform import Platform
 
@@ -49,8 +49,8 @@ def main(
 def _throughput(folder: Path, lines: int) -> dict[str, Any]:
     settings = make_settings(folder / "throughput")
     settings.state_dir.mkdir()
-    cloud = start_service("pipelines.local.cloud", settings, settings.port_cloud, folder / "cloud.log")
-    spark = start_service("pipelines.local.spark_server", settings, settings.port_spark, folder / "spark.log")
+    cloud = start_service("pipelines.tidemark.local.cloud.server", settings, settings.port_cloud, folder / "cloud.log")
+    spark = start_service("pipelines.tidemark.local.spark.server", settings, settings.port_spark, folder / "spark.log")
     try:
         return throughput.measure(settings, lines=lines, rounds=3)
     finally:

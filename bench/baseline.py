@@ -11,8 +11,8 @@ import dagster as dg
 from dagster_aws.s3.sensor import get_objects
 
 from bench import plain
-from pipelines.lakehouse.session import new_session
-from pipelines.settings import load_settings
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.settings import load_settings
 
 HOURS = dg.HourlyPartitionsDefinition(start_date="2026-09-28-00:00", end_offset=1)
 

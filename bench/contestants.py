@@ -17,8 +17,8 @@ import psutil
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import EqualTo
 
-from pipelines.local import tree
-from pipelines.settings import CHECKOUT, sqlalchemy_uri
+from pipelines.tidemark.local.platform import process_tree
+from pipelines.tidemark.settings import CHECKOUT, sqlalchemy_uri
 from tests.conftest import free_port
 from tests.live.platform import Platform
 from tests.live.ui import Ui
@@ -90,8 +90,8 @@ class Baseline:
         """End it with all it started."""
         if self._process is not None:
             mine = psutil.Process(self._process.pid).children(recursive=True)
-            tree.end_group(self._process)
-            tree.end(lambda: [p for p in mine if p.is_running() and p.status() != psutil.STATUS_ZOMBIE])
+            process_tree.end_group(self._process)
+            process_tree.end(lambda: [p for p in mine if p.is_running() and p.status() != psutil.STATUS_ZOMBIE])
 
 
 def ours(platform: Platform) -> Contestant:

@@ -19,9 +19,11 @@ import dagster as dg
 from pyspark.sql import SparkSession
 
 from bench import plain
-from pipelines.definitions import build_definitions
-from pipelines.lakehouse.session import new_session
-from pipelines.settings import Settings
+from pipelines.definitions import ASSETS, TABLES
+from pipelines.feeds import FEEDS
+from pipelines.tidemark import build_definitions
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.settings import Settings
 
 Work = Callable[[], object]
 
@@ -76,7 +78,7 @@ def measure(settings: Settings, *, lines: int, rounds: int) -> dict[str, Any]:
 
 def _contestants(settings: Settings, s3: Any, instance: dg.DagsterInstance) -> dict[str, dict[str, Work]]:
     """What is timed, by table and contestant."""
-    job = build_definitions(settings).resolve_implicit_global_asset_job_def()
+    job = build_definitions(settings, ASSETS, FEEDS, TABLES).resolve_implicit_global_asset_job_def()
     day_of_hours = {"dagster/asset_partition_range_start": _HOURS[0], "dagster/asset_partition_range_end": _HOURS[-1]}
 
     def asset(key: str, tags: dict[str, str]) -> Work:

@@ -7,7 +7,7 @@ week) late.
 
 import dagster as dg
 
-from pipelines.settings import load_settings
+from pipelines.tidemark import load_settings
 
 # Read at import, against the rule that nothing is: a partitions definition is an argument of the asset
 # decorators, and an import is when those run.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipelines.settings import CHECKOUT, Settings
+from pipelines.tidemark.settings import CHECKOUT, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -164,7 +164,7 @@ def platform_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def cloud(platform_settings: Settings) -> Iterator[Settings]:
     """A running local cloud: S3 and SQS, the landing bucket, its queue and the notification between them."""
     log = platform_settings.state_dir / "cloud.log"
-    process = start_service("tests.counting_cloud", platform_settings, platform_settings.port_cloud, log)
+    process = start_service("tests.tidemark.counting_cloud", platform_settings, platform_settings.port_cloud, log)
     yield platform_settings
     end_service(process)
 
@@ -172,13 +172,15 @@ def cloud(platform_settings: Settings) -> Iterator[Settings]:
 @pytest.fixture(scope="session")
 def spark_server(platform_settings: Settings) -> Iterator[Settings]:
     """A running Spark Connect server on a catalog and warehouse of its own; fetches the jars if they are missing."""
-    from pipelines.local.class_archive import record_classes
-    from pipelines.local.jars import fetch_jars
+    from pipelines.tidemark.local.spark.class_archive import record_classes
+    from pipelines.tidemark.local.spark.jars import fetch_jars
 
     fetch_jars(platform_settings)
     record_classes(platform_settings)
     log = platform_settings.state_dir / "spark.log"
-    process = start_service("pipelines.local.spark_server", platform_settings, platform_settings.port_spark, log)
+    process = start_service(
+        "pipelines.tidemark.local.spark.server", platform_settings, platform_settings.port_spark, log
+    )
     yield platform_settings
     end_service(process)
 
@@ -186,7 +188,7 @@ def spark_server(platform_settings: Settings) -> Iterator[Settings]:
 @pytest.fixture(scope="session")
 def spark(spark_server: Settings) -> "Iterator[SparkSession]":
     """One session for all tests that only transform frames."""
-    from pipelines.lakehouse.session import new_session
+    from pipelines.tidemark.lakehouse.session import new_session
 
     session = new_session(spark_server)
     yield session

@@ -1,4 +1,4 @@
-"""README's steps for a new feed, followed to the letter on a copy of the project: a file of it becomes a table."""
+"""The step of docs/feeds.md for a new feed, followed on a copy of the project: a file of it becomes a table."""
 
 import os
 import re
@@ -10,15 +10,15 @@ from pathlib import Path
 
 import boto3
 
-from pipelines.settings import CHECKOUT, Settings
+from pipelines.tidemark.settings import CHECKOUT, Settings
 
 _STEP = re.compile(r"^\d\. `(?P<file>pipelines/[\w/]+\.py)`.*?\n   ```python\n(?P<code>.*?)   ```", re.S | re.M)
 _DAY = "2026-10-01"
 _LOAD = f"""
-import dagster as dg, pipelines.settings
+import dagster as dg, pipelines.tidemark.settings
 from pathlib import Path
 from pipelines.definitions import defs
-assert Path(pipelines.settings.__file__).parent.parent == Path.cwd(), "not the copy"
+assert Path(pipelines.tidemark.settings.__file__).parents[2] == Path.cwd(), "not the copy"
 key = dg.AssetKey(["core", "returns"])
 assets = [a for a in defs.assets if isinstance(a, dg.AssetsDefinition) and key in a.keys]
 with dg.DagsterInstance.ephemeral() as instance:
@@ -31,14 +31,14 @@ print(load_catalog("lake").load_table("core.returns").scan().to_arrow().to_pylis
 
 def steps() -> list[tuple[str, str]]:
     """File and code of each step that has code."""
-    section = (CHECKOUT / "README.md").read_text().partition("## Add a feed")[2].partition("\n## ")[0]
+    section = (CHECKOUT / "docs" / "feeds.md").read_text()
     return [(match["file"], textwrap.dedent(match["code"])) for match in _STEP.finditer(section)]
 
 
-def test_the_steps_of_the_readme_lead_to_a_table(spark_server: Settings, cloud: Settings, tmp_path: Path) -> None:
+def test_the_step_of_the_page_leads_to_a_table(spark_server: Settings, cloud: Settings, tmp_path: Path) -> None:
     shutil.copytree(CHECKOUT / "pipelines", tmp_path / "pipelines", ignore=shutil.ignore_patterns("__pycache__"))
     followed = steps()
-    assert [Path(file).parts[1] for file, _ in followed] == ["schemas", "feeds.py", "assets", "assets"]
+    assert [Path(file).parts[1] for file, _ in followed] == ["feeds"]
     for file, code in followed:
         with (tmp_path / file).open("a") as text:
             text.write(f"\n{code}" if text.tell() else code)

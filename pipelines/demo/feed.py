@@ -22,7 +22,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from pipelines.demo.plan import FileToWrite, live_file, plan_between, plan_hours
-from pipelines.settings import Settings
+from pipelines.tidemark import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -103,6 +103,29 @@ def run_feed(
     with _stopped_by_signals(stop or threading.Event()) as stopped:
         _keep_writing(landing, due, rate=rate, seed=seed, report=report, clock=clock, stop=stopped)
     report("feed: stopped")
+
+
+def first_round(settings: Settings) -> str:
+    """Write what is due by now, once.
+
+    Returns:
+        How many files were written, in a line.
+    """
+    lines: list[str] = []
+    stop = threading.Event()
+
+    def after_first_round(line: str) -> None:
+        lines.append(line)
+        stop.set()
+
+    # In a thread, because in the main thread the feed would take the signals for itself.
+    with ThreadPoolExecutor(1) as pool:
+        filled = pool.submit(run_feed, settings, report=after_first_round, stop=stop)
+        try:
+            filled.result()
+        finally:
+            stop.set()
+    return lines[0]
 
 
 class Landing:

@@ -10,7 +10,9 @@ from functools import partial
 from random import Random
 
 from pipelines.demo import formats, grocer
-from pipelines.feeds import CUSTOMERS, ORDERS, PRICES
+from pipelines.feeds.customers import CUSTOMERS
+from pipelines.feeds.orders import ORDERS
+from pipelines.feeds.prices import PRICES
 
 HOUR = timedelta(hours=1)
 FILES_AN_HOUR = 3

@@ -1,6 +1,6 @@
 """The landing columns of each feed, and the core tables that are loaded from them."""
 
-from pipelines.lakehouse.tables import LINEAGE, Table
+from pipelines.tidemark import LINEAGE, Table
 
 ORDERS_LANDING = {
     "order_id": "bigint",

@@ -1,6 +1,6 @@
 """The mart tables."""
 
-from pipelines.lakehouse.tables import Table
+from pipelines.tidemark import Table
 
 SALES_HOURLY = Table(
     name="marts.sales_hourly",

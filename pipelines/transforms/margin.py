@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.schemas.marts import MARGIN_HOURLY
-from pipelines.transforms.shape import shaped_as
+from pipelines.tidemark import shaped_as
 
 
 def margin_hourly(orders: DataFrame, prices: DataFrame) -> DataFrame:

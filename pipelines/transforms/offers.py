@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.schemas.marts import OFFER_REACH
+from pipelines.tidemark import shaped_as
 from pipelines.transforms.order_stats import UNKNOWN_SEGMENT
-from pipelines.transforms.shape import shaped_as
 
 
 def offer_reach(prices: DataFrame, customers: DataFrame) -> DataFrame:

@@ -1,7 +1,7 @@
 """Order lines: what follows from a line alone.
 
 Belongs here: columns of core/orders that are computed from the landing columns of the same row. Does not
-belong here: which rows are good (`lakehouse/load.py`) and anything about several rows (`sales.py` and others).
+belong here: which rows are good (`lakehouse/loading/load.py`) and anything about several rows (`sales.py` and others).
 """
 
 from pyspark.sql import DataFrame

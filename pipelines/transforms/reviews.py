@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.schemas.marts import EXECUTIVE_ROLLUP, WEEKLY_REVIEW
-from pipelines.transforms.shape import shaped_as
+from pipelines.tidemark import shaped_as
 
 
 def executive_rollup(orders: DataFrame, margins: DataFrame) -> DataFrame:

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.schemas.marts import SALES_DAILY, SALES_HOURLY
-from pipelines.transforms.shape import shaped_as
+from pipelines.tidemark import shaped_as
 
 
 def sales_hourly(orders: DataFrame) -> DataFrame:

@@ -10,8 +10,8 @@ import boto3
 import pytest
 
 from pipelines.demo.feed import LandingUnreachable, run_feed
-from pipelines.feeds import ORDERS
-from pipelines.settings import Settings
+from pipelines.feeds.orders import ORDERS
+from pipelines.tidemark.settings import Settings
 
 START = datetime(2026, 11, 20, 0, tzinfo=UTC)
 

@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.demo.plan import FileToWrite, live_file, plan_between, plan_hours
-from pipelines.feeds import CUSTOMERS, ORDERS, PRICES
-from pipelines.sources.feed import start_of
+from pipelines.feeds.customers import CUSTOMERS
+from pipelines.feeds.orders import ORDERS
+from pipelines.feeds.prices import PRICES
+from pipelines.tidemark.sources.feed import start_of
 
 START = datetime(2026, 11, 18, tzinfo=UTC)
 

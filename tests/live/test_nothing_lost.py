@@ -16,9 +16,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from pipelines.automation import adapter
-from pipelines.local import tree
-from pipelines.settings import CHECKOUT
+from pipelines.tidemark.local.platform import process_tree
+from pipelines.tidemark.settings import CHECKOUT
+from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 from tests.live.waiting import eventually, holds_for
 
 CORE, DAYS = "core.numbers", "marts.days"
@@ -45,7 +45,7 @@ class Toy:
         """A number lands, and is observed as the landing sensor does it."""
         (self._room / "landed" / hour).write_text(value)
         now = f"{time.time():.3f}"
-        tags = {adapter.DATA_VERSION: value, adapter.LISTED_AT: now, adapter.ARRIVED_AT: now}
+        tags = {DATA_VERSION: value, LISTED_AT: now, ARRIVED_AT: now}
         observation = dg.AssetObservation(asset_key=["raw", "numbers"], partition=hour, tags=tags)
         self._instance.report_runless_asset_event(observation)
 
@@ -186,7 +186,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Futur
             with ThreadPoolExecutor(len(STORIES)) as pool:
                 yield {play.__name__: pool.submit(play, made) for play in STORIES}
         finally:
-            tree.end_group(daemon, seconds=8)
+            process_tree.end_group(daemon, seconds=8)
 
 
 @pytest.mark.parametrize("name", [play.__name__ for play in STORIES])

@@ -12,9 +12,10 @@ import dagster as dg
 import psutil
 import pytest
 
-from pipelines.local import tree
-from pipelines.local.warm_runs import PROCESS_TAG, server_answers
-from pipelines.settings import CHECKOUT
+from pipelines.tidemark.local.dagster.run_launcher import server_answers
+from pipelines.tidemark.local.platform import process_tree
+from pipelines.tidemark.settings import CHECKOUT
+from pipelines.tidemark.tags import PROCESS
 from tests.conftest import free_port
 from tests.live.ui import Ui
 from tests.live.waiting import eventually
@@ -58,13 +59,13 @@ class Host:
             "DAGSTER_HOME": str(self.home),
             "TIDEMARK_STATE_DIR": str(room),
             "ROOM": str(room),
-            tree.MARK: str(room),
+            process_tree.MARK: str(room),
         }
         self.server: subprocess.Popen[bytes] | None = None
         self.dagster: subprocess.Popen[bytes] | None = None
 
     def start_server(self) -> None:
-        self.server = self._started("-m", "pipelines.local.fork_server")
+        self.server = self._started("-m", "pipelines.tidemark.local.dagster.fork_server")
         eventually(lambda: self._require(server_answers(self.home)), seconds=60)
 
     def start_dagster(self) -> None:
@@ -110,7 +111,7 @@ class Host:
         return (self.room / "made").read_text().split()
 
     def end(self) -> None:
-        tree.end(lambda: tree.marked(str(self.room)))
+        process_tree.end(lambda: process_tree.marked(str(self.room)))
         for process in (self.server, self.dagster):
             if process is not None:
                 process.wait()
@@ -183,7 +184,7 @@ def test_a_run_lives_on_while_everything_of_dagster_is_killed(host: Host) -> Non
 
     host.open()
 
-    assert host.ui.succeeded(run_id).tags[PROCESS_TAG].startswith(f"{process.pid}@")
+    assert host.ui.succeeded(run_id).tags[PROCESS].startswith(f"{process.pid}@")
 
 
 def test_a_run_of_a_killed_server_lives_on_and_the_next_starts_cold(host: Host) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipelines.automation import retries
-from pipelines.automation.catch_up import automation_sensor, catch_up_sensor
-from pipelines.automation.condition import derived
-from pipelines.lakehouse.io_manager import CONTENT
+from pipelines.tidemark.engine.condition import derived
+from pipelines.tidemark.planner import retries
+from pipelines.tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
+from pipelines.tidemark.tags import CONTENT
 
 ROOM = Path(os.environ["TOY_ROOM"])
 HOURS = dg.HourlyPartitionsDefinition("2026-11-02-00:00", end_offset=1)

@@ -16,11 +16,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.lakehouse import catalog, write
-from pipelines.lakehouse.session import new_session
-from pipelines.lakehouse.tables import Retention
-from pipelines.schemas import core
-from pipelines.settings import load_settings
+from pipelines.tidemark.lakehouse import catalog, write
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.lakehouse.tables import Retention
+from pipelines.tidemark.settings import load_settings
+from tests.toys import schemas
 
 MERGED = "merged manifest"
 TURN = Retention().batch // 10
@@ -30,7 +30,7 @@ _FEW_BYTES = 12_000  # a manifest of one file has 8,000 at most, one that is mer
 def main(commits: int) -> None:
     """Commit so often."""
     spark: Any = new_session(load_settings())
-    source, table = replace(core.ORDERS, name="test.files"), replace(core.ORDERS, name="test.metadata")
+    source, table = replace(schemas.ORDERS, name="test.files"), replace(schemas.ORDERS, name="test.metadata")
     # A day is played in less than an hour. At 10,000 commits a day, in an hour fewer are made than stay anyway.
     table = replace(table, retention=replace(table.retention, held_for=timedelta(0)))
     for declared in (source, table):
@@ -76,7 +76,7 @@ def _orders(spark: SparkSession, count: int) -> DataFrame:
             "loaded_by": "'1'",
         }
     )
-    kinds = core.ORDERS.columns
+    kinds = schemas.ORDERS.columns
     frame = spark.range(count, numPartitions=2)
     return frame.selectExpr(*(f"CAST({values[c]} AS {kind}) AS {c}" for c, kind in kinds.items()))
 

@@ -13,9 +13,9 @@ from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as EV
 from dagster._core.storage.runs.schema import RunsTable as RUNS
 from dagster._core.storage.runs.schema import RunTagsTable as RUN_TAGS
 
-from pipelines.automation.simulated_log import Clock, Log
-from pipelines.automation.simulated_partitions import partition_tags
-from tests.automation.toy_graph import asset, lag, source
+from pipelines.tidemark.simulation.log import Clock, Log
+from pipelines.tidemark.simulation.partitions import partition_tags
+from tests.tidemark.automation.toy_graph import asset, lag, source
 
 START = datetime(2026, 8, 3, tzinfo=UTC)
 HOURS = dg.HourlyPartitionsDefinition("2026-08-03-00:00", end_offset=1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.settings import CHECKOUT
+from pipelines.tidemark.settings import CHECKOUT
 
 Report = Callable[[str, dict[str, Any]], None]
 

@@ -19,8 +19,8 @@ from urllib.parse import quote, unquote
 
 import dagster as dg
 
-from pipelines.automation import retries
-from pipelines.lakehouse.io_manager import CONTENT
+from pipelines.tidemark.planner import retries
+from pipelines.tidemark.tags import CONTENT
 
 # As in `pipelines.definitions`: used knowingly, and said by every run it would drown what matters.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)

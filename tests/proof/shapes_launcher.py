@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dagster._core.launcher.base import LaunchRunContext
 
-from pipelines.local.warm_runs import WarmRunLauncher
+from pipelines.tidemark.local.dagster.run_launcher import WarmRunLauncher
 
 
 class HalfLauncher(WarmRunLauncher):

@@ -10,11 +10,11 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.automation.automation_sensors import automation_sensors
-from pipelines.automation.catch_up import catch_up_sensor
-from pipelines.automation.condition import derived, with_automation
-from pipelines.checks.contract import contract_checks, contract_sensor
-from pipelines.lakehouse.io_manager import CONTENT
+from pipelines.tidemark.engine.condition import derived, with_automation
+from pipelines.tidemark.sensors.automation import automation_sensors
+from pipelines.tidemark.sensors.catch_up import catch_up_sensor
+from pipelines.tidemark.sensors.contracts import contract_checks, contract_sensor
+from pipelines.tidemark.tags import CONTENT
 from tests.proof.shapes_bodies import MINUTE, SOON, all_of, build, partitions_of, room, source, table
 
 CITIES = dg.DynamicPartitionsDefinition(name="cities")

@@ -22,13 +22,14 @@ from typing import Any, TypeVar
 import dagster as dg
 import yaml
 
-from pipelines.automation import adapter
-from pipelines.checks.contract import CHECK
-from pipelines.checks.status import Row, rows
-from pipelines.local import tree
-from pipelines.local.home import end_unfinished_runs
-from pipelines.local.warm_runs import server_answers
-from pipelines.settings import CHECKOUT
+from pipelines.tidemark.cli.contract_table import ContractRow, rows
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.local.dagster.home import end_unfinished_runs
+from pipelines.tidemark.local.dagster.run_launcher import server_answers
+from pipelines.tidemark.local.platform import process_tree
+from pipelines.tidemark.sensors.contracts import CHECK
+from pipelines.tidemark.settings import CHECKOUT
+from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 from tests.conftest import free_port
 from tests.live.ui import Ui
 from tests.live.waiting import eventually, holds_for
@@ -84,14 +85,14 @@ class ToyPlatform:
         self.mark = f"shapes-{uuid.uuid4().hex[:12]}"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._looking = threading.Lock()
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, ContractRow] = {}
         self._looked_at = float("-inf")
 
     def start(self) -> float:
         """Start, and wait for the UI; the seconds it took."""
         begun = time.monotonic()
         end_unfinished_runs(self.instance)
-        self._run("-m", "pipelines.local.fork_server")
+        self._run("-m", "pipelines.tidemark.local.dagster.fork_server")
         port = self.ui.url.rpartition(":")[2]
         self._run("-m", "dagster", "dev", "-w", str(self.workspace), "-h", "127.0.0.1", "-p", port)
 
@@ -112,9 +113,9 @@ class ToyPlatform:
     def stop(self) -> None:
         """End what was started, and whatever that started."""
         for process in reversed(self._processes):
-            tree.end_group(process, seconds=8)
+            process_tree.end_group(process, seconds=8)
         self._processes.clear()
-        tree.end(lambda: tree.marked(self.mark), seconds=3)
+        process_tree.end(lambda: process_tree.marked(self.mark), seconds=3)
 
     @property
     def log(self) -> str:
@@ -127,7 +128,7 @@ class ToyPlatform:
             "TIDEMARK_STATE_DIR": str(self._folder),
             "SHAPES_ROOM": str(self.room),
             "PYTHONPATH": str(CHECKOUT),
-            tree.MARK: self.mark,
+            process_tree.MARK: self.mark,
         }
         with (self._folder / "platform.log").open("ab") as log:
             self._processes.append(
@@ -147,7 +148,7 @@ class ToyPlatform:
         """Data lands, and is observed as the landing sensor does it."""
         put(self.room, source, partition, value)
         now = f"{time.time():.3f}"
-        tags = {adapter.DATA_VERSION: value, adapter.LISTED_AT: now, adapter.ARRIVED_AT: now}
+        tags = {DATA_VERSION: value, LISTED_AT: now, ARRIVED_AT: now}
         key = dg.AssetKey.from_user_string(source)
         self.instance.report_runless_asset_event(dg.AssetObservation(asset_key=key, partition=partition, tags=tags))
 
@@ -244,7 +245,7 @@ class ToyPlatform:
 
         holds_for(check, seconds=seconds, every=1)
 
-    def rows(self) -> dict[str, Row]:
+    def rows(self) -> dict[str, ContractRow]:
         """`pipelines status` of the first location."""
         with self._looking:
             if time.monotonic() > self._looked_at + _BETWEEN_LOOKS:  # many stories look, and a look takes a second
@@ -260,10 +261,10 @@ class ToyPlatform:
             return f"no status: {error!r}"
         return "no row in status" if row is None else f"{row.state}: {row.reason}; aside {row.set_aside}"
 
-    def wait_row(self, asset: str, *words: str, seconds: float = 60) -> Row:
+    def wait_row(self, asset: str, *words: str, seconds: float = 60) -> ContractRow:
         """Wait until `pipelines status` says all these words of an asset."""
 
-        def check() -> Row:
+        def check() -> ContractRow:
             row = self.rows().get(asset)
             assert row is not None, f"{asset} has no row"
             said = f"{row.state}: {row.reason}; {row.set_aside}"

@@ -5,20 +5,19 @@ import time
 import boto3
 from pyspark.sql import SparkSession
 
-from pipelines import feeds
-from pipelines.lakehouse.load import Load
-from pipelines.schemas import core
-from pipelines.settings import Settings
-from pipelines.sources.s3 import S3Bucket
-from pipelines.transforms.orders import order_lines
-from tests.lakehouse.arriving import arrive
-from tests.lakehouse.conftest import renamed
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.proof.conftest import Report
+from tests.tidemark.lakehouse.arriving import arrive
+from tests.tidemark.lakehouse.conftest import renamed
+from tests.toys import feeds, schemas
+from tests.toys.schemas import order_lines
 
 
 def test_a_day_of_small_files_is_fetched_once(spark: SparkSession, cloud: Settings, report: Report) -> None:
     landing = S3Bucket(lambda: boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
-    orders = renamed(Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1"))
+    orders = renamed(Load(feeds.ORDERS, schemas.ORDERS, order_lines, code_version="1"))
     hours = [f"2026-10-01-{h:02}:00" for h in range(24)]
     begun = time.monotonic()
     fetched = arrive(spark, landing, orders, cloud, hours=hours, files=500, at_once=25)

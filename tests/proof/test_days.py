@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.automation.grocer_days import Judgement, busy, judge, whole_graph
+from tests.grocer_days import Judgement, busy, judge, whole_graph
 from tests.proof.conftest import Report
 
 SEEDS = range(1, 7)

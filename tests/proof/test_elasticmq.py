@@ -13,23 +13,23 @@ import dagster as dg
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from pipelines.automation.landing import Tick, take
-from pipelines.automation.ledger import EventLog
-from pipelines.feeds import FEEDS, ORDERS
-from pipelines.local.jars import fetch_with_dependencies
-from pipelines.local.spark_server import spark_home
-from pipelines.settings import Settings
-from pipelines.sources import sqs
-from pipelines.sources.hints import Zone
-from pipelines.sources.listing import FakeBucket
-from pipelines.sources.messages import HOLD_SECONDS, Message, holding
-from pipelines.sources.sqs import SqsQueue
+from pipelines.tidemark.event_log.observations import EventLog
+from pipelines.tidemark.local.spark.jars import fetch_with_dependencies
+from pipelines.tidemark.local.spark.server import spark_home
+from pipelines.tidemark.sensors.landing import Taken, take
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources import sqs
+from pipelines.tidemark.sources.hints import LandingZone
+from pipelines.tidemark.sources.listing import FakeBucket
+from pipelines.tidemark.sources.messages import HOLD_SECONDS, Message, holding
+from pipelines.tidemark.sources.sqs import SqsQueue
 from tests.conftest import end_service, free_port
 from tests.live.waiting import eventually
 from tests.proof.conftest import Report
+from tests.toys.feeds import FEEDS, ORDERS
 
 COORDINATE = "org.elasticmq:elasticmq-server_2.13:1.7.1"
-ZONE = Zone("landing", FEEDS)
+ZONE = LandingZone("landing", FEEDS)
 HOURS = [f"2026-10-01-{hour:02}:00" for hour in range(24)]
 
 
@@ -86,8 +86,8 @@ def event(key: str) -> str:
     return json.dumps({"Records": [{"eventTime": "2026-10-01T12:00:01Z", "s3": s3}]})
 
 
-def ticker(instance: dg.DagsterInstance, bucket: FakeBucket, queue: SqsQueue) -> Callable[[], Tick]:
-    def tick() -> Tick:
+def ticker(instance: dg.DagsterInstance, bucket: FakeBucket, queue: SqsQueue) -> Callable[[], Taken]:
+    def tick() -> Taken:
         with holding(queue, every_seconds=sqs.HOLD_SECONDS / 3) as hold:
             return take(hold, ZONE, bucket, EventLog(instance, ZONE.start))
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.automation.test_histories import HISTORIES, judge
 from tests.proof.conftest import Report
+from tests.tidemark.automation.test_histories import HISTORIES, judge
 
 COUNT = 10_000
 

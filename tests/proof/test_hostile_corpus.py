@@ -16,34 +16,33 @@ import boto3
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines import feeds
-from pipelines.automation.landing import Received
-from pipelines.lakehouse import inspection
-from pipelines.lakehouse.load import Load, Loaded, run_load
-from pipelines.lakehouse.quarantine import QUARANTINE
-from pipelines.schemas import core
-from pipelines.settings import Settings
-from pipelines.sources.feed import Grain, Partition
-from pipelines.sources.hints import Zone
-from pipelines.sources.looking import look_beside_all
-from pipelines.sources.messages import Message
-from pipelines.sources.s3 import S3Bucket
-from pipelines.transforms.orders import order_lines
-from tests.lakehouse.conftest import renamed
+from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.sensors.landing import Received
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.feed import Grain, Partition
+from pipelines.tidemark.sources.hints import LandingZone
+from pipelines.tidemark.sources.looking import look_beside_all
+from pipelines.tidemark.sources.messages import Message
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.proof.conftest import Report
 from tests.proof.hostile import changes_of_files
 from tests.proof.hostile.changes import CHANGED
 from tests.proof.hostile.changes_of_files import Change
 from tests.proof.hostile.corpus import FILES, MESSAGES, FileCase
 from tests.proof.hostile.corpus_model import COLUMNS, good
+from tests.tidemark.lakehouse.conftest import renamed
+from tests.toys import feeds, schemas
+from tests.toys.schemas import order_lines
 
 START = date(2026, 9, 28)
 FIRST = datetime(2026, 10, 5, tzinfo=UTC)
 TOGETHER = 40
 LOADS = {
-    "orders": Load(feeds.ORDERS, core.ORDERS, order_lines, "1"),
-    "customers": Load(feeds.CUSTOMERS, core.CUSTOMERS, lambda rows: rows, "1"),
-    "prices": Load(feeds.PRICES, core.PRICES, lambda rows: rows, "1"),
+    "orders": Load(feeds.ORDERS, schemas.ORDERS, order_lines, "1"),
+    "customers": Load(feeds.CUSTOMERS, schemas.CUSTOMERS, lambda rows: rows, "1"),
+    "prices": Load(feeds.PRICES, schemas.PRICES, lambda rows: rows, "1"),
 }
 
 
@@ -196,7 +195,7 @@ def _as_text(value: Any) -> str:
     return f"{value.normalize() + 0:f}" if isinstance(value, Decimal) else str(value)
 
 
-@pytest.mark.parametrize("small", [inspection.SMALL, 0], ids=["fetched", "scanned"])
+@pytest.mark.parametrize("small", [probe.SMALL, 0], ids=["fetched", "scanned"])
 def test_hostile_files_end_as_the_specification_says(
     spark: SparkSession,
     landing: S3Bucket,
@@ -204,7 +203,7 @@ def test_hostile_files_end_as_the_specification_says(
     monkeypatch: pytest.MonkeyPatch,
     small: int,
 ) -> None:
-    monkeypatch.setattr(inspection, "SMALL", small)
+    monkeypatch.setattr(probe, "SMALL", small)
     changes = changes_of_files.FETCHED if small else changes_of_files.SCANNED
     found: dict[str, str] = {}
     for feed in LOADS:
@@ -215,7 +214,7 @@ def test_hostile_files_end_as_the_specification_says(
 
 
 def test_hostile_messages_are_read_as_the_specification_says(report: Report) -> None:
-    zone = Zone("landing", feeds.FEEDS, START)
+    zone = LandingZone("landing", feeds.FEEDS, START)
     found: dict[str, str] = {}
     for case in MESSAGES:
         received = Received()

@@ -13,10 +13,10 @@ from typing import get_args
 
 import pytest
 
-from pipelines.settings import Boundary, Settings
-from tests.kill.cell import Cell, Outcome, play
-from tests.kill.defects import Defect
+from pipelines.tidemark.settings import Boundary, Settings
 from tests.proof.conftest import Report
+from tests.tidemark.kill.cell import Cell, Outcome, play
+from tests.tidemark.kill.defects import Defect
 
 Played = Callable[[str, Sequence[Cell]], list[Outcome]]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.settings import Settings
-from tests.kill.cell import Cell, Outcome, play
+from pipelines.tidemark.settings import Settings
+from tests.tidemark.kill.cell import Cell, Outcome, play
 
 CELLS = (Cell("before_delete"), Cell("between_quarantine_and_table"), Cell("after_commit"))
 

@@ -8,14 +8,13 @@ import boto3
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines import feeds
-from pipelines.lakehouse.load import Load, Loaded, run_load
-from pipelines.schemas import core
-from pipelines.settings import Settings
-from pipelines.sources.s3 import S3Bucket
-from pipelines.transforms.orders import order_lines
-from tests.lakehouse.conftest import csv, line, renamed
+from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.proof.conftest import Report
+from tests.tidemark.lakehouse.conftest import csv, line, renamed
+from tests.toys import feeds, schemas
+from tests.toys.schemas import order_lines
 
 START, OBJECTS, MOST = date(2026, 9, 28), 3_000, 10
 
@@ -41,7 +40,7 @@ def counted(cloud: Settings) -> Counted:
 def test_a_load_with_nothing_to_do_lists_no_more_for_a_long_past(
     counted: Counted, cloud: Settings, spark: SparkSession, report: Report
 ) -> None:
-    load = renamed(Load(feeds.ORDERS, core.ORDERS, order_lines, "1"))
+    load = renamed(Load(feeds.ORDERS, schemas.ORDERS, order_lines, "1"))
     hours = [f"{START + timedelta(days=d)}-{h:02}:00" for d in range(3) for h in range(24)]
     past = [
         f"{load.feed.prefix}dt={START - timedelta(days=n // 24 + 1)}/hour={n % 24:02}/a.csv" for n in range(OBJECTS)

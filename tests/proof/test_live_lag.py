@@ -13,13 +13,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.automation.grocer_days import HOUR, PARTITIONS, READS, WITHIN, counts, promise, reads, window
-from tests.automation.lag_oracle import Oracle, RunRecord, Target, sample
+from tests.grocer_days import HOUR, PARTITIONS, READS, WITHIN, counts, promise, reads, window
 from tests.live.platform import Platform
 from tests.proof.conftest import Report
+from tests.tidemark.automation.lag_oracle import Oracle, RunRecord, Target, sample
 
 SCALE = 0.05
-MINUTES = float(os.environ.get("TIDEMARK_PROOF_MINUTES", "30"))
+MINUTES = float(os.environ.get("PROOF_MINUTES", "30"))
 EVERY = 300 * SCALE
 SAMPLES = 60 * SCALE
 JUDGED = [asset for asset in WITHIN if PARTITIONS[asset] == HOUR]  # a day's window is longer than this

@@ -8,15 +8,14 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 from pyspark.sql import SparkSession
 
-from pipelines import feeds
-from pipelines.lakehouse.load import Load
-from pipelines.lakehouse.session import new_session
-from pipelines.schemas import core
-from pipelines.settings import Settings
-from pipelines.sources.s3 import S3Bucket
-from pipelines.transforms.orders import order_lines
-from tests.lakehouse.histories import HISTORIES, Event, NewCode, Overlap, RenameFile, RunLoad, play
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.proof.conftest import Report
+from tests.tidemark.lakehouse.histories import HISTORIES, Event, NewCode, Overlap, RenameFile, RunLoad, play
+from tests.toys import feeds, schemas
+from tests.toys.schemas import order_lines
 
 EXAMPLES = 300
 
@@ -26,7 +25,7 @@ def test_three_hundred_histories_end_as_a_fresh_load(
     spark: SparkSession, spark_server: Settings, cloud: Settings, report: Report
 ) -> None:
     landing = S3Bucket(lambda: boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
-    orders = Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1")
+    orders = Load(feeds.ORDERS, schemas.ORDERS, order_lines, code_version="1")
     played: list[list[Event]] = []
     other = new_session(spark_server)
     begun = time.monotonic()

@@ -15,15 +15,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import feeds
-from pipelines.lakehouse import inspection
-from pipelines.lakehouse.load import Load, run_load
-from pipelines.lakehouse.session import new_session
-from pipelines.schemas import core
-from pipelines.settings import Settings, load_settings
-from pipelines.sources.s3 import S3Bucket
-from pipelines.transforms.orders import order_lines
+from pipelines.tidemark.lakehouse.loading.load import Load, run_load
+from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.settings import Settings, load_settings
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.proof.conftest import Report
+from tests.toys import feeds, schemas
+from tests.toys.schemas import order_lines
 
 DAYS, ROWS = 30, 90_000
 _MOST_MB = 1_500
@@ -56,13 +55,13 @@ def test_a_run_over_thirty_small_files_of_many_rows_is_bounded(
         },
     )
     assert rows == DAYS * ROWS
-    assert 0.85 * inspection.SMALL < min(sizes) <= max(sizes) <= inspection.SMALL
+    assert 0.85 * probe.SMALL < min(sizes) <= max(sizes) <= probe.SMALL
     assert most <= _MOST_MB
 
 
 def _load(tag: str) -> Load:
     feed = dataclasses.replace(feeds.ORDERS, name=tag, prefix=f"{tag}/orders/")
-    return Load(feed, dataclasses.replace(core.ORDERS, name=f"test.{tag}"), order_lines, code_version="1")
+    return Load(feed, dataclasses.replace(schemas.ORDERS, name=f"test.{tag}"), order_lines, code_version="1")
 
 
 def _file(n: int, hour: str) -> bytes:

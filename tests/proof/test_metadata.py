@@ -1,6 +1,6 @@
 """What 10,000 commits of one file each leave behind of metadata: it has to be at most 200 MB.
 
-`TIDEMARK_PROOF_COMMITS=2500` does fewer and reckons from them.
+`PROOF_COMMITS=2500` does fewer and reckons from them.
 """
 
 import json
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.lakehouse.tables import Retention
-from pipelines.local.jars import fetch_jars
+from pipelines.tidemark.lakehouse.tables import Retention
+from pipelines.tidemark.local.spark.jars import fetch_jars
 from tests.conftest import make_settings
 from tests.proof.appends import MERGED, TURN
 from tests.proof.conftest import Report
@@ -25,7 +25,7 @@ KEEPS = Retention()
 
 @pytest.mark.timeout(6 * 3600)
 def test_ten_thousand_commits_leave_at_most_200_mb_of_metadata(tmp_path: Path, report: Report) -> None:
-    commits = int(os.environ.get("TIDEMARK_PROOF_COMMITS", COMMITS))
+    commits = int(os.environ.get("PROOF_COMMITS", COMMITS))
     assert commits >= KEEPS.newest + 2 * KEEPS.batch, "too few to see snapshots expire twice"
     assert COMMITS * KEEPS.held_for / timedelta(days=1) < KEEPS.newest, "the age decides, and `appends` leaves it out"
     settings = make_settings(tmp_path).model_copy(update={"spark_remote": None})

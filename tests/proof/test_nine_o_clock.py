@@ -2,8 +2,8 @@
 
 from dataclasses import asdict
 
-from tests.automation.mornings import mornings
 from tests.proof.conftest import Report
+from tests.tidemark.automation.mornings import mornings
 
 
 def test_thirty_mornings_are_done_by_nine_though_on_each_something_fails_first(report: Report) -> None:

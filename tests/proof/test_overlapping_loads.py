@@ -10,21 +10,21 @@ import boto3
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines import feeds
-from pipelines.lakehouse import quarantine, rejects, write
-from pipelines.lakehouse.load import Load, Loaded, run_load
-from pipelines.lakehouse.plan import KnownFile, Where
-from pipelines.lakehouse.session import new_session
-from pipelines.lakehouse.situation import Situation
-from pipelines.lakehouse.tables import Table
-from pipelines.schemas import core
-from pipelines.settings import Settings
-from pipelines.sources.feed import Partition
-from pipelines.sources.s3 import S3Bucket
-from pipelines.transforms.orders import order_lines
-from tests.lakehouse.conftest import renamed
-from tests.lakehouse.test_overlapping_loads import CELLS, Cell, play_cell
+from pipelines.tidemark.lakehouse import write
+from pipelines.tidemark.lakehouse.loading import quarantine, rejects
+from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
+from pipelines.tidemark.lakehouse.loading.load_state import LoadState
+from pipelines.tidemark.lakehouse.loading.plan import KnownFile, Where
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.feed import Partition
+from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.proof.conftest import Report
+from tests.tidemark.lakehouse.conftest import renamed
+from tests.tidemark.lakehouse.test_overlapping_loads import CELLS, Cell, play_cell
+from tests.toys import feeds, schemas
+from tests.toys.schemas import order_lines
 
 Play = Callable[[Cell], None]
 
@@ -42,7 +42,7 @@ def play(spark: SparkSession, spark_server: Settings, cloud: Settings) -> Iterat
         return run_load(spark, landing, load, hours, run_id=f"{load.table.name}-{time.monotonic_ns()}")
 
     def _play(cell: Cell) -> None:
-        orders = renamed(Load(feeds.ORDERS, core.ORDERS, order_lines, code_version="1"))
+        orders = renamed(Load(feeds.ORDERS, schemas.ORDERS, order_lines, code_version="1"))
         play_cell(spark, other, put, loading, landing, orders, cell)
 
     yield _play
@@ -72,9 +72,9 @@ def _validated_from_the_commit_alone() -> Any:
 @contextmanager
 def _takes_out_what_it_did_not_see() -> Iterator[None]:
     enter, replace = rejects.enter, quarantine.replace
-    looked: list[Situation] = []
+    looked: list[LoadState] = []
 
-    def _enter(load: Load, found: Situation, *more: Any) -> Any:
+    def _enter(load: Load, found: LoadState, *more: Any) -> Any:
         looked.append(found)
         return enter(load, found, *more)
 

@@ -7,20 +7,20 @@ from statistics import median
 
 import dagster as dg
 
-from pipelines.automation.landing import take
-from pipelines.automation.ledger import EventLog
-from pipelines.automation.observing import look_at_feed
-from pipelines.feeds import FEEDS, ORDERS
-from pipelines.sources.feed import Partition
-from pipelines.sources.hints import Zone
-from pipelines.sources.listing import FakeBucket
-from pipelines.sources.messages import FakeMessageSource, holding
+from pipelines.tidemark.event_log.observations import EventLog
+from pipelines.tidemark.sensors.change_detection import look_at_feed
+from pipelines.tidemark.sensors.landing import take
+from pipelines.tidemark.sources.feed import Partition
+from pipelines.tidemark.sources.hints import LandingZone
+from pipelines.tidemark.sources.listing import FakeBucket
+from pipelines.tidemark.sources.messages import FakeMessageSource, holding
 from tests.proof.conftest import Report
+from tests.toys.feeds import FEEDS, ORDERS
 
 OBJECTS_A_PARTITION = 40
 TOUCHED = 24
 ROUNDS = 15
-ZONE = Zone("landing", FEEDS)
+ZONE = LandingZone("landing", FEEDS)
 
 
 def hours(count: int) -> list[Partition]:

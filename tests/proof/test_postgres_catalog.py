@@ -5,14 +5,14 @@ from urllib.parse import quote
 
 import pytest
 
-from pipelines.lakehouse import catalog, write
-from pipelines.lakehouse.read import read
-from pipelines.lakehouse.session import new_session
-from pipelines.lakehouse.tables import Table
-from pipelines.local.jars import fetch_jars
-from pipelines.settings import Settings
+from pipelines.tidemark.lakehouse import catalog, write
+from pipelines.tidemark.lakehouse.read import read
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.local.spark.jars import fetch_jars
+from pipelines.tidemark.settings import Settings
 from tests.conftest import end_service, make_settings, start_service
-from tests.postgres import postgres_server
+from tests.tidemark.postgres import postgres_server
 
 PASSWORD = "a:b\\c d%&+?"
 TABLE = Table("test.things", {"id": "bigint"}, ("id",))
@@ -35,7 +35,9 @@ def test_a_catalog_behind_a_password_is_used_and_its_password_is_not_told(
         right = _settings(tmp_path / "right", login["port"], PASSWORD)
         for settings in (wrong, right):
             log = settings.state_dir / "spark.log"
-            server = start_service("pipelines.local.spark_server", settings, settings.port_spark, log, seconds=120)
+            server = start_service(
+                "pipelines.tidemark.local.spark.server", settings, settings.port_spark, log, seconds=120
+            )
             monkeypatch.setenv("SPARK_REMOTE", str(settings.spark_remote))
             session = new_session(settings)
             try:

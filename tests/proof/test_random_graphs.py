@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.automation.random_graphs.judging import Judged, judge_many, world_of, wrong_with
-from tests.automation.random_graphs.shrinking import kind_of, shrunk, told
 from tests.proof.conftest import Report
+from tests.tidemark.automation.random_graphs.judging import Judged, judge_many, world_of, wrong_with
+from tests.tidemark.automation.random_graphs.shrinking import kind_of, shrunk, told
 
-FIRST = int(os.environ.get("TIDEMARK_RANDOM_FIRST", "10000"))
-DAYS = int(os.environ.get("TIDEMARK_RANDOM_DAYS", "2000"))
+FIRST = int(os.environ.get("RANDOM_FIRST", "10000"))
+DAYS = int(os.environ.get("RANDOM_DAYS", "2000"))
 _PROCESSES = 2
 _SHRUNK = 3
 

@@ -1,27 +1,30 @@
-"""The histories can fail: a defect in what looks at the bucket or loads, seeded in a line, turns some of them red."""
+"""The histories can fail: a defect seeded in what looks or loads turns some of them red."""
 
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.automation.test_histories import ARCHIVED, HISTORIES, judge
 from tests.proof.test_seeded_defects import Defect, seed
+from tests.tidemark.automation.test_histories import ARCHIVED, HISTORIES, judge
 
 _EXAMPLES = 3_000
 
 DEFECTS = [
     # The message of a partition that could not be looked at is deleted with the others.
-    Defect("landing:take", "if not looks & found.failed.keys()]", "]", judge),
+    Defect("sensors.landing:take", "if not looks & found.failed.keys()]", "]", judge),
     # What differs and was listed earlier, with a clock that was set back, is taken for old.
-    Defect("observing:observe", "if (again := patience.look(feed, partition)) is not None:", "if False:", judge),
+    Defect(
+        "sensors.change_detection:observe",
+        "if (again := patience.look(feed, partition)) is not None:",
+        "if False:",
+        judge,
+    ),
     # A file counts as known for the rows of it that were turned away.
-    Defect("pipelines.lakehouse.plan:_step", "if k.where is not Where.REJECTED_ROWS} - again", "}", judge),
+    Defect("lakehouse.loading.plan:_step", "if k.where is not Where.REJECTED_ROWS} - again", "}", judge),
 ]
 
-NOT_GIVEN_AND_GONE = Defect(
-    "pipelines.lakehouse.situation:Situation.without", "fates[file.partition] = ", "_ = ", judge
-)
+NOT_GIVEN_AND_GONE = Defect("lakehouse.loading.load_state:LoadState.without", "fates[file.partition] = ", "_ = ", judge)
 
 
 def test_a_file_that_is_not_given_and_counts_as_gone_turns_its_history_red(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.postgres import has_postgres, postgres_server
 from tests.proof import fault_stories, shape_stories
 from tests.proof.conftest import Report
 from tests.proof.shapes_platform import LOCATIONS, ToyPlatform, toy_platform
+from tests.tidemark.postgres import has_postgres, postgres_server
 
 Story = Callable[[ToyPlatform], None]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.demo.plan import FileToWrite, plan_hours
-from pipelines.local.objects import ObjectFolder, StoredObject
+from pipelines.tidemark.local.cloud.objects import ObjectFolder, StoredObject
 from tests.live.conftest import TABLES
 from tests.live.platform import Platform, statuses
 from tests.live.ui import Run

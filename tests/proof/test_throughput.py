@@ -11,19 +11,19 @@ from urllib.parse import quote_plus
 import boto3
 import pytest
 
-from pipelines.automation.landing import Tick, take
-from pipelines.automation.ledger import EventLog
-from pipelines.feeds import FEEDS, ORDERS
-from pipelines.local.home import opened_home
-from pipelines.local.objects import ObjectFolder, StoredObject
-from pipelines.settings import Settings
-from pipelines.sources.hints import Zone
-from pipelines.sources.listing import Listing
-from pipelines.sources.messages import holding
-from pipelines.sources.s3 import S3Bucket
-from pipelines.sources.sqs import SqsQueue
+from pipelines.tidemark.event_log.observations import EventLog
+from pipelines.tidemark.local.cloud.objects import ObjectFolder, StoredObject
+from pipelines.tidemark.local.dagster.home import opened_home
+from pipelines.tidemark.sensors.landing import Taken, take
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.hints import LandingZone
+from pipelines.tidemark.sources.listing import Listing
+from pipelines.tidemark.sources.messages import holding
+from pipelines.tidemark.sources.s3 import S3Bucket
+from pipelines.tidemark.sources.sqs import SqsQueue
 from tests.conftest import end_service, make_settings, start_service
 from tests.proof.conftest import Report
+from tests.toys.feeds import FEEDS, ORDERS
 
 OBJECTS = 20_000
 PARTITIONS = 200
@@ -58,7 +58,9 @@ def filled(tmp_path: Path) -> Iterator[Settings]:
     etag = hashlib.md5(b"x", usedforsecurity=False).hexdigest()
     for key in KEYS:
         folder.write(settings.landing_bucket, StoredObject(key, b"x", etag, "2026-10-20T00:00:00"))
-    process = start_service("pipelines.local.cloud", settings, settings.port_cloud, tmp_path / "cloud.log", seconds=240)
+    process = start_service(
+        "pipelines.tidemark.local.cloud.server", settings, settings.port_cloud, tmp_path / "cloud.log", seconds=240
+    )
     queue = SqsQueue(boto3.client("sqs", **settings.aws_options()), settings.events_queue)
     for start in range(0, OBJECTS, 10):
         entries = [{"Id": str(i), "MessageBody": event(key)} for i, key in enumerate(KEYS[start : start + 10])]
@@ -79,8 +81,8 @@ def test_a_million_files_an_hour(filled: Settings, report: Report) -> None:
     s3 = boto3.client("s3", **settings.aws_options())
     queue = SqsQueue(boto3.client("sqs", **settings.aws_options()), settings.events_queue)
     bucket = CountedBucket(lambda: s3, settings.landing_bucket)
-    zone = Zone(settings.landing_bucket, FEEDS, settings.start_date)
-    ticks: list[tuple[Tick, float]] = []
+    zone = LandingZone(settings.landing_bucket, FEEDS, settings.start_date)
+    ticks: list[tuple[Taken, float]] = []
     with opened_home(settings) as instance:
         begun = time.monotonic()
         while sum(tick.received.count for tick, _ in ticks) < OBJECTS:

@@ -16,9 +16,9 @@ from statistics import median
 import dagster as dg
 import pytest
 
-from pipelines.automation import engine
-from pipelines.automation.catch_up import automation_sensor, catch_up_sensor
-from pipelines.automation.simulated_log import Clock, Log
+from pipelines.tidemark.engine import engine
+from pipelines.tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
+from pipelines.tidemark.simulation.log import Clock, Log
 from tests.proof import big_history
 from tests.proof.conftest import Report
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession, is_remote
 
-from pipelines.lakehouse.session import new_session
-from pipelines.lakehouse.tables import Table
 from pipelines.schemas.core import CUSTOMERS, ORDERS, PRICES
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.lakehouse.tables import Table
 
 HERE = Path(__file__).parent
 MakeFrame = Callable[..., DataFrame]

@@ -2,11 +2,9 @@
 
 import dagster as dg
 
-from pipelines import feeds
-from pipelines.checks.landed import landed_checks
-from pipelines.lakehouse.io_manager import table_metadata
-from pipelines.resources.lakehouse import LakehouseResource
+from pipelines.feeds.customers import CUSTOMERS
 from pipelines.schemas import core
+from pipelines.tidemark import LakehouseResource, landed_checks, table_metadata
 
 
 @dg.asset(
@@ -17,8 +15,8 @@ from pipelines.schemas import core
     owners=["team:customers"],
     code_version="1",
     metadata=table_metadata(core.CUSTOMERS),
-    check_specs=landed_checks(feeds.CUSTOMERS, ["core", "customers"]),
+    check_specs=landed_checks(CUSTOMERS, ["core", "customers"]),
 )
 def customers(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """A customer."""
-    return lakehouse.load(context, feeds.CUSTOMERS, core.CUSTOMERS)
+    """One row per customer, from the accounts file that the shop overwrites."""
+    return lakehouse.load(context, CUSTOMERS, core.CUSTOMERS)

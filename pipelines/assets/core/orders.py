@@ -4,12 +4,10 @@ from datetime import timedelta
 
 import dagster as dg
 
-from pipelines import feeds
-from pipelines.checks.landed import landed_checks
-from pipelines.lakehouse.io_manager import table_metadata
+from pipelines.feeds.orders import ORDERS
 from pipelines.partitions import HOURS
-from pipelines.resources.lakehouse import LakehouseResource
 from pipelines.schemas import core
+from pipelines.tidemark import LakehouseResource, landed_checks, table_metadata
 from pipelines.transforms.orders import order_lines
 
 
@@ -25,8 +23,8 @@ from pipelines.transforms.orders import order_lines
     code_version="1",
     tags={"tidemark/pace": "asap"},
     metadata=table_metadata(core.ORDERS),
-    check_specs=landed_checks(feeds.ORDERS, ["core", "orders"]),
+    check_specs=landed_checks(ORDERS, ["core", "orders"]),
 )
 def orders(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """An order line."""
-    return lakehouse.load(context, feeds.ORDERS, core.ORDERS, order_lines)
+    """One row per order line, from the order files of an hour: typed, validated, without doubles."""
+    return lakehouse.load(context, ORDERS, core.ORDERS, order_lines)

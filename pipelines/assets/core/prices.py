@@ -2,12 +2,10 @@
 
 import dagster as dg
 
-from pipelines import feeds
-from pipelines.checks.landed import landed_checks
-from pipelines.lakehouse.io_manager import table_metadata
+from pipelines.feeds.prices import PRICES
 from pipelines.partitions import DAYS
-from pipelines.resources.lakehouse import LakehouseResource
 from pipelines.schemas import core
+from pipelines.tidemark import LakehouseResource, landed_checks, table_metadata
 
 
 @dg.asset(
@@ -20,8 +18,8 @@ from pipelines.schemas import core
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
     metadata=table_metadata(core.PRICES),
-    check_specs=landed_checks(feeds.PRICES, ["core", "prices"]),
+    check_specs=landed_checks(PRICES, ["core", "prices"]),
 )
 def prices(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """A product's purchase cost on a day."""
-    return lakehouse.load(context, feeds.PRICES, core.PRICES)
+    """One row per product and day: its purchase cost, from the price files of that day."""
+    return lakehouse.load(context, PRICES, core.PRICES)

@@ -6,10 +6,9 @@ from datetime import timedelta
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from pipelines.checks.filled import counting_missing, filled_check, filled_result
-from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import HOURS, WITHIN
 from pipelines.schemas import marts
+from pipelines.tidemark import counting_missing, filled_check, filled_result, table_metadata
 from pipelines.transforms import margin
 
 _UNPRICED = "hours of products without a purchase cost"
@@ -32,7 +31,7 @@ _UNPRICED = "hours of products without a purchase cost"
     check_specs=[filled_check(["marts", "margin_hourly"], "cost_usd", _UNPRICED)],
 )
 def margin_hourly(orders: DataFrame, prices: DataFrame) -> Iterator[dg.Output[DataFrame] | dg.AssetCheckResult]:
-    """A product's hour."""
+    """One row per product and hour: revenue, purchase cost and margin; null where the product has no price."""
     margins, unpriced = counting_missing(margin.margin_hourly(orders, prices), "cost_usd")
     yield dg.Output(margins)  # written before this goes on
     yield filled_result("cost_usd", _UNPRICED, unpriced())

@@ -5,9 +5,9 @@ from datetime import timedelta
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import DAYS
 from pipelines.schemas import marts
+from pipelines.tidemark import table_metadata
 from pipelines.transforms import offers
 
 
@@ -30,5 +30,5 @@ from pipelines.transforms import offers
     metadata=table_metadata(marts.OFFER_REACH),
 )
 def offer_reach(prices: DataFrame, customers: DataFrame) -> DataFrame:
-    """A customer segment's day of offers."""
+    """One row per customer segment and day: whom the prices of the day can be offered to."""
     return offers.offer_reach(prices, customers)

@@ -5,9 +5,9 @@ from datetime import timedelta
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import DAYS, WITHIN
 from pipelines.schemas import marts
+from pipelines.tidemark import table_metadata
 from pipelines.transforms.order_stats import order_stats as transform
 
 
@@ -28,5 +28,5 @@ from pipelines.transforms.order_stats import order_stats as transform
     metadata=table_metadata(marts.ORDER_STATS),
 )
 def order_stats(orders: DataFrame, customers: DataFrame) -> DataFrame:
-    """A customer segment's day."""
+    """One row per customer segment and day: orders, lines, buyers and revenue; `unknown` where the customer is."""
     return transform(orders, customers)

@@ -5,9 +5,9 @@ from datetime import date, timedelta
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import DAYS, WEEKS, WITHIN, WITHIN_AND_WEEK_BEFORE
 from pipelines.schemas import marts
+from pipelines.tidemark import table_metadata
 from pipelines.transforms import reviews
 
 
@@ -28,7 +28,7 @@ from pipelines.transforms import reviews
     metadata=table_metadata(marts.EXECUTIVE_ROLLUP),
 )
 def executive_rollup(orders: DataFrame, margins: DataFrame) -> DataFrame:
-    """A day."""
+    """One row per day: orders, revenue, margin and the store that sold most, from core/orders and margin_hourly."""
     return reviews.executive_rollup(orders, margins)
 
 
@@ -46,5 +46,5 @@ def executive_rollup(orders: DataFrame, margins: DataFrame) -> DataFrame:
     metadata=table_metadata(marts.WEEKLY_REVIEW),
 )
 def weekly_review(context: dg.AssetExecutionContext, orders: DataFrame) -> DataFrame:
-    """A store's week."""
+    """One row per store and week: orders, revenue, and its change against the week before, from core/orders."""
     return reviews.weekly_review(orders, weeks=[date.fromisoformat(week) for week in context.partition_keys])

@@ -5,9 +5,9 @@ from datetime import timedelta
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from pipelines.lakehouse.io_manager import table_metadata
 from pipelines.partitions import DAYS, HOURS, WITHIN
 from pipelines.schemas import marts
+from pipelines.tidemark import table_metadata
 from pipelines.transforms import sales
 
 
@@ -24,7 +24,7 @@ from pipelines.transforms import sales
     metadata=table_metadata(marts.SALES_HOURLY),
 )
 def sales_hourly(orders: DataFrame) -> DataFrame:
-    """A store's hour."""
+    """One row per store and hour: its orders, order lines, units and revenue, from core/orders."""
     return sales.sales_hourly(orders)
 
 
@@ -41,5 +41,5 @@ def sales_hourly(orders: DataFrame) -> DataFrame:
     metadata=table_metadata(marts.SALES_DAILY),
 )
 def sales_daily(orders: DataFrame) -> DataFrame:
-    """A product's day."""
+    """One row per product and day: units and revenue, from the day's 24 hours of core/orders."""
     return sales.sales_daily(orders)

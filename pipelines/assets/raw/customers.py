@@ -2,12 +2,15 @@
 
 import dagster as dg
 
-from pipelines import feeds
-from pipelines.automation.on_demand import observe_file
-from pipelines.resources.aws import LandingResource
+from pipelines.feeds.customers import CUSTOMERS
+from pipelines.tidemark import LandingResource, observe_file
 
 
-@dg.observable_source_asset(key=["raw", "customers"], group_name="raw", tags={"dagster/kind/s3": ""})
+@dg.observable_source_asset(
+    key=["raw", "customers"],
+    description="The accounts file, customers/latest.csv in the landing bucket, which the shop overwrites.",
+    group_name="raw",
+    tags={"dagster/kind/s3": ""},
+)
 def customers(context: dg.OpExecutionContext, landing: LandingResource) -> dg.ObserveResult:
-    """The customers file, as it lies in the landing bucket."""
-    return observe_file(landing.open(), feeds.CUSTOMERS, context.instance)
+    return observe_file(landing.open(), CUSTOMERS, context.instance)

@@ -2,13 +2,17 @@
 
 import dagster as dg
 
-from pipelines import feeds
-from pipelines.automation.on_demand import observe_partitions
+from pipelines.feeds.orders import ORDERS
 from pipelines.partitions import HOURS
-from pipelines.resources.aws import LandingResource
+from pipelines.tidemark import LandingResource, observe_partitions
 
 
-@dg.observable_source_asset(key=["raw", "orders"], group_name="raw", partitions_def=HOURS, tags={"dagster/kind/s3": ""})
+@dg.observable_source_asset(
+    key=["raw", "orders"],
+    description="The order files of each hour, below orders/ in the landing bucket.",
+    group_name="raw",
+    partitions_def=HOURS,
+    tags={"dagster/kind/s3": ""},
+)
 def orders(context: dg.OpExecutionContext, landing: LandingResource) -> dg.DataVersionsByPartition:
-    """The order files of an hour, as they lie in the landing bucket."""
-    return observe_partitions(context, landing.open(), feeds.ORDERS)
+    return observe_partitions(context, landing.open(), ORDERS)

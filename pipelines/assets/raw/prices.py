@@ -2,13 +2,17 @@
 
 import dagster as dg
 
-from pipelines import feeds
-from pipelines.automation.on_demand import observe_partitions
+from pipelines.feeds.prices import PRICES
 from pipelines.partitions import DAYS
-from pipelines.resources.aws import LandingResource
+from pipelines.tidemark import LandingResource, observe_partitions
 
 
-@dg.observable_source_asset(key=["raw", "prices"], group_name="raw", partitions_def=DAYS, tags={"dagster/kind/s3": ""})
+@dg.observable_source_asset(
+    key=["raw", "prices"],
+    description="The purchase price files of each day, below prices/ in the landing bucket.",
+    group_name="raw",
+    partitions_def=DAYS,
+    tags={"dagster/kind/s3": ""},
+)
 def prices(context: dg.OpExecutionContext, landing: LandingResource) -> dg.DataVersionsByPartition:
-    """The purchase price files of a day, as they lie in the landing bucket."""
-    return observe_partitions(context, landing.open(), feeds.PRICES)
+    return observe_partitions(context, landing.open(), PRICES)

@@ -1,1 +1,0 @@
-"""Is it right: the checks beside the assets."""

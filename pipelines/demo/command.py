@@ -1,0 +1,40 @@
+"""`pipelines feed`: the options of the sample feed, and how an error becomes one line and an exit code."""
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from pipelines.demo.feed import LandingUnreachable, run_feed
+from pipelines.tidemark import load_settings
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def feed(
+    rate: Annotated[float, typer.Option(help="Files a minute, once the hours are written.")] = 6.0,
+    once: Annotated[bool, typer.Option(help="Write the hours, those of the future included, and end.")] = False,
+    start: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H", "%Y-%m-%d"],
+            help="First hour, UTC; by default the current hour is the last one.",
+            show_default=False,
+        ),
+    ] = None,
+    hours: Annotated[int, typer.Option(help="How many hours to write.")] = 72,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 0,
+) -> None:
+    """Write the sample grocer's files to the landing bucket, and go on."""
+    try:
+        run_feed(load_settings(), start=start, hours=hours, rate=rate, once=once, seed=seed)
+    except ValueError as error:
+        _fail(str(error), code=2)
+    except LandingUnreachable as error:
+        _fail(str(error), code=1)
+
+
+def _fail(message: str, *, code: int) -> None:
+    typer.echo(f"pipelines: {message}", err=True)
+    raise typer.Exit(code)

@@ -1,0 +1,8 @@
+"""What lands in the bucket: one module a feed. A module that is added here is found; nothing else names it."""
+
+import sys
+
+from pipelines.tidemark import Feed, declared
+
+FEEDS = declared(sys.modules[__name__], Feed)
+"""Every declared feed."""

@@ -1,0 +1,23 @@
+"""Order lines, a folder an hour, in every format."""
+
+from datetime import timedelta
+
+from pipelines.schemas.core import ORDERS_LANDING
+from pipelines.tidemark import Feed, Grain, OnRemoval
+
+ORDERS = Feed(
+    name="orders",
+    prefix="orders/",
+    grain=Grain.HOUR,
+    columns=ORDERS_LANDING,
+    required=tuple(ORDERS_LANDING),
+    rules={
+        "wrong_hour": "date_trunc('HOUR', ordered_at) = hour",
+        "discount_out_of_range": "discount BETWEEN 0 AND 1",
+        "quantity_out_of_range": "quantity BETWEEN -999999999 AND 999999999",
+        "amount_out_of_range": "abs(quantity * unit_price_usd) < 100000000000000",
+    },
+    quarantine_share=0.01,
+    removals=OnRemoval.FOLLOW,
+    follow_for=timedelta(days=90),
+)

@@ -1,0 +1,18 @@
+"""Purchase prices, a folder a day."""
+
+from datetime import timedelta
+
+from pipelines.schemas.core import PRICES_LANDING
+from pipelines.tidemark import Feed, Grain, OnRemoval
+
+PRICES = Feed(
+    name="prices",
+    prefix="prices/",
+    grain=Grain.DAY,
+    columns=PRICES_LANDING,
+    suffixes=(".csv",),
+    required=("product_id", "cost_usd"),
+    quarantine_share=0.01,
+    removals=OnRemoval.FOLLOW,
+    follow_for=timedelta(days=90),
+)

@@ -1,1 +1,0 @@
-"""How tables are stored: Iceberg tables, read and written through Spark."""

@@ -1,1 +1,0 @@
-"""With what: thin Dagster resources over `sources` and `lakehouse`."""

@@ -1,0 +1,99 @@
+"""Tidemark: declarative automation over PySpark assets. This is its public face; what is not in it is private.
+
+A code location declares feeds (`Feed`) and tables (`Table`), loads feeds into tables (`LakehouseResource`,
+`landed_checks`), derives tables from tables (`table_metadata`, `shaped_as`), and hands all of them to
+`build_definitions`. What is due when follows from the contracts that its assets declare.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.tidemark.definitions import build_definitions as build_definitions
+    from pipelines.tidemark.discovery import declared as declared
+    from pipelines.tidemark.engine.condition import derived as derived
+    from pipelines.tidemark.engine.condition import with_automation as with_automation
+    from pipelines.tidemark.execution.filled_check import counting_missing as counting_missing
+    from pipelines.tidemark.execution.filled_check import filled_check as filled_check
+    from pipelines.tidemark.execution.filled_check import filled_result as filled_result
+    from pipelines.tidemark.execution.io_manager import table_metadata as table_metadata
+    from pipelines.tidemark.execution.load_asset import LakehouseResource as LakehouseResource
+    from pipelines.tidemark.execution.load_check import landed_checks as landed_checks
+    from pipelines.tidemark.feed_factory import feed_assets as feed_assets
+    from pipelines.tidemark.lakehouse.shape import shaped_as as shaped_as
+    from pipelines.tidemark.lakehouse.tables import LINEAGE as LINEAGE
+    from pipelines.tidemark.lakehouse.tables import Table as Table
+    from pipelines.tidemark.resources.aws import LandingResource as LandingResource
+    from pipelines.tidemark.resources.aws import QueueResource as QueueResource
+    from pipelines.tidemark.resources.spark import SparkResource as SparkResource
+    from pipelines.tidemark.sensors.on_demand import observe_file as observe_file
+    from pipelines.tidemark.sensors.on_demand import observe_partitions as observe_partitions
+    from pipelines.tidemark.settings import Settings as Settings
+    from pipelines.tidemark.settings import load_settings as load_settings
+    from pipelines.tidemark.sources.feed import Feed as Feed
+    from pipelines.tidemark.sources.feed import Grain as Grain
+    from pipelines.tidemark.sources.feed import NewColumns as NewColumns
+    from pipelines.tidemark.sources.feed import OnRemoval as OnRemoval
+
+_FOUND_IN = {
+    "build_definitions": "definitions",
+    "declared": "discovery",
+    "feed_assets": "feed_factory",
+    "derived": "engine.condition",
+    "with_automation": "engine.condition",
+    "counting_missing": "execution.filled_check",
+    "filled_check": "execution.filled_check",
+    "filled_result": "execution.filled_check",
+    "table_metadata": "execution.io_manager",
+    "LakehouseResource": "execution.load_asset",
+    "landed_checks": "execution.load_check",
+    "shaped_as": "lakehouse.shape",
+    "LINEAGE": "lakehouse.tables",
+    "Table": "lakehouse.tables",
+    "LandingResource": "resources.aws",
+    "QueueResource": "resources.aws",
+    "SparkResource": "resources.spark",
+    "observe_file": "sensors.on_demand",
+    "observe_partitions": "sensors.on_demand",
+    "Settings": "settings",
+    "load_settings": "settings",
+    "Feed": "sources.feed",
+    "Grain": "sources.feed",
+    "NewColumns": "sources.feed",
+    "OnRemoval": "sources.feed",
+}
+# Written out, because type checkers and ruff read it as text.
+__all__ = [
+    "LINEAGE",
+    "Feed",
+    "Grain",
+    "LakehouseResource",
+    "LandingResource",
+    "NewColumns",
+    "OnRemoval",
+    "QueueResource",
+    "Settings",
+    "SparkResource",
+    "Table",
+    "build_definitions",
+    "counting_missing",
+    "declared",
+    "derived",
+    "feed_assets",
+    "filled_check",
+    "filled_result",
+    "landed_checks",
+    "load_settings",
+    "observe_file",
+    "observe_partitions",
+    "shaped_as",
+    "table_metadata",
+    "with_automation",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when first asked for: a schema needs no Dagster, a transform no boto3, and `pipelines env` neither.
+    if name not in _FOUND_IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_FOUND_IN[name]}"), name)

@@ -1,0 +1,1 @@
+"""From Dagster's definitions to the planner's plain graph: partitions, mappings, declarations."""

@@ -1,0 +1,45 @@
+"""`pipelines new feed` and `pipelines new table`: modules to begin with, found by the code location as they are."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.tidemark.cli.commands import fail
+from pipelines.tidemark.settings import CHECKOUT, load_settings
+
+commands = typer.Typer(help="Write the module of a new feed or table.", no_args_is_help=True)
+
+
+@commands.command()
+def feed(
+    name: Annotated[str, typer.Argument(help="Of the feed, its table core/NAME and its folder in the bucket.")],
+    sample: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="A file as it will land.")],
+    by: Annotated[str, typer.Option(help="How it is cut into partitions: hour, day, or none (one object).")] = "day",
+    key: Annotated[str, typer.Option(help="Columns that name a row, by commas; by default inferred.")] = "",
+) -> None:
+    """Write a feed's module from a sample file: columns, types and key are inferred, to be read and mended."""
+    from pipelines.tidemark.scaffold.feed_module import feed_module
+    from pipelines.tidemark.scaffold.sample import read_sample
+    from pipelines.tidemark.sources.feed import Grain
+
+    settings = load_settings()
+    if by not in list(Grain):
+        fail(f"--by {by}: give hour, day or none", code=2)
+    seen = read_sample(sample)
+    chosen = tuple(part.strip() for part in key.split(",") if part.strip())
+    text = feed_module(name, Grain(by), seen, key=chosen, package=settings.code_location)
+    path = _write(Path(settings.code_location.replace(".", "/")) / "feeds" / f"{name}.py", text)
+    typer.echo(f"{path}: {len(seen.columns)} columns from {seen.rows} rows; read it, then reload the code location")
+    where = {"hour": f"{name}/dt=YYYY-MM-DD/hour=HH/", "day": f"{name}/dt=YYYY-MM-DD/", "none": ""}[by]
+    lands = f"below {where}" if where else f"as {name}/latest{seen.suffix}"
+    typer.echo(f"files that land {lands} in s3://{settings.landing_bucket} become rows of core/{name}")
+
+
+def _write(path: Path, text: str) -> Path:
+    target = CHECKOUT / path
+    if target.exists():
+        fail(f"{path} is there already", code=2)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text)
+    return path

@@ -1,0 +1,67 @@
+"""From a code location's assets, feeds and tables to its Dagster definitions: sensors, checks, schedules, resources."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import dagster as dg
+
+from pipelines.tidemark.engine.condition import with_automation
+from pipelines.tidemark.execution.io_manager import iceberg_io_manager
+from pipelines.tidemark.execution.load_asset import LakehouseResource
+from pipelines.tidemark.execution.watermark import InputArrivals
+from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.resources.aws import ImpatientS3, LandingResource, QueueResource
+from pipelines.tidemark.resources.spark import SparkResource
+from pipelines.tidemark.sensors.automation import automation_sensors
+from pipelines.tidemark.sensors.catch_up import catch_up_sensor
+from pipelines.tidemark.sensors.contracts import contract_checks, contract_sensor
+from pipelines.tidemark.sensors.landing import landing_sensor
+from pipelines.tidemark.sensors.reconcile import reconcile_schedules
+from pipelines.tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.feed import Feed
+
+
+def build_definitions(
+    settings: Settings,
+    assets: Iterable[Any],
+    feeds: Sequence[Feed],
+    tables: Iterable[Table],
+    **overrides: Any,
+) -> dg.Definitions:
+    """The definitions of a code location, in one deployment.
+
+    Args:
+        assets: Everything `dg.Definitions` takes as an asset; each gets its automation from its contract and graph.
+        feeds: What lands in the bucket; each has a source asset `raw/<name>` among the assets.
+        tables: Every table an asset returns or loads, by name `<namespace>.<table>` for the asset key of these parts.
+        overrides: Resources to put in the place of `landing`, `events_queue`, `spark`, `lakehouse` or `io_manager`,
+            or to add.
+    """
+    aws: dict[str, Any] = {"endpoint_url": settings.aws_endpoint_url, "region_name": settings.aws_region}
+    landing = LandingResource(s3=ImpatientS3(**aws), bucket=settings.landing_bucket)
+    spark = SparkResource()
+    resources = {
+        "landing": landing,
+        "events_queue": QueueResource(queue=settings.events_queue, **aws),
+        "spark": spark,
+        "lakehouse": LakehouseResource(spark=spark, landing=landing),
+        "io_manager": iceberg_io_manager({table.name: table for table in tables}, InputArrivals),
+    }
+    automated = with_automation([*assets])
+    of_sources = [*landing_checks(feeds, settings.start_date), dead_letters()]
+    checks = [*contract_checks(automated), *with_automation(of_sources)]
+    return dg.Definitions(
+        assets=[*automated, notifications()],
+        asset_checks=checks,
+        sensors=[
+            landing_sensor(feeds, settings.start_date),
+            *automation_sensors([*automated, *checks]),
+            catch_up_sensor(),
+            contract_sensor(),
+        ],
+        schedules=reconcile_schedules(feeds, settings.start_date),
+        resources=resources | overrides,
+        # A step is a Spark job somewhere else: a process of its own for it would only cost its start.
+        executor=dg.in_process_executor,
+    )

@@ -1,0 +1,48 @@
+"""How people hear of what is set aside: in the log of a sensor, and as a warning when the code location loads.
+
+What is set aside is what the planner cannot look after: an event, a partition or an asset. Does not belong here: why
+(`asset_graph.build`, `planner.history`), and how a contract then stands (`planner.contract_status`).
+"""
+
+from collections.abc import Iterable
+from logging import Logger
+from typing import Any
+
+import dagster as dg
+
+from pipelines.tidemark.asset_graph.build import graph_of, loaded
+from pipelines.tidemark.engine.engine import Engine
+from pipelines.tidemark.planner.decisions import Plan
+from pipelines.tidemark.planner.graph import Graph
+from pipelines.tidemark.planner.wording import name
+
+_LOGGED = 20
+
+
+def log_new(log: Logger, engine: Engine, plan: Plan) -> None:
+    """Warn of what is set aside since the last time, each once."""
+    new = sorted((name(target), reason) for target, reason in engine.untold(plan).items())
+    for what, reason in new[:_LOGGED]:
+        log.warning(f"set aside: {what}: {reason}")
+    if len(new) > _LOGGED:
+        log.warning(f"set aside: {len(new) - _LOGGED} more")
+
+
+def planned(assets: Iterable[Any]) -> Graph:
+    """The planner's graph of a code location as it loads; warns of each asset that is refused.
+
+    `dagster definitions validate` shows the warnings. Where Dagster itself refuses the location the graph is empty.
+
+    Args:
+        assets: All of the location: what an asset reads is part of what is looked at.
+    """
+    log = dg.get_dagster_logger("automation")  # Python's own warnings, `dagster definitions validate` shows nobody
+    try:
+        graph = graph_of(loaded(assets))
+    except Exception as error:  # what is wrong with the location is Dagster's to refuse, in its own words
+        log.warning(f"the assets cannot be planned: {type(error).__name__}: {error}")
+        return Graph({})
+    for node in graph.nodes.values():
+        if node.refused:
+            log.warning(f"set aside: {node.key}: {node.refused}")
+    return graph

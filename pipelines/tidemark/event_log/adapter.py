@@ -1,0 +1,257 @@
+"""The parts of Dagster that are not annotated as public, behind plain functions.
+
+Everything here may break with an upgrade; tests/tidemark/automation/test_adapter.py says so loudly, one test an
+attribute. Does not belong here: any decision, the asset graph (`asset_graph.build`), the event log as a table
+(`event_log.event_rows`), and how runs end (`event_log.run_facts`).
+
+Longer than 250 lines, so that all of it that an upgrade may break is in one place.
+"""
+
+import json
+import weakref
+from collections.abc import Collection, Iterator, Mapping
+from typing import Protocol
+
+import dagster as dg
+import sqlalchemy
+from dagster import (
+    AssetRecordsFilter,
+    DagsterEventType,
+    DagsterInstance,
+    EventLogRecord,
+    EventRecordsResult,
+)
+from dagster._core.assets import AssetDetails
+from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
+from dagster._core.storage.event_log.in_memory import InMemoryEventLogStorage
+from dagster._core.storage.event_log.schema import AssetKeyTable
+from dagster._core.storage.runs import SqlRunStorage
+from dagster._core.storage.runs.schema import KeyValueStoreTable
+from dagster._serdes import deserialize_value
+from dagster._time import get_current_timestamp
+from dagster._utils.warnings import disable_dagster_warnings
+
+from pipelines.tidemark.sources.feed import Partition
+from pipelines.tidemark.tags import CONTENT
+
+_PAGE = 1000
+_AT_ONCE = 20  # runs of one asset; of these the one that evaluated last need not be the one that began last
+_EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
+
+
+def now() -> float:
+    """The time in Unix seconds, as the instance stamps its events with it: a simulation's clock, where there is one."""
+    return get_current_timestamp()
+
+
+class Fetch(Protocol):
+    """`fetch_observations`, `fetch_materializations` or `fetch_planned_materializations` of an instance."""
+
+    def __call__(
+        self, records_filter: AssetRecordsFilter, limit: int, cursor: str | None = ..., ascending: bool = ...
+    ) -> EventRecordsResult: ...
+
+
+def events_after(fetch: Fetch, key: str, after: int) -> Iterator[EventLogRecord]:
+    """Events of one asset in the order of their storage ids, from after an id on."""
+    records_filter = AssetRecordsFilter(dg.AssetKey.from_user_string(key), after_storage_id=after or None)
+    cursor = None
+    while True:
+        page = fetch(records_filter, limit=_PAGE, cursor=cursor, ascending=True)
+        yield from page.records
+        if not page.has_more:
+            return
+        cursor = page.cursor
+
+
+def fetch_planned(instance: DagsterInstance) -> Fetch:
+    """The instance's planned materializations, which Dagster says go away in 2.0: said here, once."""
+
+    def _fetch(
+        records_filter: AssetRecordsFilter, limit: int, cursor: str | None = None, ascending: bool = False
+    ) -> EventRecordsResult:
+        with disable_dagster_warnings():
+            return instance.fetch_planned_materializations(records_filter, limit, cursor, ascending)
+
+    return _fetch
+
+
+def planned_partitions(record: EventLogRecord) -> list[Partition]:
+    """The partitions a planned event is about."""
+    planned = record.event_log_entry.get_dagster_event().asset_materialization_planned_data
+    if planned.partitions_subset is not None:
+        return list(planned.partitions_subset.get_partition_keys())
+    return [planned.partition]
+
+
+def observation_tags(record: EventLogRecord) -> Mapping[str, str]:
+    """The tags of an observation."""
+    observation = record.asset_observation
+    return observation.tags if observation else {}
+
+
+def identity_of(instance: DagsterInstance) -> str:
+    """What tells one instance's storage from another's, for as long as it lives."""
+    storage = instance.run_storage
+    assert isinstance(storage, SqlRunStorage)
+    if storage not in _identities:  # it never changes, and is asked for at every look
+        _identities[storage] = storage.get_run_storage_id()
+    return _identities[storage]
+
+
+_identities: "weakref.WeakKeyDictionary[SqlRunStorage, str]" = weakref.WeakKeyDictionary()
+
+
+def content_version(record: EventLogRecord) -> str | None:
+    """The content version a materialization was written with, or none."""
+    materialization = record.asset_materialization
+    value = materialization.metadata.get(CONTENT) if materialization else None
+    return str(value.value) if value is not None else None
+
+
+def latest_observations(
+    instance: DagsterInstance, key: dg.AssetKey, partitions: set[str] | None = None
+) -> dict[Partition, dict[str, str]]:
+    """Partition to the tags of its latest observation (all partitions, or these), in two queries."""
+    found = _latest_records(instance, DagsterEventType.ASSET_OBSERVATION, key, partitions)
+    return {partition: dict(observation_tags(record)) for partition, record in found.items()}
+
+
+def latest_metadata(
+    instance: DagsterInstance, key: dg.AssetKey, name: str, partitions: set[str] | None = None
+) -> dict[Partition, object]:
+    """Partition to a value in the metadata of its latest materialization, where it has one; in two queries."""
+    found = _latest_records(instance, DagsterEventType.ASSET_MATERIALIZATION, key, partitions)
+    said = {p: r.asset_materialization.metadata.get(name) for p, r in found.items() if r.asset_materialization}
+    return {partition: value.value for partition, value in said.items() if value is not None}
+
+
+def _latest_records(
+    instance: DagsterInstance, kind: DagsterEventType, key: dg.AssetKey, partitions: set[str] | None
+) -> dict[Partition, EventLogRecord]:
+    fetch = {
+        DagsterEventType.ASSET_OBSERVATION: instance.fetch_observations,
+        DagsterEventType.ASSET_MATERIALIZATION: instance.fetch_materializations,
+    }[kind]
+    ids = list(instance.event_log_storage.get_latest_storage_id_by_partition(key, kind, partitions).values())
+    found: dict[Partition, EventLogRecord] = {}
+    for start in range(0, len(ids), _PAGE):
+        some = ids[start : start + _PAGE]
+        records = fetch(AssetRecordsFilter(key, storage_ids=some), limit=len(some)).records
+        found |= {r.partition_key: r for r in records}
+    if not ids and partitions is None:
+        found |= {r.partition_key: r for r in fetch(AssetRecordsFilter(key), limit=1).records}
+    return found
+
+
+def last_event_id(instance: DagsterInstance) -> int:
+    """The storage id of the latest event of any kind."""
+    return instance.event_log_storage.get_maximum_record_id() or 0
+
+
+def commits_in_order(instance: DagsterInstance) -> bool:
+    """Whether an event with a smaller id never appears after one with a larger: there is one writer at a time."""
+    return isinstance(instance.event_log_storage, SqliteEventLogStorage | InMemoryEventLogStorage)
+
+
+def catalog(instance: DagsterInstance) -> dict[str, float]:
+    """All assets an instance knows of to when they were last wiped (Unix seconds), minus infinity if never."""
+    storage = instance.event_log_storage
+    assert isinstance(storage, SqlEventLogStorage)
+    query = sqlalchemy.select(AssetKeyTable.c.asset_key, AssetKeyTable.c.asset_details)
+    with storage.index_connection() as connection:
+        rows = connection.execute(query).fetchall()
+    return {"/".join(json.loads(key)): _wiped_at(details) for key, details in rows}
+
+
+def _wiped_at(details: str | None) -> float:
+    found = deserialize_value(details, AssetDetails).last_wipe_timestamp if details else None
+    return float("-inf") if found is None else found
+
+
+def run_slots(instance: DagsterInstance) -> int | None:
+    """How many runs the instance's queue lets run at once; None without a queue or a limit."""
+    queue = instance.get_concurrency_config().run_queue_config
+    return queue.max_concurrent_runs if queue and queue.max_concurrent_runs > 0 else None
+
+
+def dynamic_partitions(instance: DagsterInstance, names: Collection[str]) -> dict[str, list[str]]:
+    """Of each dynamic partitions definition the keys that exist now, in Dagster's order: the oldest first."""
+    return {name: list(instance.get_dynamic_partitions(name)) for name in names}
+
+
+def stopped_sensors(
+    instance: DagsterInstance, *, location: str | None = None, repository: str | None = None
+) -> frozenset[str]:
+    """The names of sensors that somebody stopped; where nothing is stored, a sensor is as its code declares it.
+
+    Args:
+        location: Only of this code location; None: of any.
+        repository: Only of the repository of this name.
+    """
+    if instance.schedule_storage is None:
+        return frozenset()
+    states = instance.all_instigator_state(
+        instigator_type=InstigatorType.SENSOR, instigator_statuses={InstigatorStatus.STOPPED}
+    )
+    found = [(state.repository_selector, state.instigator_name) for state in states]
+    return frozenset(
+        name
+        for owner, name in found
+        if location in (None, owner.location_name) and repository in (None, owner.repository_name)
+    )
+
+
+def saved(instance: DagsterInstance, key: str) -> str | None:
+    """What was saved under a key in the instance's own storage."""
+    storage = instance.daemon_cursor_storage
+    return storage.get_cursor_values({key}).get(key) if storage else None
+
+
+def saved_under(instance: DagsterInstance, prefix: str) -> dict[str, str]:
+    """All that was saved under keys with a prefix."""
+    storage = instance.run_storage
+    if not isinstance(storage, SqlRunStorage):
+        return {}
+    table = KeyValueStoreTable.c
+    query = sqlalchemy.select(table.key, table.value).where(table.key.startswith(prefix, autoescape=True))
+    with storage.connect() as connection:
+        return {str(key): str(value) for key, value in connection.execute(query)}
+
+
+def save(instance: DagsterInstance, key: str, value: str) -> None:
+    """Save something under a key in the instance's own storage."""
+    if instance.daemon_cursor_storage:
+        instance.daemon_cursor_storage.set_cursor_values({key: value})
+
+
+def check_results(instance: DagsterInstance, asset: str, check: str, since: float) -> list[tuple[float, bool]]:
+    """The results of an asset check from a time on, and some before: when (Unix seconds), whether it did not fail."""
+    key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check)
+    found: list[tuple[float, bool]] = []  # newest first
+    cursor = None
+    while not found or found[-1][0] >= since:
+        records = instance.event_log_storage.get_asset_check_execution_history(key, _PAGE, cursor)
+        for record in records:
+            event = record.event.dagster_event if record.event else None
+            result = event.event_specific_data if event else None
+            if isinstance(result, dg.AssetCheckEvaluation):
+                warned = result.severity is dg.AssetCheckSeverity.WARN
+                found.append((record.event.timestamp if record.event else 0.0, result.passed or warned))
+        if len(records) < _PAGE:
+            break
+        cursor = records[-1].id
+    return found
+
+
+def latest_check_metadata(instance: DagsterInstance, key: dg.AssetCheckKey) -> dict[str, object] | None:
+    """The metadata of a check's latest evaluation; None if there is none."""
+    # Not Dagster's own latest: while a run that will evaluate the check is under way, that is a plan and holds nothing.
+    records = instance.event_log_storage.get_asset_check_execution_history(key, _AT_ONCE, status=_EVALUATED)
+    events = [record.event for record in records if record.event and record.event.dagster_event]
+    latest = max(events, key=lambda event: event.timestamp, default=None)
+    if latest is None or latest.dagster_event is None:
+        return None
+    return {name: of.value for name, of in latest.dagster_event.asset_check_evaluation_data.metadata.items()}

@@ -1,0 +1,124 @@
+"""DataFrames in and out of assets: the Iceberg IO manager.
+
+A partitioned asset's output replaces its partitions in one commit; an input is the upstream table, pruned to
+the partitions the mapping asks for. The one file of this folder that knows Dagster.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+
+import dagster as dg
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.tidemark.errors import Terminal
+from pipelines.tidemark.lakehouse import catalog, read, write
+from pipelines.tidemark.lakehouse.content import Content, content_of
+from pipelines.tidemark.lakehouse.session import naming_the_server
+from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.tags import CONTENT
+
+COLUMNS = "dagster/column_schema"
+
+
+class NoSuchTable(Terminal):
+    """An asset without a declared table. Declare one in `schemas` under the asset key joined by a dot."""
+
+
+class IcebergIOManager(dg.IOManager):
+    """Reads and writes the tables of the lake.
+
+    Args:
+        tables: Every declared table by its name, which is the asset key joined by a dot.
+        spark: The run's session, made when first asked for.
+        inputs: What is noted of the inputs for the sake of the outputs.
+    """
+
+    def __init__(self, tables: Mapping[str, Table], spark: "SessionSource", inputs: "Inputs | None" = None) -> None:
+        self._tables = tables
+        self._spark = spark
+        self._inputs = inputs
+
+    def handle_output(self, context: dg.OutputContext, obj: DataFrame) -> None:
+        table = self._table(context.asset_key)
+        partitions = list(context.asset_partition_keys) if context.has_asset_partitions else None
+        spark = self._spark.session
+        with naming_the_server(spark):
+            catalog.ensure(spark, table)
+            commit = write.overwrite(obj, table, partitions, run_id=context.run_id)
+            content = content_of(spark, table, partitions, commit.snapshot_id)
+        context.add_output_metadata(summary(content, commit.snapshot_id))
+        for partition, held in content.items():
+            said = {**partition_metadata(held), **(self._inputs.said_of(context, partition) if self._inputs else {})}
+            context.step_context.add_asset_metadata(said, context.asset_key, partition)
+
+    def load_input(self, context: dg.InputContext) -> DataFrame:
+        table = self._table(context.asset_key)
+        partitions = list(context.asset_partition_keys) if context.has_asset_partitions else None
+        if self._inputs:
+            self._inputs.about_to_read(context)
+        spark = self._spark.session
+        with naming_the_server(spark):
+            return read.read(spark, table, partitions)
+
+    def _table(self, key: dg.AssetKey) -> Table:
+        name = ".".join(key.path)
+        if name not in self._tables:
+            raise NoSuchTable(f"asset {key.to_user_string()} has no table {name!r} declared in pipelines/schemas")
+        return self._tables[name]
+
+
+class SessionSource:
+    """Anything with a `session`."""
+
+    session: SparkSession
+
+
+class Inputs(Protocol):
+    """What an output's metadata say of the inputs it was made of; one for each run."""
+
+    def about_to_read(self, context: dg.InputContext) -> None:
+        """An input is read next, and will hold at least what is known of it now."""
+        ...
+
+    def said_of(self, context: dg.OutputContext, partition: str | None) -> Mapping[str, Any]:
+        """Metadata of a partition that was made of what was read."""
+        ...
+
+
+def table_metadata(table: Table) -> dict[str, Any]:
+    """What an asset says about its table: the UI shows it as the table's name and columns."""
+    return {
+        "dagster/table_name": table.identifier,
+        COLUMNS: column_schema(table.columns),
+        "row key": ", ".join(table.row_key),
+    }
+
+
+def column_schema(columns: Mapping[str, str]) -> dg.TableSchema:
+    """Columns as the UI shows them."""
+    return dg.TableSchema([dg.TableColumn(name, kind) for name, kind in columns.items()])
+
+
+def partition_metadata(content: Content) -> dict[str, Any]:
+    """What a materialization of one partition says about its content."""
+    return {CONTENT: content.version, "dagster/partition_row_count": content.rows}
+
+
+def summary(content: Mapping[str | None, Content], snapshot_id: int | None) -> dict[str, Any]:
+    """What a materialization says about its run."""
+    return {
+        "rows written": sum(held.rows for held in content.values()),
+        "snapshot id": str(snapshot_id),
+    }
+
+
+def iceberg_io_manager(
+    tables: Mapping[str, Table], inputs: Callable[[], Inputs] | None = None
+) -> dg.IOManagerDefinition:
+    """The IO manager over these tables; needs the resource `spark`."""
+
+    @dg.io_manager(required_resource_keys={"spark"})
+    def _build(context: dg.InitResourceContext) -> IcebergIOManager:
+        return IcebergIOManager(tables, cast(SessionSource, context.resources.spark), inputs() if inputs else None)
+
+    return _build

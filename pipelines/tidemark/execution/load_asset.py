@@ -1,0 +1,147 @@
+"""Loading a feed into its core table, as an asset sees it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.observations import EventLog, holds_files
+from pipelines.tidemark.execution.io_manager import COLUMNS, column_schema, partition_metadata, summary
+from pipelines.tidemark.execution.load_check import landed_results, told_columns
+from pipelines.tidemark.execution.watermark import through
+from pipelines.tidemark.failpoints import reached
+from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, Observed, run_load
+from pipelines.tidemark.lakehouse.session import naming_the_server
+from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.resources.aws import LandingResource
+from pipelines.tidemark.resources.spark import SparkResource
+from pipelines.tidemark.settings import load_settings
+from pipelines.tidemark.sources.feed import Feed, Partition
+from pipelines.tidemark.sources.removals import ACCEPTED
+from pipelines.tidemark.tags import CODE_VERSION, LISTED_AT, OUTCOME
+
+_TOLD = 20  # files that are spelled out in the metadata of a run
+
+
+class LakehouseResource(dg.ConfigurableResource[None]):
+    """The lake: where core assets load their files into."""
+
+    spark: dg.ResourceDependency[SparkResource]
+    landing: dg.ResourceDependency[LandingResource]
+
+    def load(
+        self,
+        context: dg.AssetExecutionContext,
+        feed: Feed,
+        table: Table,
+        transform: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    ) -> dg.MaterializeResult[None]:
+        """Bring the run's partitions of a table up to what the feed's files hold now.
+
+        Returns:
+            The materialization, with what was read and turned away, and each partition's content version.
+        """
+        partitions = (
+            list(context.partition_keys) if context.has_partition_key_range or context.has_partition_key else [None]
+        )
+        code_version = context.assets_def.code_versions_by_key[context.asset_key] or ""
+        load = Load(feed, table, transform, code_version)
+        misplaced = EventLog(context.instance).misplaced(feed)
+        spark = self.spark.session
+        with naming_the_server(spark):
+            loaded = run_load(
+                spark,
+                self.landing.open(),
+                load,
+                partitions,
+                run_id=context.run.run_id,
+                observed=lambda: observed_removals(context.instance, feed),
+                misplaced=None if misplaced is None else misplaced.values(),
+            )
+        said = {
+            partition: partition_metadata(content) | through(loaded.arrived_through.get(partition))
+            for partition, content in loaded.content.items()
+        }
+        declared = {check.name for check in context.assets_def.check_keys}
+
+        def before(check: str) -> Mapping[str, object]:
+            return adapter.latest_check_metadata(context.instance, dg.AssetCheckKey(context.asset_key, check)) or {}
+
+        results = landed_results(feed, context.asset_key, loaded, before, datetime.now(UTC))
+        checks = [r for r in results if r.check_name in declared]
+        if loaded.unavailable:
+            _say_what_is_loaded(context, said, loaded, code_version, checks)
+        for partition, metadata in said.items():
+            context.add_asset_metadata(metadata, partition_key=partition)
+        reached("before_recorded")
+        return dg.MaterializeResult(
+            metadata=summary(loaded.content, loaded.snapshot_id)
+            | {
+                "partitions read": len(loaded.read_again),
+                "partitions added to": len(loaded.added_to),
+                "files read": loaded.files_read,
+                "rows rejected": loaded.rows_rejected,
+                "files rejected": [f"{fault.file.key}: {fault.message}" for fault in loaded.files_rejected[:_TOLD]],
+                "new columns": told_columns(loaded),
+                "columns added": list(loaded.additions.added),
+            }
+            | _columns_beside(table, loaded),
+            check_results=checks,
+        )
+
+
+def _columns_beside(table: Table, loaded: Loaded) -> dict[str, Any]:
+    """What the UI is to show as the table's columns, where it has more than are declared."""
+    if not loaded.additions.there:
+        return {}
+    return {COLUMNS: column_schema(table.columns | dict.fromkeys(loaded.additions.there, "string"))}
+
+
+def _say_what_is_loaded(
+    context: dg.AssetExecutionContext,
+    said: Mapping[Partition, Mapping[str, Any]],
+    loaded: Loaded,
+    code_version: str,
+    checks: Sequence[dg.AssetCheckResult],
+) -> NoReturn:
+    """Fail for the partitions that lack a file which is not given; the others of the run are loaded, and say so.
+
+    Neither is the file judged: its partition is pending, and tried again with growing pauses.
+    """
+    lacking = {file.partition for file in loaded.unavailable}
+    for partition, metadata in said.items():
+        if partition not in lacking:
+            event = dg.AssetMaterialization(
+                context.asset_key, partition=partition, metadata=metadata, tags={CODE_VERSION: code_version}
+            )
+            context.log_event(event)
+    for check in checks:  # a step that fails has no results
+        context.instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(
+                asset_key=context.asset_key,
+                check_name=check.check_name or "",
+                passed=check.passed,
+                metadata=check.metadata,
+                severity=check.severity,
+                description=check.description,
+            )
+        )
+    files = "; ".join(f"{file.key}: {reason}" for file, reason in list(loaded.unavailable.items())[:_TOLD])
+    raise dg.Failure(f"{len(loaded.unavailable)} files are there and cannot be read; all others are loaded. {files}")
+
+
+def observed_removals(instance: dg.DagsterInstance, feed: Feed) -> Observed:
+    """What the latest observations of a feed's partitions say about removals."""
+    latest = EventLog(instance, load_settings().start_date).latest(feed)
+    return Observed(
+        vanished={
+            partition: datetime.fromtimestamp(float(tags[LISTED_AT]), UTC)
+            for partition, tags in latest.items()
+            if not holds_files(tags) and OUTCOME not in tags and LISTED_AT in tags
+        },
+        accepted=[partition for partition, tags in latest.items() if tags.get(OUTCOME) == ACCEPTED],
+        holding=[partition for partition, tags in latest.items() if holds_files(tags)],
+    )

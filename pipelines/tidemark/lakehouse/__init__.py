@@ -1,0 +1,1 @@
+"""How tables are stored: Iceberg tables, read and written through Spark. No Dagster."""

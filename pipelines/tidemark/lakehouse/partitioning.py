@@ -1,0 +1,240 @@
+"""How a table's columns say which partition a row is in: by time, by a key, or by several of these.
+
+A partition key is Dagster's: a text. Rows hold values: the start of a window, a region. Belongs here: the way between
+the two, in Python and in SQL. Does not belong here: which partitions there are (Dagster's definition says that).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+_DEFAULT_FORMAT = {"timestamp": "%Y-%m-%d-%H:00", "date": "%Y-%m-%d"}
+_JAVA = {"%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss"}
+_SEPARATOR = "|"
+"""What Dagster puts between the keys of the dimensions of a multi-partition."""
+
+Of = Callable[[str], str]
+"""A column's name to the SQL expression for it."""
+
+
+@dataclass(frozen=True)
+class ByTime:
+    """Partitions of time: the column holds the start of the window.
+
+    Args:
+        column: A timestamp column holds the instant (UTC), a date column the day in the definition's time zone.
+        format: The definition's `fmt`, in which its keys are written; by default that of hours for a timestamp, and of
+            days, weeks and months for a date. Of `%Y %m %d %H %M %S` and text.
+        timezone: Of the definition, where the column is a timestamp.
+    """
+
+    column: str
+    format: str | None = None
+    timezone: str = "UTC"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that say it."""
+        return (self.column,)
+
+    def require(self, table: str, types: Mapping[str, str]) -> None:
+        """The columns are there and hold what is declared.
+
+        Raises:
+            ValueError: they do not; the message names table and column.
+        """
+        if types.get(self.column) not in ("timestamp", "date"):
+            raise ValueError(
+                f"table {table}: {self.column}, which it is partitioned by, has to be a timestamp or date column; "
+                "where keys are no times, say ByKey"
+            )
+        _java_pattern(table, self._format(types))
+
+    def literals(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
+        """For a partition key the SQL literal of each column."""
+        start = datetime.strptime(key, self._format(types)).replace(tzinfo=ZoneInfo(self.timezone))
+        if types[self.column] == "date":
+            return {self.column: f"DATE '{start:%Y-%m-%d}'"}
+        instant = start.astimezone(UTC)
+        return {self.column: f"TIMESTAMP '{instant:%Y-%m-%d %H:%M:%S}'"}
+
+    def key_sql(self, types: Mapping[str, str], of: Of) -> str:
+        """The key of a row."""
+        local = self._local(of(self.column), types)
+        return f"date_format({local}, '{_java_pattern('', self._format(types))}')"
+
+    def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
+        """The columns' values, from a column that holds a partition key."""
+        form, kind = self._format(types), types[self.column]
+        if form == _DEFAULT_FORMAT["timestamp"]:
+            # A cast, since a pattern takes ten times as long.
+            start = f"CAST(concat(left({key}, 10), ' ', substr({key}, 12)) AS TIMESTAMP)"
+        elif form == _DEFAULT_FORMAT["date"]:
+            start = f"to_date({key})" if kind == "date" else f"CAST({key} AS TIMESTAMP)"
+        else:
+            start = f"to_timestamp({key}, '{_java_pattern('', form)}')"
+        if kind == "date":
+            return {self.column: start if start.startswith("to_date") else f"CAST({start} AS DATE)"}
+        return {self.column: start if self.timezone == "UTC" else f"to_utc_timestamp({start}, '{self.timezone}')"}
+
+    def _local(self, column: str, types: Mapping[str, str]) -> str:
+        is_local = types[self.column] == "date" or self.timezone == "UTC"
+        return column if is_local else f"from_utc_timestamp({column}, '{self.timezone}')"
+
+    def _format(self, types: Mapping[str, str]) -> str:
+        return self.format or _DEFAULT_FORMAT[types[self.column]]
+
+
+@dataclass(frozen=True)
+class ByKey:
+    """Static or dynamic partitions: the column holds the key itself."""
+
+    column: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that say it."""
+        return (self.column,)
+
+    def require(self, table: str, types: Mapping[str, str]) -> None:
+        """The column is there and is a text.
+
+        Raises:
+            ValueError: it is not; the message names table and column.
+        """
+        if types.get(self.column) != "string":
+            raise ValueError(f"table {table}: {self.column}, which holds its partition keys, has to be a string column")
+
+    def literals(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
+        """For a partition key the SQL literal of each column."""
+        return {self.column: text_literal(key)}
+
+    def key_sql(self, types: Mapping[str, str], of: Of) -> str:
+        """The key of a row."""
+        return of(self.column)
+
+    def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
+        """The columns' values, from a column that holds a partition key."""
+        return {self.column: key}
+
+
+@dataclass(frozen=True)
+class ByDimensions:
+    """Multi-partitions: each dimension of the definition, by its name, has a column of its own."""
+
+    dimensions: Mapping[str, ByTime | ByKey]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that say it, by the names of their dimensions: so Dagster orders the parts of a key."""
+        return tuple(by.column for _, by in sorted(self.dimensions.items()))
+
+    def require(self, table: str, types: Mapping[str, str]) -> None:
+        """There are several dimensions, and each is right.
+
+        Raises:
+            ValueError: something is not; the message names the table.
+        """
+        if len(self.dimensions) < 2 or len(set(self.columns)) < len(self.columns):
+            raise ValueError(f"table {table}: ByDimensions takes two dimensions or more, with a column each")
+        for by in self.dimensions.values():
+            by.require(table, types)
+
+    def literals(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
+        """For a partition key the SQL literal of each column."""
+        parts = key.split(_SEPARATOR)
+        if len(parts) != len(self.dimensions):
+            raise ValueError(
+                f"{key!r} has {len(parts)} parts, unlike the dimensions {', '.join(sorted(self.dimensions))}"
+            )
+        found: dict[str, str] = {}
+        for part, (_, by) in zip(parts, sorted(self.dimensions.items()), strict=True):
+            found |= by.literals(part, types)
+        return found
+
+    def key_sql(self, types: Mapping[str, str], of: Of) -> str:
+        """The key of a row."""
+        parts = [by.key_sql(types, of) for _, by in sorted(self.dimensions.items())]
+        return f"concat_ws('{_SEPARATOR}', {', '.join(parts)})"
+
+    def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
+        """The columns' values, from a column that holds a partition key."""
+        found: dict[str, str] = {}
+        for place, (_, by) in enumerate(sorted(self.dimensions.items())):
+            found |= by.values_sql(f"split({key}, '[{_SEPARATOR}]')[{place}]", types)
+        return found
+
+
+Partitioning = ByTime | ByKey | ByDimensions
+
+
+def partitioning_of(declared: str | Partitioning | None) -> Partitioning | None:
+    """What a table declares; a name alone is a column of time."""
+    return ByTime(declared) if isinstance(declared, str) else declared
+
+
+def condition(rows: Sequence[Mapping[str, str]], of: Of) -> str:
+    """A SQL condition that is true for rows of these partitions.
+
+    Args:
+        rows: For each partition the literal of each column.
+    """
+    first, *others = list(rows[0])
+    pruned = [_range(of(column), [row[column] for row in rows]) for column in rows[0]]
+    if not others:
+        return _all([*pruned, _one_of(of(first), [row[first] for row in rows])])
+    by_others: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        by_others.setdefault(tuple(row[c] for c in others), []).append(row[first])
+    exact = [
+        _all([_one_of(of(first), mine), *(f"{of(c)} = {v}" for c, v in zip(others, theirs, strict=True))])
+        for theirs, mine in sorted(by_others.items())
+    ]
+    return _all([*pruned, f"({' OR '.join(f'({each})' for each in exact)})"])
+
+
+def _range(column: str, values: Collection[str]) -> str:
+    """Iceberg prunes by a range in one comparison a file, by a long IN in one a literal. Texts have another order."""
+    is_text = any(value.startswith("'") for value in values)
+    return "" if is_text else f"{column} BETWEEN {min(values)} AND {max(values)}"
+
+
+def _all(conditions: Iterable[str]) -> str:
+    return " AND ".join(filter(None, conditions))
+
+
+def text_literal(text: str) -> str:
+    """A text as a SQL literal, whatever is in it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _one_of(column: str, values: Collection[str]) -> str:
+    return f"{column} IN ({', '.join(sorted(set(values)))})"
+
+
+def _java_pattern(table: str, form: str) -> str:
+    """A `fmt` of Dagster's as Spark's patterns are written.
+
+    Raises:
+        ValueError: it has a directive that no pattern is known for.
+    """
+    parts: list[str] = []
+    for part in _split(form):
+        if part.startswith("%"):
+            if part not in _JAVA:
+                raise ValueError(f"table {table}: of a format {', '.join(_JAVA)} are known, not {part} as in {form!r}")
+            parts.append(_JAVA[part])
+        else:
+            # Quoted letters, doubled for the SQL literal around the pattern.
+            parts.append("".join(f"\\'{c}\\'" if c.isalpha() else c for c in part))
+    return "".join(parts)
+
+
+def _split(form: str) -> Iterable[str]:
+    at = 0
+    while at < len(form):
+        size = 2 if form[at] == "%" else 1
+        yield form[at : at + size]
+        at += size

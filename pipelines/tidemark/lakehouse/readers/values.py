@@ -1,0 +1,144 @@
+"""Values that are no texts, as the texts they become: a number, a time, a list.
+
+A text column keeps what a file holds, so it must not matter whether the file was small and read here, or large and
+read by Spark: `test_two_readers.py` holds the two against each other. Belongs here: what Spark makes of
+JSON and Parquet by itself (`spark_scan`), said again for rows in memory (`in_memory`). Does not belong here: types
+that are declared (`validation`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from json.decoder import JSONDecoder
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_MICROSECONDS = "yyyy-MM-dd HH:mm:ss.SSSSSS"
+TO_JSON = {"ignoreNullFields": "false", "timestampFormat": _MICROSECONDS, "timestampNTZFormat": _MICROSECONDS}
+"""How Spark writes a list or structure of Parquet."""
+
+_TIME = "%Y-%m-%d %H:%M:%S.%f"
+_BLANKS = " \t\r\n"
+_WHOLE_FROM, _WHOLE_BELOW = 1e-3, 1e7  # numbers that Java writes without an exponent
+_JSON = JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    """Whether a value of an Arrow type holds others."""
+    return bool(pa.types.is_nested(kind))
+
+
+def nested_as_written(text: str) -> list[dict[str, str]]:
+    """Of each JSON object in a text, by itself or in a list, the members that hold others, as they stand there."""
+    at = _next(text, 0)
+    if text[at] == "{":
+        return [dict(_members(text, at))]
+    return [dict(_members(text, begin)) for begin in _elements(text, at)]
+
+
+def nested_anew(text: str) -> list[dict[str, str]]:
+    """The same, written anew: without blanks and escapes that need not be, numbers as they were."""
+    found = json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_Number)
+    objects = found if isinstance(found, list) else [found]
+    return [{name: _anew(v) for name, v in o.items() if isinstance(v, dict | list)} for o in objects]
+
+
+class _Number(str):
+    """A number of JSON as it is written."""
+
+
+def _anew(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_anew(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_anew, value)) + "]"
+    return value if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str, str]]:
+    while text[at] != "}" and text[at := _next(text, at + 1)] != "}":
+        name, at = _JSON.raw_decode(text, at)
+        begin = _next(text, _next(text, at) + 1)
+        value, end = _JSON.raw_decode(text, begin)
+        if isinstance(value, dict | list):
+            yield name, text[begin:end]
+        at = _next(text, end)
+
+
+def _elements(text: str, at: int) -> Iterator[int]:
+    while text[at] != "]" and text[at := _next(text, at + 1)] != "]":
+        yield at
+        at = _next(text, _JSON.raw_decode(text, at)[1])
+
+
+def _next(text: str, at: int) -> int:
+    while text[at] in _BLANKS:
+        at += 1
+    return at
+
+
+def texts_of(column: pa.Array) -> pa.Array:
+    """A column of Parquet as Spark's cast makes texts of it."""
+    kind = column.type
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return pa.array([None if v is None else _number(v, kind) for v in column.to_pylist()], pa.string())
+    if pa.types.is_timestamp(kind):
+        return pc.replace_substring_regex(pc.cast(column, pa.string()), r"(\.0*|(\.[0-9]*[1-9])0*)?Z$", r"\2")
+    if is_nested(kind):
+        return pa.array([_json_of(value) for value in column], pa.binary()).view(pa.string())
+    # Texts that are none are found later, with the row they are in.
+    return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
+
+
+def _number(value: float | Decimal, kind: pa.DataType) -> str:
+    """A number as Java writes it."""
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    single = np.float32(value) if pa.types.is_float32(kind) else value
+    exact = Decimal(str(single))
+    if value == 0 or _WHOLE_FROM <= abs(value) < _WHOLE_BELOW:
+        digits = format(exact, "f")
+        return digits if "." in digits else f"{digits}.0"
+    shortest = exact.normalize()
+    first, *rest = map(str, shortest.as_tuple().digits)
+    return f"{'-' if value < 0 else ''}{first}.{''.join(rest) or '0'}E{shortest.adjusted()}"
+
+
+def _json_of(value: pa.Scalar) -> bytes | None:
+    try:
+        return _json(value.as_py(), value.type).encode() if value.is_valid else None
+    except UnicodeDecodeError as error:
+        return bytes(error.object)  # no text, and named as such by whoever reads the column
+
+
+def _json(value: Any, kind: pa.DataType) -> str:
+    """A value of Parquet as Spark writes it in JSON."""
+    if value is None:
+        return "null"
+    if pa.types.is_map(kind):
+        members = (f"{json.dumps(str(k), ensure_ascii=False)}:{_json(v, kind.item_type)}" for k, v in value)
+        return "{" + ",".join(members) + "}"
+    if pa.types.is_struct(kind):
+        fields = (f"{json.dumps(f.name, ensure_ascii=False)}:{_json(value[f.name], f.type)}" for f in kind)
+        return "{" + ",".join(fields) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(_json(v, kind.value_type) for v in value) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'"{_number(value, kind)}"'
+    if isinstance(value, float | Decimal):
+        return _number(value, kind)
+    if isinstance(value, bytes):
+        return f'"{base64.b64encode(value).decode()}"'
+    if isinstance(value, datetime):
+        return f'"{(value.astimezone(UTC) if value.tzinfo else value).strftime(_TIME)}"'
+    return f'"{value}"' if isinstance(value, date) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,126 @@
+"""The table type: what a table of the lake declares about itself.
+
+Belongs here: the declaration and what follows from it alone. Plain strings and no pyspark, so that a code
+location can load its declarations without paying for Spark's import.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pipelines.tidemark.lakehouse.partitioning import Partitioning, condition, partitioning_of
+
+CATALOG = "lake"
+
+LINEAGE = {"source_file": "string", "source_version": "string", "arrived_at": "timestamp", "loaded_by": "string"}
+"""Columns of every table that is loaded from files: which object a row came from, and what code loaded it."""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How many old snapshots a table keeps. Each keeps alive the metadata and the rows of its time.
+
+    Args:
+        newest: So many of the newest, however old.
+        held_for: And every one for so long after the next commit took its place, however many commits follow: longer
+            than runs take. A run whose first snapshot has expired begins again.
+        batch: Older ones expire so many at a time.
+    """
+
+    newest: int = 1_000
+    held_for: timedelta = timedelta(hours=1)
+    batch: int = 500
+
+
+@dataclass(frozen=True)
+class Table:
+    """An Iceberg table.
+
+    Args:
+        name: `namespace.table`; the asset key joined by a dot.
+        columns: Column name to Spark SQL type, in order.
+        partitioned_by: How its rows say which partition they are in: `ByTime`, `ByKey` or `ByDimensions`; or the name
+            of a column that holds the start of an hour (timestamp), or of a day, week or month (date); or None.
+        row_key: The columns that identify a row.
+        comment: One line: what one row is.
+        stored_by: The columns its files are kept apart by, where these are not `partitioned_by`.
+        retention: Which old snapshots are kept.
+        added: Those of `columns` that nobody declared: a load has found them in files (`NewColumns.ADD`).
+    """
+
+    name: str
+    columns: dict[str, str]
+    row_key: tuple[str, ...]
+    partitioned_by: str | Partitioning | None = None
+    comment: str = ""
+    stored_by: tuple[str, ...] = ()
+    retention: Retention = Retention()
+    added: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.partitioning:
+            self.partitioning.require(self.name, self.columns)
+        if not self.stored_by:
+            object.__setattr__(self, "stored_by", self.partition_columns)
+
+    @property
+    def identifier(self) -> str:
+        """The table's name in Spark SQL."""
+        return f"{CATALOG}.{self.name}"
+
+    @property
+    def partitioning(self) -> Partitioning | None:
+        """How its columns say which partition a row is in."""
+        return partitioning_of(self.partitioned_by)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns that say which partition a row is in; none of an unpartitioned table."""
+        return self.partitioning.columns if self.partitioning else ()
+
+    @property
+    def partition_key_sql(self) -> str:
+        """A SQL expression for the partition key of a row (null for an unpartitioned table)."""
+        return self._key_sql(quoted)
+
+    @property
+    def partition_key_of_metadata_sql(self) -> str:
+        """The same for a row of Iceberg's metadata table `partitions`."""
+        return self._key_sql(lambda column: f"partition.{quoted(column)}")
+
+    def _key_sql(self, of: Callable[[str], str]) -> str:
+        return self.partitioning.key_sql(self.columns, of) if self.partitioning else "CAST(NULL AS STRING)"
+
+    def partition_values_sql(self, key: str) -> dict[str, str]:
+        """For each partition column a SQL expression of its value, from a column that holds a partition key."""
+        return self.partitioning.values_sql(key, self.columns) if self.partitioning else {}
+
+    def same_key(self) -> str:
+        """A SQL condition on rows `s` and `t`: they have the same key."""
+        return " AND ".join(f"t.{c} = s.{c}" for c in map(quoted, self.row_key))
+
+    def predicate(self, partitions: Collection[str] | None, of: str | None = None) -> str:
+        """A SQL condition that is true for the rows of these partitions; None means the whole table.
+
+        Args:
+            of: The table's alias, where its columns need one.
+
+        Raises:
+            ValueError: partitions of an unpartitioned table were asked for, or none at all.
+        """
+        if partitions is None:
+            return "true"
+        if not self.partitioning or not partitions:
+            raise ValueError(f"{self.name} has no partitions {sorted(partitions)}")
+        rows = [self.partitioning.literals(key, self.columns) for key in sorted(partitions)]
+        return condition(rows, lambda column: f"{of}.{quoted(column)}" if of else quoted(column))
+
+
+def as_ddl(columns: Mapping[str, str]) -> str:
+    """Columns as Spark's schemas are written; any name may be a word of SQL's."""
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL."""
+    return f"`{name}`"

@@ -1,0 +1,165 @@
+"""Commits: partitions replaced or rows merged, one commit a run, none in silence over somebody else's."""
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.tidemark.errors import Transient
+from pipelines.tidemark.lakehouse import catalog, expiry
+from pipelines.tidemark.lakehouse.tables import Table
+
+RUN_ID = "tidemark.run-id"
+ATTEMPTS = 5
+_CONFLICTS = (
+    "CommitFailedException",
+    # Of ValidationException just these: it also says that a table's partitioning is not what was declared.
+    "Found conflicting ",
+    "Found new conflicting ",
+    "Cannot commit, ",
+    "Missing required files to delete",
+    "Cannot determine history between starting snapshot",
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A snapshot that a run left behind (None: the table is still empty), and the one it was put upon."""
+
+    snapshot_id: int | None
+    parent_id: int | None = None
+
+
+class CommitConflict(Transient):
+    """Somebody else committed to the same partitions meanwhile. A retry on what they left helps."""
+
+
+class WriteConflict(Transient):
+    """Somebody else kept committing to the same partitions. A retry helps once they are done."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(f"{table.name}: {ATTEMPTS} attempts lost against other writers of the same partitions")
+
+
+def current_snapshot(spark: SparkSession, table: Table) -> int | None:
+    """The table's snapshot now, or None before its first commit."""
+    # Among the properties, because a query of the table `refs` is a job of its own and takes twice as long.
+    [found] = spark.sql(f"SHOW TBLPROPERTIES {table.identifier} ('current-snapshot-id')").collect()
+    return None if found.value == "none" else int(found.value)
+
+
+def overwrite(frame: DataFrame, table: Table, partitions: Collection[str] | None, *, run_id: str) -> Commit:
+    """Replace these partitions (None: the whole table) with the frame's rows, in one commit.
+
+    Serializable: when another writer commits to the same partitions in between, the frame is computed again
+    on what its inputs hold then. Without a predicate an empty frame would leave the old rows.
+
+    Args:
+        frame: Rows of the table, of these partitions only.
+        run_id: Kept as a property of the snapshot.
+
+    Raises:
+        WriteConflict: other writers won each of the attempts.
+    """
+    return replace_where(frame, table, table.predicate(partitions), run_id=run_id)
+
+
+def replace_where(frame: DataFrame, table: Table, predicate: str, *, run_id: str) -> Commit:
+    """Replace the rows for which a SQL predicate on partition columns is true; see `overwrite`."""
+    for attempt in range(1, ATTEMPTS + 1):
+        before = current_snapshot(frame.sparkSession, table)
+        try:
+            return replace_since(before, frame, table, predicate, run_id=run_id)
+        except CommitConflict:
+            logger.warning("%s: another run committed to the same partitions (attempt %d)", table.name, attempt)
+    raise WriteConflict(table)
+
+
+def replace_since(before: int | None, frame: DataFrame, table: Table, predicate: str, *, run_id: str) -> Commit:
+    """Replace the rows for which the predicate is true, if nobody else has touched them since a snapshot.
+
+    Raises:
+        CommitConflict: somebody has. Nothing was written.
+    """
+    writer = (
+        frame.select(*table.columns)
+        .writeTo(table.identifier)
+        .option(f"snapshot-property.{RUN_ID}", run_id)
+        .option("isolation-level", "serializable")
+    )
+    if before is not None:
+        writer = writer.option("validate-from-snapshot-id", str(before))
+    try:
+        writer.overwrite(F.expr(predicate))
+    except PySparkException as error:
+        raise _named(error, table) from error
+    return commit_of(frame.sparkSession, table, run_id)
+
+
+def merge(
+    rows: DataFrame, table: Table, *, within: str, on: str, wins: str, goes: str | None = None, run_id: str
+) -> Commit:
+    """Put rows into a table by their key, in one commit.
+
+    Iceberg validates a MERGE from the snapshot that the statement itself reads, not from one that a run looked at
+    before. So it may only do what is right whatever somebody else has committed since: it takes nothing away but the
+    rows that it names one by one.
+
+    Args:
+        rows: At most one row a key; `s` in the conditions. The table's rows are `t`.
+        within: A SQL condition on partition columns of `t`. Without literals the whole table counts as touched.
+        on: A SQL condition: the two rows have the same key.
+        wins: A SQL condition: the new row takes the place of the table's row of its key.
+        goes: A SQL condition on `s`: it is no new row, but names one that is to go.
+
+    Raises:
+        CommitConflict: somebody else committed to the same partitions while this was computed. Nothing was written.
+    """
+    spark = rows.sparkSession
+    view = f"merged_{table.name.replace('.', '_')}"
+    rows.createOrReplaceTempView(view)
+    spark.conf.set(f"spark.sql.iceberg.snapshot-property.{RUN_ID}", run_id)
+    departs, enters = (f"WHEN MATCHED AND ({goes}) THEN DELETE", f"AND NOT ({goes})") if goes else ("", "")
+    try:
+        spark.sql(
+            f"MERGE INTO {table.identifier} t USING {view} s ON ({within}) AND {on} {departs} "
+            f"WHEN MATCHED AND ({wins}) THEN UPDATE SET * WHEN NOT MATCHED {enters} THEN INSERT *"
+        )
+    except PySparkException as error:
+        raise _named(error, table) from error
+    finally:
+        spark.conf.unset(f"spark.sql.iceberg.snapshot-property.{RUN_ID}")
+        spark.catalog.dropTempView(view)
+    return commit_of(spark, table, run_id)
+
+
+def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
+    """The latest commit of a run; the current snapshot, when it made none. The table is looked after."""
+    # Not the current snapshot: another run may have committed other partitions since. All are fetched, because one
+    # aggregate takes twice as long as a thousand rows. The server's clock is the one that has set the times.
+    snapshots = spark.sql(
+        "SELECT snapshot_id, parent_id, unix_millis(committed_at) AS committed_at, "
+        f"summary['{RUN_ID}'] <=> '{run_id}' AS is_own, unix_millis(current_timestamp()) AS now "
+        f"FROM {table.identifier}.snapshots"
+    ).collect()
+    if snapshots:
+        catalog.set_properties(spark, table)
+        expiry.expire(spark, table, [s.committed_at for s in snapshots], snapshots[0].now)
+    own = max((s for s in snapshots if s.is_own), key=lambda s: s.committed_at, default=None)
+    return Commit(own.snapshot_id, own.parent_id) if own else Commit(current_snapshot(spark, table))
+
+
+def is_conflict(error: PySparkException) -> bool:
+    """Whether a statement failed because somebody else has committed to the same partitions."""
+    return any(name in str(error) for name in _CONFLICTS)
+
+
+def _named(error: PySparkException, table: Table) -> Exception:
+    if is_conflict(error):
+        return CommitConflict(f"{table.name}: {error}")
+    return error

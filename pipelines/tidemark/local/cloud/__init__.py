@@ -1,0 +1,1 @@
+"""The local cloud: S3 and SQS in one process."""

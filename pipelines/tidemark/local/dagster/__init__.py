@@ -1,0 +1,1 @@
+"""Dagster on one host: its home, its web server, and runs that start fast."""

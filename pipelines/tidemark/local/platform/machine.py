@@ -1,0 +1,50 @@
+"""Can this machine run the platform: Python 3.11 to 3.13, Java 17 or 21.
+
+Belongs here: checks that need nothing installed; the Makefile runs this file before there is a virtual
+environment, with whatever Python it finds. Does not belong here: anything that imports a package.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+PYTHONS = ((3, 11), (3, 12), (3, 13))
+JAVAS = (17, 21)
+
+
+# Written for any Python 3: it is the one that has to say that it is too old.
+def complaint() -> str:
+    """One line on what is wrong, empty if nothing is."""
+    major, minor = sys.version_info[:2]
+    if (major, minor) not in PYTHONS:
+        return f"Python {major}.{minor} is not supported; use 3.11 to 3.13: make PYTHON=... names one"
+    version = java_version()
+    if not version:
+        home = os.environ.get("JAVA_HOME")
+        where = f"JAVA_HOME={home}: no Java there" if home else "no Java found"
+        return f"{where}; Java 17 or 21 is needed, on PATH or as JAVA_HOME"
+    if version not in JAVAS:
+        return f"Java {version} is not supported; use 17 or 21: JAVA_HOME names one"
+    return ""
+
+
+def java_version() -> int:
+    """The major version of the Java that Spark will use, 0 if there is none."""
+    try:
+        asked = [java_command(), "-version"]
+        answer = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stdout.decode(errors="replace"))
+    return int(found.group(1)) if found and answer.returncode == 0 else 0
+
+
+def java_command() -> str:
+    """The Java that Spark will use, as a command."""
+    home = os.environ.get("JAVA_HOME")
+    return os.path.join(home, "bin", "java") if home else "java"
+
+
+if __name__ == "__main__":
+    sys.exit(complaint() or None)

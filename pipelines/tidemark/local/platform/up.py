@@ -1,0 +1,217 @@
+"""`pipelines up`: the whole platform from nothing to the UI, and back to no process.
+
+Belongs here: the order, the waits and what a person sees of them. Does not belong here: how a part is
+started (its own module).
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from rich.console import Console
+
+from pipelines.tidemark import location
+from pipelines.tidemark.local.dagster.home import end_unfinished_runs, opened_home
+from pipelines.tidemark.local.platform.instance_lock import publish_environment, running
+from pipelines.tidemark.local.platform.log_tail import followed_logs
+from pipelines.tidemark.local.platform.preconditions import require_folder, require_machine, require_ports
+from pipelines.tidemark.local.platform.services import all_services, log_file
+from pipelines.tidemark.local.platform.supervision import ServiceFailed, Supervisor
+from pipelines.tidemark.local.spark.class_archive import class_archive, record_classes
+from pipelines.tidemark.local.spark.jars import fetch_jars, missing_jars
+from pipelines.tidemark.settings import Settings
+
+_FOREIGN_ACCOUNT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN")
+"""Variables that would lead an AWS client elsewhere than to the local cloud."""
+
+
+class _Stopped(BaseException):
+    """A signal asked the platform to stop."""
+
+
+def run_platform(settings: Settings, *, with_feed: bool, verbose: bool, console: Console) -> None:
+    """Start everything, tell where the UI is, and stop everything on SIGINT, SIGTERM or SIGHUP.
+
+    Raises:
+        CannotStart, AlreadyRunning, JarsMissing, ServiceFailed: it could not be started; nothing is left.
+    """
+    settings = settings.for_platform()
+    require_machine()
+    require_folder(settings)
+    with _stopping_by_signal(), running(settings):
+        supervisor = Supervisor(settings, all_services(settings))
+        followed = followed_logs(settings, list(supervisor.services), console) if verbose else nullcontext()
+        try:
+            with followed:
+                _start(settings, supervisor, with_feed=with_feed, console=console)
+                _watch(supervisor, settings, console)
+        except _Stopped:
+            console.print("stopping ...")
+        finally:
+            _ignore_signals()  # a second Ctrl-C must not leave half of it running
+            supervisor.stop()
+    console.print("stopped, no process is left")
+
+
+def platform_environment(settings: Settings) -> dict[str, str]:
+    """The environment of everything the platform starts."""
+    inherited = dict(os.environ)
+    if settings.own_cloud:
+        inherited = {name: value for name, value in inherited.items() if name not in _FOREIGN_ACCOUNT}
+    # Started as .venv/bin/pipelines, without an activated environment.
+    path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
+    return inherited | settings.exports() | {"PATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, console: Console) -> None:
+    started = time.monotonic()
+    if supervisor.end_leftovers():
+        console.print("ended what an earlier start had left running")
+    require_ports(settings)
+    _fetch_jars(settings, console)
+    if settings.own_spark and not class_archive(settings).exists():
+        with _step(console, "archive of Spark's classes, for faster starts from now on (a minute, once)"):
+            is_recorded = record_classes(settings)
+        if not is_recorded:
+            console.print(f"  not this time; see {settings.jars_dir}/classes.log", highlight=False)
+    environment = platform_environment(settings)
+    # This process uses the same clients as the services; they read the same environment.
+    os.environ.clear()
+    os.environ.update(environment)
+    supervisor.start(environment)
+    if settings.own_cloud:
+        supervisor.start_service("cloud")
+    if settings.own_spark:
+        supervisor.start_service("spark")  # the slowest; it gets ready while the others do their part
+    supervisor.start_service("runs")
+    with _step(console, "Dagster home"), opened_home(settings) as instance:
+        end_unfinished_runs(instance)
+    if settings.own_cloud:
+        with _step(console, "local cloud (S3, SQS)"):
+            supervisor.wait_ready("cloud", 120)
+    publish_environment(settings, settings.exports())
+    if with_feed and not location.has_sample_feed(settings):
+        console.print(f"no sample feed: {settings.code_location} has no package `demo`", highlight=False)
+    elif with_feed:
+        with _step(console, "sample feed"):
+            summary = location.first_round(settings)
+        console.print(f"  {summary}", highlight=False)
+        supervisor.start_service("feed")
+    with _step(console, "first look at every prefix"):
+        seen = _look(settings)
+    console.print(f"  {seen}", highlight=False)
+    if settings.own_spark:
+        with _step(console, "Spark Connect server"):
+            supervisor.wait_ready("spark", 120)
+    with _step(console, "dagster dev"):
+        supervisor.start_service("dagster")
+        supervisor.wait_ready("dagster", 180)
+    console.print(_greeting(settings, time.monotonic() - started), highlight=False, soft_wrap=True)
+
+
+def _greeting(settings: Settings, seconds: float) -> str:
+    return (
+        f"\nready after {seconds:.0f} s: [bold]http://127.0.0.1:{settings.port_ui}[/bold]\n"
+        f"  files dropped on s3://{settings.landing_bucket} become tables by themselves\n"
+        f"{_pace(settings.contract_scale)}"
+        f"  logs are in {settings.state_dir}/logs\n"
+        '  in another shell, eval "$(pipelines env)" connects any AWS client, pyiceberg or dagster command\n'
+        "  Ctrl-C stops everything"
+    )
+
+
+def _pace(scale: float) -> str:
+    if scale == 1:
+        return ""
+    return f"  contracts run at {scale:g} of their time: an hour is {60 * scale:g} minutes (TIDEMARK_CONTRACT_SCALE)\n"
+
+
+def _fetch_jars(settings: Settings, console: Console) -> None:
+    if not missing_jars(settings):
+        return
+    with console.status("Spark's jars (about 80 MB, once)") as status:
+        shown = -1
+
+        def report(count: int, total: int) -> None:
+            nonlocal shown
+            status.update(f"Spark's jars: {count} of {total}")
+            if not console.is_terminal and count // 10 > shown // 10:
+                console.print(f"Spark's jars: {count} of {total}")
+            shown = max(shown, count)
+
+        started = time.monotonic()
+        fetch_jars(settings, report)
+    console.print(f"Spark's jars ({time.monotonic() - started:.1f} s)", highlight=False)
+
+
+def _look(settings: Settings) -> str:
+    """Report what changed while nobody looked. Returns what a person should know of it."""
+    from pipelines.tidemark.sensors.reconcile import reconcile_instance
+
+    with opened_home(settings) as instance:
+        found = reconcile_instance(settings, location.feeds(settings), instance)
+    return "; ".join([f"{len(found.changed)} partitions changed since the last look", *found.alarms.values()])
+
+
+def _look_again(settings: Settings, supervisor: Supervisor) -> str:
+    from pipelines.tidemark.sensors.reconcile import CannotReconcile
+
+    try:
+        supervisor.wait_ready("cloud", 60)
+        return _look(settings)
+    except (CannotReconcile, ServiceFailed) as error:
+        return str(error)  # it died once more; its next start is another occasion
+
+
+def _watch(supervisor: Supervisor, settings: Settings, console: Console) -> None:
+    """Until a signal comes: tell when a service died and when it is back, and make up for what its end lost."""
+    pids = {state.name: state.pid for state in supervisor.states()}
+    while True:
+        time.sleep(1)
+        for state in supervisor.states():
+            if state.pid == pids[state.name]:
+                continue
+            pids[state.name] = state.pid
+            title, log = supervisor.services[state.name].title, log_file(settings, state.name)
+            news = "was started again" if state.pid else f"died and will be started again; see {log}"
+            console.print(f"{time.strftime('%H:%M:%S')} {title} {news}", highlight=False, soft_wrap=True)
+            if state.name == "cloud" and state.pid:
+                seen = _look_again(settings, supervisor)
+                console.print(f"  its queues were lost; {seen}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _step(console: Console, title: str) -> Iterator[None]:
+    started = time.monotonic()
+    with console.status(f"{title} ..."):
+        yield
+    console.print(f"{title} ({time.monotonic() - started:.1f} s)", highlight=False)
+
+
+@contextmanager
+def _stopping_by_signal() -> Iterator[None]:
+    previous = {number: signal.signal(number, _raise_stopped) for number in _STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _raise_stopped(number: int, frame: FrameType | None) -> NoReturn:
+    _ignore_signals()
+    raise _Stopped
+
+
+def _ignore_signals() -> None:
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -1,0 +1,1 @@
+"""The Spark Connect server of the laptop platform: its jars, its start, its class archive."""

@@ -1,0 +1,94 @@
+"""A Spark server that does a little of everything a platform's does, and writes down the classes it needed.
+
+Belongs here: the statements whose classes are worth having at the start. Does not belong here: when they are recorded
+and used (`local.spark.class_archive`).
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.tidemark.lakehouse import catalog, content, read, write
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.local.platform.services import port_answers
+from pipelines.tidemark.settings import Settings, load_settings
+
+_HOUR = "2026-10-01-00:00"
+_TABLE = Table(
+    "recording.rows",
+    {"hour": "timestamp", "id": "bigint", "name": "string", "amount": "decimal(18,4)"},
+    ("hour", "id"),
+    "hour",
+)
+_SECONDS_TO_START = 60
+_SECONDS_TO_WRITE = 60  # 15 s on an idle machine
+
+
+def record(settings: Settings, archive: Path) -> None:
+    """Run such a server on a catalog of its own, and put what it wrote where the archive belongs."""
+    with tempfile.TemporaryDirectory(dir=settings.jars_dir) as folder:
+        own = {
+            "state_dir": Path(folder),
+            "catalog_uri": f"jdbc:sqlite:{folder}/catalog.db",
+            "warehouse": f"{folder}/warehouse",
+            "spark_remote": f"sc://127.0.0.1:{settings.port_spark}",
+        }
+        alone, written = settings.model_copy(update=own), Path(folder) / archive.name
+        server = subprocess.Popen(
+            [sys.executable, "-m", "pipelines.tidemark.local.spark.server", f"-XX:ArchiveClassesAtExit={written}"],
+            env=os.environ | alone.exports(),
+        )
+        _wait_for(server, settings.port_spark)
+        spark = new_session(alone)
+        _use(spark, Path(folder))
+        spark.stop()
+        server.terminate()
+        server.wait(_SECONDS_TO_WRITE)
+        written.rename(archive)
+
+
+def _wait_for(server: "subprocess.Popen[bytes]", port: int) -> None:
+    deadline = time.monotonic() + _SECONDS_TO_START
+    while not port_answers(port):
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the server whose classes are recorded did not start: {server.poll()}")
+        time.sleep(0.1)
+
+
+def _use(spark: SparkSession, folder: Path) -> None:
+    catalog.ensure(spark, _TABLE)
+    hour = datetime(2026, 10, 1, tzinfo=UTC)
+    rows = [(hour, number, f"row {number}", Decimal(number)) for number in range(20)]
+    frame = spark.createDataFrame(rows, ", ".join(f"{name} {kind}" for name, kind in _TABLE.columns.items()))
+    for count in (10, 20):
+        write.overwrite(frame.limit(count), _TABLE, [_HOUR], run_id=f"overwrite {count}")
+    within = _TABLE.predicate([_HOUR], of="t")
+    commit = write.merge(
+        frame,
+        _TABLE,
+        within=within,
+        on=_TABLE.same_key(),
+        wins="s.amount > t.amount",
+        goes="(s.id < 0)",
+        run_id="merge",
+    )
+    content.content_of(spark, _TABLE, [_HOUR], commit.snapshot_id)
+    table = read.read(spark, _TABLE, [_HOUR])
+    totals = table.groupBy(F.to_date("hour").alias("day")).agg(F.sum("amount"), F.countDistinct("name"))
+    table.join(totals, F.to_date("hour") == F.col("day")).orderBy("id").collect()
+    for kind in ("csv", "json", "parquet"):
+        table.write.format(kind).save(f"{folder}/{kind}")
+        spark.read.format(kind).schema(table.schema).load(f"{folder}/{kind}").count()
+
+
+if __name__ == "__main__":
+    record(load_settings(), Path(sys.argv[1]))

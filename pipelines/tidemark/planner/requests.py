@@ -1,0 +1,232 @@
+"""From decisions to runs: what shares one, and what is asked for as a range.
+
+A run follows the assets' own backfill policies, and a range is only asked for where Dagster's own range holds just the
+partitions meant. Belongs here: which runs to ask for, given which partitions are to be asked for. Does not belong
+here: which are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pipelines.tidemark.planner.decisions import Asked, Decision, Request, State
+from pipelines.tidemark.planner.graph import Graph, Node, Target
+from pipelines.tidemark.planner.history import History
+from pipelines.tidemark.sources.feed import Partition
+
+SINGLES = 8
+"""More due partitions of an asset than this are asked for as ranges: one run each instead of one a partition."""
+
+_RANGES_PER_TICK = 8
+_SHARE_OF_A_REBUILD = 4
+_LONGEST_REBUILD = 900.0
+_HELD_BY_OTHERS = (State.NO_DATA, State.BLOCKED, State.BACKING_OFF, State.UNANSWERED)
+
+
+@dataclass
+class Requests:
+    """The runs for what the planner found due.
+
+    Args:
+        aside: Assets whose runs could not be put together, with the reason.
+    """
+
+    graph: Graph
+    history: History
+    asked: Asked
+    aside: dict[Target, str] = field(default_factory=dict)
+
+    def of(self, decisions: Mapping[Target, Decision]) -> tuple[list[Request], dict[Target, Decision]]:
+        """The runs to ask for, and what the decisions about those become that are not asked for, or along with others.
+
+        One run of the class rebuild is there at a time, so that none queues with partitions something could arrive for.
+        """
+        found = _Found(self.graph, self.history, self.asked, decisions)
+        for key in self.graph.nodes:
+            self._isolated(found, key)
+        found.rebuild(allowed=not self.asked.rebuilding)
+        return found.requests, found.changed
+
+    def _isolated(self, found: "_Found", key: str) -> None:
+        before = len(found.requests)
+        try:
+            found.arrivals(key)
+        except Exception as error:  # anybody's partitions definition may have raised
+            self.aside[(key, None)] = f"{type(error).__name__}: {error}"
+            del found.requests[before:]
+            for partition in found.arrived.get(key, ()):
+                found.throttle((key, partition), "set aside")
+
+
+class _Found:
+    def __init__(self, graph: Graph, history: History, asked: Asked, decisions: Mapping[Target, Decision]) -> None:
+        self.graph, self.history, self.decisions = graph, history, decisions
+        self.requests: list[Request] = []
+        self.changed: dict[Target, Decision] = {}
+        self.taken: set[Target] = set()
+        self.arrived: dict[str, list[Partition]] = {}
+        self.stale: dict[str, list[Partition]] = {}
+        self.waiting: dict[Partition, set[str]] = {}
+        # What people asked for is theirs: a backfill of theirs keeps nothing new waiting.
+        ours = {target for target, runs in history.running.items() if not runs <= asked.by_people}
+        self.in_flight: dict[str, list[Partition]] = {}
+        for key, partition in {*ours, *asked.reserved}:
+            self.in_flight.setdefault(key, []).append(partition)
+        for (key, partition), decision in decisions.items():
+            if decision.state is State.REQUESTED:
+                of = self.stale if decision.due_at is None else self.arrived
+                of.setdefault(key, []).append(partition)
+            elif decision.state is State.WAITING and decision.due_at is not None:
+                self.waiting.setdefault(partition, set()).add(key)
+
+    def arrivals(self, key: str) -> None:
+        """The runs for an asset's due partitions, with whoever waits for just those."""
+        node = self.graph.nodes[key]
+        due = [p for p in self.arrived.get(key, ()) if (key, p) not in self.taken]
+        newest_first = sorted(due, key=node.order, reverse=True)
+        ready = [p for p in newest_first if not self._held_by_others((key, p))]
+        alone = [p for p in ready if self._failed_often((key, p))]
+        self._singly(node, alone, dict.fromkeys(alone))
+        self._together(node, [p for p in ready if not self._failed_often((key, p))])
+
+    def rebuild(self, *, allowed: bool) -> None:
+        """At most one run for what is stale by code alone: the newest partitions, and not for long."""
+        for key, node in self.graph.nodes.items():
+            due = [p for p in self.stale.get(key, ()) if (key, p) not in self.taken]
+            stale = [p for p in sorted(due, key=node.order, reverse=True) if not self._held_by_others((key, p))]
+            if node.conditional:  # its own condition has the last word over rebuilds too
+                self._singly(node, stale, dict.fromkeys(stale))
+                continue
+            chosen: Sequence[Partition] = ()
+            if allowed and stale:
+                assets = self._operation(key)
+                most = min(self._most_of_a_rebuild(key), self._most(assets))
+                chosen = _runs(node, stale)[0][-most:]
+                allowed = False
+                self._ask(Request(assets, tuple(chosen), as_range=True, rebuild=True))
+            for partition in stale:
+                if partition not in chosen:
+                    self.throttle((key, partition), "one rebuild at a time, newest partitions first")
+
+    def throttle(self, target: Target, reason: str = "newer partitions first") -> None:
+        """It is due, and not asked for in this tick."""
+        self.changed[target] = replace(self.decisions[target], state=State.THROTTLED, reason=reason)
+
+    def _most_of_a_rebuild(self, key: str) -> int:
+        bound = (self.graph.strictest or _LONGEST_REBUILD * _SHARE_OF_A_REBUILD) / _SHARE_OF_A_REBUILD
+        return max(1, int(bound / self.history.seconds_per_partition(key)))
+
+    def _together(self, node: Node, ordered: Sequence[Partition]) -> None:
+        joined = {p: self._joined(node.key, p) for p in ordered}
+        fresh = [p for p in ordered if (node.key, p) not in self.history.built]
+        few = len(ordered) <= SINGLES and len(fresh) <= 1
+        if node.conditional or not node.partitioned or node.most == 1 or few:
+            self._singly(node, ordered, joined)
+            return
+        ranges = []
+        for run in _runs(node, ordered):
+            assets = tuple(name for name in joined[run[0]] if all(name in joined[p] for p in run))
+            ranges += [Request(assets, tuple(part), as_range=True) for part in _parts(run, self._most(assets))]
+        for request in ranges[:_RANGES_PER_TICK]:
+            self._ask(request)
+        for held in ranges[_RANGES_PER_TICK:]:
+            for target in held.targets:
+                self.throttle(target)
+
+    def _singly(
+        self, node: Node, ordered: Sequence[Partition], joined: Mapping[Partition, tuple[str, ...] | None]
+    ) -> None:
+        """One run a partition, and not more of them at a time than the queue can look through."""
+        # What takes one partition a run can have thousands due: without a bound all of them would be in the queue. But
+        # runs over older partitions, which may be stuck there, keep no newer one waiting.
+        bounded = node.most == 1 or node.conditional
+        in_flight = [node.order(p) for p in self.in_flight.get(node.key, ()) if bounded and not node.problem(p)]
+        for place, partition in enumerate(ordered):
+            newer = sum(order >= node.order(partition) for order in in_flight)
+            if place + newer >= SINGLES:
+                self.throttle((node.key, partition), f"newer partitions first, {newer} of them under way")
+                continue
+            assets = joined[partition] or self._joined(node.key, partition)
+            # A condition asks for what its own sensor looks after; a run over two sensors' assets is asked for as one.
+            split = len({self.graph.nodes[asset].sensor for asset in assets}) > 1
+            self._ask(Request(assets, (partition,), as_range=split, conditional=node.conditional))
+
+    def _operation(self, key: str) -> tuple[str, ...]:
+        """The asset, with all that the same operation builds."""
+        together = self.graph.nodes[key].together
+        return (key, *(name for name in self.graph.nodes if name in together and name != key)) if together else (key,)
+
+    def _joined(self, key: str, partition: Partition) -> tuple[str, ...]:
+        """The asset, and all that wait for nothing but what is in the same run."""
+        assets = list(self._operation(key))
+        waiting = self.waiting.get(partition, set())
+        if self.graph.nodes[key].conditional or not waiting:
+            return tuple(assets)
+        for name in [n for n in self.graph.nodes if n in waiting and n not in assets]:
+            node, decision = self.graph.nodes[name], self.decisions[(name, partition)]
+            inside = {(asset, partition) for asset in assets}
+            shared = all(read.joinable for read in node.inputs if (read.key, partition) in inside)
+            alike = (node.most == 1) == (self.graph.nodes[key].most == 1)
+            if node.conditional or node.together or not shared or not alike:
+                continue
+            if decision.wait_for and inside.issuperset(decision.wait_for) and not decision.attempts:
+                assets.append(name)
+        return tuple(assets)
+
+    def _most(self, assets: Sequence[str]) -> int:
+        bounds = [most for asset in assets if (most := self.graph.nodes[asset].most) is not None]
+        return min(bounds, default=1_000_000)
+
+    def _ask(self, request: Request) -> None:
+        self.requests.append(request)
+        for target in request.targets:
+            self.taken.add(target)
+            decision = self.decisions.get(target)
+            if decision is not None and request.conditional:
+                self.changed[target] = replace(
+                    decision, state=State.LEFT, reason=f"{decision.reason}, by its condition"
+                )
+            elif decision is not None and decision.state is not State.REQUESTED:
+                with_ = request.assets[0]
+                self.changed[target] = replace(decision, state=State.REQUESTED, reason=f"in one run with {with_}")
+
+    def _held_by_others(self, target: Target) -> bool:
+        """Whether what the same operation builds cannot be built now."""
+        for key in self._operation(target[0])[1:]:
+            decision = self.decisions.get((key, target[1]))
+            if decision is not None and decision.state in _HELD_BY_OTHERS:
+                self.throttle(target, f"built by one operation with {key}: {decision.state}, {decision.reason}")
+                return True
+        return False
+
+    def _failed_often(self, target: Target) -> bool:
+        # One bad partition would hold up its whole range for ever; alone it holds up itself.
+        return self.decisions[target].attempts > 1
+
+
+def ranges(node: Node, newest_first: Sequence[Partition], most: int | None) -> list[Sequence[Partition]]:
+    """Consecutive partitions of an asset, in each at most so many, oldest first; the newest ones first."""
+    return [part for run in _runs(node, newest_first) for part in _parts(run, most or len(run))]
+
+
+def _parts(run: Sequence[Partition], most: int) -> list[Sequence[Partition]]:
+    """A run of consecutive partitions, cut into as many as a backfill policy asks for, the newest first."""
+    starts = range(len(run), 0, -most)
+    return [run[max(0, start - most) : start] for start in starts]
+
+
+def _runs(node: Node, newest_first: Sequence[Partition]) -> list[list[Partition]]:
+    """Consecutive partitions, oldest first in each, the newest run first.
+
+    Of several dimensions a range goes along one: those that are alike in the others are looked at by themselves.
+    """
+    runs: list[list[Partition]] = []
+    last: dict[Any, list[Partition]] = {}
+    for partition in newest_first:
+        along = node.place(partition)[0]
+        if along in last and node.in_a_row(partition, last[along][0]):
+            last[along].insert(0, partition)
+        else:
+            last[along] = [partition]
+            runs.append(last[along])
+    return runs

@@ -1,0 +1,1 @@
+"""With what: thin Dagster resources over the landing bucket, the queue and Spark."""

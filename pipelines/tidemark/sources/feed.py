@@ -1,0 +1,259 @@
+"""What a feed is: a prefix of the landing bucket, cut into time partitions.
+
+Belongs here: the layout of keys, and the way from a key to its partition and back. Does not belong here:
+the feeds themselves (`pipelines.feeds` declares the grocer's) and anything that talks to a server.
+"""
+
+import codecs
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from itertools import pairwise
+
+from pipelines.tidemark.errors import Terminal
+
+Partition = str | None
+"""A partition key as Dagster writes it (`2026-09-28-07:00`, `2026-09-28`), or None for an unpartitioned feed."""
+
+
+class Grain(StrEnum):
+    """How a feed is cut. The value is the name of the partition column."""
+
+    HOUR = "hour"
+    DAY = "day"
+    NONE = "none"
+
+
+_OURS = ("source_file", "source_version", "arrived_at", "loaded_by")
+"""Columns that every row gets on its way; names that begin with `_` are used underway."""
+
+_WINDOW = {Grain.HOUR: timedelta(hours=1), Grain.DAY: timedelta(days=1)}
+
+
+class OnRemoval(StrEnum):
+    """What the disappearance of a file means for its rows."""
+
+    FOLLOW = "follow"
+    KEEP = "keep"
+
+
+class NewColumns(StrEnum):
+    """What becomes of a column that a feed's files have and its declaration does not."""
+
+    IGNORE = "ignore"
+    ADD = "add"
+    FAIL = "fail"
+
+
+_UNFINISHED = (".tmp", ".part", ".partial", ".filepart", ".crc", "._COPYING_", "~")
+
+_DAY = re.compile(r"dt=(\d{4}-\d{2}-\d{2})", re.ASCII)
+_LAYOUT = {
+    Grain.HOUR: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/hour=(\d{2})/[^/]+", re.ASCII),
+    Grain.DAY: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/[^/]+", re.ASCII),
+}
+
+
+@dataclass(frozen=True, eq=False)  # each declaration is itself: feeds are keys of dictionaries
+class Feed:
+    """A declared part of the landing bucket.
+
+    Args:
+        name: The feed's name; its source asset is `raw/<name>`.
+        prefix: Where its objects lie, ending in "/"; for an unpartitioned feed the key of its one object.
+        grain: How its keys are cut into partitions.
+        columns: Column name to SQL type, as the feed promises them.
+        suffixes: Endings of the keys that are data.
+        required: Columns without which a row means nothing; a row with a null in one is rejected.
+        rules: Reason code to a SQL condition that every good row meets.
+        quarantine_share: Above this share of turned-away rows the check on the core asset fails; below it warns.
+        removals: Whether the rows of a file that disappears go with it.
+        follow_for: How long after its window's end a partition follows; later a disappearance is retention.
+        allow_empty: Whether a feed of one object may lose all its rows to a new version of it. If not, a version that
+            gives no row is named, and the rows of the last one stay.
+        encoding: How its CSV and JSON files are encoded, by its Python name: UTF-8, UTF-16 or one byte a character
+            (`latin-1`, `cp1252`). Declared, because bytes do not tell; kept by its canonical name.
+        multiline: Whether a record may have several lines: line breaks in quotes (CSV), documents over lines (JSON).
+        new_columns: What becomes of columns that its files have and `columns` does not, by their names to the letter.
+            `ignore`: they are not taken; the check `quarantine` names them. `fail`: a file that has one is turned away
+            as a whole. `add`: the table gets them as nullable text, and they are filled from then on; files that landed
+            before are read for them when the asset's `code_version` changes. It adds names of letters, digits and `_`
+            that differ from all others by more than case, up to 200 columns in a table; the check names the others.
+            The asset's transform has to let such columns through. JSON has no header: a key that comes only behind the
+            first 64 KB of a file may be missed, unless the table has it already.
+
+    Raises:
+        ValueError: something of it cannot be; the message names the feed and the value.
+    """
+
+    name: str
+    prefix: str
+    grain: Grain
+    columns: dict[str, str]
+    suffixes: tuple[str, ...] = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
+    required: tuple[str, ...] = ()
+    rules: Mapping[str, str] = field(default_factory=dict)
+    quarantine_share: float = 0.01
+    removals: OnRemoval = OnRemoval.FOLLOW
+    follow_for: timedelta = timedelta(days=90)
+    allow_empty: bool = False
+    encoding: str = "utf-8"
+    multiline: bool = False
+    new_columns: NewColumns = NewColumns.IGNORE
+
+    def __post_init__(self) -> None:
+        if self.new_columns not in list(NewColumns):
+            raise ValueError(f"feed {self.name}: new_columns is ignore, add or fail, not {self.new_columns!r}")
+        object.__setattr__(self, "new_columns", NewColumns(self.new_columns))
+        if self.grain is Grain.NONE and (not self.prefix or self.prefix.endswith("/")):
+            raise ValueError(f"feed {self.name}: prefix is the key of its one object, not {self.prefix!r}")
+        if self.grain is not Grain.NONE and self.prefix and not self.prefix.endswith("/"):
+            raise ValueError(f"feed {self.name}: prefix ends in '/', unlike {self.prefix!r}")
+        if "//" in self.prefix or self.prefix.startswith("/"):
+            raise ValueError(f"feed {self.name}: Spark finds nothing below an empty folder name, as in {self.prefix!r}")
+        if odd := [c for c in self.columns if "." in c or "`" in c]:
+            raise ValueError(f"feed {self.name}: a column's name has no '.' and no '`', unlike {', '.join(odd)}")
+        if not 0 <= self.quarantine_share <= 1:
+            raise ValueError(f"feed {self.name}: quarantine_share is a share, 0 to 1, not {self.quarantine_share}")
+        if ours := [c for c in self.columns if c.startswith("_") or c in _OURS]:
+            raise ValueError(f"feed {self.name}: a load has columns {', '.join(ours)} of its own; leave them out")
+        if self.follow_for < timedelta(0):
+            raise ValueError(f"feed {self.name}: follow_for is counted from the window's end, not {self.follow_for}")
+        object.__setattr__(self, "encoding", _readable_encoding(self.name, self.encoding))
+
+    def partition_of(self, key: str) -> Partition:
+        """The partition of a (decoded) object key.
+
+        Raises:
+            OutsideLayout: the key is not where this feed's objects lie.
+        """
+        if self.grain is Grain.NONE:
+            if key == self.prefix:
+                return None
+            raise OutsideLayout(key, self)
+        match = _LAYOUT[self.grain].fullmatch(key.removeprefix(self.prefix)) if key.startswith(self.prefix) else None
+        if match is None:
+            raise OutsideLayout(key, self)
+        partition = f"{match[1]}-{match[2]}:00" if self.grain is Grain.HOUR else match[1]
+        try:
+            start_of(partition)
+        except ValueError:
+            raise OutsideLayout(key, self) from None
+        return partition
+
+    @property
+    def adds_columns(self) -> bool:
+        """Whether its table gets the columns that only its files have."""
+        return self.new_columns is NewColumns.ADD
+
+    def prefix_of(self, partition: Partition) -> str:
+        """The prefix below which the objects of a partition lie."""
+        if partition is None:
+            return self.prefix
+        if self.grain is Grain.HOUR:
+            return f"{self.prefix}dt={partition[:10]}/hour={partition[11:13]}/"
+        return f"{self.prefix}dt={partition}/"
+
+    def folder_of(self, key: str) -> str:
+        """The part of a key that would be the prefix of its partition, whether there is such a partition or not."""
+        folders = {Grain.HOUR: 2, Grain.DAY: 1, Grain.NONE: 0}[self.grain]
+        return self.prefix + "".join(f"{f}/" for f in key.removeprefix(self.prefix).split("/")[:-1][:folders])
+
+    def partition_around(self, key: str) -> Partition:
+        """The partition below whose prefix a key lies, however deep; None where there is none."""
+        try:
+            return self.partition_of(f"{self.folder_of(key)}x")
+        except OutsideLayout:
+            return None
+
+    def partitions_of(self, day: date) -> list[Partition]:
+        """The partitions of a day."""
+        if self.grain is Grain.HOUR:
+            return [f"{day}-{hour:02}:00" for hour in range(24)]
+        return [str(day)] if self.grain is Grain.DAY else [None]
+
+    def is_named_like_data(self, key: str) -> bool:
+        """Whether a key's name is one of data; writers leave markers (`_SUCCESS`, `.tmp`), consoles leave folders."""
+        name = key.rpartition("/")[2]
+        return bool(name) and name[0] not in "._" and name.endswith(self.suffixes)
+
+    def is_meant_as_data(self, key: str) -> bool:
+        """Whether somebody meant a key as data, be its ending right or wrong: it is no marker and no half upload."""
+        name = key.rpartition("/")[2]
+        return bool(name) and name[0] not in "._" and not name.endswith(_UNFINISHED)
+
+    def end_of(self, partition: str) -> datetime:
+        """The UTC end of a partition's window; of the last one there can be, the last moment."""
+        try:
+            return start_of(partition) + _WINDOW[self.grain]
+        except OverflowError:
+            return datetime.max.replace(tzinfo=UTC)
+
+
+def _readable_encoding(feed: str, encoding: str) -> str:
+    """The canonical name of an encoding in which lines can be told in a large file.
+
+    Raises:
+        ValueError: there is no such encoding, or it is none of these.
+    """
+    try:
+        name = codecs.lookup(encoding).name
+        name = {"utf-8-sig": "utf-8"}.get(name, name)
+        if name in ("utf-8", "utf-16", "utf-16-le", "utf-16-be"):
+            return name
+        # ASCII as it is, no escapes to something else, and of every other byte at most one character.
+        plain = "".join(map(chr, range(128))) + "\x1b$B!!"
+        if not name.endswith("escape") and plain.encode("ascii").decode(name) == plain and _is_byte_by_byte(name):
+            return name
+    except (LookupError, UnicodeError, TypeError):
+        pass
+    raise ValueError(
+        f"feed {feed}: encoding {encoding!r} cannot be read; declare utf-8, utf-16 or one of a byte a character, as "
+        "latin-1 or cp1252, and have other files converted before they land"
+    )
+
+
+def _is_byte_by_byte(encoding: str) -> bool:
+    every = bytes(range(128, 256))
+    return [len(bytes([b, b]).decode(encoding, errors="replace")) for b in every] == [2] * len(every)
+
+
+class OutsideLayout(Terminal):
+    """A key that is not where the feed's objects lie. A retry does not help."""
+
+    def __init__(self, key: str, feed: Feed) -> None:
+        super().__init__(f"{key!r} is not in the layout of feed {feed.name} ({feed.prefix}, by {feed.grain})")
+        self.key = key
+
+
+def day_of(folder: str) -> date | None:
+    """The day that a folder is named for (`dt=2026-09-28`); None if it is named otherwise."""
+    match = _DAY.fullmatch(folder)
+    try:
+        return date.fromisoformat(match[1]) if match else None
+    except ValueError:
+        return None
+
+
+def start_of(partition: str) -> datetime:
+    """The UTC start of a partition's window."""
+    day = date.fromisoformat(partition[:10])
+    hour = int(partition[11:13]) if len(partition) > 10 else 0
+    return datetime(day.year, day.month, day.day, hour, tzinfo=UTC)
+
+
+def refuse_overlaps(feeds: Sequence[Feed]) -> None:
+    """See that no object can be of two feeds.
+
+    Raises:
+        ValueError: it can; the message names the two.
+    """
+    ordered = sorted(feeds, key=lambda feed: feed.prefix)
+    for outer, inner in pairwise(ordered):  # whatever begins with a prefix follows it
+        if inner.prefix.startswith(outer.prefix):
+            raise ValueError(
+                f"feeds {outer.name} and {inner.name}: {inner.prefix!r} lies within {outer.prefix!r}; give each a "
+                "prefix of its own"
+            )

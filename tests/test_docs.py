@@ -1,0 +1,84 @@
+"""README and docs say what is there: their links, commands, options, variables and snippets."""
+
+import ast
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+import typer
+
+import pipelines.tidemark
+from pipelines.tidemark.cli.app import app
+from pipelines.tidemark.settings import CHECKOUT, Settings, load_settings
+
+PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
+_PYTHON = re.compile(r"^( *)```python\n(.*?)^ *```", re.M | re.S)
+_COMMAND = re.compile(r"`pipelines ([a-z]+(?: [a-z]+)?)((?: [^`]*)?)`|^ *pipelines ([a-z]+(?: [a-z]+)?)( .*)?$", re.M)
+
+
+def commands() -> dict[str, set[str]]:
+    """Each command with the options it has."""
+    found: dict[str, set[str]] = {}
+
+    def walk(command: object, path: tuple[str, ...]) -> None:
+        options = {name for option in getattr(command, "params", ()) for name in option.opts if name.startswith("--")}
+        found[" ".join(path)] = options | {"--help"}
+        for name, below in getattr(command, "commands", {}).items():
+            walk(below, (*path, name))
+
+    walk(typer.main.get_command(app), ())
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_points_at_is_there(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), target
+    for path in re.findall(r"`((?:pipelines|tests|docs|bench)/[\w/.]*)`", page.read_text()):
+        written_here = f"`{path}`: " in page.read_text() or f"writes `{path}`" in page.read_text()
+        assert written_here or (CHECKOUT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
+    known = commands()
+    for quoted, its_options, shown, more in _COMMAND.findall(page.read_text().replace("\n  ", " ")):
+        words = (quoted or shown).split()
+        name = " ".join(words) if " ".join(words) in known else words[0]
+        assert name in known, f"pipelines {quoted or shown}"
+        if name == "feed":
+            continue  # whose options are the sample feed's
+        assert set(re.findall(r"--[a-z-]+", its_options or more)) <= known[name], (name, its_options or more)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_snippets_of_a_page_are_python_and_import_what_is_there(page: Path) -> None:
+    for _, code in _PYTHON.findall(page.read_text()):
+        for node in ast.walk(ast.parse(textwrap.dedent(code))):
+            if isinstance(node, ast.ImportFrom) and node.module == "pipelines.tidemark":
+                for name in node.names:
+                    assert name.name in pipelines.tidemark.__all__
+
+
+def test_the_variables_that_are_named_are_settings() -> None:
+    known = set(Settings.model_fields) | {"port_"}
+    for page in PAGES:
+        for name in re.findall(r"TIDEMARK_([A-Z_]+)", page.read_text()):
+            assert name.lower() in known, f"{page.name}: TIDEMARK_{name}"
+
+
+def test_every_setting_is_in_the_operating_page_or_is_not_for_people() -> None:
+    said = (CHECKOUT / "docs" / "operating.md").read_text()
+    for_tests = {"kill_at"}
+    ours = [name for name in load_settings().exports() if name.startswith("TIDEMARK_")]
+    assert [n for n in ours if n not in said and n.removeprefix("TIDEMARK_").lower() not in for_tests] == []
+
+
+def test_every_name_of_the_public_face_is_there_and_says_what_it_is() -> None:
+    for name in pipelines.tidemark.__all__:
+        assert getattr(pipelines.tidemark, name).__doc__ or name == "LINEAGE", name
+
+
+def test_the_readme_is_short() -> None:
+    assert len((CHECKOUT / "README.md").read_text().splitlines()) <= 120

@@ -1,0 +1,237 @@
+"""Nothing starves, nothing is asked for too often, and what one tick costs does not grow with the square."""
+
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+
+from pipelines.tidemark.simulation.simulator import RunFate, RunPace
+from tests.tidemark.automation.shapes.playing import asked, built, play
+from tests.tidemark.automation.ticks import Location
+from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, asset, lag, source, within
+
+DAY = "2026-10-05"
+
+
+def stream(simulation: Any, *, every: float, hours: float, partition: str | None = None) -> None:
+    for n in range(int(hours * 3600 / every)):
+        at = simulation.time(seconds=n * every + 1)
+        simulation.arrive("raw/x", partition or f"{DAY}-{int(n * every // 3600):02}:00", at=at)
+
+
+def test_a_stream_that_never_pauses_does_not_starve_what_reads_its_table() -> None:
+    simulation = play(
+        [
+            source("x", HOURS),
+            asset("core/x", "raw/x", by=HOURS, **ASAP),
+            asset("day", within("core/x"), by=DAYS, **ASAP),
+        ],
+        pace=RunPace(step=20.0),
+    )
+    stream(simulation, every=10.0, hours=1)
+    simulation.run(hours=1)
+    times = [run.committed["day"] for run in simulation.runs_of("day") if "day" in run.committed]
+    gaps = [b - a for a, b in zip([simulation.time(), *times], [*times, simulation.clock.now], strict=True)]
+    assert max(gaps) < 10 * 60, f"{len(times)} runs, the longest pause {max(gaps):.0f} s"
+
+
+def test_a_reader_past_its_latest_start_waits_only_for_what_came_before_its_inputs_last_run() -> None:
+    simulation = play(
+        [
+            source("x", HOURS),
+            asset("core/x", "raw/x", by=HOURS, **ASAP),
+            asset("day", within("core/x"), by=DAYS, freshness_policy=lag(minutes=20)),
+        ],
+        pace=RunPace(step=20.0),
+    )
+    stream(simulation, every=10.0, hours=1)
+    simulation.run(hours=1)
+    times = [simulation.time(), *(run.committed["day"] for run in simulation.runs_of("day") if "day" in run.committed)]
+    gaps = [b - a for a, b in zip(times, [*times[1:], simulation.clock.now], strict=True)]
+    assert max(gaps) < 21 * 60, f"{len(times)} runs, the longest pause {max(gaps):.0f} s"
+
+
+@pytest.mark.parametrize("pace", [{}, {"tidemark/pace": "asap"}])
+def test_what_waits_for_an_input_waits_no_longer_than_its_readers_contracts_let_it(pace: dict[str, str]) -> None:
+    """`blocked` is older than its data and cannot be built again, as the other of its inputs never had any."""
+    simulation = play(
+        [
+            *(source(name, DAYS) for name in ("x", "never")),
+            asset("blocked", "raw/x", "raw/never", by=DAYS),
+            asset("between", "raw/x", "blocked", by=DAYS, freshness_policy=lag(hours=20)),
+            asset("strict", "between", by=DAYS, freshness_policy=lag(minutes=30), tags=pace),
+        ],
+        reads=lambda target: [("raw/x", target[1])],
+    )
+    simulation.request(["blocked"], [DAY], at=simulation.time(minutes=1))
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=10))
+    simulation.run(hours=2)
+    assert built(simulation, "strict") == [DAY]
+    assert simulation.runs_of("strict")[0].committed["strict"] <= simulation.time(minutes=40)
+
+
+def test_new_data_ends_the_pause_after_failures_and_counts_from_one_again() -> None:
+    simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)])
+    simulation.fail("core/x", times=6)
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
+    simulation.run(minutes=20)  # tried after 1, 2, 4, 8 min; the next pause is 16 min
+    failures = len(simulation.runs)
+    assert failures == 5
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=21))
+    simulation.run(minutes=4)
+    assert len(simulation.runs) >= failures + 2, "at once, and again after the shortest pause"
+    assert simulation.tables.fresh(("core/x", DAY))
+
+
+def test_an_attempt_that_died_with_the_platform_is_no_failure_of_the_partition() -> None:
+    for how in (RunFate.DIES, RunFate.NEVER_BEGINS):
+        simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)])
+        simulation.fail("core/x", how=how, times=4)
+        simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
+        simulation.run(hours=1)
+        assert built(simulation, "core/x") == [DAY]
+        ended = [run.ended_at for run in simulation.runs]
+        pauses = [run.created_at - end for run, end in zip(simulation.runs[1:], ended, strict=False) if end]
+        assert max(pauses) <= 130, f"{how}: {pauses}"
+
+
+def test_runs_that_an_outage_ended_are_tried_again_as_soon_as_the_platform_is_up() -> None:
+    simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)], pace=RunPace(step=600.0))
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
+    for hour in (0.05, 0.3, 0.5):
+        simulation.outage(at=simulation.time(hours=hour), until=simulation.time(hours=hour + 0.1))
+    simulation.run(hours=1)
+    up = [simulation.time(hours=hour + 0.1) for hour in (0.05, 0.3, 0.5)]
+    tried = [run.created_at for run in simulation.runs[1:]]
+    assert len(tried) == 3
+    assert all(again - at < 60 for at, again in zip(up, tried, strict=True))
+
+
+def test_a_breach_of_a_window_that_was_never_built_stays_until_it_is_built() -> None:
+    nine = dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(minutes=30))
+    simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, freshness_policy=nine)])
+    for n in range(10):
+        if n != 1:  # the data of one day never comes
+            simulation.arrive("raw/x", f"2026-10-{5 + n:02}", at=simulation.time(days=n, hours=12))
+    simulation.run(days=9, hours=10)
+    standing = simulation.standings()["core/x"]
+    assert (standing.verdict, standing.partition) == ("breached", "2026-10-06")
+    simulation.arrive("raw/x", "2026-10-06", at=simulation.time(days=9, hours=11))
+    simulation.run(hours=3)
+    assert simulation.standings()["core/x"].verdict == "met"
+
+
+def test_one_slow_run_does_not_make_the_next_twenty_eager() -> None:
+    simulation = play(
+        [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, freshness_policy=lag(hours=2))], pace=RunPace(step=20.0)
+    )
+    simulation.slow("core/x", seconds=3600.0)
+    for n in range(12):
+        simulation.arrive("raw/x", DAY, at=simulation.time(hours=3 * n, minutes=1))
+        simulation.arrive("raw/x", DAY, at=simulation.time(hours=3 * n, minutes=70))
+    simulation.run(hours=38)
+    assert len(asked(simulation, "core/x")) <= 16, "two arrivals within one contract are one run"
+
+
+def test_a_failing_table_under_a_stream_of_new_data_is_held_to_a_rate() -> None:
+    simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)], pace=RunPace(step=8.0))
+    simulation.fail("core/x", times=10_000)
+    stream(simulation, every=10.0, hours=0.5, partition=DAY)
+    simulation.run(hours=0.5)
+    assert 3 <= len(simulation.runs) <= 65, f"{len(simulation.runs)} failing runs in half an hour"
+
+
+def test_a_backfill_of_a_person_keeps_no_new_partition_waiting() -> None:
+    days = dg.DailyPartitionsDefinition("2026-08-01", end_offset=1)
+    simulation = play(
+        [
+            source("x", days),
+            asset("core/x", "raw/x", by=days, backfill_policy=None, freshness_policy=lag(minutes=20)),
+        ]
+    )
+    for n in range(1, 31):
+        simulation.arrive("raw/x", f"2026-08-{n:02}", at=simulation.time(minutes=1))
+    simulation.run(hours=4)
+    old = [f"2026-08-{n:02}" for n in range(1, 31)]
+    for day in old:
+        simulation.request(["core/x"], [day], at=simulation.time(hours=4))
+    simulation.slow("core/x", seconds=300, times=30)
+    simulation.arrive("raw/x", DAY, at=simulation.time(hours=4, minutes=1))
+    simulation.run(minutes=18)
+    assert any(DAY in run.partitions for run in simulation.runs), "asked for, whoever else asked for what"
+
+
+def test_many_partitions_that_take_a_run_each_are_begun_early_enough() -> None:
+    hours = dg.HourlyPartitionsDefinition("2026-10-03-18:00", end_offset=1)
+    single = asset("core/x", "raw/x", by=hours, backfill_policy=None, freshness_policy=lag(minutes=20))
+    simulation = play([source("x"), single], pace=RunPace(step=60.0, at_once=4))
+    simulation.arrive("raw/x", at=simulation.time(minutes=5))
+    simulation.run(hours=2)
+    simulation.arrive("raw/x", at=simulation.time(minutes=125))
+    simulation.run(hours=2)
+    late = [run for run in simulation.runs_of("core/x") if run.created_at > simulation.time(minutes=125)]
+    again = [run for run in late if str(run.of["core/x"][0]) < "2026-10-05-02:00"]
+    assert len(again) >= 30
+    assert max(run.committed["core/x"] for run in again) <= simulation.time(minutes=145)
+
+
+def test_what_many_are_due_for_and_cannot_be_had_makes_none_of_them_run_early() -> None:
+    """Asked for before they are due, as all of them are due together, they would find nothing new."""
+    hours = dg.HourlyPartitionsDefinition("2026-10-03-18:00", end_offset=1)
+    simulation = play(
+        [
+            source("x"),
+            source("never"),
+            asset("blocked", "raw/x", "raw/never"),
+            asset("core/x", "blocked", by=hours, backfill_policy=None, freshness_policy=lag(minutes=20)),
+        ],
+        pace=RunPace(step=60.0, at_once=4),
+        reads=lambda target: [("blocked", None)] if target[0] == "core/x" else [("raw/x", None)],
+    )
+    simulation.request(["blocked"], [None], at=simulation.time(minutes=1))
+    simulation.run(hours=1, minutes=25)
+    before = len(simulation.runs_of("core/x"))
+    assert before
+    simulation.arrive("raw/x", at=simulation.time(hours=1, minutes=26))
+    simulation.run(minutes=33)
+    assert len(simulation.runs_of("core/x")) == before
+
+
+def test_runs_over_old_partitions_that_are_stuck_keep_no_new_one_waiting() -> None:
+    days = dg.DailyPartitionsDefinition("2026-09-01", end_offset=1)
+    simulation = play([source("x", days), asset("core/x", "raw/x", by=days, backfill_policy=None, **ASAP)])
+    simulation.hold_in_queue("core/x", at=simulation.time(), until=simulation.time(days=30))
+    for n in range(8):
+        simulation.arrive("raw/x", f"2026-09-{20 + n:02}", at=simulation.time(minutes=2 * n + 1))
+    simulation.run(hours=3)
+    assert len(simulation.runs) == 8
+    simulation.arrive("raw/x", DAY, at=simulation.time(hours=3))
+    simulation.arrive("raw/x", "2026-09-19", at=simulation.time(hours=3))
+    simulation.run(minutes=5)
+    assert simulation.runs_of("core/x", DAY)
+    (older,) = simulation.plan().of("core/x")[-1:]
+    assert (older.partition, older.reason) == ("2026-09-19", "newer partitions first, 9 of them under way")
+
+
+@pytest.mark.parametrize(
+    ("policy", "runs"), [(dg.BackfillPolicy.single_run(), 1), (dg.BackfillPolicy.multi_run(50), 6)]
+)
+def test_what_a_condition_of_its_own_asks_for_in_great_number_is_asked_for_as_ranges(
+    policy: dg.BackfillPolicy, runs: int
+) -> None:
+    many = dg.StaticPartitionsDefinition([f"k{n}" for n in range(300)])
+    eager = dg.AutomationCondition.eager()
+    table = asset("core/x", "raw/x", by=many, automation_condition=eager, backfill_policy=policy)
+    with dg.DagsterInstance.ephemeral() as instance:
+        location = Location(instance, [source("x"), table])
+        location.tick()
+        location.observe("raw/x", None, version="2")
+        asked_for = location.tick().requests
+        assert len(asked_for) == runs
+        first, last = ASSET_PARTITION_RANGE_START_TAG, ASSET_PARTITION_RANGE_END_TAG
+        keys = list(many.get_partition_keys())
+        spans = [(keys.index(run.tags[first]), keys.index(run.tags[last])) for run in asked_for]
+        assert sorted(n for start, end in spans for n in range(start, end + 1)) == list(range(300))
+        assert location.tick().requests == []

@@ -1,0 +1,228 @@
+"""One bad event harms only its own partition; and what the tags of good ones mean."""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+import dagster as dg
+import pytest
+import sqlalchemy
+from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Table
+
+from pipelines.tidemark.asset_graph.build import graph_of
+from pipelines.tidemark.event_log import adapter, intake
+from pipelines.tidemark.event_log.consumer import Follower
+from pipelines.tidemark.event_log.event_rows import Event, Kind
+from pipelines.tidemark.planner.graph import Graph
+from pipelines.tidemark.planner.history import History
+from pipelines.tidemark.simulation.instance import simulated_instance
+from pipelines.tidemark.simulation.log import Clock, Log
+from pipelines.tidemark.tags import DATA_VERSION
+from tests.tidemark.automation.toy_graph import START, asset, small
+
+RAW, CORE = "raw/orders", "core/orders"
+H7, H8, H9 = "2026-10-05-07:00", "2026-10-05-08:00", "2026-10-05-09:00"
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with simulated_instance() as made:
+        yield made
+
+
+@pytest.fixture
+def follower(instance: dg.DagsterInstance) -> Follower:
+    return started(instance)
+
+
+def started(instance: dg.DagsterInstance) -> Follower:
+    return Follower.started(instance, graph_of(dg.Definitions(small()).resolve_asset_graph()))
+
+
+def observe(instance: dg.DagsterInstance, partition: str, **tags: str) -> None:
+    named = {f"tidemark/{name}": value for name, value in tags.items() if name != "version"}
+    version = {DATA_VERSION: tags["version"]} if "version" in tags else {}
+    event = dg.AssetObservation(RAW.split("/"), partition=partition, tags=named | version)
+    instance.report_runless_asset_event(event)
+
+
+def look(follower: Follower, instance: dg.DagsterInstance) -> None:
+    assert follower.read(instance, lambda: False) == ""
+
+
+def spoil(instance: dg.DagsterInstance, partition: str, text: str) -> None:
+    with instance.event_log_storage.index_connection() as connection:  # type: ignore[attr-defined]
+        connection.execute(sqlalchemy.update(Table).where(Table.c.partition == partition).values(event=text))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"dagster_event": null}', json.dumps({"timestamp": "yesterday"})])
+def test_an_event_that_is_no_json_of_dagsters_is_set_aside_and_the_others_go_on(
+    instance: dg.DagsterInstance, follower: Follower, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    observe(instance, H7, version="1")
+    spoil(instance, H7, text)
+    observe(instance, H8, version="1")
+    with caplog.at_level(logging.WARNING):
+        look(follower, instance)
+        look(follower, instance)
+    assert "cannot be read" in follower.history.set_aside[(RAW, H7)]
+    assert follower.history.known[RAW] == {H8}
+    assert len([record for record in caplog.records if H7 in record.message]) == 1, "said once"
+
+
+@pytest.mark.parametrize("tag", ["arrived_at", "listed_at"])
+@pytest.mark.parametrize("value", ["", "soon", "nan", "-inf", "1e999"])
+def test_a_time_that_is_no_number_sets_its_event_aside(
+    instance: dg.DagsterInstance, follower: Follower, tag: str, value: str
+) -> None:
+    observe(instance, H7, version="1", **{tag: value})
+    observe(instance, H8, version="1")
+    look(follower, instance)
+    assert "cannot be applied" in follower.history.set_aside[(RAW, H7)]
+    assert follower.history.known[RAW] == {H8}
+
+
+def test_what_is_set_aside_stays_so_over_a_restart_until_a_good_event_comes(
+    instance: dg.DagsterInstance, follower: Follower
+) -> None:
+    observe(instance, H7, version="1", arrived_at="soon")
+    observe(instance, H8, version="1")
+    look(follower, instance)
+    follower.save(instance)
+    again = started(instance)
+    look(again, instance)
+    assert (RAW, H7) in again.history.set_aside
+    again.adopt(graph_of(dg.Definitions(small()).resolve_asset_graph()))
+    assert (RAW, H7) in again.history.set_aside
+    observe(instance, H7, version="1")
+    look(again, instance)
+    assert (RAW, H7) not in again.history.set_aside
+    assert again.history.known[RAW] == {H7, H8}
+
+
+@pytest.mark.parametrize("arrived_at", ["1e18", "-1e18", "0", "99999999999"])
+def test_an_arrival_no_clock_can_have_meant_poisons_nothing(
+    instance: dg.DagsterInstance, follower: Follower, arrived_at: str
+) -> None:
+    observe(instance, H7, version="1", arrived_at=arrived_at, listed_at="99999999999")
+    look(follower, instance)
+    now = adapter.now()
+    assert now - 4000 * 86_400 < follower.history.first_arrival[(RAW, H7)] <= now
+    observe(instance, H7, version="2", arrived_at=f"{now}", listed_at=f"{now}")
+    look(follower, instance)
+    assert follower.history.versions[(RAW, H7)] == "2", "the listing of the far future is no later one"
+
+
+def test_a_clock_that_was_a_day_ahead_does_not_hide_what_comes_after_it(
+    instance: dg.DagsterInstance, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = adapter.now()
+    with pytest.MonkeyPatch.context() as ahead:
+        ahead.setattr("time.time", lambda: now + 86_400)
+        observe(instance, H7, version="1", arrived_at=f"{now + 86_400}", listed_at=f"{now + 86_400}")
+    look(follower, instance)
+    observe(instance, H7, version="2", arrived_at=f"{now}", listed_at=f"{now}")
+    look(follower, instance)
+    assert follower.history.versions[(RAW, H7)] == "2"
+
+
+def test_an_observation_without_a_listing_counts_after_the_clock_was_set_back(
+    instance: dg.DagsterInstance, follower: Follower
+) -> None:
+    now = adapter.now()
+    observe(instance, H7, version="1", listed_at=f"{now + 600}")
+    observe(instance, H7, version="2")
+    look(follower, instance)
+    assert follower.history.versions[(RAW, H7)] == "2"
+
+
+def test_an_observation_without_a_version_counts_by_itself_and_is_told_of_once(
+    instance: dg.DagsterInstance, follower: Follower, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        for partition in (H7, H7, H8):
+            observe(instance, partition)
+            look(follower, instance)
+    first = follower.history.versions[(RAW, H7)], follower.history.versions[(RAW, H8)]
+    observe(instance, H7)
+    look(follower, instance)
+    assert follower.history.versions[(RAW, H7)] != first[0] != first[1]
+    assert [record.message for record in caplog.records] == [f"{RAW}: {intake.NO_VERSION}"]
+    assert follower.notes == {RAW: intake.NO_VERSION}
+
+
+def test_a_history_that_raises_sets_only_that_event_aside(
+    instance: dg.DagsterInstance, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = History.materialized
+
+    def raising(self: History, target: tuple[str, str | None], **told: object) -> None:
+        if target[1] == H7:
+            raise KeyError("somebody's mapping")
+        sound(self, target, **told)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(History, "materialized", raising)
+    for partition in (H7, H8):
+        instance.report_runless_asset_event(dg.AssetMaterialization(CORE.split("/"), partition=partition))
+    look(follower, instance)
+    assert "somebody's mapping" in follower.history.set_aside[(CORE, H7)]
+    assert follower.history.known[CORE] == {H8}
+
+
+def test_a_code_version_that_is_the_runs_id_is_none() -> None:
+    tags = {"dagster/code_version": "the-run"}
+    assert Event(1, Kind.MATERIALIZED, CORE, (H7,), "the-run", 0.0, tags).code_version is None
+    assert Event(1, Kind.MATERIALIZED, CORE, (H7,), "another", 0.0, tags).code_version == "the-run"
+
+
+def test_an_asset_without_a_code_version_is_read_as_having_none(instance: dg.DagsterInstance) -> None:
+    @dg.asset
+    def plain() -> None: ...
+
+    dg.materialize([plain], instance=instance)
+    follower = Follower.started(instance, graph_of(dg.Definitions([plain]).resolve_asset_graph()))
+    look(follower, instance)
+    assert follower.history.built[("plain", None)].code_version is None
+
+
+def test_only_blocking_checks_of_the_asset_itself_are_told(
+    instance: dg.DagsterInstance, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[object, ...]] = []
+    monkeypatch.setattr(
+        History, "checked", lambda _, target, check, id, passed, run_id: told.append((target, check, passed, run_id))
+    )
+    nodes = dict(follower.history.graph.nodes)
+    nodes[CORE] = replace(nodes[CORE], blocking=frozenset({"rows"}))
+    follower.adopt(Graph(nodes))
+    for checked, check in ((CORE, "rows"), (CORE, "contract"), ("marts/hourly", "rows")):
+        evaluation = dg.AssetCheckEvaluation(dg.AssetKey(checked.split("/")), check, passed=False, metadata={})
+        instance.report_runless_asset_event(evaluation)
+    look(follower, instance)
+    assert told == [((CORE, None), "rows", False, None)]
+
+
+def test_runs_of_another_code_location_are_folded_and_block_nothing(instance: dg.DagsterInstance) -> None:
+    theirs = dg.Definitions([asset("far/table"), asset("far/unknown")]).resolve_asset_graph()
+    ours = graph_of(
+        dg.Definitions([dg.AssetSpec(["far", "table"]), asset("our/mart", "far/table")]).resolve_asset_graph()
+    )
+    log = Log(instance, Clock(START.timestamp()), theirs)
+    follower = Follower.started(instance, ours)
+    with log.clock.frozen():
+        log.created("done", ["far/table", "far/unknown"], {})
+        log.materialized("done", "far/table", {None: "content"})
+        log.state("done", dg.DagsterEventType.RUN_SUCCESS)
+        log.created("stuck", ["far/table"], {})
+        log.created("deleted", ["far/table"], {})
+        for _ in range(2):
+            look(follower, instance)
+        assert follower.history.running == {("far/table", None): {"stuck", "deleted"}}
+        instance.delete_run("deleted")
+        log.state("stuck", dg.DagsterEventType.RUN_FAILURE)
+        look(follower, instance)
+    history = follower.history
+    assert not history.running and not history.open_runs
+    assert history.built[("far/table", None)].run_id == "done"
+    assert [change.run_id for change in history.changes[("far/table", None)]] == ["done"]

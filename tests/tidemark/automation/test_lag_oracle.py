@@ -1,0 +1,57 @@
+"""The oracle on cases small enough to see."""
+
+from tests.tidemark.automation.lag_oracle import Miss, Oracle, RunRecord, Target, sample
+
+RAW: Target = ("raw", "a")
+CORE: Target = ("core", "a")
+MART: Target = ("mart", "a")
+PRICES: Target = ("prices", None)
+READS = {RAW: [], CORE: [[RAW]], MART: [[CORE]], PRICES: [], ("margin", "a"): [[CORE], [PRICES]]}
+
+
+def oracle(arrivals: list[tuple[float, Target]], *runs: tuple[float, dict[Target, float]]) -> Oracle:
+    return Oracle(arrivals, [RunRecord(*run) for run in runs], lambda target: READS[target])
+
+
+def test_what_arrived_before_a_run_was_created_is_contained_once_it_is_written() -> None:
+    found = oracle([(10, RAW)], (20, {CORE: 30}))
+    assert [found.lacks_since(CORE, at) for at in (9, 10, 29, 30)] == [None, 10, 10, None]
+
+
+def test_what_arrives_during_a_run_is_not() -> None:
+    found = oracle([(10, RAW), (25, RAW)], (20, {CORE: 30}))
+    assert found.lacks_since(CORE, 40) == 25
+
+
+def test_a_reader_contains_what_its_input_held_when_its_run_was_created() -> None:
+    found = oracle([(10, RAW)], (20, {CORE: 30}), (29, {MART: 40}))
+    assert found.lacks_since(MART, 50) == 10, "its input was written after"
+    found = oracle([(10, RAW)], (20, {CORE: 30}), (31, {MART: 40}))
+    assert found.lacks_since(MART, 50) is None
+
+
+def test_in_one_run_the_reader_sees_what_the_run_made_itself() -> None:
+    found = oracle([(10, RAW)], (20, {CORE: 30, MART: 40}))
+    assert [found.lacks_since(MART, at) for at in (39, 40)] == [10, None]
+
+
+def test_an_older_run_that_ends_last_takes_back() -> None:
+    found = oracle([(10, RAW), (25, RAW)], (20, {CORE: 60}), (30, {CORE: 40}))
+    assert [found.lacks_since(CORE, at) for at in (50, 60)] == [None, 25]
+
+
+def test_what_was_never_built_lacks_since_its_last_input_came() -> None:
+    found = oracle([(10, RAW), (50, PRICES)], (20, {CORE: 30}))
+    assert [found.lacks_since(("margin", "a"), at) for at in (40, 60)] == [None, 50]
+
+
+def test_samples_beyond_the_promise_are_misses() -> None:
+    found = oracle([(0, RAW)], (90, {CORE: 100}))
+    looked, lacking, misses = sample(found, {CORE: lambda arrival: arrival + 60}, [30, 60, 61, 100])
+    assert (looked, lacking, misses) == (4, 3, [Miss(CORE, 61, 61)])
+
+
+def test_an_arrival_that_does_not_concern_a_partition_is_not_lacking() -> None:
+    counts = {10.0: True, 25.0: False}
+    found = Oracle([(10, RAW), (25, RAW)], [RunRecord(20, {CORE: 30})], lambda t: READS[t], lambda t, s, a: counts[a])
+    assert found.lacks_since(CORE, 40) is None

@@ -1,0 +1,185 @@
+"""PostgreSQL gives out an id before its event is committed: what appears behind other events is seen all the same."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+import sqlalchemy
+from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Table
+
+from pipelines.tidemark.asset_graph.build import graph_of
+from pipelines.tidemark.event_log import adapter, reader
+from pipelines.tidemark.event_log.consumer import Follower
+from pipelines.tidemark.tags import DATA_VERSION
+from tests.tidemark.automation.toy_graph import HOURS, small
+from tests.tidemark.postgres import has_postgres, postgres_instance
+
+RAW, CORE = "raw/orders", "core/orders"
+GRAPH = dg.Definitions(small()).resolve_asset_graph()
+PARTITIONS = iter(HOURS.get_partition_keys()[::-1])
+
+
+@pytest.fixture(scope="module")
+def instance() -> Iterator[dg.DagsterInstance]:
+    if not has_postgres():
+        pytest.skip("no PostgreSQL on this machine (Debian's package postgresql); .ci/run installs it")
+    with postgres_instance() as made:
+        yield made
+
+
+class Clock:
+    """This process' own clock, which nothing sets back."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(reader.time, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def observe(instance: dg.DagsterInstance, partition: str, version: str = "1") -> None:
+    tags = {DATA_VERSION: version}
+    instance.report_runless_asset_event(dg.AssetObservation(RAW.split("/"), partition=partition, tags=tags))
+
+
+def held_back(instance: dg.DagsterInstance) -> dict[str, object]:
+    """The latest event, taken out of the log as if its transaction had not been committed yet."""
+    with instance.event_log_storage.index_connection() as connection:  # type: ignore[attr-defined]
+        last = connection.execute(sqlalchemy.select(Table).order_by(Table.c.id.desc()).limit(1)).one()
+        connection.execute(sqlalchemy.delete(Table).where(Table.c.id == last.id))
+    return dict(last._mapping)
+
+
+def commit(instance: dg.DagsterInstance, row: dict[str, object]) -> None:
+    with instance.event_log_storage.index_connection() as connection:  # type: ignore[attr-defined]
+        connection.execute(Table.insert().values(**row))
+
+
+def look(follower: Follower, instance: dg.DagsterInstance) -> None:
+    assert follower.read(instance, lambda: False) == ""
+
+
+@pytest.mark.parametrize("seconds", [0.0, 16.0, 120.0, 299.0])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_event_committed_minutes_after_its_id_was_taken_is_seen(
+    instance: dg.DagsterInstance, clock: Clock, seconds: float, restarted: bool
+) -> None:
+    late, early, later = next(PARTITIONS), next(PARTITIONS), next(PARTITIONS)
+    follower = Follower.started(instance, graph_of(GRAPH))
+    look(follower, instance)
+    observe(instance, late)
+    row = held_back(instance)
+    observe(instance, early)
+    look(follower, instance)
+    clock.now += seconds
+    observe(instance, later)
+    look(follower, instance)
+    if restarted:
+        follower.save(instance)
+        follower = Follower.started(instance, graph_of(GRAPH))
+    assert {early, later} <= follower.history.known[RAW] and late not in follower.history.known[RAW]
+    commit(instance, row)
+    look(follower, instance)
+    assert late in follower.history.known[RAW]
+
+
+@pytest.mark.parametrize("off", [-60.0, 60.0, -86_400.0, 86_400.0])
+def test_the_clocks_of_writers_do_not_matter(instance: dg.DagsterInstance, clock: Clock, off: float) -> None:
+    late, early = next(PARTITIONS), next(PARTITIONS)
+    follower = Follower.started(instance, graph_of(GRAPH))
+    look(follower, instance)
+    observe(instance, late)
+    row = held_back(instance)
+    now = adapter.now()
+    with pytest.MonkeyPatch.context() as wrong:
+        wrong.setattr("time.time", lambda: now + off)
+        observe(instance, early)
+    look(follower, instance)
+    clock.now += 120
+    look(follower, instance)
+    commit(instance, row)
+    look(follower, instance)
+    assert {late, early} <= follower.history.known[RAW]
+
+
+def test_a_late_event_is_no_newer_than_one_after_it(instance: dg.DagsterInstance, clock: Clock) -> None:
+    partition = next(PARTITIONS)
+    follower = Follower.started(instance, graph_of(GRAPH))
+    observe(instance, partition, "older")
+    row = held_back(instance)
+    observe(instance, partition, "newer")
+    look(follower, instance)
+    commit(instance, row)
+    look(follower, instance)
+    assert follower.history.versions[(RAW, partition)] == "newer"
+    ids = [change.id for change in follower.history.changes[(RAW, partition)]]
+    assert ids == sorted(ids) and ids[-1] > int(str(row["id"]))
+
+
+def test_nothing_is_applied_twice_and_what_was_seen_long_ago_is_not_kept(
+    instance: dg.DagsterInstance, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = Follower.started(instance, graph_of(GRAPH))
+    look(follower, instance)
+    applied: list[int] = []
+    sound = follower.intake.apply
+    monkeypatch.setattr(follower.intake, "apply", lambda event: (applied.append(event.id), sound(event)))
+    for _ in range(3):
+        observe(instance, next(PARTITIONS))
+        look(follower, instance)
+        look(follower, instance)
+        clock.now += 100
+    assert len(applied) == len(set(applied)) == 3
+    before = follower.cursor
+    clock.now += 300
+    look(follower, instance)
+    assert follower.cursor > before and not follower.reader.seen
+
+
+def test_a_server_that_restarts_in_a_look_leaves_nothing_out_and_doubles_nothing(
+    instance: dg.DagsterInstance, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = Follower.started(instance, graph_of(GRAPH))
+    look(follower, instance)
+    some = [next(PARTITIONS) for _ in range(5)]
+    for partition in some:
+        observe(instance, partition)
+    applied: list[int] = []
+    sound = follower.intake.apply
+
+    def breaking(event: object) -> None:
+        applied.append(event.id)  # type: ignore[attr-defined]
+        sound(event)  # type: ignore[arg-type]
+        if len(applied) == 3:
+            disconnect(instance)
+
+    monkeypatch.setattr(follower.intake, "apply", breaking)
+    monkeypatch.setattr(reader.event_rows, "_IDS_IN_A_QUERY", 1)
+    monkeypatch.setattr(follower, "_notice_wipes", failing_once(follower._notice_wipes))
+    with pytest.raises(sqlalchemy.exc.OperationalError):
+        follower.read(instance, lambda: False)
+    look(follower, instance)
+    assert set(some) <= follower.history.known[RAW]
+    assert len(applied) == len(set(applied)) == 5
+
+
+def disconnect(instance: dg.DagsterInstance) -> None:
+    """End every connection, as a restart of the server does."""
+    with instance.event_log_storage.index_connection() as connection:  # type: ignore[attr-defined]
+        ended = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()"
+        connection.execute(sqlalchemy.text(ended))
+
+
+def failing_once(method):  # type: ignore[no-untyped-def]
+    calls = []
+
+    def _method(instance: dg.DagsterInstance) -> None:
+        calls.append(instance)
+        if len(calls) == 1:
+            raise sqlalchemy.exc.OperationalError("select", {}, Exception("the server is starting up"))
+        method(instance)
+
+    return _method

@@ -1,0 +1,95 @@
+"""More assets and checks than Dagster lets one sensor have."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from pipelines.tidemark.engine.condition import derived, with_automation
+from pipelines.tidemark.sensors.automation import automation_sensors
+from pipelines.tidemark.sensors.contracts import CHECK, contract_checks
+from tests.tidemark.automation.ticks import Location
+from tests.tidemark.automation.toy_graph import asset, lag, source
+
+ASAP = {"tidemark/pace": "asap"}
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+def wide(count: int, **more: Any) -> list[Any]:
+    """So many assets that read one source, each with a contract and its check."""
+    assets = [
+        asset(f"marts/table_{n:04}", "raw/orders", freshness_policy=lag(minutes=5), tags=ASAP, **more)
+        for n in range(count)
+    ]
+    return [source("orders"), *assets, *contract_checks(assets)]
+
+
+@pytest.mark.parametrize(("count", "sensors"), [(251, 1), (1001, 3)])
+def test_any_number_of_assets_with_contracts_is_asked_for(
+    instance: dg.DagsterInstance, count: int, sensors: int
+) -> None:
+    location = Location(instance, wide(count))
+    assert [s.name for s in location.sensors] == ["automation", "automation_2", "automation_3"][:sensors]
+    assert all(s.default_status is dg.DefaultSensorStatus.RUNNING for s in location.sensors)
+    location.observe("raw/orders", None)
+    ticked = location.tick()
+    assert len(ticked.asked) == count
+    assert all(not request.asset_check_keys for request in ticked.requests), "no run executes a contract's check"
+    assert location.tick().asked == set(), "each sensor has taken its own share, once"
+
+
+def test_dagster_adds_no_sensor_of_its_own(instance: dg.DagsterInstance) -> None:
+    location = Location(instance, wide(3))
+    assert [sensor.name for sensor in location.repository.sensor_defs] == ["automation"]
+
+
+def test_checks_with_conditions_count_and_those_beyond_the_limit_have_sensors_of_their_own(
+    instance: dg.DagsterInstance,
+) -> None:
+    definitions = wide(60)
+    key = dg.AssetKey(["marts", "table_0000"])
+    specs = [
+        dg.AssetCheckSpec(f"check_{n}", asset=key, automation_condition=dg.AutomationCondition.missing())
+        for n in range(450)
+    ]
+
+    @dg.multi_asset_check(specs=specs, can_subset=True)
+    def many():  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+    location = Location(instance, [*definitions, many])
+    assert [s.name for s in location.sensors] == ["automation", "automation_checks"]
+    ticked = location.tick()
+    asked = [key.name for request in ticked.requests for key in request.asset_check_keys or ()]
+    assert sorted(asked) == sorted(spec.name for spec in specs), "each is evaluated, once"
+
+
+def test_checks_without_a_condition_run_with_their_asset(instance: dg.DagsterInstance) -> None:
+    @dg.asset_check(asset=dg.AssetKey(["marts", "table_0000"]))
+    def filled() -> dg.AssetCheckResult:
+        raise NotImplementedError
+
+    location = Location(instance, [*wide(1), filled])
+    location.observe("raw/orders", None)
+    (request,) = location.tick().requests
+    assert [check.name for check in request.asset_check_keys or ()] == ["filled"]
+
+
+def test_all_members_of_an_operation_that_cannot_be_split_are_in_one_sensor() -> None:
+    @dg.multi_asset(specs=[dg.AssetSpec("left"), dg.AssetSpec("right")])
+    def both() -> tuple[None, None]:
+        raise NotImplementedError
+
+    found = with_automation([both])
+    (sensor,) = automation_sensors(found)
+    graph = dg.Definitions(found).resolve_asset_graph()
+    assert sensor.asset_selection is not None
+    assert sensor.asset_selection.resolve(graph) == {dg.AssetKey("left"), dg.AssetKey("right")}
+    assert all(isinstance(spec.automation_condition, type(derived())) for spec in found[0].specs)
+    assert CHECK == "contract"

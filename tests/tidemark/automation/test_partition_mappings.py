@@ -1,0 +1,388 @@
+"""Which partitions read which, for each partition mapping of Dagster, held against what Dagster itself says.
+
+docs/partition-mappings.md is the table; here is a test for each of its rows.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.partitions.mapping import UpstreamPartitionsResult
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.tidemark.asset_graph.edges import Edge, Ends
+from pipelines.tidemark.asset_graph.partition_context import as_of
+from pipelines.tidemark.asset_graph.partition_keys import KeysOf
+from pipelines.tidemark.asset_graph.partition_mappings import edge_of
+from pipelines.tidemark.asset_graph.refusal import Refused
+from pipelines.tidemark.planner.graph import Moment
+from tests.tidemark.automation.definitions_of_time import MOMENTS, ZONES, definitions
+
+NOON = datetime(2026, 10, 10, 12, tzinfo=UTC).timestamp()
+HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
+DAYS = dg.DailyPartitionsDefinition("2026-10-01", end_offset=1)
+REGIONS = dg.StaticPartitionsDefinition(["north", "south"])
+SHOPS = dg.DynamicPartitionsDefinition(name="shops")
+DAY_REGION = dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})
+DAY_SHOP = dg.MultiPartitionsDefinition({"day": DAYS, "shop": SHOPS})
+TIME = dg.TimeWindowPartitionMapping
+ANY = TIME(allow_nonexistent_upstream_partitions=True)
+
+
+def moment_of(now: float = NOON, *shops: str) -> Moment:
+    return Moment(now, {"shops": list(shops or ("a", "b"))})
+
+
+def edge(
+    mapping: dg.PartitionMapping | None,
+    reader: dg.PartitionsDefinition | None,
+    read: dg.PartitionsDefinition | None,
+    moment: Moment | None = None,
+) -> Edge:
+    """The edge as the graph makes it, with Dagster's own mapping where none is declared."""
+
+    @dg.asset(partitions_def=read)
+    def source() -> None: ...
+
+    @dg.asset(partitions_def=reader, deps=[dg.AssetDep(source, partition_mapping=mapping)])
+    def table() -> None: ...
+
+    inferred = dg.Definitions([source, table]).resolve_asset_graph().get_partition_mapping(table.key, source.key)
+    keys_of = KeysOf(moment or moment_of())
+    return edge_of(inferred, Ends(keys_of(reader), keys_of(read), "source", keys_of.moment))
+
+
+def up(found: Edge, partition: str | None) -> list[str | None]:
+    assert found.upstream is not None
+    return list(found.upstream(partition))
+
+
+def down(found: Edge, partition: str | None) -> list[str | None]:
+    assert found.downstream is not None
+    return list(found.downstream(partition))
+
+
+# Without partitions on one side
+
+
+def test_an_unpartitioned_reader_of_an_unpartitioned_input_reads_it() -> None:
+    found = edge(None, None, None)
+    assert (up(found, None), down(found, None), found.broad, found.identity) == ([None], [None], False, True)
+
+
+def test_every_partition_reads_an_unpartitioned_input_which_says_nothing_of_them() -> None:
+    found = edge(None, DAYS, None)
+    assert (up(found, "2026-10-05"), found.downstream, found.broad) == ([None], None, True)
+
+
+@pytest.mark.parametrize("read", [DAYS, REGIONS, SHOPS, DAY_SHOP])
+def test_an_unpartitioned_reader_reads_all_partitions(read: dg.PartitionsDefinition) -> None:
+    found = edge(None, None, read)
+    assert (found.upstream, down(found, "x"), found.stamp) == (None, [None], None)
+
+
+@pytest.mark.parametrize("read", [DAYS, SHOPS, DAY_SHOP])
+@pytest.mark.parametrize("reader", [HOURS, REGIONS, SHOPS])
+def test_all_partitions_between_partitioned_assets_are_all_there_are(
+    reader: dg.PartitionsDefinition, read: dg.PartitionsDefinition
+) -> None:
+    found = edge(dg.AllPartitionMapping(), reader, read)
+    assert (found.upstream, found.downstream, found.broad) == (None, None, True)
+
+
+# The last, and named ones
+
+
+@pytest.mark.parametrize("reader", [None, REGIONS])
+def test_the_last_partition_is_the_last_that_exists_now(reader: dg.PartitionsDefinition | None) -> None:
+    moment = moment_of()
+    found = edge(dg.LastPartitionMapping(), reader, DAYS, moment)
+    partition = "north" if reader else None
+    everyone = ["north", "south"] if reader else [None]
+    assert found.stamp and found.broad
+    assert up(found, partition) == ["2026-10-10"]
+    assert down(found, "2026-10-10") == everyone and down(found, "2026-10-09") == []
+    moment.moves_to(NOON + 86_400)
+    assert up(found, partition) == ["2026-10-11"]
+    assert down(found, "2026-10-10") == []
+
+
+def test_the_last_of_dynamic_partitions_is_the_one_added_last_and_there_may_be_none() -> None:
+    moment = moment_of(NOON, "b", "a")
+    found = edge(dg.LastPartitionMapping(), None, SHOPS, moment)
+    assert up(found, None) == ["a"]
+    moment.moves_to(NOON, {})
+    assert up(found, None) == [] and down(found, "a") == []
+
+
+def test_named_partitions_are_read_by_all() -> None:
+    found = edge(dg.SpecificPartitionsPartitionMapping(["north"]), DAYS, REGIONS)
+    assert up(found, "2026-10-05") == ["north"]
+    assert len(down(found, "north")) == 10 and down(found, "south") == []
+    assert found.broad and not found.stamp
+
+
+def test_a_named_partition_that_can_never_be_is_refused() -> None:
+    with pytest.raises(Refused, match="names a partition that cannot be: 'east' is none"):
+        edge(dg.SpecificPartitionsPartitionMapping(["east"]), None, REGIONS)
+
+
+# One by one
+
+
+@pytest.mark.parametrize("by", [DAYS, REGIONS, SHOPS, DAY_REGION])
+def test_assets_of_one_definition_read_the_same_key(by: dg.PartitionsDefinition) -> None:
+    found = edge(None, by, by)
+    assert (up(found, "x"), down(found, "x"), found.identity, found.missing_inputs("x")) == (["x"], ["x"], True, "")
+
+
+def test_the_same_key_of_another_definition_is_read_where_there_is_one() -> None:
+    later = dg.DailyPartitionsDefinition("2026-10-05")
+    moment = moment_of()
+    found = edge(dg.IdentityPartitionMapping(), DAYS, later, moment)
+    assert (up(found, "2026-10-05"), up(found, "2026-10-04"), found.identity) == (["2026-10-05"], [], False)
+    assert "before the first partition" in found.missing_inputs("2026-10-04")
+    assert found.missing_inputs("2026-10-10") == "source has no partition 2026-10-10 yet"
+    moment.moves_to(NOON + 86_400)
+    assert found.missing_inputs("2026-10-10") == ""
+
+
+def test_static_partitions_are_mapped_as_declared() -> None:
+    colours = dg.StaticPartitionsDefinition(["red", "blue", "green"])
+    mapping = dg.StaticPartitionMapping({"red": ["north", "south"], "blue": "south"})
+    found = edge(mapping, REGIONS, colours)
+    assert (sorted(map(str, up(found, "south"))), up(found, "north")) == (["blue", "red"], ["red"])
+    assert (sorted(map(str, down(found, "red"))), down(found, "green")) == (["north", "south"], [])
+
+
+# Windows
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data(), st.sampled_from(ZONES), MOMENTS)
+def test_windows_are_read_as_dagster_reads_them_and_each_way_is_the_other_backwards(
+    data: st.DataObject, zone: str, now: int
+) -> None:
+    ours, theirs = data.draw(definitions(zone=zone)), data.draw(definitions(zone=zone))
+    start, end = data.draw(st.sampled_from([(0, 0), (-1, -1), (-1, 0), (0, 1), (-3, 0)]))
+    mapping = TIME(start, end, allow_nonexistent_upstream_partitions=data.draw(st.booleans()))
+    keys_of = KeysOf(Moment(now))
+    reader, read = keys_of(ours), keys_of(theirs)
+    found = edge_of(mapping, Ends(reader, read, "source", keys_of.moment))
+    for partition in list(reader.keys())[-3:] + list(reader.keys())[:1] if read.keys() else []:
+        upstream = up(found, partition)
+        assert all(partition in down(found, p) for p in upstream[:2] + upstream[-2:])
+        with as_of(keys_of.moment):
+            said = mapping.get_upstream_mapped_partitions_result_for_partitions(reader.subset(partition), ours, theirs)
+            assert [p for p in upstream if read.exists(p)] == list(said.partitions_subset.get_partition_keys())
+            refuses = not said.required_but_nonexistent_subset.is_empty
+        assert bool(found.missing_inputs(partition)) == refuses
+    for partition in read.keys()[-2:]:
+        downstream = down(found, partition)
+        assert all(partition in up(found, p) for p in downstream[:2] + downstream[-2:])
+
+
+def test_a_day_reads_its_hours_also_those_to_come_and_lacks_them_until_they_exist() -> None:
+    moment = moment_of()
+    found = edge(None, DAYS, HOURS, moment)
+    assert len(up(found, "2026-10-10")) == 24 and down(found, "2026-10-10-23:00") == ["2026-10-10"]
+    assert found.missing_inputs("2026-10-09") == ""
+    assert found.missing_inputs("2026-10-10").startswith(
+        "needs 2026-10-10-13:00 to 2026-10-10-23:00 of source, not there yet"
+    )
+    assert "allow_nonexistent_upstream_partitions=True" in found.missing_inputs("2026-10-10")
+    assert edge(ANY, DAYS, HOURS, moment).missing_inputs("2026-10-10") == ""
+    moment.moves_to(NOON + 86_400)
+    assert found.missing_inputs("2026-10-10") == ""
+
+
+def test_what_lies_before_the_input_begins_is_lacking_for_good() -> None:
+    early = dg.DailyPartitionsDefinition("2026-09-01", end_offset=1)
+    assert "never exists" in edge(None, early, HOURS).missing_inputs("2026-09-30")
+    assert (
+        edge(ANY, early, HOURS).missing_inputs("2026-09-30") == "" and up(edge(ANY, early, HOURS), "2026-09-30") == []
+    )
+
+
+def test_a_day_made_from_the_day_before_begins_with_nothing() -> None:
+    found = edge(TIME(-1, -1), DAYS, DAYS)
+    assert (up(found, "2026-10-01"), found.missing_inputs("2026-10-01")) == ([], "")
+    assert (up(found, "2026-10-02"), down(found, "2026-10-02")) == (["2026-10-01"], ["2026-10-03"])
+    assert not found.identity
+
+
+def test_windows_of_two_zones_are_refused() -> None:
+    zoned = dg.DailyPartitionsDefinition("2026-10-01", timezone="Europe/Berlin")
+    with pytest.raises(Refused, match="its time zone is UTC, the reader's is Europe/Berlin; give both the same"):
+        edge(ANY, zoned, HOURS)
+
+
+@pytest.mark.parametrize(("reader", "read"), [(None, DAYS), (REGIONS, DAYS), (DAYS, REGIONS)])
+def test_windows_of_what_has_none_are_refused(
+    reader: dg.PartitionsDefinition | None, read: dg.PartitionsDefinition
+) -> None:
+    with pytest.raises(Refused, match="TimeWindowPartitionMapping of source"):
+        edge(ANY, reader, read)
+
+
+# Dimensions
+
+DIMENSIONS: list[tuple[dg.PartitionMapping | None, dg.PartitionsDefinition, dg.PartitionsDefinition]] = [
+    (None, DAY_REGION, DAYS),
+    (None, DAYS, DAY_REGION),
+    (None, DAY_REGION, REGIONS),
+    (None, REGIONS, DAY_REGION),
+    (None, DAY_SHOP, DAYS),
+    (None, DAYS, DAY_SHOP),
+    (None, DAY_SHOP, SHOPS),
+    (None, SHOPS, DAY_SHOP),
+    (ANY, DAYS, DAYS),
+    (dg.MultiToSingleDimensionPartitionMapping("region"), REGIONS, DAY_REGION),
+    (None, DAYS, dg.MultiPartitionsDefinition({"hour": HOURS, "region": REGIONS})),
+    (None, dg.MultiPartitionsDefinition({"hour": HOURS, "region": REGIONS}), DAYS),
+    (
+        dg.MultiPartitionMapping(
+            {
+                "day": dg.DimensionPartitionMapping("day", TIME(-1, -1)),
+                "region": dg.DimensionPartitionMapping("region", dg.IdentityPartitionMapping()),
+            }
+        ),
+        DAY_REGION,
+        DAY_REGION,
+    ),
+    (
+        dg.MultiPartitionMapping({"day": dg.DimensionPartitionMapping("day", dg.IdentityPartitionMapping())}),
+        DAY_SHOP,
+        DAY_REGION,
+    ),
+    (
+        dg.MultiPartitionMapping({"region": dg.DimensionPartitionMapping("region", dg.LastPartitionMapping())}),
+        DAY_REGION,
+        DAY_REGION,
+    ),
+    (dg.MultiPartitionMapping({}), DAY_REGION, DAY_SHOP),
+]
+
+
+@pytest.mark.parametrize(("mapping", "reader", "read"), DIMENSIONS)
+def test_dimensions_are_mapped_as_dagster_maps_them_each_way(
+    mapping: dg.PartitionMapping | None, reader: dg.PartitionsDefinition, read: dg.PartitionsDefinition
+) -> None:
+    moment = moment_of(datetime(2026, 10, 3, 0, 30, tzinfo=UTC).timestamp())
+    found, keys_of = edge(mapping, reader, read, moment), KeysOf(moment)
+    ours, theirs = keys_of(reader), keys_of(read)
+    graph = dg.Definitions(
+        [
+            dg.AssetSpec("source", partitions_def=read),
+            dg.AssetSpec("table", partitions_def=reader, deps=[dg.AssetDep("source", partition_mapping=mapping)]),
+        ]
+    ).resolve_asset_graph()
+    dagsters = graph.get_partition_mapping(dg.AssetKey("table"), dg.AssetKey("source"))
+    for partition in [*ours.keys()[:2], *ours.keys()[-2:]]:
+        with as_of(moment):
+            said = dagsters.get_upstream_mapped_partitions_result_for_partitions(ours.subset(partition), reader, read)
+            expected = {str(key) for key in said.partitions_subset.get_partition_keys()}
+            refuses = not said.required_but_nonexistent_subset.is_empty
+        assert {p for p in up(found, partition) if theirs.exists(p)} == expected
+        assert bool(found.missing_inputs(partition)) == refuses
+        assert all(partition in down(found, p) for p in up(found, partition))
+    for partition in [*theirs.keys()[:2], *theirs.keys()[-2:]]:
+        subset = theirs.subset(partition)
+        assert subset is not None
+        with as_of(moment):
+            below = dagsters.get_downstream_partitions_for_partitions(subset, read, reader)
+            expected = {str(key) for key in below.get_partition_keys()}
+        assert {p for p in down(found, partition) if ours.exists(p)} == expected
+        assert all(partition in up(found, p) for p in down(found, partition))
+
+
+def test_all_of_a_dimension_is_what_exists_of_it_now() -> None:
+    moment = moment_of(NOON, "a")
+    found = edge(None, DAYS, DAY_SHOP, moment)
+    assert found.stamp and not found.broad
+    assert up(found, "2026-10-05") == ["2026-10-05|a"]
+    moment.moves_to(NOON, {"shops": ["a", "b"]})
+    assert up(found, "2026-10-05") == ["2026-10-05|a", "2026-10-05|b"]
+
+
+def test_an_input_says_nothing_of_a_dimension_it_has_not_where_that_comes_and_goes() -> None:
+    assert edge(None, DAY_SHOP, DAYS).broad and not edge(None, DAY_REGION, DAYS).broad
+
+
+def test_dimensions_that_do_not_fit_are_refused() -> None:
+    unknown = dg.MultiPartitionMapping({"month": dg.DimensionPartitionMapping("day", dg.IdentityPartitionMapping())})
+    with pytest.raises(Refused, match="MultiPartitionMapping of source does not fit"):
+        edge(unknown, DAY_REGION, DAY_REGION)
+    twice = dg.MultiPartitionsDefinition({"from": REGIONS, "to": REGIONS})
+    with pytest.raises(Refused, match="does not fit its partitions"):
+        edge(dg.MultiToSingleDimensionPartitionMapping("from"), REGIONS, twice)
+
+
+# Somebody's own
+
+
+class OfToday(dg.PartitionMapping):
+    """Reads the partition of today, by a clock, and one that does not exist."""
+
+    broken = ""
+
+    @property
+    def description(self) -> str:
+        return "today"
+
+    def validate_partition_mapping(self, *_: Any) -> None: ...
+
+    def _today(self) -> str:
+        with dg.partition_loading_context() as context:
+            return f"{context.effective_dt:%Y-%m-%d}"
+
+    def get_upstream_mapped_partitions_result_for_partitions(
+        self, downstream_partitions_subset: Any, downstream_partitions_def: Any, upstream_partitions_def: Any, *_: Any
+    ) -> UpstreamPartitionsResult:
+        asked = [] if downstream_partitions_subset is None else downstream_partitions_subset.get_partition_keys()
+        if self.broken in asked:
+            raise ZeroDivisionError(self.broken)
+        subset = upstream_partitions_def.subset_with_partition_keys([self._today()])
+        return UpstreamPartitionsResult(
+            partitions_subset=subset, required_but_nonexistent_subset=upstream_partitions_def.empty_subset()
+        )
+
+    def get_downstream_partitions_for_partitions(
+        self,
+        upstream_partitions_subset: Any,
+        upstream_partitions_def: Any,
+        downstream_partitions_def: Any,
+        *_: Any,
+    ) -> Any:
+        keys: Sequence[str] = ["north", "nowhere"] if self._today() in upstream_partitions_subset else []
+        return downstream_partitions_def.subset_with_partition_keys(keys)
+
+
+@pytest.mark.filterwarnings("ignore:Non-built-in PartitionMappings")
+def test_somebodys_own_mapping_says_at_each_moment_what_holds_and_what_does_not_exist_is_left_out() -> None:
+    moment = moment_of()
+    found = edge(OfToday(), REGIONS, DAYS, moment)
+    assert found.stamp
+    assert (up(found, "north"), down(found, "2026-10-10")) == (["2026-10-10"], ["north"])
+    moment.moves_to(NOON + 86_400)
+    assert (up(found, "north"), down(found, "2026-10-10")) == (["2026-10-11"], [])
+
+
+@pytest.mark.filterwarnings("ignore:Non-built-in PartitionMappings")
+def test_somebodys_own_mapping_of_an_unpartitioned_reader_works() -> None:
+    found = edge(OfToday(), None, DAYS)
+    assert (up(found, None), down(found, "2026-10-10"), down(found, "2026-10-09")) == (["2026-10-10"], [None], [])
+
+
+@pytest.mark.filterwarnings("ignore:Non-built-in PartitionMappings")
+def test_a_partition_that_a_mapping_was_asked_for_too_early_is_not_forgotten_by_dagster() -> None:
+    tomorrow = datetime.fromtimestamp(NOON, UTC) + timedelta(days=1)
+    found, moment = edge(OfToday(), REGIONS, DAYS), moment_of()
+    assert up(found, "north") == ["2026-10-10"]
+    with as_of(moment):
+        assert DAYS.subset_with_partition_keys(["2026-10-11"]).is_empty
+    with dg.partition_loading_context(tomorrow):
+        assert not DAYS.subset_with_partition_keys(["2026-10-11"]).is_empty

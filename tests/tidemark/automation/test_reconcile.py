@@ -1,0 +1,71 @@
+"""`pipelines reconcile` against a real bucket: what it prints, and how it ends."""
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import boto3
+import pytest
+from typer.testing import CliRunner, Result
+
+from pipelines.tidemark.cli.app import app
+from pipelines.tidemark.local.dagster.home import opened_home
+from pipelines.tidemark.settings import Settings
+
+KEY = "orders/dt=2026-10-01/hour=07/a.csv"
+
+
+@pytest.fixture
+def zone(cloud: Settings, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket of our own that notifies nobody, and a Dagster home."""
+    bucket = f"quiet-{uuid.uuid4().hex}"
+    state = tmp_path_factory.mktemp("state")
+    boto3.client("s3", **cloud.aws_options()).create_bucket(Bucket=bucket)
+    toys = {"code_location": "tests.toys", "landing_bucket": bucket}
+    settings = cloud.model_copy(update={**toys, "state_dir": state, "dagster_home": state / "dagster"})
+    for name, value in settings.exports().items():
+        monkeypatch.setenv(name, value)
+    with opened_home(settings):
+        pass
+    yield bucket
+
+
+def reconcile(*options: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["reconcile", *options])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_it_reports_what_nobody_told_and_holds_back_what_looks_wrong(zone: str, cloud: Settings) -> None:
+    s3 = boto3.client("s3", **cloud.aws_options())
+    s3.put_object(Bucket=zone, Key=KEY, Body=b"x")
+    assert "orders: 1 partitions changed" in reconcile().stdout
+    assert json.loads(reconcile("--json").stdout)["orders"] == {"changed": 0, "held": 0, "alarm": None}
+    s3.delete_object(Bucket=zone, Key=KEY)
+    assert "wrong bucket?" in reconcile(code=4).stderr
+    assert json.loads(reconcile("--json", "--accept-removals").stdout)["orders"]["changed"] == 1
+    assert "orders: 0 partitions changed" in reconcile().stdout
+
+
+def test_removals_of_one_feed_are_accepted_and_those_of_others_stay_held(zone: str, cloud: Settings) -> None:
+    s3, prices = boto3.client("s3", **cloud.aws_options()), "prices/dt=2026-10-01/p.csv"
+    for key in (KEY, prices):
+        s3.put_object(Bucket=zone, Key=key, Body=b"x")
+    reconcile()
+    for key in (KEY, prices):
+        s3.delete_object(Bucket=zone, Key=key)
+    said = json.loads(reconcile("--json", "--accept-removals", "orders").stdout)
+    assert {name: of["changed"] for name, of in said.items()} == {"orders": 1}
+    assert json.loads(reconcile("--json", code=4).stdout)["prices"]["held"] == 1
+    assert "there is no feed parrots; there are orders" in reconcile("parrots", code=2).stderr
+
+
+def test_a_bucket_that_is_not_there_is_one_line(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_LANDING_BUCKET", "nowhere")
+    lines = reconcile(code=1).stderr.splitlines()
+    assert "bucket nowhere cannot be listed" in lines[-1]
+
+
+def test_without_a_dagster_home_it_says_what_makes_one(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", "/nowhere")
+    assert "`make dev` makes one" in reconcile(code=1).stderr

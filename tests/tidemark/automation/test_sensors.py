@@ -1,0 +1,119 @@
+"""The sensors that ask for runs, on an ephemeral instance: what they ask for, and what they say when they do not."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+
+from pipelines.tidemark.engine.condition import derived
+from pipelines.tidemark.engine.engine import engine_for
+from pipelines.tidemark.sensors.catch_up import catch_up_sensor
+from pipelines.tidemark.tags import DATA_VERSION
+from tests.tidemark.automation.ticks import Location
+from tests.tidemark.automation.toy_graph import asset, small, source
+from tests.tidemark.checks.test_contract import refuse
+from tests.toys.definitions import defs
+
+HOURS = [f"2026-10-01-{h:02}:00" for h in range(10)]
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+def observe(instance: dg.DagsterInstance, key: str, *partitions: str | None, version: str = "1") -> None:
+    for partition in partitions:
+        tags = {DATA_VERSION: version}
+        instance.report_runless_asset_event(
+            dg.AssetObservation(dg.AssetKey(["raw", key]), partition=partition, tags=tags)
+        )
+
+
+def catch_up(instance: dg.DagsterInstance) -> dg.SensorResult | dg.SkipReason:
+    context = dg.build_sensor_context(instance, repository_def=defs.get_repository_def())
+    result = catch_up_sensor()(context)
+    assert isinstance(result, dg.SensorResult | dg.SkipReason)
+    return result
+
+
+def automation(instance: dg.DagsterInstance) -> dict[str, set[str | None]]:
+    result = dg.evaluate_automation_conditions(defs=defs, instance=instance)
+    asked = {}
+    for found in result.results:
+        subset = found.true_subset
+        if not subset.is_empty:
+            partitions = subset.expensively_compute_partition_keys() if subset.is_partitioned else {None}
+            asked[found.key.to_user_string()] = set(partitions)
+    return asked
+
+
+def test_a_changed_partition_is_asked_for_once(instance: dg.DagsterInstance) -> None:
+    observe(instance, "orders", HOURS[0])
+    observe(instance, "customers", None)
+    assert automation(instance) == {
+        "core/orders": {HOURS[0]},
+        "marts/sales_hourly": {HOURS[0]},
+        "core/customers": {None},
+    }
+    assert automation(instance) == {}, "its run may just be slow to appear"
+
+
+def test_many_partitions_are_one_run_over_their_range_and_the_other_sensor_leaves_them(
+    instance: dg.DagsterInstance,
+) -> None:
+    observe(instance, "orders", *HOURS)
+    result = catch_up(instance)
+    assert isinstance(result, dg.SensorResult)
+    (request,) = result.run_requests or []
+    assert [k.to_user_string() for k in request.asset_selection or []] == ["core/orders", "marts/sales_hourly"]
+    assert request.tags["dagster/asset_partition_range_start"] == HOURS[0]
+    assert request.tags["dagster/asset_partition_range_end"] == HOURS[-1]
+    assert automation(instance) == {}
+
+
+def test_a_mart_without_one_of_its_inputs_is_named_with_the_reason(instance: dg.DagsterInstance) -> None:
+    instance.report_runless_asset_event(dg.AssetMaterialization(["core", "orders"], partition=HOURS[0]))
+    catch_up(instance)  # asks for the weeks that the hour is in
+    result = catch_up(instance)
+    assert isinstance(result, dg.SkipReason)
+    assert f"marts/margin_hourly {HOURS[0]}: no data: core/prices" in str(result.skip_message)
+    assert "marts/order_stats 2026-10-01: no data: core/customers" in str(result.skip_message)
+
+
+def test_what_is_set_aside_is_logged_once_and_said_in_the_tab_automation(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refuse(monkeypatch, "core/orders", "there is no pace 'fast'")
+    location = Location(instance, small())
+    location.observe("raw/orders", "yesterday")
+    line = "set aside: there is no pace 'fast'"
+    ticks = [location.tick() for _ in range(3)]
+    assert [line in ticked.said("core/orders") for ticked in ticks] == [True, False, False], "stored once"
+    context = dg.build_sensor_context(instance, repository_def=location.repository)
+    catch_up_sensor().evaluate_tick(context)
+    for said in ("set aside: core/orders: there is no pace 'fast'", "set aside: raw/orders yesterday: "):
+        assert len([message for message in caplog.messages if message.startswith(said)]) == 1
+
+
+def test_each_asset_takes_only_its_own_share(instance: dg.DagsterInstance) -> None:
+    location = Location(instance, small())
+    location.observe("raw/orders", "2026-10-05-00:00")
+    # Another sensor, which looks after something else, is evaluated first.
+    with dg.build_sensor_context(instance, repository_def=location.repository) as context:
+        other = dg.AutomationConditionSensorDefinition(
+            "other", target=dg.AssetSelection.assets("marts/daily").without_checks(), use_user_code_server=True
+        )
+        assert not other.evaluate_tick(context).run_requests
+    hour = "2026-10-05-00:00"
+    assert location.tick().asked == {("core/orders", hour), ("marts/hourly", hour)}
+
+
+def test_a_condition_that_may_refuse_reserves_nothing(instance: dg.DagsterInstance) -> None:
+    own = derived() & dg.AutomationCondition.cron_tick_passed("0 9 * * *")
+    tags = {"tidemark/pace": "asap"}
+    location = Location(instance, [source("orders"), asset("own", "raw/orders", automation_condition=own, tags=tags)])
+    location.observe("raw/orders", None)
+    assert location.tick().asked == set()
+    assert engine_for(instance, location.repository.asset_graph).reserved == {}

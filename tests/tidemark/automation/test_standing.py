@@ -1,0 +1,196 @@
+"""How contracts stand beyond what is pending: windows that never came, what is set aside, sensors that are off."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipelines.tidemark.planner.contract_status import standings
+from pipelines.tidemark.planner.contracts import CronContract, FreshnessStatus, LagContract, Window
+from pipelines.tidemark.planner.decisions import Decision, Plan, Request, State, held
+from pipelines.tidemark.planner.graph import Graph, Input, Node
+from pipelines.tidemark.planner.history import History
+from pipelines.tidemark.planner.unbuilt import Since, Unbuilt
+from pipelines.tidemark.sources.feed import Partition
+
+DAY, HOUR = 86_400.0, 3600.0
+NINE = CronContract("0 9 * * *", 0.0)
+
+
+def day(partition: Partition) -> Window:
+    return Window(int(partition or 0) * DAY, (int(partition or 0) + 1) * DAY)
+
+
+def days(_asset: str, after: float, until: float) -> list[str]:
+    return [str(n) for n in range(60) if after < (n + 1) * DAY <= until]
+
+
+def same(partition: Partition) -> list[Partition]:
+    return [partition]
+
+
+READS = Input("raw", same, same)
+RAW = Node("raw", partitioned=True, automated=False, window=day)
+REPORT = Node("report", [READS], window=day, partitioned=True, contract=NINE)
+
+
+class Kept:
+    """A graph whose contracts are looked at again and again."""
+
+    def __init__(self, *nodes: Node, since: float = 0.0) -> None:
+        self.graph = Graph({node.key: node for node in (RAW, *nodes)})
+        self.history = History(self.graph)
+        self.unbuilt = Unbuilt(self.graph, days)
+        self.since = Since(since, dict.fromkeys(self.graph.nodes, since))
+
+    def at(self, now: float, plan: Plan | None = None) -> tuple[FreshnessStatus, Partition]:
+        """How the report stands, and over which partition."""
+        plan = replace(plan or Plan(now), now=now)
+        found = standings(
+            self.graph, self.history, plan, lambda n: self.unbuilt.missing(n, self.history, self.since, now)
+        )
+        self.reason, self.set_aside = found["report"].reason, found["report"].set_aside
+        return found["report"].verdict, found["report"].partition
+
+    def report(self, partition: Partition) -> None:
+        """A person gives a partition up, or another system built it."""
+        self.history.materialized(("report", partition), id=1, run_id=None, as_of=None, version=None, at=0.0)
+
+
+def test_a_window_that_was_never_built_stays_breached_until_it_is_there() -> None:
+    kept = Kept(REPORT)
+    assert kept.at(8 * HOUR) == (FreshnessStatus.MET, None)
+    for n in range(30):  # one look a day
+        assert kept.at((n + 1) * DAY + 10 * HOUR) == (FreshnessStatus.BREACHED, "0")
+        kept.report(str(n + 1))
+    kept.report("0")
+    assert kept.at(30 * DAY + 11 * HOUR) == (FreshnessStatus.MET, None)
+
+
+def test_the_oldest_is_named_and_how_many_there_are() -> None:
+    kept = Kept(REPORT)
+    assert kept.at(5 * DAY + 10 * HOUR) == (FreshnessStatus.BREACHED, "0")
+    assert kept.reason == (
+        "report 0 was promised for 1970-01-02 09:00:00 UTC; raw never had data; 5 windows are not there"
+    )
+
+
+def test_a_window_that_is_wiped_is_missing_again() -> None:
+    kept = Kept(REPORT)
+    kept.report("0")
+    assert kept.at(DAY + 10 * HOUR) == (FreshnessStatus.MET, None)
+    kept.history.forget([("report", "0")])
+    assert kept.at(DAY + 11 * HOUR) == (FreshnessStatus.BREACHED, "0")
+
+
+def test_windows_whose_tick_was_before_anybody_looked_are_not_judged() -> None:
+    kept = Kept(REPORT, since=10 * DAY)
+    assert kept.at(10 * DAY + 8 * HOUR) == (FreshnessStatus.MET, None)
+    assert kept.at(10 * DAY + 10 * HOUR) == (FreshnessStatus.BREACHED, "9")
+
+
+def test_data_that_was_seen_before_the_first_look_counts_as_a_look() -> None:
+    kept = Kept(REPORT, since=10 * DAY)
+    kept.history.first_seen["raw"] = 5 * DAY
+    assert kept.at(10 * DAY + HOUR) == (FreshnessStatus.BREACHED, "4")
+
+
+def test_an_asset_that_was_added_later_is_judged_from_then_on() -> None:
+    kept = Kept(REPORT)
+    kept.history.first_seen["raw"] = 0.0
+    kept.since = Since(0.0, {"report": 10 * DAY})
+    assert kept.at(10 * DAY + HOUR) == (FreshnessStatus.MET, None)
+    assert kept.at(10 * DAY + 10 * HOUR) == (FreshnessStatus.BREACHED, "9")
+
+
+def test_a_table_without_partitions_that_was_never_built_is_breached_after_its_first_tick() -> None:
+    kept = Kept(replace(REPORT, partitioned=False, window=lambda _: None), since=HOUR)
+    assert kept.at(8 * HOUR) == (FreshnessStatus.MET, None)
+    assert kept.at(9 * HOUR + 1) == (FreshnessStatus.BREACHED, None)
+    assert "raw never had data" in kept.reason
+    kept.report(None)
+    assert kept.at(3 * DAY) == (FreshnessStatus.MET, None)
+
+
+def test_windows_are_asked_for_once_however_often_it_is_looked() -> None:
+    kept = Kept(REPORT)
+    asked: list[tuple[float, float]] = []
+    kept.unbuilt.windows = lambda asset, after, until: (asked.append((after, until)), days(asset, after, until))[1]  # type: ignore[func-returns-value]
+    for minute in range(600):
+        kept.at(3 * DAY + 60.0 * minute)
+    assert len(asked) == 2, "at the first look, and at nine o'clock"
+
+
+def test_the_clock_may_be_set_back() -> None:
+    kept = Kept(REPORT)
+    assert kept.at(DAY + 10 * HOUR) == (FreshnessStatus.BREACHED, "0")
+    assert kept.at(DAY + 8 * HOUR) == (FreshnessStatus.MET, None)
+    assert kept.at(DAY + 10 * HOUR) == (FreshnessStatus.BREACHED, "0")
+
+
+@pytest.mark.parametrize("contract", [NINE, LagContract(300.0)])
+def test_what_is_refused_or_set_aside_as_a_whole_is_not_judged(contract: CronContract | LagContract) -> None:
+    node = replace(REPORT, contract=contract)
+    for kept, plan in (
+        (Kept(replace(node, refused="no such pace")), Plan(0.0)),
+        (Kept(node), Plan(0.0, set_aside={("report", None): "no such pace"})),
+    ):
+        assert kept.at(40 * DAY, plan) == (FreshnessStatus.NOT_JUDGED, None)
+        assert kept.reason == "set aside: no such pace"
+
+
+def test_where_windows_cannot_be_told_it_is_not_judged_and_the_error_is_named() -> None:
+    def window(_partition: Partition) -> Window:
+        raise ZeroDivisionError("no such month")
+
+    kept = Kept(replace(REPORT, window=window))
+    assert kept.at(40 * DAY) == (FreshnessStatus.NOT_JUDGED, None)
+    assert "ZeroDivisionError: no such month" in kept.reason
+
+
+def test_single_partitions_that_are_set_aside_are_named_beside_the_verdict_of_the_others() -> None:
+    kept = Kept(REPORT)
+    aside = Plan(0.0, set_aside={("report", "0"): "its mapping raises"})
+    assert kept.at(DAY + 10 * HOUR, aside) == (FreshnessStatus.MET, None)
+    assert kept.reason == "everything else that arrived is in it; set aside: report 0: its mapping raises"
+    assert kept.at(2 * DAY + 10 * HOUR, aside) == (FreshnessStatus.BREACHED, "1")
+    assert kept.reason.endswith("; set aside: report 0: its mapping raises")
+
+
+def test_an_event_without_a_partition_is_not_the_whole_asset() -> None:
+    why = "no partition, though the asset has some"
+    kept = Kept(replace(REPORT, problem=lambda p: why if p is None else None))
+    assert kept.at(0.0, Plan(0.0, set_aside={("report", None): why})) == (FreshnessStatus.MET, None)
+    assert kept.set_aside == (f"report: {why}",)
+
+
+def test_a_reader_says_that_what_it_is_made_from_is_set_aside() -> None:
+    middle = Node("middle", [READS], refused="no such pace")
+    kept = Kept(middle, replace(REPORT, inputs=[Input("middle", same, same)]))
+    assert kept.at(8 * HOUR) == (FreshnessStatus.MET, None)
+    assert kept.set_aside == ("middle, which it is made from: no such pace",)
+
+
+def test_what_a_sensor_that_is_off_would_ask_for_waits_and_says_so() -> None:
+    other = replace(REPORT, key="other", sensor="automation_2")
+    graph = Graph({node.key: node for node in (RAW, REPORT, other)})
+    decisions = {
+        (key, p): Decision(key, p, State.REQUESTED, "data") for key in ("report", "other") for p in ("0", "1", "2")
+    }
+    requests = [
+        Request(("report",), ("0",)),
+        Request(("other",), ("0",), conditional=True),
+        Request(("report", "other"), ("1", "2"), as_range=True),
+    ]
+    plan = Plan(0.0, decisions, requests)
+    assert held(plan, graph, frozenset()) is plan
+    assert held(plan, graph, {"landing"}) is plan
+    for off, kept in (
+        ({"catch_up"}, requests[:2]),
+        ({"automation"}, requests[1:]),
+        ({"automation_2"}, [requests[0], requests[2]]),
+    ):
+        found = held(plan, graph, off)
+        assert found.requests == kept
+        waits = {target: d.reason for target, d in found.decisions.items() if d.state is State.HELD}
+        (gone,) = (request for request in requests if request not in kept)
+        assert waits == dict.fromkeys(gone.targets, f"its sensor {next(iter(off))} is switched off")

@@ -1,0 +1,152 @@
+"""A wipe is noticed within one look, however many assets; what is written after it stands."""
+
+from typing import Any
+
+import dagster as dg
+import pytest
+import sqlalchemy
+
+from pipelines.tidemark.asset_graph.build import graph_of
+from pipelines.tidemark.engine.condition import with_automation
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.consumer import Follower
+from pipelines.tidemark.planner.records import Built, Failure
+from pipelines.tidemark.simulation.instance import simulated_instance
+from pipelines.tidemark.simulation.simulator import RunFate
+from tests.tidemark.automation.shapes.playing import REGIONS, built, play
+from tests.tidemark.automation.toy_graph import ASAP, HOURS, asset, lag, source
+
+H7, H8 = "2026-10-05-07:00", "2026-10-05-08:00"
+MANY = [f"many/t{n}" for n in range(500)]
+
+
+def follower_of(instance: dg.DagsterInstance, *assets: str) -> Follower:
+    made = [asset(name, by=HOURS) for name in assets]
+    return Follower.started(instance, graph_of(dg.Definitions(made).resolve_asset_graph()))
+
+
+def report(instance: dg.DagsterInstance, name: str, partition: str) -> None:
+    instance.report_runless_asset_event(dg.AssetMaterialization(name.split("/"), partition=partition))
+
+
+def look(follower: Follower, instance: dg.DagsterInstance) -> None:
+    assert follower.read(instance, lambda: False) == ""
+
+
+def test_five_hundred_wiped_assets_are_noticed_in_one_look_and_few_queries() -> None:
+    with simulated_instance() as instance:
+        follower = follower_of(instance, *MANY)
+        for name in MANY:
+            report(instance, name, H7)
+        look(follower, instance)
+        assert all(follower.history.known[name] == {H7} for name in MANY)
+        instance.wipe_assets([dg.AssetKey(name.split("/")) for name in MANY])
+        asked: list[str] = []
+        count = lambda _connection, _cursor, statement, *_: asked.append(statement)  # noqa: E731
+        sqlalchemy.event.listen(sqlalchemy.engine.Engine, "before_cursor_execute", count)
+        try:
+            look(follower, instance)
+        finally:
+            sqlalchemy.event.remove(sqlalchemy.engine.Engine, "before_cursor_execute", count)
+        assert 1 < len(asked) < 30
+        assert not any(follower.history.known.get(name) for name in MANY)
+
+
+def test_what_was_written_after_a_wipe_that_nobody_had_noticed_stays(instance: dg.DagsterInstance) -> None:
+    follower = follower_of(instance, "core/table")
+    report(instance, "core/table", H7)
+    look(follower, instance)
+    instance.wipe_assets([dg.AssetKey(["core", "table"])])
+    report(instance, "core/table", H8)
+    look(follower, instance)
+    assert follower.history.known["core/table"] == {H8}
+    look(follower, instance)
+    assert follower.history.known["core/table"] == {H8}
+
+
+@pytest.mark.parametrize("with_checkpoint", [True, False])
+def test_a_wipe_while_nothing_ran_is_noticed_at_the_start(instance: dg.DagsterInstance, with_checkpoint: bool) -> None:
+    before = follower_of(instance, "core/table", "core/other")
+    report(instance, "core/table", H7)
+    report(instance, "core/other", H7)
+    look(before, instance)
+    if with_checkpoint:
+        before.save(instance)
+    instance.wipe_assets([dg.AssetKey(["core", "table"])])
+    report(instance, "core/table", H8)
+    after = follower_of(instance, "core/table", "core/other")
+    look(after, instance)
+    assert after.history.known["core/table"] == {H8}
+    assert after.history.known["core/other"] == {H7}
+
+
+def test_an_instance_that_was_emptied_knows_nothing_any_more(instance: dg.DagsterInstance) -> None:
+    follower = follower_of(instance, "core/table")
+    report(instance, "core/table", H7)
+    look(follower, instance)
+    instance.event_log_storage.wipe()
+    look(follower, instance)
+    assert not follower.history.known["core/table"]
+    report(instance, "core/table", H8)
+    look(follower, instance)
+    assert follower.history.known["core/table"] == {H8}
+
+
+def test_dagsters_own_storages_cannot_wipe_single_partitions(instance: dg.DagsterInstance) -> None:
+    """Once they can, what is wiped so has to be noticed: it leaves no time in the catalog."""
+    report(instance, "core/table", H7)
+    with pytest.raises(NotImplementedError):
+        instance.wipe_asset_partitions(dg.AssetKey(["core", "table"]), [H7])
+    assert adapter.catalog(instance)["core/table"] == float("-inf")
+
+
+def test_what_runs_only_failed_on_or_found_nothing_for_is_forgotten_with_the_rest(instance: dg.DagsterInstance) -> None:
+    follower = follower_of(instance, "core/table", "core/other")
+    for target in (("core/table", H7), ("core/other", H8)):
+        follower.history.failures[target] = Failure(1, 0.0, 1, None)
+        follower.history.built[target] = Built(1, 1, "run", 0.0, None)
+    follower.intake.goes_back_to(0.0, ("core/table", "core/other"))
+    report(instance, "core/table", H8)
+    report(instance, "core/other", H8)
+    look(follower, instance)
+    instance.wipe_assets([dg.AssetKey(["core", "table"])])
+    look(follower, instance)
+    assert follower.history.heard_of == {"core/other"}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_change_that_was_wiped_before_anybody_read_it_is_still_news_after_a_restart(restarts: bool) -> None:
+    mart = asset("mart", "core/x", freshness_policy=lag(hours=6))
+    simulation = play([source("x"), asset("core/x", "raw/x", **ASAP), mart])
+    simulation.arrive("raw/x", at=simulation.time(minutes=1), version="a")
+    simulation.run(hours=7)
+    assert built(simulation, "mart") == [None]
+    simulation.arrive("raw/x", at=simulation.time(hours=7), version="b")
+    simulation.run(minutes=30)
+    simulation.fail("core/x", times=3)
+    simulation.wipe("core/x", at=simulation.time(hours=7, minutes=31))
+    simulation.run(minutes=2)
+    if restarts:
+        with simulation.clock.frozen():
+            simulation._engine().follower.save(simulation.instance)
+        simulation.restart(at=simulation.time(hours=7, minutes=32))
+    simulation.run(hours=12)
+    assert len(built(simulation, "core/x")) == 3
+    assert simulation.tables.fresh(("mart", None))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_a_run_found_nothing_for_is_run_again_after_a_wipe(restarts: bool) -> None:
+    @dg.asset(key=["core", "x"], deps=[["raw", "x"]], partitions_def=REGIONS, output_required=False, tags=ASAP["tags"])
+    def x() -> Any: ...
+
+    simulation = play([source("x", REGIONS), *with_automation([x])])
+    simulation.fail("core/x", how=RunFate.YIELDS_NOTHING, times=1)
+    simulation.arrive("raw/x", "eu", at=simulation.time(minutes=5))
+    simulation.run(hours=1)
+    assert (len(simulation.runs), built(simulation, "core/x")) == (1, [])
+    simulation.wipe("core/x", at=simulation.time(hours=1))
+    if restarts:
+        simulation.restart(at=simulation.time(hours=1, minutes=10))
+    simulation.run(hours=1)
+    assert built(simulation, "core/x") == ["eu"]

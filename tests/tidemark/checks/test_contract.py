@@ -1,0 +1,221 @@
+"""The check `contract`: what it says, when it says it, and that no run has to do with it."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from pipelines.tidemark.asset_graph import build
+from pipelines.tidemark.engine import overview as overview_module
+from pipelines.tidemark.planner.graph import Graph
+from pipelines.tidemark.sensors.contracts import CHECK, STATE, contract_checks, contract_sensor
+from pipelines.tidemark.simulation.simulator import Simulation
+from pipelines.tidemark.tags import DATA_VERSION
+from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
+from tests.toys.definitions import defs
+
+HOUR_7 = "2026-10-05-07:00"
+NINE = dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(minutes=30))
+
+
+def graph() -> list[Any]:
+    return [
+        source("orders", HOURS),
+        asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(minutes=5), **ASAP),
+        asset("marts/report", within("core/orders"), by=DAYS, freshness_policy=NINE),
+        asset("marts/unpromised", "core/orders", by=HOURS),
+    ]
+
+
+class Watched:
+    """A simulation whose contracts are looked at when the test says so."""
+
+    def __init__(self) -> None:
+        assets = graph()
+        definitions = dg.Definitions([*assets, *contract_checks(assets)])
+        self.simulation = Simulation(definitions, start=START)
+        self.told: list[tuple[str, str]] = []
+        self._repository = definitions.get_repository_def()
+        self._sensor = contract_sensor()
+        self._cursor: str | None = None
+
+    def look(self, **at: float) -> str:
+        """Let time pass until then and evaluate the sensor; what it skips for, or nothing."""
+        self.simulation.run_until(self.simulation.time(**at))
+        with self.simulation.clock.frozen():
+            instance = self.simulation.instance
+            with dg.build_sensor_context(instance, self._cursor, repository_def=self._repository) as context:
+                result = self._sensor.evaluate_tick(context)
+            self._cursor = result.cursor
+            for event in result.asset_events:
+                instance.report_runless_asset_event(event)
+                self.told.append((event.asset_key.to_user_string(), event.metadata[STATE].value))
+        return result.skip_message or ""
+
+    def last(self, asset: str) -> dg.AssetCheckEvaluation:
+        """The last result that is in the instance."""
+        key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), CHECK)
+        (record,) = self.simulation.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+        assert record.event is not None
+        evaluation = record.event.get_dagster_event().event_specific_data
+        assert isinstance(evaluation, dg.AssetCheckEvaluation)
+        return evaluation
+
+
+def test_a_promise_that_is_broken_and_kept_again_is_said_once_each_with_the_reason() -> None:
+    watched = Watched()
+    simulation = watched.simulation
+    simulation.fail("core/orders", times=4)  # with the pauses between, for seven minutes and more
+    simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7))
+    watched.look(hours=6)
+    assert sorted(watched.told) == [("core/orders", "met"), ("marts/report", "met")]
+    watched.told.clear()
+    for minute in range(60):
+        watched.look(hours=7, minutes=minute)
+    states = [state for asset_, state in watched.told if asset_ == "core/orders"]
+    assert states == ["at risk", "breached", "met"]
+    assert len(watched.told) == 3, "nothing is said again while nothing changes"
+
+
+def test_it_is_said_again_of_each_materialization_because_the_ui_shows_no_older_result() -> None:
+    watched = Watched()
+    simulation = watched.simulation
+    watched.look(hours=6)
+    for hour in (7, 8):
+        watched.told.clear()
+        simulation.arrive("raw/orders", f"2026-10-05-{hour:02}:00", at=simulation.time(hours=hour))
+        watched.look(hours=hour, minutes=2)
+        assert watched.told == [("core/orders", "met")]
+        made = simulation.runs_of("core/orders")[-1]
+        assert watched.last("core/orders").metadata["judged at"].value >= made.ended_at
+        assert "met" in watched.look(hours=hour, minutes=3), "and only once"
+
+
+def test_it_says_lag_reason_partition_and_how_bad_it_is() -> None:
+    watched = Watched()
+    watched.simulation.fail("core/orders", times=9)
+    watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
+    watched.look(hours=7, minutes=6)
+    said = watched.last("core/orders")
+    assert not said.passed and said.severity is dg.AssetCheckSeverity.ERROR
+    assert said.metadata["partition"].value == HOUR_7
+    assert said.metadata["lag"].value == "6 min"
+    assert "failed attempts" in str(said.metadata["reason"].value)
+    assert "promised for 2026-10-05 07:05:00 UTC" in str(said.metadata["reason"].value)
+
+
+def test_a_report_whose_data_never_came_is_breached_at_its_tick_and_names_the_silent_source() -> None:
+    watched = Watched()
+    for hour in ("2026-10-04-07:00", "2026-10-05-07:00"):
+        watched.simulation.arrive("raw/orders", hour, at=watched.simulation.time(hours=7))
+    watched.look(days=2, hours=8.9)
+    assert watched.last("marts/report").passed, "the day before yesterday was there, and yesterday's tick is to come"
+    watched.look(days=2, hours=9.1)
+    said = watched.last("marts/report")
+    assert not said.passed
+    assert said.metadata["partition"].value == "2026-10-06"
+    assert "raw/orders silent since 2026-10-05 07:00:00 UTC" in str(said.metadata["reason"].value)
+
+
+def test_windows_before_anything_was_observed_are_not_judged() -> None:
+    watched = Watched()
+    watched.look(days=3)
+    assert set(watched.told) == {("core/orders", "met"), ("marts/report", "met")}
+
+
+def test_it_is_written_without_a_run_and_no_run_executes_it() -> None:
+    watched = Watched()
+    watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
+    requested: list[dg.RunRequest] = []
+    daemon = watched.simulation._daemon
+    submit = daemon._submit
+    daemon._submit = lambda sensor, asked, **more: (requested.extend(asked), submit(sensor, asked, **more))[1]  # type: ignore[method-assign,func-returns-value]
+    watched.look(days=1, hours=10)
+    assert requested and all(request.asset_check_keys == [] for request in requested)
+
+
+def test_a_person_can_execute_it() -> None:
+    assets = graph()
+    definitions = dg.Definitions([*assets, *contract_checks(assets)])
+    with dg.DagsterInstance.ephemeral() as instance:
+        tags = {DATA_VERSION: "1"}
+        instance.report_runless_asset_event(
+            dg.AssetObservation(dg.AssetKey(["raw", "orders"]), partition=HOUR_7, tags=tags)
+        )
+        job = definitions.resolve_implicit_global_asset_job_def()
+        selection = {dg.AssetCheckKey(dg.AssetKey(["core", "orders"]), CHECK)}
+        done = job.get_subset(asset_check_selection=selection, asset_selection=set()).execute_in_process(
+            instance=instance
+        )
+    (evaluation,) = done.get_asset_check_evaluations()
+    assert evaluation.metadata[STATE].value == "met"
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, asset_key: str, reason: str) -> None:
+    """The planner has no answer for an asset."""
+    real = build.graph_of
+
+    def _graph_of(assets: build.AnyGraph, **more: float) -> Graph:
+        nodes = real(assets, **more).nodes
+        return Graph({key: replace(n, refused=reason if key == asset_key else "") for key, n in nodes.items()})
+
+    monkeypatch.setattr(build, "graph_of", _graph_of)
+
+
+def test_an_asset_that_nobody_looks_after_is_not_judged_and_fails_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refuse(monkeypatch, "core/orders", "there is no pace 'fast'")
+    watched = Watched()
+    watched.look(hours=6)
+    assert dict(watched.told) == {"core/orders": "not judged", "marts/report": "met"}
+    said = watched.last("core/orders")
+    assert not said.passed and said.severity is dg.AssetCheckSeverity.ERROR
+    assert said.metadata["reason"].value == "set aside: there is no pace 'fast'"
+    made_from = watched.last("marts/report").metadata["set aside"].value
+    assert made_from == "core/orders, which it is made from: there is no pace 'fast'"
+
+
+def test_a_partition_that_is_set_aside_is_named_when_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched()
+    watched.look(hours=6)
+    watched.told.clear()
+    with watched.simulation.clock.frozen():
+        watched.simulation.instance.report_runless_asset_event(
+            dg.AssetMaterialization(dg.AssetKey(["core", "orders"]), partition="yesterday")
+        )
+    watched.look(hours=6, minutes=1)
+    assert watched.told == [("core/orders", "met")]
+    said = watched.last("core/orders")
+    assert said.passed and "core/orders yesterday: 'yesterday' is no partition key" in said.metadata["set aside"].value
+    assert "everything else that arrived is in it; set aside: core/orders yesterday" in said.metadata["reason"].value
+    assert "met" in watched.look(hours=6, minutes=2), "and only once"
+
+
+def test_a_report_that_never_came_stays_breached_for_days_and_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched()
+    watched.look(hours=6)  # from now on it is judged
+    for day in (1, 2, 9):
+        watched.look(days=day, hours=10)
+        said = watched.last("marts/report")
+        assert (said.passed, said.metadata["partition"].value) == (False, "2026-10-04")
+        assert "raw/orders never had data" in said.metadata["reason"].value
+    monkeypatch.setattr(overview_module, "_seen", {})  # another process
+    watched.told.clear()
+    watched._cursor = None
+    watched.look(days=9, hours=11)
+    assert watched.last("marts/report").metadata["partition"].value == "2026-10-04"
+    for n in range(9):  # a person gives them up
+        watched.simulation.report("marts/report", f"2026-10-{4 + n:02}", at=watched.simulation.time(days=9, hours=12))
+    watched.look(days=9, hours=13)
+    assert watched.last("marts/report").metadata["partition"].value == "2026-10-13"
+
+
+@pytest.mark.parametrize("asset_key", ["core/orders", "marts/sales_daily", "marts/weekly_review"])
+def test_every_asset_with_a_policy_has_it(asset_key: str) -> None:
+    checks = {
+        key.asset_key.to_user_string() for key in defs.resolve_asset_graph().asset_check_keys if key.name == CHECK
+    }
+    assert asset_key in checks

@@ -1,0 +1,143 @@
+"""`pipelines status`: what the rows say, the share of time, and the exit codes."""
+
+import json
+
+import dagster as dg
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from pipelines.tidemark.cli import status_view
+from pipelines.tidemark.cli.app import app
+from pipelines.tidemark.cli.contract_table import (
+    ContractRow,
+    NoSuchAsset,
+    breached,
+    explained,
+    rows,
+    set_aside,
+    share_within,
+    table,
+)
+from pipelines.tidemark.tags import DATA_VERSION
+from tests.tidemark.checks.test_contract import HOUR_7, Watched, refuse
+
+NOW = 1_800_000_000.0
+DAY = 86_400.0
+
+
+def row(watched: Watched, asset: str) -> ContractRow:
+    with watched.simulation.clock.frozen():
+        (found,) = rows(watched.simulation.instance, watched._repository.asset_graph, asset)
+    return found
+
+
+def test_a_quiet_asset_shows_contract_state_and_last_run() -> None:
+    watched = Watched()
+    watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
+    watched.look(hours=7, minutes=2)
+    found = row(watched, "core/orders")
+    assert (found.contract, found.state, found.lag, found.pending, found.due) == ("within 5 min", "met", 0.0, 0, None)
+    assert found.last_run == "success"
+    assert found.last_built == watched.simulation.runs[0].ended_at
+
+
+def test_an_asset_that_fails_shows_lag_and_reason_and_is_named_as_broken() -> None:
+    watched = Watched()
+    watched.simulation.fail("core/orders", times=9)
+    watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
+    for minute in range(10):
+        watched.look(hours=7, minutes=minute)
+    found = row(watched, "core/orders")
+    assert found.state == "breached" and breached([found]) == ["core/orders"]
+    assert found.lag == pytest.approx(9 * 60, abs=2)
+    assert f"core/orders {HOUR_7}" in found.reason and "failed attempts" in found.reason
+    assert found.within is not None and 0 < found.within < 1
+    assert "failed attempts" in str(explained([found, found], NOW).renderables[1])
+
+
+def test_what_is_not_due_yet_says_when_and_for_whom() -> None:
+    watched = Watched()
+    watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
+    watched.look(hours=8)
+    found = row(watched, "marts/report")
+    assert found.contract == "by 0 9 * * *, what arrived 30 min before"
+    assert found.pending == 1 and found.due == watched.simulation.time(days=1, hours=8.5)
+    assert "not due" in found.reason
+
+
+def test_all_assets_make_a_table_and_an_unknown_one_is_refused() -> None:
+    watched = Watched()
+    watched.look(hours=1)
+    with watched.simulation.clock.frozen():
+        graph = watched._repository.asset_graph
+        found = rows(watched.simulation.instance, graph)
+        assert [r.asset for r in found] == ["core/orders", "marts/report", "marts/unpromised"]
+        assert table(found, NOW).row_count == 3
+        assert len(explained(found, NOW).renderables) == 1, "nothing to explain"
+        with pytest.raises(NoSuchAsset, match="no asset 'core/order'; there are core/orders"):
+            rows(watched.simulation.instance, graph, "core/order")
+    json.dumps([r.as_dict() for r in found])
+
+
+def test_what_nobody_looks_after_is_shown_with_the_reason_and_is_complete_as_json(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refuse(monkeypatch, "marts/unpromised", "there is no pace 'fast'")
+    watched = Watched()
+    key = dg.AssetKey(["raw", "orders"])
+    with watched.simulation.clock.frozen():
+        for n in range(7):
+            event = dg.AssetObservation(key, partition=f"no {n}", tags={DATA_VERSION: "1"})
+            watched.simulation.instance.report_runless_asset_event(event)
+        found = rows(watched.simulation.instance, watched._repository.asset_graph)
+    states = {r.asset: r.state for r in found}
+    assert states == {"raw/orders": "", "core/orders": "met", "marts/report": "met", "marts/unpromised": "set aside"}
+    assert set_aside(found) == ["marts/unpromised"] and breached(found) == []
+    source, *_, refused = [r.as_dict() for r in found]
+    assert len(source["set_aside"]) == 7 and source["set_aside"][0].startswith("raw/orders no 0: ")
+    assert refused["reason"] == "set aside: there is no pace 'fast'"
+    console = Console(width=80, record=True)
+    console.print(explained(found, NOW))
+    text = console.export_text()
+    assert "marts/unpromised: set aside: there is no pace 'fast'" in text and "raw/orders: set aside: " in text
+
+
+@pytest.mark.parametrize(
+    ("broken", "aside", "code", "said"),
+    [
+        ([], [], 0, ""),
+        ([], ["a"], 5, "nobody looks after them: a"),
+        (["b"], ["a"], 4, "broken: b"),
+    ],
+)
+def test_the_exit_code_says_whether_a_promise_is_broken_or_nobody_looks(
+    monkeypatch: pytest.MonkeyPatch, broken: list[str], aside: list[str], code: int, said: str
+) -> None:
+    monkeypatch.setattr(status_view, "show_contracts", lambda *_, **__: (broken, aside))
+    result = CliRunner().invoke(app, ["status"])
+    assert (result.exit_code, said in result.output) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("results", "share"),
+    [
+        ([], None),
+        ([(NOW - 100, True)], 1.0),
+        ([(NOW - 25, False), (NOW - 100, True)], 0.75),
+        ([(NOW - 2 * DAY, False)], 0.0),
+        ([(NOW - DAY / 2, True), (NOW - 2 * DAY, False)], 0.5),
+    ],
+)
+def test_the_share_of_time_within_contract(results: list[tuple[float, bool]], share: float | None) -> None:
+    assert share_within(results, NOW) == (None if share is None else pytest.approx(share))
+
+
+def test_where_nothing_runs_it_says_so_and_exits_with_three(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setenv("TIDEMARK_STATE_DIR", str(tmp_path_factory.mktemp("state")))
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    for options in ([], ["--services"]):
+        result = CliRunner().invoke(app, ["status", *options])
+        assert result.exit_code == 3 and "nothing runs" in result.output

@@ -1,0 +1,76 @@
+"""Content versions: equal for equal rows, different for anything else that a consumer could see."""
+
+import dataclasses
+import uuid
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.tidemark.lakehouse import catalog, write
+from pipelines.tidemark.lakehouse.content import content_of
+from pipelines.tidemark.lakehouse.tables import LINEAGE, Table
+
+
+@pytest.fixture
+def table(spark: SparkSession) -> Table:
+    columns = {"day": "date", "a": "string", "b": "string"} | LINEAGE
+    table = Table(f"test.t{uuid.uuid4().hex[:8]}", columns, row_key=("day", "a"), partitioned_by="day")
+    catalog.ensure(spark, table)
+    return table
+
+
+def version(spark: SparkSession, table: Table, *rows: tuple[str | None, str | None], file: str = "f") -> str:
+    values = ", ".join(
+        f"(DATE '2026-10-01', {_sql(a)}, {_sql(b)}, '{file}', 'v', TIMESTAMP '2026-10-01 00:00:00', '1')"
+        for a, b in rows
+    )
+    source = f"VALUES {values}" if rows else f"SELECT * FROM {table.identifier} LIMIT 0"
+    frame = spark.sql(f"SELECT * FROM ({source}) AS t({', '.join(table.columns)})")
+    commit = write.overwrite(frame, table, ["2026-10-01"], run_id=str(uuid.uuid4()))
+    return content_of(spark, table, ["2026-10-01"], commit.snapshot_id)["2026-10-01"].version
+
+
+def _sql(value: str | None) -> str:
+    return "CAST(NULL AS STRING)" if value is None else f"'{value}'"
+
+
+def test_the_same_rows_are_the_same_content_in_any_order_and_from_any_file(spark: SparkSession, table: Table) -> None:
+    assert version(spark, table, ("x", "1"), ("y", None)) == version(spark, table, ("y", None), ("x", "1"), file="g")
+
+
+def test_a_null_on_the_other_side_is_other_content(spark: SparkSession, table: Table) -> None:
+    assert version(spark, table, (None, "a")) != version(spark, table, ("a", None))
+
+
+def test_a_row_twice_more_or_none_is_other_content(spark: SparkSession, table: Table) -> None:
+    once = version(spark, table, ("x", "1"))
+    thrice = version(spark, table, ("x", "1"), ("x", "1"), ("x", "1"))
+    none = version(spark, table)
+    assert len({once, thrice, none}) == 3
+
+
+def test_a_column_of_nulls_more_is_other_content(spark: SparkSession, table: Table) -> None:
+    before = version(spark, table, ("x", "1"))
+    wider = Table(table.name, table.columns | {"c": "string"}, table.row_key, table.partitioned_by)
+    catalog.ensure(spark, wider)
+    snapshot = write.current_snapshot(spark, wider)
+    assert content_of(spark, wider, ["2026-10-01"], snapshot)["2026-10-01"].version != before
+
+
+def test_a_column_that_a_load_added_is_other_content_only_where_it_holds_a_value(
+    spark: SparkSession, table: Table
+) -> None:
+    before = version(spark, table, ("x", "1"))
+    wider = dataclasses.replace(table, columns=table.columns | {"null": "string"}, added=("null",))
+
+    def now() -> str:
+        return content_of(spark, wider, ["2026-10-01"], write.current_snapshot(spark, wider))["2026-10-01"].version
+
+    catalog.add_texts(spark, table, ["null"], "not declared")
+    assert now() == before
+    spark.sql(f"UPDATE {table.identifier} SET `null` = 'y'")
+    assert now() != before
+
+
+def test_a_table_without_a_commit_is_empty_everywhere(spark: SparkSession, table: Table) -> None:
+    assert content_of(spark, table, ["2026-10-01"], None)["2026-10-01"].rows == 0

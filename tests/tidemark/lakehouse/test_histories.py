@@ -1,0 +1,83 @@
+"""A few histories, shaped after ways in which an incremental load can go wrong. `make proof` plays a hundred."""
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from pyspark.sql import SparkSession
+
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.sources.s3 import S3Bucket
+from tests.tidemark.lakehouse.histories import (
+    HISTORIES,
+    HOURS,
+    DeleteFile,
+    Event,
+    NewCode,
+    Overlap,
+    PutFile,
+    RunLoad,
+    play,
+)
+
+SEVEN, EIGHT = HOURS
+LOAD = RunLoad(HOURS)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        # The winner of a row dies with its file before it was committed; the loser must not count as known.
+        [
+            PutFile(SEVEN, "a.csv", ((1, 4),)),
+            LOAD,
+            PutFile(SEVEN, "b.csv", ((1, 5), (2, None))),
+            RunLoad(HOURS, "before_commit"),
+            DeleteFile(SEVEN, "b.csv"),
+            LOAD,
+            PutFile(SEVEN, "c.csv", ((1, 6),)),
+            RunLoad(HOURS, "after_commit"),
+        ],
+        # Added in one hour, overwritten and re-coded in another.
+        [
+            PutFile(SEVEN, "a.csv", ((1, 4), (1, 5))),
+            PutFile(EIGHT, "a.csv", ((1, None),)),
+            LOAD,
+            PutFile(EIGHT, "a.csv", ()),
+            PutFile(SEVEN, "b.csv", ((1, 7), (3, None))),
+            RunLoad((SEVEN,)),
+            NewCode(),
+            RunLoad((EIGHT,), "between_quarantine_and_table"),
+        ],
+        # One run replaces an hour, another looks later, adds to it and commits first; the one it overtook dies.
+        [
+            PutFile(SEVEN, "a.csv", ((1, 4), (2, None))),
+            PutFile(EIGHT, "a.csv", ((1, 5),)),
+            LOAD,
+            PutFile(SEVEN, "a.csv", ((1, 6), (2, None))),
+            PutFile(EIGHT, "b.csv", ((2, None), (3, 1))),
+            Overlap(
+                RunLoad(HOURS, "after_commit"),
+                LOAD,
+                PutFile(SEVEN, "c.csv", ((1, None), (3, 7))),
+                turns=(0, 1, 0, 1, 1, 1),
+            ),
+        ],
+    ],
+)
+def test_a_table_that_lived_through_a_history_is_what_a_fresh_load_makes(
+    spark: SparkSession, other_spark: SparkSession, landing: S3Bucket, orders: Load, history: list[Event]
+) -> None:
+    play(spark, other_spark, landing, orders, history)
+
+
+@seed(1)
+@settings(
+    max_examples=2,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(history=HISTORIES)
+def test_and_so_is_one_of_an_invented_history(
+    spark: SparkSession, other_spark: SparkSession, landing: S3Bucket, orders: Load, history: list[Event]
+) -> None:
+    play(spark, other_spark, landing, orders, history)

@@ -1,0 +1,231 @@
+"""What of small files passes through a run's own memory: so many rows and bytes together, whatever they weigh."""
+
+import dataclasses
+import gzip
+import io
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers.files import SourceFile
+from pipelines.tidemark.lakehouse.readers.in_memory import rows_of_all
+from pipelines.tidemark.lakehouse.readers.long_lines import LONGEST_LINE
+from pipelines.tidemark.lakehouse.readers.probe import Inspected, inspect
+from pipelines.tidemark.sources.feed import Feed
+from pipelines.tidemark.sources.listing import ObjectVersion
+from tests.toys.feeds import ORDERS
+
+HEADER = ",".join(ORDERS.columns) + "\n"
+
+
+def parquet(rows: int) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({c: pa.array(["1"] * rows) for c in ORDERS.columns}), sink)
+    return sink.getvalue()
+
+
+def csv(rows: int) -> bytes:
+    return (HEADER + "1,1,1,1,1,1,1,0,2026-10-01T07:00:00Z\n" * rows).encode()
+
+
+class Store:
+    """Objects in memory."""
+
+    name = "landing"
+
+    def __init__(self, bodies: dict[str, bytes]) -> None:
+        self.bodies = bodies
+
+    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
+        body = self.bodies[of.key]
+        return body[:first] if first is not None else body[-last:] if last is not None else body
+
+    def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
+        return self.bodies[of.key][begin : begin + length]
+
+    def check(self, of: ObjectVersion) -> None:
+        """It is as it was."""
+
+
+def inspected(bodies: dict[str, bytes], feed: Feed = ORDERS) -> Inspected:
+    at = datetime(2026, 10, 1, tzinfo=UTC)
+    files = [SourceFile(key, "v", at, "2026-10-01-07:00", len(body)) for key, body in bodies.items()]
+    return inspect(Store(bodies), feed, files)
+
+
+def fetched(bodies: dict[str, bytes]) -> set[str]:
+    """Which of these files are read in memory; all others are left to Spark."""
+    found = inspected(bodies)
+    assert {f.key for f in found.readable} == set(bodies) and not found.faults
+    return {file.key for file in found.fetched}
+
+
+def test_a_few_kilobytes_of_parquet_with_millions_of_rows_are_left_to_spark() -> None:
+    bomb = parquet(3_000_000)
+    assert len(bomb) < probe.SMALL
+    assert fetched({"bomb.parquet": bomb, "a.parquet": parquet(10)}) == {"a.parquet"}
+
+
+def one_value(rows: int, size: int, *, nested: bool = False) -> bytes:
+    """Parquet in which one long text is the value of every row, and stands there once."""
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * size])).cast(pa.string())
+    if nested:
+        text = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), text)
+    sink = io.BytesIO()
+    rest = {c: pa.array(["1"] * rows) for c in ORDERS.columns if c != "order_id"}
+    pq.write_table(pa.table(rest | {"order_id": text}), sink, store_schema=False)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_text_that_every_row_of_a_parquet_file_has_counts_for_each(nested: bool) -> None:
+    bomb = one_value(4_000, 16_000, nested=nested)
+    assert len(bomb) < 200_000
+    assert fetched({"bomb.parquet": bomb, "a.parquet": one_value(4, 16_000, nested=nested)}) == {"a.parquet"}
+
+
+@pytest.mark.parametrize("unit", [b"{} ,", b'{"order_id":1} ,', b"[],", b"1,"])
+def test_json_of_millions_of_values_is_left_to_spark(unit: bytes) -> None:
+    units = unit * min(2_100_000, 12_000_000 // len(unit))
+    assert fetched({"a.json.gz": gzip.compress(b'{"order_id": [' + units + b"1]}\n")}) == set()
+
+
+def test_a_limit_of_our_own_format_is_no_verdict_on_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
+
+    monkeypatch.setattr("pipelines.tidemark.lakehouse.readers.in_memory._column", full)
+    with pytest.raises(pa.ArrowCapacityError):
+        rows_of_all(ORDERS, inspected({"a.parquet": parquet(1)}).fetched)
+
+
+@pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet"])
+def test_many_files_that_are_small_each_are_left_to_spark_beyond_what_fits_together(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "_ROWS_TOGETHER", 1000)
+    body = {"csv": csv(90), "csv.gz": gzip.compress(csv(90)), "parquet": parquet(90)}[form]
+    assert len(fetched({f"{n:02}.{form}": body for n in range(30)})) in (10, 11)
+
+
+def test_what_is_inflated_counts_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_TOGETHER", 10_000)
+    zeros = gzip.compress((HEADER + "0" * 4_000 + "\n").encode())
+    assert len(fetched({f"{n}.csv.gz": zeros for n in range(10)})) == 2
+
+
+class Counting(Store):
+    """Notes how much is asked for."""
+
+    asked: list[int]
+
+    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
+        self.asked.append(last or 0)
+        return super().read(of, first, last)
+
+
+LONG = LONGEST_LINE + 1
+"""Bytes of a line that is too long."""
+
+
+def faults_of(store: Store, key: str, size: int) -> list[str]:
+    file = SourceFile(key, "v", datetime(2026, 10, 1, tzinfo=UTC), "2026-10-01-07:00", size)
+    return [f"{fault.reason}: {fault.message}" for fault in inspect(store, ORDERS, [file]).faults]
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize(
+    ("length", "end", "refused"), [(LONG, b"\n", True), (LONG, b"", True), (LONG - 2, b"\r", False)]
+)
+def test_a_line_that_would_end_the_spark_server_is_found_in_what_is_compressed(
+    small: bool, length: int, end: bytes, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not small:
+        monkeypatch.setattr(probe, "SMALL", 0)
+    body = gzip.compress(csv(1) + csv(1) + b"1" * length + end + csv(1)[len(HEADER) :], 1)
+    assert len(body) < 1 << 20
+    said = faults_of(Store({"a.csv.gz": body}), "a.csv.gz", len(body))
+    assert said == ([f"unreadable: a line of it is longer than {LONGEST_LINE} bytes"] if refused else [])
+
+
+class Plain(Counting):
+    """A long file that is made up while it is read: a header, a line, and short ones behind it."""
+
+    def __init__(self, line: int) -> None:
+        self.asked, self.line, self.size = [], line, 10 * LONGEST_LINE
+
+    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
+        return csv(1) * 3
+
+    def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
+        self.asked.append(length)
+        long_one = max(0, min(self.line + 7_000_000, begin + length) - max(begin, 7_000_000))
+        return b"1" * long_one + (b"12345678\n" * (length // 9 + 1))[: length - long_one]
+
+
+@pytest.mark.parametrize(("line", "refused"), [(LONG * 5 // 4, True), (LONG - 2, False), (0, False)])
+def test_a_line_that_would_end_the_spark_server_is_found_in_a_plain_file_by_little_of_it(
+    line: int, refused: bool
+) -> None:
+    store = Plain(line)
+    assert bool(faults_of(store, "a.csv", store.size)) == refused
+    assert sum(store.asked) < store.size / 100 + line * 3
+
+
+def test_what_only_ends_like_a_long_footer_is_not_fetched() -> None:
+    for end in (b"junk", b"PAR1"):
+        store = Counting({"a.parquet": b"x" * 100 + (900 << 20).to_bytes(4, "little") + end})
+        store.asked = []
+        file = SourceFile("a.parquet", "v", datetime(2026, 10, 1, tzinfo=UTC), "2026-10-01-07:00", 1 << 30)
+        found = inspect(store, ORDERS, [file])
+        assert [fault.reason for fault in found.faults] == ["unreadable"]
+        assert max(store.asked) <= 64 << 10
+
+
+def of_times(array: pa.Array, **options: object) -> bytes:
+    sink = io.BytesIO()
+    rest = {c: pa.array(["1"]) for c in ORDERS.columns if c != "ordered_at"}
+    pq.write_table(pa.table(rest | {"ordered_at": array}), sink, **options)
+    return sink.getvalue()
+
+
+FAR = 2**63 - 1
+ODD_PARQUET = {
+    "a sentinel": of_times(pa.array([FAR], pa.timestamp("ms"))),
+    "a zone that is none": of_times(pa.array([0], pa.timestamp("us", "Mars/Phobos"))),
+    "a name that is no text": of_times(pa.array(["1"])).replace(b"quantity", b"quan\xfcity"),
+    "far days in a list": of_times(pa.array([[2**31 - 1]], pa.list_(pa.int32())).cast(pa.list_(pa.date32()))),
+    "far times in a list": of_times(pa.array([[FAR]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("us")))),
+    "spans in a list": of_times(pa.array([[FAR]], pa.list_(pa.int64())).cast(pa.list_(pa.duration("us")))),
+    "a field twice": of_times(
+        pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], fields=[pa.field("a", pa.int64())] * 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_PARQUET)
+def test_whatever_a_small_parquet_file_holds_its_neighbours_are_read(odd: str) -> None:
+    columns = dict.fromkeys(ORDERS.columns, "string")
+    for feed in (ORDERS, dataclasses.replace(ORDERS, columns=columns, rules={})):
+        found = inspected({"a.csv": csv(2), "odd.parquet": ODD_PARQUET[odd]}, feed)
+        rows, faults = rows_of_all(feed, found.fetched)
+        assert rows.column("source_file").to_pylist().count("a.csv") == 2
+        assert {fault.file.key for fault in [*faults, *found.faults]} <= {"odd.parquet"}
+
+
+def test_json_that_is_nested_very_deep_keeps_no_other_file_from_being_read() -> None:
+    feed = dataclasses.replace(ORDERS, multiline=True)
+    bodies = {"a.csv": csv(2), "deep.json": b'{"order_id": ' + b"[" * 450 + b"]" * 450 + b"}"}
+    rows, _ = rows_of_all(feed, inspected(bodies, feed).fetched)
+    assert rows.column("source_file").to_pylist().count("a.csv") == 2
+
+
+@pytest.mark.parametrize("year", [1, 1600, 2300, 9999])
+def test_a_time_that_nanoseconds_cannot_hold_is_what_it_was(year: int) -> None:
+    far = of_times(pa.array([datetime(year, 12, 31, 7)], pa.timestamp("us")), use_deprecated_int96_timestamps=True)
+    rows, faults = rows_of_all(ORDERS, inspected({"far.parquet": far}).fetched)
+    assert not faults
+    assert rows.column("ordered_at")[0].as_py().startswith(f"{year:04}-12-31 07:00:00")

@@ -1,0 +1,119 @@
+"""DataFrames between assets: whole partitions written, inputs pruned, each partition's content told."""
+
+import uuid
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.tidemark.execution.io_manager import IcebergIOManager, NoSuchTable, iceberg_io_manager
+from pipelines.tidemark.execution.watermark import THROUGH, InputArrivals, through
+from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.tags import CONTENT
+from tests.toys.partitions import DAYS, HOURS, WITHIN
+
+HOUR_KEYS = [f"2026-10-01-{h:02}:00" for h in range(24)]
+
+
+@pytest.fixture
+def tag() -> str:
+    return f"t{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def location(spark: SparkSession, tag: str) -> SimpleNamespace:
+    hourly = Table(f"{tag}.hourly", {"hour": "timestamp", "n": "bigint"}, ("hour",), "hour")
+    daily = Table(f"{tag}.daily", {"day": "date", "n": "bigint"}, ("day",), "day")
+    whole = Table(f"{tag}.whole", {"n": "bigint"}, ("n",))
+
+    @dg.asset(key=[tag, "hourly"], partitions_def=HOURS, backfill_policy=dg.BackfillPolicy.single_run())
+    def hours(context: dg.AssetExecutionContext) -> DataFrame:
+        keys = [(k,) for k in context.partition_keys]
+        return spark.createDataFrame(keys, "k string").selectExpr(
+            "to_timestamp(k, 'yyyy-MM-dd-HH:mm') AS hour", "CAST(substr(k, 12, 2) AS BIGINT) AS n"
+        )
+
+    @dg.asset(
+        key=[tag, "daily"],
+        ins={"hours": dg.AssetIn(key=[tag, "hourly"], partition_mapping=WITHIN)},
+        partitions_def=DAYS,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def days(hours: DataFrame) -> DataFrame:
+        return hours.groupBy(F.to_date("hour").alias("day")).agg(F.sum("n").alias("n"))
+
+    @dg.asset(key=[tag, "whole"], ins={"days": dg.AssetIn(key=[tag, "daily"])})
+    def everything(days: DataFrame) -> DataFrame:
+        return days.select("n")
+
+    tables = {t.name: t for t in (hourly, daily, whole)}
+    resources = {"spark": SimpleNamespace(session=spark), "io_manager": iceberg_io_manager(tables, InputArrivals)}
+    return SimpleNamespace(hours=hours, days=days, everything=everything, tables=tables, resources=resources)
+
+
+def run(location: SimpleNamespace, asset: str, **where: object) -> list[dg.AssetMaterialization]:
+    definition = getattr(location, asset)
+    others = [a for a in (location.hours, location.days, location.everything) if a is not definition]
+    result = dg.materialize(
+        [definition, *(a.to_source_asset() for a in others)],
+        resources=location.resources,
+        selection=[definition],
+        **where,  # type: ignore[arg-type]
+    )
+    return [e.materialization for e in result.get_asset_materialization_events() for e in [e.step_materialization_data]]
+
+
+def range_of(first: str, last: str) -> dict[str, str]:
+    return {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+
+
+def test_a_range_is_one_commit_with_content_for_each_partition(
+    spark: SparkSession, location: SimpleNamespace, tag: str
+) -> None:
+    written = run(location, "hours", tags=range_of(HOUR_KEYS[0], HOUR_KEYS[-1]))
+    assert [m.partition for m in written] == HOUR_KEYS
+    assert len({m.metadata[CONTENT].value for m in written}) == 24
+    assert {m.metadata["dagster/partition_row_count"].value for m in written} == {1}
+    assert spark.sql(f"SELECT * FROM lake.{tag}.hourly.snapshots").count() == 1
+
+
+def test_inputs_are_the_partitions_that_map_and_none_else(
+    spark: SparkSession, location: SimpleNamespace, tag: str
+) -> None:
+    run(location, "hours", tags=range_of("2026-09-30-22:00", "2026-10-02-01:00"))
+    run(location, "days", partition_key="2026-10-01")
+    run(location, "everything")
+    assert [r.n for r in spark.table(f"lake.{tag}.whole").collect()] == [sum(range(24))]
+
+
+def test_each_partition_tells_the_newest_arrival_that_its_inputs_told(location: SimpleNamespace, tag: str) -> None:
+    told = {"2026-10-01-03:00": 100, "2026-10-01-05:00": 300, "2026-10-01-06:00": 200, "2026-10-03-00:00": 50}
+    hourly = dg.AssetKey([tag, "hourly"])
+    with dg.DagsterInstance.ephemeral() as instance:
+        run(location, "hours", tags=range_of("2026-10-01-00:00", "2026-10-03-23:00"), instance=instance)
+        for key, at in told.items():
+            said = through(datetime.fromtimestamp(at, UTC))
+            instance.report_runless_asset_event(dg.AssetMaterialization(hourly, partition=key, metadata=said))
+        days = run(location, "days", tags=range_of("2026-10-01", "2026-10-03"), instance=instance)
+        (whole,) = run(location, "everything", instance=instance)
+    found = {m.partition: m.metadata[THROUGH].value for m in days if THROUGH in m.metadata}
+    assert found == {"2026-10-01": 300, "2026-10-03": 50}, "nothing is said of the day of which nothing was told"
+    assert whole.metadata[THROUGH].value == 300
+
+
+def test_writing_a_partition_again_leaves_the_others(spark: SparkSession, location: SimpleNamespace, tag: str) -> None:
+    run(location, "hours", tags=range_of(HOUR_KEYS[0], HOUR_KEYS[2]))
+    (first,) = run(location, "hours", partition_key=HOUR_KEYS[1])
+    (second,) = run(location, "hours", partition_key=HOUR_KEYS[1])
+    assert spark.table(f"lake.{tag}.hourly").count() == 3
+    assert first.metadata[CONTENT] == second.metadata[CONTENT]
+    assert first.metadata["snapshot id"] != second.metadata["snapshot id"]
+
+
+def test_an_asset_without_a_declared_table_is_refused_by_name(spark: SparkSession) -> None:
+    manager = IcebergIOManager({}, SimpleNamespace(session=spark))  # type: ignore[arg-type]
+    with pytest.raises(NoSuchTable, match="marts/forgotten"):
+        manager.load_input(dg.build_input_context(asset_key=dg.AssetKey(["marts", "forgotten"])))

@@ -1,0 +1,321 @@
+"""Files of every format become the same rows; what cannot be taken is named; nothing is read twice."""
+
+import dataclasses
+import io
+import json
+from datetime import datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.tables import LINEAGE, Table
+from pipelines.tidemark.sources.feed import Feed, Grain
+from tests.tidemark.lakehouse.conftest import HEADER, HOUR, Loading, Put, key, quarantined, renamed, rows
+from tests.toys import feeds, schemas
+from tests.toys.schemas import order_lines
+
+
+def test_one_csv_becomes_order_lines(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
+    put(key(orders, "a b+ü.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
+
+    loaded = loading(orders, HOUR)
+
+    assert loaded.content[HOUR].rows == 1
+    row = spark.table(orders.table.identifier).collect()[0]
+    assert row.revenue_usd == Decimal("3.3750")
+    assert row.source_file == key(orders, "a b+ü.csv")
+    assert row.loaded_by == "1"
+    assert quarantined(spark, orders) == []
+
+
+def test_the_same_rows_in_every_format_are_identical(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    lines = [
+        (1, 1, 3, 4, 5, 3, "1.25", "0.1", "2026-10-01T07:15:00Z"),
+        (1, 2, 3, 9, 5, 1, "0.0001", "0", "2026-10-01 09:15:00.5+02:00"),
+    ]
+    names = HEADER.split(",")
+    shuffled = names[::-1]
+    records = [dict(zip(names, line, strict=True)) for line in lines]
+    csv_text = ",".join(shuffled) + "\n" + "".join(",".join(str(r[c]) for c in shuffled) + "\n" for r in records)
+    json_text = "".join(
+        "{"
+        + ",".join(
+            f'"{c}":{v if isinstance(v, int) or c == "discount" else chr(34) + str(v) + chr(34)}' for c, v in r.items()
+        )
+        + "}\n"
+        for r in records
+    )
+    times = [datetime.fromisoformat(str(r["ordered_at"])) for r in records]
+    nanoseconds = [round(time.timestamp() * 1_000_000) * 1_000 + 999 for time in times]  # cut, never rounded up
+    table = pa.table(
+        {
+            **{c: pa.array([r[c] for r in records], pa.int16()) for c in names[:6]},
+            "unit_price_usd": pa.array([Decimal(str(r["unit_price_usd"])) for r in records], pa.decimal128(20, 6)),
+            "discount": pa.array([float(str(r["discount"])) for r in records], pa.float64()),
+            "ordered_at": pa.array(nanoseconds).cast(pa.timestamp("ns", tz="UTC")),
+        }
+    )
+    parquet = io.BytesIO()
+    pq.write_table(table, parquet)
+    results = []
+    for name, body in (("a.csv", csv_text), ("a.jsonl", json_text), ("a.parquet", parquet.getvalue())):
+        load = renamed(Load(feeds.ORDERS, schemas.ORDERS, order_lines, code_version="1"))
+        put(key(load, name), body)
+        loaded = loading(load, HOUR)
+        assert quarantined(spark, load) == [], name
+        results.append((rows(spark, load), loaded.content[HOUR]))
+    assert results[0] == results[1] == results[2]
+    assert len(results[0][0]) == 2
+
+
+def test_bad_rows_are_quarantined_and_the_rest_is_committed(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    good = "7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z"
+    bad = [
+        "7,2,3,4,5,many,1.25,0.1,2026-10-01T07:15:00Z",
+        "7,3,,4,5,3,1.25,0.1,2026-10-01T07:15:00Z",
+        "7,4,3,4,5,3,1.25,0.1,2026-10-01T08:15:00Z",
+        "7,5,3,4,5,3,1.25,1.1,2026-10-01T07:15:00Z",
+    ]
+    put(key(orders, "a.csv"), "\n".join([HEADER, good, *bad]) + "\n")
+
+    loaded = loading(orders, HOUR)
+
+    assert (loaded.content[HOUR].rows, loaded.rows_rejected) == (1, 4)
+    assert quarantined(spark, orders) == [
+        ("a.csv", 2, "bad_type"),
+        ("a.csv", 3, "null_value"),
+        ("a.csv", 4, "wrong_hour"),
+        ("a.csv", 5, "discount_out_of_range"),
+    ]
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_its_neighbours(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    put(key(orders, "good.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
+    put(key(orders, "empty.csv"), "")
+    put(key(orders, "header.csv"), f"{HEADER}\n")
+    put(key(orders, "other.csv"), "a,b\n1,2\n")
+    put(key(orders, "junk.parquet"), b"\x00\x01junk")
+
+    loaded = loading(orders, HOUR)
+
+    assert loaded.content[HOUR].rows == 1
+    assert quarantined(spark, orders) == [
+        ("empty.csv", 0, "empty"),
+        ("header.csv", 0, "no rows"),
+        ("junk.parquet", 0, "unreadable"),
+        ("other.csv", 0, "missing_column"),
+    ]
+    assert loading(orders, HOUR).read_again == (), "all five files are known now"
+
+
+def test_nothing_new_reads_nothing_and_commits_nothing(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    put(key(orders, "a.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
+    first = loading(orders, HOUR)
+    again = loading(orders, HOUR)
+    assert (again.read_again, again.snapshot_id, again.content) == ((), first.snapshot_id, first.content)
+
+
+def test_an_overwritten_and_a_deleted_file_leave_no_old_row(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, landing: object
+) -> None:
+    put(key(orders, "a.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
+    put(key(orders, "b.csv"), f"{HEADER}\n8,1,3,4,5,3,1.25,bad,2026-10-01T07:15:00Z\n")
+    loading(orders, HOUR)
+    put(key(orders, "a.csv"), f"{HEADER}\n9,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
+    landing._client.delete_object(Bucket=landing.name, Key=key(orders, "b.csv"))  # type: ignore[attr-defined]
+    loading(orders, HOUR)
+    assert [r[0] for r in rows(spark, orders)] == [9]
+    assert quarantined(spark, orders) == []
+
+
+def test_new_code_reads_the_partition_again(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
+    put(key(orders, "a.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
+    first = loading(orders, HOUR)
+    second = loading(dataclasses.replace(orders, code_version="2"), HOUR)
+    assert second.read_again == [HOUR]
+    assert second.content == first.content, "the same rows by other code are the same content"
+
+
+def test_of_the_same_line_in_two_files_the_later_wins_and_within_a_file_the_later_row(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    line = "7,1,3,4,5,{},1.25,0,2026-10-01T07:15:00Z\n"
+    put(key(orders, "b.csv"), f"{HEADER}\n" + line.format(1) + line.format(2))
+    put(key(orders, "a.csv"), f"{HEADER}\n" + line.format(3) + line.format(4))
+    loading(orders, HOUR)
+    # Both may have landed within one second, the resolution of LastModified: then the name decides.
+    winner = rows(spark, orders)
+    assert len(winner) == 1
+    assert winner[0][5] in (2, 4)
+
+
+def test_a_range_is_one_commit(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
+    hours = [f"2026-10-01-{h:02}:00" for h in range(5)]
+    for h, hour in enumerate(hours):
+        put(key(orders, "a.csv", hour), f"{HEADER}\n7,1,3,4,5,{h},1.25,0.1,2026-10-01T0{h}:15:00Z\n")
+    loaded = loading(orders, *hours)
+    assert [loaded.content[h].rows for h in hours] == [1] * 5
+    assert spark.sql(f"SELECT * FROM {orders.table.identifier}.snapshots").count() == 1
+
+
+def test_customers_are_the_whole_truth(spark: SparkSession, put: Put, loading: Loading) -> None:
+    load = renamed(Load(feeds.CUSTOMERS, schemas.CUSTOMERS, lambda rows: rows, code_version="1"))
+    header = "customer_id,name,email,segment,nation,signed_up_at\n"
+    put(load.feed.prefix, header + "1,Ada,a@x,home,UK,2026-01-01\n2,Bob,,home,UK,\n")
+    assert loading(load, None).content[None].rows == 2
+    put(load.feed.prefix, header + "2,Bob,,corporate,UK,\n")
+    assert loading(load, None).content[None].rows == 1
+
+
+@pytest.mark.usefixtures("size")
+def test_a_feed_may_call_its_columns_as_it_likes(spark: SparkSession, put: Put, loading: Loading) -> None:
+    texts = [
+        "reason",
+        "message",
+        "row",
+        "block",
+        "content",
+        "partition",
+        "malformed",
+        "place",
+        "asset",
+        "values",
+        "rows",
+    ]
+    columns = {"id": "bigint", **dict.fromkeys(texts, "string")}
+    feed = Feed("notes", "notes.csv", Grain.NONE, columns, required=("id",))
+    load = renamed(Load(feed, Table("core.notes", columns | LINEAGE, ("id",)), lambda rows: rows, "1"))
+    said = [f"the {name}" for name in texts]
+    put(load.feed.prefix, "\n".join(",".join(line) for line in (columns, ["1", *said], ["two", *said])))
+
+    loading(load, None)
+
+    assert rows(spark, load) == [(1, *said)]
+    (entry,) = spark.table(QUARANTINE.identifier).where(f"asset = '{load.asset}'").collect()
+    assert (entry.row_number, entry.reason) == (2, "bad_type")
+    assert json.loads(entry.content) == {"id": "two", **dict(zip(texts, said, strict=True))}
+
+
+@pytest.mark.usefixtures("size")
+def test_names_of_columns_may_be_words_of_sql_and_hold_what_is_no_letter(
+    spark: SparkSession, put: Put, loading: Loading
+) -> None:
+    columns = {"order-id": "bigint", "unit price": "bigint", "größe": "string", "select": "string"}
+    feed = Feed("odd", "odd/", Grain.HOUR, columns, required=("order-id",), rules={"dear": "`unit price` < 100"})
+    by = {"the hour": "timestamp"}
+    table = Table("core.odd", columns | by | LINEAGE, ("the hour", "order-id"), "the hour")
+    load = renamed(Load(feed, table, lambda rows: rows, "1"))
+    put(key(load, "a.csv"), "order-id,unit price,größe,select\n1,10,L,a\n9,100,L,a\n")
+    loading(load, HOUR)
+    put(key(load, "b.csv"), "select,größe,order-id,unit price\nb,M,2,20\n")
+    put(key(load, "c.csv"), "order-id,unit price,größe,select\n3,30,S,c\n")
+    put(key(load, "d.jsonl"), json.dumps({"order-id": 4, "unit price": 40, "größe": "XL", "select": "d"}))
+    loading(load, HOUR)
+    found = spark.table(load.table.identifier).select("order-id", "unit price", "größe", "select").collect()
+    assert sorted(map(tuple, found)) == [(1, 10, "L", "a"), (2, 20, "M", "b"), (3, 30, "S", "c"), (4, 40, "XL", "d")]
+
+
+@pytest.mark.usefixtures("size")
+def test_a_row_of_which_a_rule_cannot_be_worked_out_is_turned_away_alone(
+    spark: SparkSession, put: Put, loading: Loading
+) -> None:
+    columns = {"id": "bigint", "total": "decimal(18,4)", "n": "bigint", "code": "string"}
+    rules = {
+        "dear": "n IS NULL OR total / n < 1000",
+        "dear_too": "n IS NULL OR total / n < 2000",
+        "many": "id * 10 > 0",
+        "code": "code IS NULL OR CAST(code AS INT) > 0",
+    }
+    feed = Feed("mini", "mini.csv", Grain.NONE, columns, required=("id",), rules=rules)
+    load = renamed(Load(feed, Table("core.mini", columns | LINEAGE, ("id",)), lambda rows: rows, "1"))
+    put(load.feed.prefix, "id,total,n,code\n1,10,2,7\n2,10,0,\n3,9,3,x\n9223372036854775807,1,1,\n5,,,\n")
+    loading(load, None)
+    assert sorted(r.id for r in spark.table(load.table.identifier).collect()) == [1, 5]
+    assert quarantined(spark, load) == [("mini.csv", 2, "dear"), ("mini.csv", 3, "code"), ("mini.csv", 4, "many")]
+
+
+def test_a_column_of_parquet_may_be_called_as_what_spark_hides(
+    spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "SMALL", 0)
+    feed = Feed("mini", "mini.parquet", Grain.NONE, {"id": "bigint"}, suffixes=(".parquet",), required=("id",))
+    load = renamed(Load(feed, Table("core.mini", {"id": "bigint"} | LINEAGE, ("id",)), lambda rows: rows, "1"))
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": [1], "_metadata": ["x"]}), sink)
+    put(load.feed.prefix, sink.getvalue())
+    assert not loading(load, None).unavailable
+    assert [r.source_file for r in spark.table(load.table.identifier).collect()] == [load.feed.prefix]
+
+
+def test_a_feed_may_have_more_than_a_hundred_columns(
+    spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "SMALL", 0)
+    columns = {"id": "bigint", **{f"c{n}": "bigint" for n in range(120)}}
+    feed = Feed("wide", "wide.jsonl", Grain.NONE, columns, suffixes=(".jsonl",), required=("id",))
+    load = renamed(Load(feed, Table("core.wide", columns | LINEAGE, ("id",)), lambda rows: rows, "1"))
+    put(load.feed.prefix, json.dumps({name: n for n, name in enumerate(columns)}))
+    loading(load, None)
+    assert rows(spark, load) == [tuple(range(121))]
+
+
+@pytest.mark.parametrize("name", ["_row", "source_file"])
+def test_a_name_that_a_load_uses_itself_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"feed notes: a load has columns {name} of its own"):
+        Feed("notes", "notes.csv", Grain.NONE, {name: "string"})
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("", "empty"),
+        ("customer_id,name\n", "empty"),
+        ("no such column\n1\n", "missing_column"),
+        (b"\0\1", "unreadable"),
+    ],
+)
+def test_a_new_version_of_a_feeds_one_object_without_a_row_keeps_the_last_ones(
+    spark: SparkSession, put: Put, loading: Loading, customers: Load, body: str | bytes, reason: str
+) -> None:
+    put(customers.feed.prefix, "customer_id,name\n1,Ada\n2,Bob\n")
+    loading(customers, None)
+    put(customers.feed.prefix, body)
+    loaded = loading(customers, None)
+    assert spark.table(customers.table.identifier).count() == 2
+    ((_, row, said),) = quarantined(spark, customers)
+    assert (row, said) == (0, reason)
+    assert "the rows of the last version stay" in loaded.files_rejected[0].message
+    assert loading(customers, None).content[None].rows == 2
+    put(customers.feed.prefix, "customer_id,name\n3,Cid\n")
+    loading(customers, None)
+    assert [r.customer_id for r in spark.table(customers.table.identifier).collect()] == [3]
+    assert quarantined(spark, customers) == []
+
+
+def test_a_feed_that_may_be_empty_is_emptied(spark: SparkSession, put: Put, loading: Loading, customers: Load) -> None:
+    customers = dataclasses.replace(customers, feed=dataclasses.replace(customers.feed, allow_empty=True))
+    put(customers.feed.prefix, "customer_id,name\n1,Ada\n")
+    loading(customers, None)
+    put(customers.feed.prefix, "customer_id,name\n")
+    loading(customers, None)
+    assert spark.table(customers.table.identifier).count() == 0
+
+
+def test_a_row_key_without_the_partition_is_refused() -> None:
+    table = dataclasses.replace(schemas.ORDERS, row_key=("order_id", "line_number"))
+    with pytest.raises(ValueError, match=r"table core\.orders: .*'hour' has to be in row_key"):
+        Load(feeds.ORDERS, table, order_lines, "1")

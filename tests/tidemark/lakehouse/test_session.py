@@ -1,0 +1,79 @@
+"""A session on a Spark Connect server: what is said when it is lost, and what is said to nobody."""
+
+import re
+import stat
+import traceback
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkRuntimeError
+
+from pipelines.tidemark.lakehouse.session import (
+    SparkLost,
+    SparkUnreachable,
+    keep_password,
+    naming_the_server,
+    new_session,
+    server_conf,
+)
+from pipelines.tidemark.settings import Settings
+
+SECRETS = {
+    "AWS_ACCESS_KEY_ID": "an-access-key",
+    "AWS_SECRET_ACCESS_KEY": "a-secret-key",
+    "AWS_SESSION_TOKEN": "a-session-token",
+    "TIDEMARK_CATALOG_URI": "jdbc:postgresql://host:5433/lake?user=me&password=p:w&sslmode=require",
+    "TIDEMARK_WAREHOUSE": "s3://lake/warehouse",
+    "TIDEMARK_ENVIRONMENT": "production",
+}
+
+
+def test_no_secret_is_in_what_a_client_of_the_server_can_ask_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings(state_dir=tmp_path)
+    conf = "\n".join(f"{name}={value}" for name, value in server_conf(settings).items())
+    assert not [value for value in ("an-access-key", "a-secret-key", "a-session-token", "p:w") if value in conf]
+    assert "jdbc:postgresql://host:5433/lake?user=me&sslmode=require" in conf
+    keep_password(settings)
+    (file,) = re.findall(r"-Dorg.postgresql.pgpassfile=(\S+)", conf)
+    assert Path(file).read_text() == "host:5433:lake:me:p\\:w\n"
+    assert stat.S_IMODE(Path(file).stat().st_mode) == 0o600
+    assert "AWS_SESSION_TOKEN" in settings.exports(), "the server gets it from its environment"
+
+
+@pytest.mark.parametrize("said", ["cannot connect to sc://host:1/;token=s3cret;use_ssl=true", "of another thing"])
+def test_no_error_holds_the_token_of_the_connection(
+    said: str, monkeypatch: pytest.MonkeyPatch, spark_server: Settings
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1/;token=s3cret;user_id=me")
+    session = new_session(spark_server)
+    with pytest.raises(Exception) as raised, naming_the_server(session):
+        try:
+            raise PySparkRuntimeError(said)
+        finally:
+            session.stop()
+    told = "".join(traceback.format_exception(raised.value))
+    assert "s3cret" not in told and "sc://127.0.0.1:1/;token=***" in told
+    with pytest.raises(SparkUnreachable) as refused:
+        new_session(Settings())
+    assert "s3cret" not in str(refused.value)
+
+
+def test_an_error_of_a_session_the_server_does_not_know_names_the_server(
+    spark_server: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", str(spark_server.spark_remote))
+    gone, there = new_session(spark_server), new_session(spark_server)
+    error = PySparkRuntimeError("[RESPONSE_ALREADY_RECEIVED] INVALID_HANDLE.SESSION_NOT_FOUND")
+    try:
+        # What a client sends whose server was started anew: the id of a server-side session that is not there.
+        gone.client._server_session_id = "of the server before"
+        with pytest.raises(SparkLost, match=str(spark_server.spark_remote)), naming_the_server(gone):
+            raise error
+        with pytest.raises(PySparkRuntimeError), naming_the_server(there):
+            raise error
+    finally:
+        there.stop()

@@ -1,0 +1,150 @@
+"""Commits replace whole partitions, and two writers of the same one never mix."""
+
+import uuid
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.tidemark.lakehouse import catalog, write
+from pipelines.tidemark.lakehouse.catalog import SchemaDiffers
+from pipelines.tidemark.lakehouse.read import read
+from pipelines.tidemark.lakehouse.tables import Table
+
+DAYS = ("2026-10-01", "2026-10-02")
+
+
+@pytest.fixture
+def table(spark: SparkSession) -> Table:
+    table = Table(
+        f"test.t{uuid.uuid4().hex[:8]}", {"day": "date", "n": "bigint"}, row_key=("day",), partitioned_by="day"
+    )
+    catalog.ensure(spark, table)
+    return table
+
+
+def rows(spark: SparkSession, *numbers: tuple[str, int]) -> DataFrame:
+    return spark.createDataFrame(list(numbers) or [], "day string, n bigint").selectExpr("CAST(day AS DATE) day", "n")
+
+
+def held(spark: SparkSession, table: Table, *days: str) -> list[tuple[str, int]]:
+    return sorted((str(r.day), r.n) for r in read(spark, table, list(days) or None).collect())
+
+
+def run_id() -> str:
+    return str(uuid.uuid4())
+
+
+def test_only_the_named_partitions_are_replaced(spark: SparkSession, table: Table) -> None:
+    write.overwrite(rows(spark, (DAYS[0], 1), (DAYS[1], 2)), table, DAYS, run_id=run_id())
+    write.overwrite(rows(spark, (DAYS[0], 3)), table, DAYS[:1], run_id=run_id())
+    assert held(spark, table) == [(DAYS[0], 3), (DAYS[1], 2)]
+    assert held(spark, table, DAYS[1]) == [(DAYS[1], 2)]
+
+
+def test_no_rows_clear_a_partition_in_a_commit_of_their_own(spark: SparkSession, table: Table) -> None:
+    first = write.overwrite(rows(spark, (DAYS[0], 1)), table, DAYS[:1], run_id=run_id())
+    second = write.overwrite(rows(spark), table, DAYS[:1], run_id=run_id())
+    assert held(spark, table) == []
+    assert second.snapshot_id not in (None, first.snapshot_id)
+
+
+def test_a_commit_names_its_run(spark: SparkSession, table: Table) -> None:
+    run = run_id()
+    commit = write.overwrite(rows(spark, (DAYS[0], 1)), table, DAYS[:1], run_id=run)
+    (row,) = spark.sql(f"SELECT snapshot_id, summary FROM {table.identifier}.snapshots").collect()
+    assert (row.snapshot_id, row.summary[write.RUN_ID]) == (commit.snapshot_id, run)
+
+
+def test_a_writer_that_was_overtaken_computes_again(
+    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Table(f"{table.name}_source", table.columns, table.row_key, table.partitioned_by)
+    write_source = lambda n: write.overwrite(rows(spark, (DAYS[0], n)), source, DAYS[:1], run_id=run_id())  # noqa: E731
+    catalog.ensure(spark, source)
+    write_source(1)
+    real, overtaken = write.current_snapshot, []
+
+    def overtake(session: SparkSession, target: Table) -> int | None:
+        before = real(session, target)
+        if target is table and not overtaken:
+            overtaken.append(True)
+            write_source(2)
+            rows(spark, (DAYS[0], 99)).writeTo(table.identifier).append()
+        return before
+
+    monkeypatch.setattr(write, "current_snapshot", overtake)
+    write.overwrite(read(spark, source, DAYS[:1]), table, DAYS[:1], run_id=run_id())
+    assert overtaken
+    assert held(spark, table) == [(DAYS[0], 2)], "what the other wrote is replaced by what the inputs hold now"
+
+
+def test_a_writer_of_another_partition_is_no_conflict(
+    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write.overwrite(rows(spark, (DAYS[0], 1)), table, DAYS[:1], run_id=run_id())
+    real, attempts = write.current_snapshot, []
+
+    def count(session: SparkSession, target: Table) -> int | None:
+        before = real(session, target)
+        attempts.append(before)
+        if len(attempts) == 1:
+            rows(spark, (DAYS[1], 5)).writeTo(table.identifier).append()
+        return before
+
+    monkeypatch.setattr(write, "current_snapshot", count)
+    write.overwrite(rows(spark, (DAYS[0], 2)), table, DAYS[:1], run_id=run_id())
+    assert len(attempts) == 1
+    assert held(spark, table) == [(DAYS[0], 2), (DAYS[1], 5)]
+
+
+def test_a_declaration_may_gain_a_column_and_not_change_one(spark: SparkSession, table: Table) -> None:
+    wider = Table(table.name, table.columns | {"note": "string"}, table.row_key, table.partitioned_by)
+    assert "note" in read(spark, wider).columns
+    other = Table(table.name, {"day": "date", "n": "string", "note": "string"}, table.row_key, table.partitioned_by)
+    with pytest.raises(SchemaDiffers, match="'n': 'bigint'"):
+        catalog.ensure(spark, other)
+
+
+def test_a_column_that_a_person_dropped_is_not_added_empty(spark: SparkSession, table: Table) -> None:
+    catalog.ensure(spark, wider := Table(table.name, table.columns | {"note": "string"}, table.row_key, "day"))
+    write.overwrite(rows(spark, (DAYS[0], 1)).selectExpr("*", "'x' AS note"), wider, DAYS, run_id=run_id())
+    spark.sql(f"ALTER TABLE {table.identifier} DROP COLUMN note")
+    with pytest.raises(SchemaDiffers, match="somebody has dropped note, which its declaration has"):
+        catalog.ensure(spark, wider)
+    assert "note" not in spark.table(table.identifier).columns
+    spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS (`note` string)")
+    assert catalog.ensure(spark, wider) == ()
+
+
+def test_what_a_table_refuses_for_itself_is_no_other_writers_doing(spark: SparkSession, table: Table) -> None:
+    spark.sql(f"ALTER TABLE {table.identifier} REPLACE PARTITION FIELD day WITH months(day)")
+    write.overwrite(rows(spark, (DAYS[0], 1), (DAYS[1], 2)).coalesce(1), table, None, run_id=run_id())
+    with pytest.raises(PySparkException, match="some, but not all, rows match"):
+        write.overwrite(rows(spark, (DAYS[0], 3)), table, DAYS[:1], run_id=run_id())
+
+
+def properties(spark: SparkSession, table: Table) -> dict[str, str]:
+    return {r.key: r.value for r in spark.sql(f"SHOW TBLPROPERTIES {table.identifier}").collect()}
+
+
+def test_a_table_keeps_few_versions_of_its_metadata_also_one_that_was_made_before(
+    spark: SparkSession, table: Table
+) -> None:
+    ours = ("write.metadata.delete-after-commit.enabled", "write.metadata.previous-versions-max")
+    write.overwrite(rows(spark, (DAYS[0], 0)), table, DAYS[:1], run_id=run_id())
+    made = properties(spark, table)
+    spark.sql(f"ALTER TABLE {table.identifier} UNSET TBLPROPERTIES ('{ours[0]}', '{ours[1]}')")
+    spark.sql(f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ('theirs'='stays')")
+    write.overwrite(rows(spark, (DAYS[0], 0)), table, DAYS[:1], run_id=run_id())
+    snapshot = "current-snapshot-id"
+    assert properties(spark, table) == made | {"theirs": "stays", snapshot: properties(spark, table)[snapshot]}
+    for n in range(8):
+        write.overwrite(rows(spark, (DAYS[0], n)), table, DAYS[:1], run_id=run_id())
+    entries = spark.sql(f"SELECT file FROM {table.identifier}.metadata_log_entries").collect()
+    assert len(entries) == int(made[ours[1]]) + 1, "the one in force and the ones before it"
+    folder = Path(entries[0].file.removeprefix("file:")).parent
+    assert len(list(folder.glob("*.metadata.json"))) == len(entries), "the others are deleted"
+    catalog.set_properties(spark, table)
+    assert spark.sql(f"SELECT file FROM {table.identifier}.metadata_log_entries").collect() == entries, "no commit"

@@ -1,0 +1,51 @@
+"""Which archive of Spark's classes a server uses, and what becomes of a recording that fails."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelines.tidemark.local.spark.class_archive import class_archive, java_options, record_classes
+from pipelines.tidemark.settings import Settings
+from tests.conftest import make_settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    made = make_settings(tmp_path).model_copy(update={"jars_dir": tmp_path / "my jars"})
+    (made.jars_dir / "jars").mkdir(parents=True)
+    return made
+
+
+def test_the_server_of_the_tests_uses_the_recorded_archive(spark_server: Settings) -> None:
+    recorded = class_archive(spark_server)
+    assert recorded.stat().st_size > 50_000_000
+    properties = (spark_server.state_dir / "run" / "spark" / "spark.properties").read_text()
+    assert f"-XX:SharedArchiveFile={recorded}" in properties
+    assert "shared class paths mismatch" not in (spark_server.state_dir / "spark.log").read_text()
+
+
+def test_without_an_archive_a_server_starts_as_usual(settings: Settings) -> None:
+    assert java_options(settings) == []
+
+
+def test_a_recording_that_fails_says_why_and_leaves_nothing(settings: Settings) -> None:
+    assert not record_classes(settings.model_copy(update={"spark_memory": "1m"})), "no server starts with 1 MB"
+    assert "did not start" in (settings.jars_dir / "classes.log").read_text()
+    assert sorted(path.name for path in settings.jars_dir.iterdir()) == [".classes.lock", "classes.log", "jars"]
+
+
+def test_other_jars_have_another_archive(settings: Settings) -> None:
+    before = class_archive(settings)
+    (settings.jars_dir / "jars" / "new-1.0.jar").touch()
+
+    assert class_archive(settings) != before
+
+
+def test_jars_that_were_installed_again_have_another_archive(settings: Settings) -> None:
+    jar = settings.jars_dir / "jars" / "some-1.0.jar"
+    jar.touch()
+    before = class_archive(settings)
+    os.utime(jar, (0, 0))
+
+    assert class_archive(settings) != before, "the JVM would refuse it"

@@ -1,0 +1,138 @@
+"""`pipelines env`: the environment from which any other process reads the same settings."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from pipelines.tidemark.local.platform.instance_lock import AlreadyRunning, publish_environment, running
+from pipelines.tidemark.local.platform.up import platform_environment
+from pipelines.tidemark.settings import Settings, sqlalchemy_uri
+from tests.conftest import make_settings
+
+NAMES = {
+    *(f"TIDEMARK_{name}" for name in ("ENVIRONMENT", "STATE_DIR", "JARS_DIR", "LANDING_BUCKET", "EVENTS_QUEUE")),
+    *(f"TIDEMARK_{name}" for name in ("CATALOG_URI", "WAREHOUSE", "START_DATE", "CONTRACT_SCALE")),
+    *(f"TIDEMARK_{name}" for name in ("SPARK_MEMORY", "CODE_LOCATION")),
+    *(f"TIDEMARK_PORT_{name}" for name in ("UI", "CLOUD", "SPARK")),
+    *("SPARK_REMOTE", "DAGSTER_HOME", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+    *("AWS_REGION", "AWS_DEFAULT_REGION"),
+    *(f"PYICEBERG_CATALOG__LAKE__{name}" for name in ("TYPE", "URI", "WAREHOUSE")),
+}
+
+
+def _pipelines(*arguments: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    inherited = {name: value for name, value in os.environ.items() if name not in NAMES}
+    command = [sys.executable, "-m", "pipelines.tidemark.cli.app", *arguments]
+    return subprocess.run(command, cwd=cwd, env=inherited | environment, capture_output=True, text=True, timeout=60)
+
+
+def test_nothing_runs_is_exit_code_3_and_one_line(tmp_path: Path) -> None:
+    result = _pipelines("env", cwd=tmp_path, TIDEMARK_STATE_DIR=str(tmp_path))
+    assert (result.returncode, result.stdout) == (3, "")
+    assert result.stderr.count("\n") == 1 and "make dev" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("TIDEMARK_PORT_UI", "80000"),
+        ("TIDEMARK_START_DATE", "2026-09-29"),
+        ("TIDEMARK_ENVIRONMENT", "staging"),
+        ("TIDEMARK_CONTRACT_SCALE", "0"),
+        ("TIDEMARK_START_DATE", "2150-01-05"),
+        ("TIDEMARK_LANDING_BUCKET", "My Bucket"),
+        ("TIDEMARK_PORT_CLOUD", "3000"),
+    ],
+)
+def test_a_wrong_setting_is_exit_code_2_and_one_line_that_names_it(tmp_path: Path, variable: str, value: str) -> None:
+    result = _pipelines("up", cwd=tmp_path, **{"TIDEMARK_STATE_DIR": str(tmp_path), variable: value})
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1 and f"{variable}={value}" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelled_setting_is_named_with_the_one_that_is_meant(tmp_path: Path) -> None:
+    result = _pipelines("up", cwd=tmp_path, TIDEMARK_STATE_DIR=str(tmp_path), TIDEMARK_START_DAY="2026-09-28")
+    assert result.returncode == 2
+    assert result.stderr == ("pipelines: TIDEMARK_START_DAY: there is no such setting; is TIDEMARK_START_DATE meant?\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shell_reads_back_every_value_whatever_is_in_it(tmp_path: Path) -> None:
+    state = tmp_path / "it's $HOME `x` 50 %"
+    settings = make_settings(state).for_platform()
+    with running(settings):
+        publish_environment(settings, settings.exports())
+        result = _pipelines("env", cwd=tmp_path, TIDEMARK_STATE_DIR=str(state))
+        as_json = _pipelines("env", "--json", cwd=tmp_path, TIDEMARK_STATE_DIR=str(state))
+    assert result.returncode == 0, result.stderr
+    assert all(line.startswith("export ") and "='" in line for line in result.stdout.splitlines())
+    script = result.stdout + f"{shlex.quote(sys.executable)} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+    seen = json.loads(subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout)
+    expected = settings.exports()
+    assert {name: seen[name] for name in expected} == expected == json.loads(as_json.stdout)
+    assert _pipelines("env", cwd=tmp_path, TIDEMARK_STATE_DIR=str(state)).returncode == 3
+
+
+def test_every_setting_is_exported_and_reads_back_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    first = Settings(state_dir=Path("state"), warehouse="file:house", start_date=date(2026, 10, 5)).for_platform()
+    exports = first.exports()
+    assert set(exports) == NAMES
+    assert exports["TIDEMARK_WAREHOUSE"] == exports["PYICEBERG_CATALOG__LAKE__WAREHOUSE"] == str(tmp_path / "house")
+    assert exports["PYICEBERG_CATALOG__LAKE__URI"] == f"sqlite:///{tmp_path}/state/catalog.db?timeout=30"
+    monkeypatch.chdir("/")
+    for name, value in exports.items():
+        monkeypatch.setenv(name, value)
+    assert Settings().for_platform().exports() == exports
+
+
+def test_keys_of_a_developer_do_not_reach_the_local_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "my secret")
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    environment = platform_environment(Settings(state_dir=tmp_path).for_platform())
+    assert environment["AWS_ACCESS_KEY_ID"] == environment["AWS_SECRET_ACCESS_KEY"] == "tidemark"
+    assert "AWS_PROFILE" not in environment
+    production = Settings(state_dir=tmp_path, environment="production")
+    assert (production.aws_endpoint_url, production.aws_access_key_id) == (None, "mine")
+
+
+def test_a_spark_server_of_somebody_else_is_not_ours(tmp_path: Path) -> None:
+    assert Settings(state_dir=tmp_path).for_platform().own_spark
+    other = Settings(state_dir=tmp_path, spark_remote="sc://cluster:15002").for_platform()
+    assert (other.own_spark, other.spark_remote) == (False, "sc://cluster:15002")
+
+
+@pytest.mark.parametrize(
+    ("jdbc", "expected"),
+    [
+        ("jdbc:sqlite:/a b/c.db", "sqlite:////a b/c.db?timeout=30"),
+        ("jdbc:sqlite:/c.db?busy_timeout=5000", "sqlite:////c.db?timeout=5"),
+        ("jdbc:postgresql://host:5432/lake", "postgresql+psycopg2://host:5432/lake"),
+        (
+            "jdbc:postgresql://host/lake?user=me&password=a%40b&sslmode=require",
+            "postgresql+psycopg2://me:a%40b@host/lake?sslmode=require",
+        ),
+    ],
+)
+def test_pyiceberg_gets_the_catalog_that_spark_has(jdbc: str, expected: str) -> None:
+    assert sqlalchemy_uri(jdbc) == expected
+
+
+def test_two_platforms_cannot_have_one_state_folder(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path)
+    with running(settings), pytest.raises(AlreadyRunning), running(settings):
+        pass
+    with running(settings):
+        pass

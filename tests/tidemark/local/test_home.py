@@ -1,0 +1,64 @@
+"""The Dagster home: made once, and without runs that cannot end any more."""
+
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster._core.utils import make_new_run_id
+
+from pipelines.tidemark.event_log.run_facts import run_facts
+from pipelines.tidemark.local.dagster.home import end_unfinished_runs, opened_home
+from pipelines.tidemark.planner.records import Outcome
+from pipelines.tidemark.settings import CHECKOUT
+from tests.conftest import make_settings
+
+
+def test_a_home_has_the_checkouts_configuration(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path)
+    with opened_home(settings) as instance:
+        assert instance.root_directory == str(settings.dagster_home)
+        queue = instance.get_concurrency_config().run_queue_config
+        assert queue is not None and queue.max_concurrent_runs == 3
+        assert instance.run_monitoring_enabled
+        assert not instance.telemetry_enabled
+        assert not instance.nux_enabled
+    assert (tmp_path / "dagster" / "dagster.yaml").readlink() == CHECKOUT / "dagster.yaml"
+
+
+def test_a_home_of_another_dagster_is_brought_up_to_date(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path)
+    with opened_home(settings):
+        pass
+    stamp = tmp_path / "dagster" / ".version"
+    stamp.write_text("1.0.0")
+    with opened_home(settings) as instance:
+        assert instance.get_runs_count() == 0
+    assert stamp.read_text() == dg.__version__
+
+
+def test_a_run_whose_process_is_gone_is_canceled_and_a_queued_one_stays(tmp_path: Path) -> None:
+    status = dg.DagsterRunStatus
+    settings = make_settings(tmp_path)
+    with opened_home(settings) as instance:
+        states = (status.NOT_STARTED, status.QUEUED, status.STARTED, status.CANCELING, status.SUCCESS)
+        ids = {state: instance.add_run(_run(state)).run_id for state in states}
+        assert end_unfinished_runs(instance) == 3
+        after = {before: instance.get_run_by_id(run_id) for before, run_id in ids.items()}
+        assert {before: run.status for before, run in after.items() if run} == {
+            status.NOT_STARTED: status.CANCELED,
+            status.QUEUED: status.QUEUED,
+            status.STARTED: status.CANCELED,
+            status.CANCELING: status.CANCELED,
+            status.SUCCESS: status.SUCCESS,
+        }
+        assert end_unfinished_runs(instance) == 0
+        outcomes = {before: run_facts(instance, [run_id])[run_id].outcome for before, run_id in ids.items()}
+        assert outcomes[status.NOT_STARTED] is outcomes[status.STARTED] is Outcome.LOST
+        assert outcomes[status.CANCELING] is Outcome.CANCELED, "a person wanted that"
+
+
+def _run(status: dg.DagsterRunStatus) -> dg.DagsterRun:
+    code = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name="nowhere"))
+    origin = RemoteRepositoryOrigin(code, "a_repository").get_job_origin("a_job")
+    return dg.DagsterRun(job_name="a_job", run_id=make_new_run_id(), status=status, remote_job_origin=origin)

@@ -1,0 +1,92 @@
+"""What stands in the way of a start is one line that names the setting, and nothing is started or left."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.tidemark.local.platform.instance_lock import running
+from tests.conftest import make_settings
+
+CAN_MOUNT = (
+    shutil.which("unshare") is not None
+    and subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "x", "/mnt"], capture_output=True).returncode == 0
+)
+needs_mounts = pytest.mark.skipif(not CAN_MOUNT, reason="needs a user namespace in which it may mount")
+
+
+def _up(state: Path, *before: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    settings = make_settings(state)
+    command = [*before, sys.executable, "-m", "pipelines.tidemark.cli.app", "up"]
+    return subprocess.run(
+        command,
+        env=os.environ | settings.exports() | {"FEED": "none"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def _refused(done: "subprocess.CompletedProcess[str]") -> str:
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+@needs_mounts
+def test_a_read_only_folder(tmp_path: Path) -> None:
+    mounted = ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o ro x {tmp_path} && exec "$@"', "sh"]
+
+    told = _refused(_up(tmp_path / "state", *mounted))
+
+    assert f"TIDEMARK_STATE_DIR={tmp_path}/state: cannot be written, it is read-only" in told
+
+
+@needs_mounts
+def test_a_full_disk(tmp_path: Path) -> None:
+    filled = f"mount -t tmpfs -o size=64k x {tmp_path} && head -c 1M /dev/zero > {tmp_path}/full 2>/dev/null"
+    mounted = ["unshare", "-rm", "sh", "-c", f'{filled}; exec "$@"', "sh"]
+
+    told = _refused(_up(tmp_path, *mounted))
+
+    assert f"TIDEMARK_STATE_DIR={tmp_path}: cannot be written, the disk is full" in told
+
+
+@needs_mounts
+def test_a_disk_with_little_room(tmp_path: Path) -> None:
+    mounted = ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=100m x {tmp_path} && exec "$@"', "sh"]
+
+    told = _refused(_up(tmp_path, *mounted))
+
+    assert "MB are free on its disk" in told and "are needed" in told
+
+
+def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("not a folder")
+
+    assert f"TIDEMARK_STATE_DIR={tmp_path}/state: cannot be written" in _refused(_up(tmp_path / "state"))
+
+
+@pytest.mark.parametrize("name", ["UI", "CLOUD", "SPARK"])
+def test_a_taken_port(tmp_path: Path, name: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        environment = {f"TIDEMARK_PORT_{name}": port}
+        if name == "CLOUD":
+            environment["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{port}"
+        if name == "SPARK":
+            environment["SPARK_REMOTE"] = f"sc://127.0.0.1:{port}"
+
+        assert f"TIDEMARK_PORT_{name}={port}: port taken by another program" in _refused(_up(tmp_path, **environment))
+
+
+def test_a_second_one_in_the_same_folder(tmp_path: Path) -> None:
+    with running(make_settings(tmp_path)):
+        assert f"it runs already on {tmp_path}" in _refused(_up(tmp_path))

@@ -1,0 +1,133 @@
+"""From a sample file to a feed's module: the columns, types and key that are inferred, and that the module loads."""
+
+import gzip
+import io
+import json
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.tidemark.scaffold.feed_module import NoModule, feed_module
+from pipelines.tidemark.scaffold.sample import NoSample, Sample, read_sample
+from pipelines.tidemark.sources.feed import Grain
+
+ROWS = [
+    {
+        "trip_id": 1,
+        "bike": "a",
+        "began": "2026-10-01T07:00:00Z",
+        "day": "2026-10-01",
+        "fare": 1.25,
+        "km": 2,
+        "ok": True,
+    },
+    {
+        "trip_id": 2,
+        "bike": "a",
+        "began": "2026-10-01T08:00:00Z",
+        "day": "2026-10-01",
+        "fare": 3,
+        "km": 1e-9,
+        "ok": False,
+    },
+    {"trip_id": 3, "bike": "b", "began": None, "day": "2026-10-02", "fare": 2.5, "km": 0.5, "ok": True},
+]
+TYPES = {
+    "trip_id": "bigint",
+    "bike": "string",
+    "began": "timestamp",
+    "day": "date",
+    "fare": "decimal(18,4)",
+    "km": "double",
+    "ok": "boolean",
+}
+
+
+def as_csv() -> bytes:
+    lines = [",".join("" if v is None else str(v) for v in row.values()) for row in ROWS]
+    return "\n".join([",".join(ROWS[0]), *lines, ""]).encode()
+
+
+def as_parquet() -> bytes:
+    rows = [
+        {
+            **row,
+            "began": row["began"] and datetime.fromisoformat(str(row["began"])),
+            "day": date.fromisoformat(str(row["day"])),
+            "fare": Decimal(str(row["fare"])),
+        }
+        for row in ROWS
+    ]
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("trips.csv", as_csv().replace(b"True", b"true").replace(b"False", b"false")),
+        ("trips.csv.gz", gzip.compress(as_csv().replace(b"True", b"true").replace(b"False", b"false"))),
+        ("trips.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS).encode()),
+        ("trips.json", json.dumps(ROWS, indent=1).encode()),
+        ("trips.parquet", as_parquet()),
+    ],
+)
+def test_columns_types_and_key_of_a_sample(tmp_path: Path, name: str, body: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(body)
+    seen = read_sample(path)
+    assert dict(seen.columns) == TYPES
+    assert (seen.key, seen.rows, seen.suffix) == (("trip_id",), 3, name.removeprefix("trips"))
+
+
+def test_a_key_of_two_columns_is_found_and_of_none_that_holds_a_null(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("order_id,line_number,remark\n1,1,a\n1,2,\n2,1,b\n")
+    assert read_sample(path).key == ("order_id", "line_number")
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "said"),
+    [
+        ("a.xlsx", b"x", "a sample ends in"),
+        ("a.csv", b"", "a.csv"),
+        ("a.csv", b"x,y\n", "it holds no row"),
+        ("a.jsonl", b"[1, 2]", "not every record is an object"),
+        ("a.json.gz", b"not gzip", "a.json.gz"),
+        ("a.parquet", b"PAR1", "a.parquet"),
+    ],
+)
+def test_a_sample_that_says_nothing_is_refused_by_name(tmp_path: Path, name: str, body: bytes, said: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(body)
+    with pytest.raises(NoSample, match=said):
+        read_sample(path)
+
+
+@pytest.mark.parametrize("grain", list(Grain))
+def test_the_module_loads_as_it_is(grain: Grain) -> None:
+    sample = Sample(".csv", {k: v for k, v in TYPES.items() if k != "day"}, ("trip_id",), 3)
+    text = feed_module("trips", grain, sample, package="pipelines")
+    module = SimpleNamespace()
+    exec(compile(text, "trips.py", "exec"), vars(module))
+    raw, core = module.ASSETS
+    assert (raw.key.path, core.key.path) == (["raw", "trips"], ["core", "trips"])
+    assert module.FEED.columns == dict(sample.columns) and module.FEED.required == ("trip_id",)
+    by = () if grain is Grain.NONE else (str(grain),)
+    assert module.TABLE.row_key == (*by, "trip_id") and module.TABLE.columns.keys() >= {*by, *sample.columns}
+    assert {key.name for key in core.check_keys} == {"quarantine", "removals", "accounting"}
+
+
+def test_a_name_that_is_no_module_and_a_key_that_is_no_column_are_refused() -> None:
+    sample = Sample(".csv", {"a": "bigint"}, (), 1)
+    with pytest.raises(NoModule, match="a-z, 0-9 and _"):
+        feed_module("My Trips", Grain.DAY, sample, package="pipelines")
+    with pytest.raises(NoModule, match="has no column b; it has a"):
+        feed_module("trips", Grain.DAY, sample, key=("b",), package="pipelines")
+    assert "say which do" in feed_module("trips", Grain.DAY, sample, package="pipelines")

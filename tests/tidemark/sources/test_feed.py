@@ -1,0 +1,72 @@
+"""Keys to partitions and back."""
+
+from datetime import date
+
+import pytest
+
+from pipelines.tidemark.sensors.landing import landing_sensor
+from pipelines.tidemark.sources.feed import Feed, Grain, OutsideLayout
+from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS, PRICES
+
+
+def test_an_order_file_belongs_to_its_hour() -> None:
+    key = "orders/dt=2026-10-01/hour=07/a b+ü.csv"
+    assert ORDERS.partition_of(key) == "2026-10-01-07:00"
+    assert key.startswith(ORDERS.prefix_of("2026-10-01-07:00"))
+
+
+def test_a_price_file_belongs_to_its_day() -> None:
+    assert PRICES.partition_of("prices/dt=2026-10-01/p.csv") == "2026-10-01"
+    assert PRICES.prefix_of("2026-10-01") == "prices/dt=2026-10-01/"
+
+
+def test_the_customers_file_is_not_partitioned() -> None:
+    assert CUSTOMERS.partition_of("customers/latest.csv") is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "orders/a.csv",
+        "orders/dt=2026-13-01/hour=07/a.csv",
+        "orders/dt=2026-10-01/hour=24/a.csv",
+        "orders/dt=2026-10-01/hour=07/deeper/a.csv",
+        "prices/dt=2026-10-01/a.csv",
+        "customers/latest.csv",
+    ],
+)
+def test_a_key_outside_the_layout_is_refused_by_name(key: str) -> None:
+    with pytest.raises(OutsideLayout, match="orders"):
+        ORDERS.partition_of(key)
+
+
+@pytest.mark.parametrize("grain", [Grain.HOUR, Grain.DAY])
+def test_a_prefix_that_does_not_end_its_folder_is_refused(grain: Grain) -> None:
+    with pytest.raises(ValueError, match="feed notes: prefix ends in '/', unlike 'notes'"):
+        Feed("notes", "notes", grain, {})
+
+
+@pytest.mark.parametrize("prefix", ["notes//", "/notes/", "notes//new/"])
+def test_a_folder_without_a_name_is_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match="feed notes: Spark finds nothing below an empty folder name"):
+        Feed("notes", prefix, Grain.DAY, {})
+
+
+@pytest.mark.parametrize("name", ["unit.price", "a`b"])
+def test_a_column_name_that_spark_would_take_apart_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"feed notes: a column's name has no '.' and no '`', unlike {name}"):
+        Feed("notes", "notes/", Grain.DAY, {name: "string"})
+
+
+def test_the_prefix_of_a_feed_of_one_object_is_its_key() -> None:
+    with pytest.raises(ValueError, match="feed notes: prefix is the key of its one object, not 'notes/'"):
+        Feed("notes", "notes/", Grain.NONE, {})
+
+
+@pytest.mark.parametrize("inner", ["orders/", "orders/returns/"])
+def test_feeds_that_share_a_part_of_the_bucket_are_refused_by_name(inner: str) -> None:
+    other = Feed("returns", inner, Grain.HOUR, {})
+    between = Feed("older", "orders-2025/", Grain.HOUR, {})
+    with pytest.raises(ValueError, match=r"(orders and returns|returns and orders): "):
+        landing_sensor([other, between, ORDERS], date(2026, 9, 28))
+    landing_sensor([between, *FEEDS], date(2026, 9, 28))

@@ -1,0 +1,151 @@
+"""A message says where to look again, names what has no place, or is not ours."""
+
+import json
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+
+from pipelines.tidemark.sources.hints import LandingZone
+from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS
+
+ZONE = LandingZone("landing", FEEDS, date(2026, 9, 28))
+HOUR = "orders/dt=2026-10-01/hour=07/"
+
+
+def record(key: str, *, bucket: str = "landing", name: str = "ObjectCreated:Put", **more: Any) -> dict[str, Any]:
+    s3 = {"bucket": {"name": bucket}, "object": {"key": key}}
+    return {"eventName": name, "eventTime": "2026-10-01T07:00:01.000Z", "s3": s3, **more}
+
+
+def event(*keys: str, **more: Any) -> str:
+    return json.dumps({"Records": [record(key, **more) for key in keys]})
+
+
+def eventbridge(key: str, detail_type: str = "Object Created") -> str:
+    detail = {"version": "0", "bucket": {"name": "landing"}, "object": {"key": key, "size": 5, "sequencer": "61"}}
+    return json.dumps(
+        {"version": "0", "detail-type": detail_type, "source": "aws.s3", "time": "2026-10-01T07:00:01Z"}
+        | {"detail": detail}
+    )
+
+
+def sns(message: str) -> str:
+    return json.dumps({"Type": "Notification", "TopicArn": "arn:aws:sns:::t", "Message": message})
+
+
+def places(body: str) -> list[tuple[str, str | None]]:
+    reading = ZONE.read(body)
+    assert (reading.refused, reading.strays) == ([], [])
+    return [(hint.feed.name, hint.partition) for hint in reading.hints]
+
+
+def test_each_record_is_a_hint_with_its_key_decoded() -> None:
+    body = event("orders/dt%3D2026-10-01/hour%3D07/a+b%2B.csv", "orders%2Fdt=2026-10-01%2Fhour=08/%C3%BC.csv")
+    assert places(body) == [("orders", "2026-10-01-07:00"), ("orders", "2026-10-01-08:00")]
+
+
+def test_the_envelopes_of_sns_and_eventbridge_say_the_same() -> None:
+    plain = event(f"{HOUR}a.csv")
+    for body in (plain, sns(plain), eventbridge(f"{HOUR}a.csv"), sns(eventbridge(f"{HOUR}a.csv"))):
+        (hint,) = ZONE.read(body).hints
+        assert (hint.feed, hint.partition) == (ORDERS, "2026-10-01-07:00")
+        assert hint.notified_at == datetime(2026, 10, 1, 7, 0, 1, tzinfo=UTC)
+
+
+def test_eventbridge_hands_on_keys_as_they_are() -> None:
+    # Decoded once too often, these would be in no layout.
+    assert places(eventbridge(f"{HOUR}a+b%2Fc 100%.csv")) == [("orders", "2026-10-01-07:00")]
+
+
+@pytest.mark.parametrize("name", ["ObjectRemoved:Delete", "ObjectRemoved:DeleteMarkerCreated", "LifecycleExpiration:X"])
+def test_a_removal_is_a_hint_too(name: str) -> None:
+    assert places(event("customers/latest.csv", name=name)) == [("customers", None)]
+    assert places(eventbridge("customers/latest.csv", "Object Deleted")) == [(CUSTOMERS.name, None)]
+
+
+def test_the_test_event_says_nothing() -> None:
+    test_event = '{"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "landing"}'
+    assert places(test_event) == places(sns(test_event)) == []
+
+
+def test_a_record_of_somebody_else_keeps_the_message_and_not_its_neighbours() -> None:
+    body = json.dumps({"Records": [record(f"{HOUR}a.csv"), record("x", bucket="other"), record(f"{HOUR}b.csv")]})
+    reading = ZONE.read(body)
+    assert [hint.partition for hint in reading.hints] == ["2026-10-01-07:00"] * 2
+    assert reading.refused == ["about bucket 'other', not 'landing'"]
+
+
+def test_a_record_that_cannot_be_read_does_not_hide_those_after_it() -> None:
+    reading = ZONE.read(json.dumps({"Records": [{"s3": None}, record(f"{HOUR}a.csv")]}))
+    assert [hint.partition for hint in reading.hints] == ["2026-10-01-07:00"]
+    assert len(reading.refused) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("orders/a.csv", "not in the layout of feed orders"),
+        ("orders/dt=2026-13-01/hour=07/a.csv", "not in the layout"),
+        ("orders/dt=2026-10-01/hour=０７/a.csv", "not in the layout"),
+        ("orders/readme.txt", "not in the layout"),
+        ("orders/dt=9999-12-31/hour=23/a.csv", "more than 3 days ahead"),
+        ("orders/dt=2062-10-01/hour=07/a.csv", "more than 3 days ahead"),
+        ("orders/dt=0001-01-01/hour=00/a.csv", "before the start date"),
+        ("prices/dt=2026-09-27/p.csv", "of a time before the start date 2026-09-28"),
+    ],
+)
+def test_what_is_no_file_of_its_feed_is_named_and_not_refused(key: str, said: str) -> None:
+    reading = ZONE.read(eventbridge(key))
+    assert (reading.hints, reading.refused) == ([], [])
+    (stray,) = reading.strays
+    assert stray.key == key
+    assert said in stray.place.message
+
+
+@pytest.mark.parametrize("name", ["deeper/a.csv", "a.xlsx", "_SUCCESS"])
+def test_whatever_lies_below_a_partition_is_a_hint_to_look_at_it(name: str) -> None:
+    (hint,) = ZONE.read(eventbridge(f"orders/dt=2026-10-01/hour=07/{name}")).hints
+    assert hint.partition == "2026-10-01-07:00"
+
+
+def test_markers_outside_the_layout_are_nothing() -> None:
+    assert places(event("orders/_SUCCESS", "orders/", "orders/dt=2026-10-01/.a.csv")) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("not json", "not an S3 event"),
+        ("", "not an S3 event"),
+        ("[]", "not an S3 event"),
+        ("null", "not an S3 event"),
+        ("[" * 100_000, "not an S3 event"),
+        ('{"order": 1}', "not an S3 event"),
+        ('{"Records": [{}]}', "not an S3 event"),
+        ('{"Records": 7}', "not an S3 event"),
+        ('{"Type": "Notification"}', "not an S3 event"),
+        (sns("hello"), "not an S3 event"),
+        ('{"Type": "SubscriptionConfirmation", "Message": "You have chosen"}', "not an S3 event"),
+        ('{"detail-type": "EC2 Instance State-change Notification", "detail": {}}', "not an S3 event"),
+        (json.dumps({"Records": [record(7)]}), "belongs to no declared feed"),  # type: ignore[arg-type]
+        (json.dumps({"Records": [record(f"{HOUR}a.csv", eventSource="aws:sns")]}), "not of S3"),
+        (event(f"{HOUR}a.csv", bucket="other"), "about bucket 'other'"),
+        (event("elsewhere/a.csv"), "belongs to no declared feed"),
+        (eventbridge("orders/\ud800/a.csv"), "surrogates not allowed"),
+        (event("customers/2026.csv"), "belongs to no declared feed"),
+    ],
+)
+def test_what_is_not_ours_is_refused_with_the_reason(body: str, said: str) -> None:
+    reading = ZONE.read(body)
+    assert (reading.hints, reading.strays) == ([], [])
+    assert len(reading.refused) == 1
+    assert said in reading.refused[0]
+    assert len(reading.refused[0]) < 400
+
+
+@pytest.mark.parametrize("time", ["yesterday", None, "0001-01-01T00:00:00+14:00", 7])
+def test_a_message_that_does_not_say_when_counts_from_when_it_is_read(time: object) -> None:
+    before = datetime.now(UTC)
+    (hint,) = ZONE.read(json.dumps({"Records": [record(f"{HOUR}a.csv", eventTime=time)]})).hints
+    assert before <= hint.notified_at <= datetime.now(UTC)

@@ -1,0 +1,48 @@
+"""The toy's feeds: one by hours, one by days, one that is a single object."""
+
+from datetime import timedelta
+
+from pipelines.tidemark import Feed, Grain, OnRemoval
+from tests.toys.schemas import CUSTOMERS_LANDING, ORDERS_LANDING, PRICES_LANDING
+
+ORDERS = Feed(
+    name="orders",
+    prefix="orders/",
+    grain=Grain.HOUR,
+    columns=ORDERS_LANDING,
+    required=tuple(ORDERS_LANDING),
+    rules={
+        "wrong_hour": "date_trunc('HOUR', ordered_at) = hour",
+        "discount_out_of_range": "discount BETWEEN 0 AND 1",
+        "quantity_out_of_range": "quantity BETWEEN -999999999 AND 999999999",
+        "amount_out_of_range": "abs(quantity * unit_price_usd) < 100000000000000",
+    },
+    quarantine_share=0.01,
+    removals=OnRemoval.FOLLOW,
+    follow_for=timedelta(days=90),
+)
+
+CUSTOMERS = Feed(
+    name="customers",
+    prefix="customers/latest.csv",
+    grain=Grain.NONE,
+    columns=CUSTOMERS_LANDING,
+    suffixes=(".csv",),
+    required=("customer_id",),
+    quarantine_share=0.01,
+    removals=OnRemoval.FOLLOW,
+)
+
+PRICES = Feed(
+    name="prices",
+    prefix="prices/",
+    grain=Grain.DAY,
+    columns=PRICES_LANDING,
+    suffixes=(".csv",),
+    required=("product_id", "cost_usd"),
+    quarantine_share=0.01,
+    removals=OnRemoval.FOLLOW,
+    follow_for=timedelta(days=90),
+)
+
+FEEDS = (ORDERS, CUSTOMERS, PRICES)

@@ -22,6 +22,7 @@ from dagster import (
     EventRecordsResult,
 )
 from dagster._core.assets import AssetDetails
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
@@ -52,6 +53,14 @@ class Fetch(Protocol):
     def __call__(
         self, records_filter: AssetRecordsFilter, limit: int, cursor: str | None = ..., ascending: bool = ...
     ) -> EventRecordsResult: ...
+
+
+def is_loaded_for_a_run() -> bool:
+    """Whether this process loads the definitions only to execute a run: no sensor ticks in it."""
+    return (
+        DefinitionsLoadContext.is_set()
+        and DefinitionsLoadContext.get().load_type is DefinitionsLoadType.RECONSTRUCTION
+    )
 
 
 def events_after(fetch: Fetch, key: str, after: int) -> Iterator[EventLogRecord]:

@@ -18,6 +18,7 @@ from pipelines.tidemark.engine.guarded import ASKS_FOR_NOTHING
 from pipelines.tidemark.engine.run_requests import TAGS, apart, as_ranges
 from pipelines.tidemark.engine.set_aside import planned
 from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.planner.graph import Graph
 from pipelines.tidemark.planner.wording import name
 
 _MOST = 500
@@ -37,7 +38,9 @@ def automation_sensors(definitions: Iterable[Any]) -> list[dg.SensorDefinition]:
         definitions: All assets and checks of the code location, after `with_automation`.
     """
     definitions = list(definitions)
-    names = {key: node.sensor for key, node in planned(definitions).nodes.items()}
+    # Each run loads the location, and none needs the graph, which takes a good part of that time.
+    graph = Graph({}) if adapter.is_loaded_for_a_run() else planned(definitions)
+    names = {key: node.sensor for key, node in graph.nodes.items()}
     every = [each for each in definitions if isinstance(each, dg.AssetsDefinition)]
     shares: dict[str, _Share] = {FIRST: _Share()}
     for asset in (asset for each in every if each.is_materializable for asset in each.specs):

@@ -1,11 +1,19 @@
 """Each part of Dagster that is not annotated as public, as the adapter relies on it."""
 
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.code_pointer import CodePointer
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext
+from dagster._core.definitions.reconstruct import (
+    initialize_repository_def_from_pointer,
+    reconstruct_repository_def_from_pointer,
+)
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import (
     InstigatorState,
@@ -259,3 +267,22 @@ def test_what_a_check_said_last_is_known_while_it_is_evaluated_again(instance: d
     for _ in range(2):
         dg.materialize([counted], instance=instance)
     assert said == [None, {"count": 1}]
+
+
+def test_a_run_is_told_apart_from_a_code_server_while_the_definitions_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "import dagster as dg\nfrom pipelines.tidemark.event_log import adapter\n"
+    text += "AS_A_RUN = adapter.is_loaded_for_a_run()\ndefs = dg.Definitions()\n"
+    loads = {"loaded_by_a_run": reconstruct_repository_def_from_pointer}
+    loads |= {"loaded_by_a_server": initialize_repository_def_from_pointer}
+    try:
+        for name, load in loads.items():
+            (tmp_path / f"{name}.py").write_text(text)
+            monkeypatch.setattr(DefinitionsLoadContext, "_instance", None)
+            load(CodePointer.from_module(name, "defs", str(tmp_path)))
+        as_a_run = {name: sys.modules[name].AS_A_RUN for name in loads}
+    finally:
+        for name in loads:
+            sys.modules.pop(name, None)
+    assert as_a_run == {"loaded_by_a_run": True, "loaded_by_a_server": False}

@@ -62,10 +62,10 @@ def serve(path: Path) -> NoReturn:
             with connection:
                 if os.fork() == 0:
                     listener.close()
-                    _become_run(connection)
+                    _become_run(connection, path.with_name("bytecode"))
 
 
-def _become_run(connection: socket.socket) -> None:
+def _become_run(connection: socket.socket, bytecode: Path) -> None:
     """What a child does; it never returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -79,6 +79,9 @@ def _become_run(connection: socket.socket) -> None:
             stream.write(identity_of(psutil.Process()).encode() + b"\n")
             stream.flush()
             wanted = stream.readline() == GO  # else the launcher is gone, and nobody would know of this process
+        if sys.dont_write_bytecode:
+            # The checkout is to stay clean of it; without any, each run would compile the code location anew.
+            sys.pycache_prefix, sys.dont_write_bytecode = str(bytecode), False
         if wanted:
             execute_run_command.main([arguments], standalone_mode=False)
         code = 0

@@ -58,8 +58,7 @@ class Fetch(Protocol):
 def is_loaded_for_a_run() -> bool:
     """Whether this process loads the definitions only to execute a run: no sensor ticks in it."""
     return (
-        DefinitionsLoadContext.is_set()
-        and DefinitionsLoadContext.get().load_type is DefinitionsLoadType.RECONSTRUCTION
+        DefinitionsLoadContext.is_set() and DefinitionsLoadContext.get().load_type is DefinitionsLoadType.RECONSTRUCTION
     )
 
 

@@ -8,11 +8,10 @@ import dagster as dg
 # it would drown what matters. It has to stand before the assets are imported.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
-from pipelines import feeds, schemas
-from pipelines.assets import core, marts, raw
-from pipelines.tidemark import Table, build_definitions, declared, load_settings
+from pipelines import assets, feeds, schemas
+from pipelines.tidemark import Table, assets_in, build_definitions, declared, load_settings
 
-ASSETS = [asset for package in (feeds, raw, core, marts) for asset in dg.load_assets_from_package_module(package)]
+ASSETS = assets_in(feeds, assets)
 TABLES = [*declared(schemas, Table), *declared(feeds, Table)]
 
 defs = build_definitions(load_settings(), ASSETS, feeds.FEEDS, TABLES)

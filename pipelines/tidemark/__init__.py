@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pipelines.tidemark.definitions import assets_in as assets_in
     from pipelines.tidemark.definitions import build_definitions as build_definitions
     from pipelines.tidemark.discovery import declared as declared
     from pipelines.tidemark.engine.condition import derived as derived
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.sources.feed import OnRemoval as OnRemoval
 
 _FOUND_IN = {
+    "assets_in": "definitions",
     "build_definitions": "definitions",
     "declared": "discovery",
     "feed_assets": "feed_factory",
@@ -75,6 +77,7 @@ __all__ = [
     "Settings",
     "SparkResource",
     "Table",
+    "assets_in",
     "build_definitions",
     "counting_missing",
     "declared",

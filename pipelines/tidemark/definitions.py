@@ -1,11 +1,14 @@
 """From a code location's assets, feeds and tables to its Dagster definitions: sensors, checks, schedules, resources."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import dagster as dg
 
 from pipelines.tidemark.engine.condition import with_automation
+from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.execution.io_manager import iceberg_io_manager
 from pipelines.tidemark.execution.load_asset import LakehouseResource
 from pipelines.tidemark.execution.watermark import InputArrivals
@@ -18,8 +21,35 @@ from pipelines.tidemark.sensors.contracts import contract_checks, contract_senso
 from pipelines.tidemark.sensors.landing import landing_sensor
 from pipelines.tidemark.sensors.reconcile import reconcile_schedules
 from pipelines.tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
-from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.settings import CHECKOUT, Settings
 from pipelines.tidemark.sources.feed import Feed
+
+
+class ComponentHoldsMore(Terminal):
+    """A component gives something that is no asset and no check, which nothing would take over."""
+
+
+def assets_in(*packages: ModuleType) -> list[Any]:
+    """Every asset and asset check that the modules of the packages hold, and what their `defs.yaml` files give.
+
+    Raises:
+        ComponentHoldsMore: a component gives jobs, schedules, sensors or resources as well.
+    """
+    return [found for package in packages for found in _assets_in(package)]
+
+
+def _assets_in(package: ModuleType) -> list[Any]:
+    root = Path(package.__path__[0])
+    if not any(root.rglob("defs.yaml")):  # the other way takes Dagster a second more
+        checks = dg.load_asset_checks_from_package_module(package)
+        return [*dg.load_assets_from_package_module(package, include_specs=True), *checks]
+    found = dg.ComponentTree.from_module(package, project_root=CHECKOUT).build_defs()
+    if more := [name for name in ("jobs", "schedules", "sensors", "resources") if getattr(found, name)]:
+        raise ComponentHoldsMore(
+            f"the components below {package.__name__} give {', '.join(more)}: take only assets and checks from them, "
+            "and put the others into pipelines/definitions.py (dg.Definitions.merge)"
+        )
+    return [*(found.assets or ()), *(found.asset_checks or ())]
 
 
 def build_definitions(
@@ -32,7 +62,8 @@ def build_definitions(
     """The definitions of a code location, in one deployment.
 
     Args:
-        assets: Everything `dg.Definitions` takes as an asset; each gets its automation from its contract and graph.
+        assets: Everything `dg.Definitions` takes as an asset or an asset check, as `assets_in` finds it; each asset
+            gets its automation from its contract and graph.
         feeds: What lands in the bucket; each has a source asset `raw/<name>` among the assets.
         tables: Every table an asset returns or loads, by name `<namespace>.<table>` for the asset key of these parts.
         overrides: Resources to put in the place of `landing`, `events_queue`, `spark`, `lakehouse` or `io_manager`,
@@ -48,9 +79,11 @@ def build_definitions(
         "lakehouse": LakehouseResource(spark=spark, landing=landing),
         "io_manager": iceberg_io_manager({table.name: table for table in tables}, InputArrivals),
     }
-    automated = with_automation([*assets])
+    every = with_automation([*assets])
+    automated = [each for each in every if not isinstance(each, dg.AssetChecksDefinition)]
+    own = [each for each in every if isinstance(each, dg.AssetChecksDefinition)]
     of_sources = [*landing_checks(feeds, settings.start_date), dead_letters()]
-    checks = [*contract_checks(automated), *with_automation(of_sources)]
+    checks = [*own, *contract_checks(automated), *with_automation(of_sources)]
     return dg.Definitions(
         assets=[*automated, notifications()],
         asset_checks=checks,

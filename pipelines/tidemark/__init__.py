@@ -1,7 +1,7 @@
 """Tidemark: declarative automation over PySpark assets. This is its public face; what is not in it is private.
 
 A code location declares feeds (`Feed`) and tables (`Table`), loads feeds into tables (`LakehouseResource`,
-`landed_checks`), derives tables from tables (`table_metadata`, `shaped_as`), and hands all of them to
+`landed_checks`), derives tables from tables (`shaped_as`), and hands all of them to
 `build_definitions`. What is due when follows from the contracts that its assets declare.
 """
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pipelines.tidemark.execution.filled_check import counting_missing as counting_missing
     from pipelines.tidemark.execution.filled_check import filled_check as filled_check
     from pipelines.tidemark.execution.filled_check import filled_result as filled_result
-    from pipelines.tidemark.execution.io_manager import table_metadata as table_metadata
     from pipelines.tidemark.execution.load_asset import LakehouseResource as LakehouseResource
     from pipelines.tidemark.execution.load_check import landed_checks as landed_checks
     from pipelines.tidemark.feed_factory import feed_assets as feed_assets
@@ -46,7 +45,6 @@ _FOUND_IN = {
     "counting_missing": "execution.filled_check",
     "filled_check": "execution.filled_check",
     "filled_result": "execution.filled_check",
-    "table_metadata": "execution.io_manager",
     "LakehouseResource": "execution.load_asset",
     "landed_checks": "execution.load_check",
     "shaped_as": "lakehouse.shape",
@@ -90,7 +88,6 @@ __all__ = [
     "observe_file",
     "observe_partitions",
     "shaped_as",
-    "table_metadata",
     "with_automation",
 ]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from pipelines.tidemark.asset_page import with_pages
 from pipelines.tidemark.engine.condition import with_automation
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.execution.io_manager import iceberg_io_manager
@@ -69,6 +70,7 @@ def build_definitions(
         overrides: Resources to put in the place of `landing`, `events_queue`, `spark`, `lakehouse` or `io_manager`,
             or to add.
     """
+    by_name = {table.name: table for table in tables}
     aws: dict[str, Any] = {"endpoint_url": settings.aws_endpoint_url, "region_name": settings.aws_region}
     landing = LandingResource(s3=ImpatientS3(**aws), bucket=settings.landing_bucket)
     spark = SparkResource()
@@ -77,9 +79,9 @@ def build_definitions(
         "events_queue": QueueResource(queue=settings.events_queue, **aws),
         "spark": spark,
         "lakehouse": LakehouseResource(spark=spark, landing=landing),
-        "io_manager": iceberg_io_manager({table.name: table for table in tables}, InputArrivals),
+        "io_manager": iceberg_io_manager(by_name, InputArrivals),
     }
-    every = with_automation([*assets])
+    every = with_automation(with_pages(assets, by_name, settings))
     automated = [each for each in every if not isinstance(each, dg.AssetChecksDefinition)]
     own = [each for each in every if isinstance(each, dg.AssetChecksDefinition)]
     of_sources = [*landing_checks(feeds, settings.start_date), dead_letters()]

@@ -1,12 +1,12 @@
 """From one declaration of a feed to its assets: the source asset, and the table loaded from it, with its checks."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from pipelines.tidemark.execution.io_manager import table_metadata
 from pipelines.tidemark.execution.load_asset import LakehouseResource
 from pipelines.tidemark.execution.load_check import landed_checks
 from pipelines.tidemark.lakehouse.tables import Table
@@ -53,7 +53,7 @@ def feed_assets(
         backfill_policy=dg.BackfillPolicy.single_run() if partitions_def else None,
         code_version=code_version,
         description=f"One row per {table.comment[:1].lower()}{table.comment[1:]}, from {feed.prefix} in the bucket.",
-        metadata=table_metadata(table),
+        metadata={"dagster/code_references": _caller()},
         check_specs=landed_checks(feed, key),
         **core,
     )
@@ -63,6 +63,13 @@ def feed_assets(
         return lakehouse.load(context, feed, table, transform)
 
     return [_source(feed, raw, partitions_def), _table]
+
+
+def _caller() -> dg.CodeReferencesMetadataValue:
+    """Where a user's module called `feed_assets`, for the link in the UI."""
+    frame = sys._getframe(2)
+    where = dg.LocalFileCodeReference(file_path=frame.f_code.co_filename, line_number=frame.f_lineno)
+    return dg.CodeReferencesMetadataValue(code_references=[where])
 
 
 def _source(feed: Feed, key: list[str], partitions_def: dg.PartitionsDefinition[str] | None) -> dg.SourceAsset:

@@ -4,7 +4,7 @@ import dagster as dg
 
 from pipelines.feeds.customers import CUSTOMERS
 from pipelines.schemas import core
-from pipelines.tidemark import LakehouseResource, landed_checks, table_metadata
+from pipelines.tidemark import LakehouseResource, landed_checks
 
 
 @dg.asset(
@@ -14,7 +14,6 @@ from pipelines.tidemark import LakehouseResource, landed_checks, table_metadata
     kinds={"iceberg", "pyspark"},
     owners=["team:customers"],
     code_version="1",
-    metadata=table_metadata(core.CUSTOMERS),
     check_specs=landed_checks(CUSTOMERS, ["core", "customers"]),
 )
 def customers(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]

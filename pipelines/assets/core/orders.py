@@ -7,7 +7,7 @@ import dagster as dg
 from pipelines.feeds.orders import ORDERS
 from pipelines.partitions import HOURS
 from pipelines.schemas import core
-from pipelines.tidemark import LakehouseResource, landed_checks, table_metadata
+from pipelines.tidemark import LakehouseResource, landed_checks
 from pipelines.transforms.orders import order_lines
 
 
@@ -22,7 +22,6 @@ from pipelines.transforms.orders import order_lines
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
     tags={"tidemark/pace": "asap"},
-    metadata=table_metadata(core.ORDERS),
     check_specs=landed_checks(ORDERS, ["core", "orders"]),
 )
 def orders(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]

@@ -5,7 +5,7 @@ import dagster as dg
 from pipelines.feeds.prices import PRICES
 from pipelines.partitions import DAYS
 from pipelines.schemas import core
-from pipelines.tidemark import LakehouseResource, landed_checks, table_metadata
+from pipelines.tidemark import LakehouseResource, landed_checks
 
 
 @dg.asset(
@@ -17,7 +17,6 @@ from pipelines.tidemark import LakehouseResource, landed_checks, table_metadata
     partitions_def=DAYS,
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
-    metadata=table_metadata(core.PRICES),
     check_specs=landed_checks(PRICES, ["core", "prices"]),
 )
 def prices(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]

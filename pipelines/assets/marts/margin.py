@@ -7,8 +7,7 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from pipelines.partitions import HOURS, WITHIN
-from pipelines.schemas import marts
-from pipelines.tidemark import counting_missing, filled_check, filled_result, table_metadata
+from pipelines.tidemark import counting_missing, filled_check, filled_result
 from pipelines.transforms import margin
 
 _UNPRICED = "hours of products without a purchase cost"
@@ -27,7 +26,6 @@ _UNPRICED = "hours of products without a purchase cost"
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=2)),
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
-    metadata=table_metadata(marts.MARGIN_HOURLY),
     check_specs=[filled_check(["marts", "margin_hourly"], "cost_usd", _UNPRICED)],
 )
 def margin_hourly(orders: DataFrame, prices: DataFrame) -> Iterator[dg.Output[DataFrame] | dg.AssetCheckResult]:

@@ -6,8 +6,6 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from pipelines.partitions import DAYS
-from pipelines.schemas import marts
-from pipelines.tidemark import table_metadata
 from pipelines.transforms import offers
 
 
@@ -27,7 +25,6 @@ from pipelines.transforms import offers
     code_version="1",
     # Prices that change alone are corrections, and no reason to count anew.
     tags={"tidemark/requires": "every_input_changed"},
-    metadata=table_metadata(marts.OFFER_REACH),
 )
 def offer_reach(prices: DataFrame, customers: DataFrame) -> DataFrame:
     """One row per customer segment and day: whom the prices of the day can be offered to."""

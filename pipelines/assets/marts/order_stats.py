@@ -6,8 +6,6 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from pipelines.partitions import DAYS, WITHIN
-from pipelines.schemas import marts
-from pipelines.tidemark import table_metadata
 from pipelines.transforms.order_stats import order_stats as transform
 
 
@@ -25,7 +23,6 @@ from pipelines.transforms.order_stats import order_stats as transform
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=24)),
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
-    metadata=table_metadata(marts.ORDER_STATS),
 )
 def order_stats(orders: DataFrame, customers: DataFrame) -> DataFrame:
     """One row per customer segment and day: orders, lines, buyers and revenue; `unknown` where the customer is."""

@@ -6,8 +6,6 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from pipelines.partitions import DAYS, WEEKS, WITHIN, WITHIN_AND_WEEK_BEFORE
-from pipelines.schemas import marts
-from pipelines.tidemark import table_metadata
 from pipelines.transforms import reviews
 
 
@@ -25,7 +23,6 @@ from pipelines.transforms import reviews
     freshness_policy=dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(minutes=30)),
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
-    metadata=table_metadata(marts.EXECUTIVE_ROLLUP),
 )
 def executive_rollup(orders: DataFrame, margins: DataFrame) -> DataFrame:
     """One row per day: orders, revenue, margin and the store that sold most, from core/orders and margin_hourly."""
@@ -43,7 +40,6 @@ def executive_rollup(orders: DataFrame, margins: DataFrame) -> DataFrame:
     freshness_policy=dg.FreshnessPolicy.cron(deadline_cron="0 9 * * 1", lower_bound_delta=timedelta(hours=1)),
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
-    metadata=table_metadata(marts.WEEKLY_REVIEW),
 )
 def weekly_review(context: dg.AssetExecutionContext, orders: DataFrame) -> DataFrame:
     """One row per store and week: orders, revenue, and its change against the week before, from core/orders."""

@@ -6,8 +6,6 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from pipelines.partitions import DAYS, HOURS, WITHIN
-from pipelines.schemas import marts
-from pipelines.tidemark import table_metadata
 from pipelines.transforms import sales
 
 
@@ -21,7 +19,6 @@ from pipelines.transforms import sales
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=60)),
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
-    metadata=table_metadata(marts.SALES_HOURLY),
 )
 def sales_hourly(orders: DataFrame) -> DataFrame:
     """One row per store and hour: its orders, order lines, units and revenue, from core/orders."""
@@ -38,7 +35,6 @@ def sales_hourly(orders: DataFrame) -> DataFrame:
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=24)),
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
-    metadata=table_metadata(marts.SALES_DAILY),
 )
 def sales_daily(orders: DataFrame) -> DataFrame:
     """One row per product and day: units and revenue, from the day's 24 hours of core/orders."""

@@ -10,7 +10,7 @@ Longer than 250 lines, so that all of it that an upgrade may break is in one pla
 import json
 import weakref
 from collections.abc import Collection, Iterator, Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 import dagster as dg
 import sqlalchemy
@@ -23,6 +23,7 @@ from dagster import (
 )
 from dagster._core.assets import AssetDetails
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
+from dagster._core.definitions.freshness import FreshnessState, FreshnessStateChange
 from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
@@ -40,6 +41,24 @@ from pipelines.tidemark.tags import CONTENT
 _PAGE = 1000
 _AT_ONCE = 20  # runs of one asset; of these the one that evaluated last need not be the one that began last
 _EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
+
+
+Freshness = Literal["PASS", "WARN", "FAIL", "UNKNOWN"]
+
+
+def report_freshness(instance: DagsterInstance, asset: str, state: Freshness, at: float) -> None:
+    """Tell Dagster an asset's freshness state, as its own daemon would that counts from the last materialization.
+
+    The UI shows it in its panel, and `AutomationCondition.freshness_failed()` sees it.
+    """
+    key = dg.AssetKey.from_user_string(asset)
+    held = instance.get_freshness_state_records([key]).get(key)
+    before = FreshnessState.UNKNOWN if held is None else held.freshness_state
+    if held is None or before != state:
+        change = FreshnessStateChange(
+            key=key, new_state=FreshnessState(state), previous_state=before, state_change_timestamp=at
+        )
+        instance.report_runless_asset_event(change)
 
 
 def now() -> float:

@@ -46,9 +46,12 @@ class IcebergIOManager(dg.IOManager):
             catalog.ensure(spark, table)
             commit = write.overwrite(obj, table, partitions, run_id=context.run_id)
             content = content_of(spark, table, partitions, commit.snapshot_id)
-        context.add_output_metadata(summary(content, commit.snapshot_id))
+        context.add_output_metadata(table_state(commit.snapshot_id, commit.rows))
         for partition, held in content.items():
-            said = {**partition_metadata(held), **(self._inputs.said_of(context, partition) if self._inputs else {})}
+            said = {
+                **partition_metadata(partition, held),
+                **(self._inputs.said_of(context, partition) if self._inputs else {}),
+            }
             context.step_context.add_asset_metadata(said, context.asset_key, partition)
 
     def load_input(self, context: dg.InputContext) -> DataFrame:
@@ -85,31 +88,30 @@ class Inputs(Protocol):
         ...
 
 
-def table_metadata(table: Table) -> dict[str, Any]:
-    """What an asset says about its table: the UI shows it as the table's name and columns."""
-    return {
-        "dagster/table_name": table.identifier,
-        COLUMNS: column_schema(table.columns),
-        "row key": ", ".join(table.row_key),
-    }
+def column_schema(table: Table, more: Mapping[str, str] | None = None) -> dg.TableSchema:
+    """A table's columns as the UI shows them.
+
+    Args:
+        more: Columns that it has beside the declared ones.
+    """
+    columns = {**table.columns, **(more or {})}
+    return dg.TableSchema([dg.TableColumn(c, kind, table.comment_on(c) or None) for c, kind in columns.items()])
 
 
-def column_schema(columns: Mapping[str, str]) -> dg.TableSchema:
-    """Columns as the UI shows them."""
-    return dg.TableSchema([dg.TableColumn(name, kind) for name, kind in columns.items()])
+def partition_metadata(partition: str | None, content: Content) -> dict[str, Any]:
+    """What a materialization says of its partition. Nothing of its run: Dagster plots it by partition."""
+    rows = {} if partition is None else {"dagster/partition_row_count": content.rows}
+    return {CONTENT: content.version, **rows}
 
 
-def partition_metadata(content: Content) -> dict[str, Any]:
-    """What a materialization of one partition says about its content."""
-    return {CONTENT: content.version, "dagster/partition_row_count": content.rows}
+def table_state(snapshot_id: int | None, rows: int | None) -> dict[str, Any]:
+    """What a materialization says of its whole table.
 
-
-def summary(content: Mapping[str | None, Content], snapshot_id: int | None) -> dict[str, Any]:
-    """What a materialization says about its run."""
-    return {
-        "rows written": sum(held.rows for held in content.values()),
-        "snapshot id": str(snapshot_id),
-    }
+    Args:
+        rows: How many it holds; None where the run has changed nothing.
+    """
+    counted = {} if rows is None else {"dagster/row_count": rows}
+    return {**counted, "snapshot id": str(snapshot_id)}
 
 
 def iceberg_io_manager(

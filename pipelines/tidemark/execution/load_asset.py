@@ -1,5 +1,6 @@
 """Loading a feed into its core table, as an asset sees it."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -9,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.observations import EventLog, holds_files
-from pipelines.tidemark.execution.io_manager import COLUMNS, column_schema, partition_metadata, summary
+from pipelines.tidemark.execution.io_manager import COLUMNS, column_schema, partition_metadata, table_state
 from pipelines.tidemark.execution.load_check import landed_results, told_columns
 from pipelines.tidemark.execution.watermark import through
 from pipelines.tidemark.failpoints import reached
@@ -61,10 +62,18 @@ class LakehouseResource(dg.ConfigurableResource[None]):
                 observed=lambda: observed_removals(context.instance, feed),
                 misplaced=None if misplaced is None else misplaced.values(),
             )
+        counted = _counted(loaded)
         said = {
-            partition: partition_metadata(content) | through(loaded.arrived_through.get(partition))
+            partition: partition_metadata(partition, content)
+            | through(loaded.arrived_through.get(partition))
+            | counted.get(partition, {})
             for partition, content in loaded.content.items()
         }
+        context.log.info(
+            f"{loaded.files_read} files read, {len(loaded.files_rejected)} of them turned away; "
+            f"{loaded.rows_read} rows, {loaded.rows_rejected} turned away; "
+            f"{len(loaded.read_again)} partitions read again, {len(loaded.added_to)} added to"
+        )
         declared = {check.name for check in context.assets_def.check_keys}
 
         def before(check: str) -> Mapping[str, object]:
@@ -78,26 +87,38 @@ class LakehouseResource(dg.ConfigurableResource[None]):
             context.add_asset_metadata(metadata, partition_key=partition)
         reached("before_recorded")
         return dg.MaterializeResult(
-            metadata=summary(loaded.content, loaded.snapshot_id)
-            | {
-                "partitions read": len(loaded.read_again),
-                "partitions added to": len(loaded.added_to),
-                "files read": loaded.files_read,
-                "rows rejected": loaded.rows_rejected,
-                "files rejected": [f"{fault.file.key}: {fault.message}" for fault in loaded.files_rejected[:_TOLD]],
-                "new columns": told_columns(loaded),
-                "columns added": list(loaded.additions.added),
-            }
+            metadata=table_state(loaded.snapshot_id, loaded.table_rows)
+            | _lists(loaded)
             | _columns_beside(table, loaded),
             check_results=checks,
         )
+
+
+def _counted(loaded: Loaded) -> dict[Partition, Counter[str]]:
+    """What became of the rows of the files that a load has read, or that lost rows to them: numbers of each partition,
+    because Dagster plots them by partition."""
+    counts: dict[Partition, Counter[str]] = defaultdict(Counter)
+    for account in loaded.accounts:
+        of_file = {"rows landed": account.landed, "rows turned away": account.rejected}
+        counts[account.partition].update({"files": 1, **of_file, "rows superseded": account.superseded})
+    return counts
+
+
+def _lists(loaded: Loaded) -> dict[str, Any]:
+    """What is told by name; nothing of what is empty."""
+    told: dict[str, Any] = {
+        "files turned away": [f"{fault.file.key}: {fault.message}" for fault in loaded.files_rejected[:_TOLD]],
+        "new columns": told_columns(loaded),
+        "columns added": list(loaded.additions.added),
+    }
+    return {what: names for what, names in told.items() if names}
 
 
 def _columns_beside(table: Table, loaded: Loaded) -> dict[str, Any]:
     """What the UI is to show as the table's columns, where it has more than are declared."""
     if not loaded.additions.there:
         return {}
-    return {COLUMNS: column_schema(table.columns | dict.fromkeys(loaded.additions.there, "string"))}
+    return {COLUMNS: column_schema(table, dict.fromkeys(loaded.additions.there, "string"))}
 
 
 def _say_what_is_loaded(

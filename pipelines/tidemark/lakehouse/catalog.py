@@ -173,8 +173,10 @@ def _create(spark: SparkSession, table: Table) -> None:
     namespace = table.name.rpartition(".")[0]
     partitioning = f"PARTITIONED BY ({', '.join(map(quoted, table.stored_by))})" if table.stored_by else ""
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{namespace}")
+    comments = {column: said for column in table.columns if (said := table.comment_on(column))}
+    columns = as_ddl(table.columns, {column: _escaped(said) for column, said in comments.items()})
     spark.sql(
-        f"CREATE TABLE IF NOT EXISTS {table.identifier} ({as_ddl(table.columns)}) USING iceberg {partitioning} "
+        f"CREATE TABLE IF NOT EXISTS {table.identifier} ({columns}) USING iceberg {partitioning} "
         f"COMMENT '{_escaped(table.comment)}' TBLPROPERTIES ({_listed(_PROPERTIES)})"
     )
 

@@ -5,7 +5,7 @@ location can load its declarations without paying for Spark's import.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from pipelines.tidemark.lakehouse.partitioning import Partitioning, condition, partitioning_of
@@ -14,6 +14,13 @@ CATALOG = "lake"
 
 LINEAGE = {"source_file": "string", "source_version": "string", "arrived_at": "timestamp", "loaded_by": "string"}
 """Columns of every table that is loaded from files: which object a row came from, and what code loaded it."""
+
+_LINEAGE_COMMENTS = {
+    "source_file": "The object that the row came from: its key in the landing bucket",
+    "source_version": "Which version of that object",
+    "arrived_at": "When that version arrived in the bucket, UTC",
+    "loaded_by": "The code version that loaded the row",
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,7 @@ class Table:
             of a column that holds the start of an hour (timestamp), or of a day, week or month (date); or None.
         row_key: The columns that identify a row.
         comment: One line: what one row is.
+        column_comments: Column name to what it holds, with its unit; those of `LINEAGE` are known.
         stored_by: The columns its files are kept apart by, where these are not `partitioned_by`.
         retention: Which old snapshots are kept.
         added: Those of `columns` that nobody declared: a load has found them in files (`NewColumns.ADD`).
@@ -56,12 +64,19 @@ class Table:
     stored_by: tuple[str, ...] = ()
     retention: Retention = Retention()
     added: tuple[str, ...] = ()
+    column_comments: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if unknown := sorted(self.column_comments.keys() - self.columns.keys()):
+            raise ValueError(f"table {self.name}: column_comments of {', '.join(unknown)}, which are no columns of it")
         if self.partitioning:
             self.partitioning.require(self.name, self.columns)
         if not self.stored_by:
             object.__setattr__(self, "stored_by", self.partition_columns)
+
+    def comment_on(self, column: str) -> str:
+        """What a column holds; empty where nobody said so."""
+        return self.column_comments.get(column) or _LINEAGE_COMMENTS.get(column, "")
 
     @property
     def identifier(self) -> str:
@@ -116,9 +131,14 @@ class Table:
         return condition(rows, lambda column: f"{of}.{quoted(column)}" if of else quoted(column))
 
 
-def as_ddl(columns: Mapping[str, str]) -> str:
-    """Columns as Spark's schemas are written; any name may be a word of SQL's."""
-    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+def as_ddl(columns: Mapping[str, str], comments: Mapping[str, str] | None = None) -> str:
+    """Columns as Spark's schemas are written; any name may be a word of SQL's.
+
+    Args:
+        comments: Column name to a comment, with its quotes doubled.
+    """
+    said = {name: f" COMMENT '{text}'" for name, text in (comments or {}).items()}
+    return ", ".join(f"{quoted(name)} {kind}{said.get(name, '')}" for name, kind in columns.items())
 
 
 def quoted(name: str) -> str:

@@ -29,10 +29,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Commit:
-    """A snapshot that a run left behind (None: the table is still empty), and the one it was put upon."""
+    """A snapshot that a run left behind.
+
+    Args:
+        snapshot_id: None where the table is still empty.
+        parent_id: The snapshot it was put upon.
+        rows: Of the whole table then; None where the run has committed nothing.
+    """
 
     snapshot_id: int | None
     parent_id: int | None = None
+    rows: int | None = None
 
 
 class CommitConflict(Transient):
@@ -144,14 +151,16 @@ def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
     # aggregate takes twice as long as a thousand rows. The server's clock is the one that has set the times.
     snapshots = spark.sql(
         "SELECT snapshot_id, parent_id, unix_millis(committed_at) AS committed_at, "
-        f"summary['{RUN_ID}'] <=> '{run_id}' AS is_own, unix_millis(current_timestamp()) AS now "
+        f"summary['{RUN_ID}'] <=> '{run_id}' AS is_own, unix_millis(current_timestamp()) AS now, "
+        "CAST(summary['total-records'] AS BIGINT) "
+        "- CAST(coalesce(summary['total-position-deletes'], '0') AS BIGINT) AS rows "
         f"FROM {table.identifier}.snapshots"
     ).collect()
     if snapshots:
         catalog.set_properties(spark, table)
         expiry.expire(spark, table, [s.committed_at for s in snapshots], snapshots[0].now)
     own = max((s for s in snapshots if s.is_own), key=lambda s: s.committed_at, default=None)
-    return Commit(own.snapshot_id, own.parent_id) if own else Commit(current_snapshot(spark, table))
+    return Commit(own.snapshot_id, own.parent_id, own["rows"]) if own else Commit(current_snapshot(spark, table))
 
 
 def is_conflict(error: PySparkException) -> bool:

@@ -18,11 +18,17 @@ from dagster import AutomationContext, AutomationResult
 
 from pipelines.tidemark.asset_graph.build import AnyGraph, loaded
 from pipelines.tidemark.engine.overview import overview
-from pipelines.tidemark.planner.contract_status import span
+from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.planner.contracts import FreshnessStatus
 from pipelines.tidemark.planner.decisions import Standing
 from pipelines.tidemark.planner.wording import names
 
+_IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, adapter.Freshness] = {
+    FreshnessStatus.MET: "PASS",
+    FreshnessStatus.AT_RISK: "WARN",
+    FreshnessStatus.BREACHED: "FAIL",
+    FreshnessStatus.NOT_JUDGED: "UNKNOWN",
+}
 CHECK = "contract"
 STATE = "state"
 
@@ -76,6 +82,8 @@ def contract_sensor() -> dg.SensorDefinition:
         if not changed:
             return dg.SkipReason(_summary(list(standings.values())))
         events = [_evaluation(standing, plan.now) for standing in changed]
+        for standing in changed:
+            adapter.report_freshness(context.instance, standing.asset, _IN_DAGSTERS_PANEL[standing.verdict], plan.now)
         return dg.SensorResult(asset_events=events, cursor=json.dumps(states))
 
     return contracts
@@ -119,7 +127,7 @@ def _evaluation(standing: Standing, now: float) -> dg.AssetCheckEvaluation:
 def _result(standing: Standing, now: float) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         STATE: str(standing.verdict),
-        "lag": span(standing.lag),
+        "lag (seconds)": round(standing.lag, 1),
         "reason": standing.reason,
         "judged at": dg.MetadataValue.timestamp(now),
     }
@@ -129,10 +137,11 @@ def _result(standing: Standing, now: float) -> dict[str, Any]:
         metadata["set aside"] = names(standing.set_aside)
     if standing.deadline is not None:
         metadata["promised for"] = dg.MetadataValue.timestamp(standing.deadline)
-    at_risk = standing.verdict is FreshnessStatus.AT_RISK
     return {
-        "passed": standing.verdict is FreshnessStatus.MET,
-        "severity": dg.AssetCheckSeverity.WARN if at_risk else dg.AssetCheckSeverity.ERROR,
+        # At risk, nothing is late yet.
+        "passed": standing.verdict in (FreshnessStatus.MET, FreshnessStatus.AT_RISK),
+        "severity": dg.AssetCheckSeverity.ERROR,
+        "description": f"{standing.verdict}: {standing.reason}",
         "metadata": metadata,
     }
 

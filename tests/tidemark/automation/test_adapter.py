@@ -14,6 +14,7 @@ from dagster._core.definitions.reconstruct import (
     initialize_repository_def_from_pointer,
     reconstruct_repository_def_from_pointer,
 )
+from dagster._core.events import DagsterEventType
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import (
     InstigatorState,
@@ -286,3 +287,19 @@ def test_a_run_is_told_apart_from_a_code_server_while_the_definitions_load(
         for name in loads:
             sys.modules.pop(name, None)
     assert as_a_run == {"loaded_by_a_run": True, "loaded_by_a_server": False}
+
+
+def test_dagsters_freshness_state_is_what_is_reported_and_each_change_once(instance: dg.DagsterInstance) -> None:
+    key = dg.AssetKey("table")
+
+    def changes() -> list[tuple[str, str]]:
+        events = instance.event_log_storage.get_event_records(
+            dg.EventRecordsFilter(DagsterEventType.FRESHNESS_STATE_CHANGE)
+        )
+        found = [r.event_log_entry.dagster_event.asset_freshness_state_change_data for r in events]  # type: ignore[union-attr]
+        return [(c.previous_state.value, c.new_state.value) for c in reversed(found)]
+
+    for state in ("PASS", "PASS", "FAIL", "FAIL", "PASS"):
+        adapter.report_freshness(instance, "table", state, 1.0)  # type: ignore[arg-type]
+    assert changes() == [("UNKNOWN", "PASS"), ("PASS", "FAIL"), ("FAIL", "PASS")]
+    assert instance.get_freshness_state_records([key])[key].freshness_state.value == "PASS"

@@ -64,6 +64,7 @@ class Loaded:
         backlog: What the quarantine holds of all partitions of the asset.
         largest_share: The largest share of a partition's rows that was turned away, whichever partition it is.
         accounts: What became of the rows of the files that were read, or lost rows to them.
+        table_rows: How many rows the whole table holds; None where nothing was committed.
         unavailable: Files that are there and are not given, with the reason; of these versions nothing is in the table.
         unavailable_kept: The keys of such files whose rows stay.
         arrived_through: When the newest of a partition's files arrived, UTC; of those that lie there now.
@@ -86,6 +87,7 @@ class Loaded:
     largest_share: float = 0.0
     arrived_through: Mapping[Partition, datetime] = field(default_factory=dict)
     accounts: Sequence[Account] = ()
+    table_rows: int | None = None
     unavailable: Mapping[SourceFile, str] = field(default_factory=dict)
     unavailable_kept: Sequence[str] = ()
 
@@ -242,6 +244,7 @@ def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, ru
         rows_rejected=sum(sum(t.reasons.values()) for t in tally.values()),
         files_rejected=reading.faults,
         accounts=accounts,
+        table_rows=commit.rows,
     )
     return _with_state(spark, load, found, loaded), commit.parent_id
 

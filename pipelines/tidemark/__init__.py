@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pipelines.tidemark.execution.load_asset import LakehouseResource as LakehouseResource
     from pipelines.tidemark.execution.load_check import landed_checks as landed_checks
     from pipelines.tidemark.feed_factory import feed_assets as feed_assets
+    from pipelines.tidemark.lakehouse.partitioning import ByDimensions as ByDimensions
+    from pipelines.tidemark.lakehouse.partitioning import ByKey as ByKey
+    from pipelines.tidemark.lakehouse.partitioning import ByTime as ByTime
     from pipelines.tidemark.lakehouse.shape import shaped_as as shaped_as
     from pipelines.tidemark.lakehouse.tables import LINEAGE as LINEAGE
     from pipelines.tidemark.lakehouse.tables import Table as Table
@@ -47,6 +50,9 @@ _FOUND_IN = {
     "filled_result": "execution.filled_check",
     "LakehouseResource": "execution.load_asset",
     "landed_checks": "execution.load_check",
+    "ByDimensions": "lakehouse.partitioning",
+    "ByKey": "lakehouse.partitioning",
+    "ByTime": "lakehouse.partitioning",
     "shaped_as": "lakehouse.shape",
     "LINEAGE": "lakehouse.tables",
     "Table": "lakehouse.tables",
@@ -65,6 +71,9 @@ _FOUND_IN = {
 # Written out, because type checkers and ruff read it as text.
 __all__ = [
     "LINEAGE",
+    "ByDimensions",
+    "ByKey",
+    "ByTime",
     "Feed",
     "Grain",
     "LakehouseResource",

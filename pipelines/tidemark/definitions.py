@@ -24,6 +24,7 @@ from pipelines.tidemark.sensors.reconcile import reconcile_schedules
 from pipelines.tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
 from pipelines.tidemark.settings import CHECKOUT, Settings
 from pipelines.tidemark.sources.feed import Feed
+from pipelines.tidemark.table_partitions import require_equal_partitions
 
 
 class ComponentHoldsMore(Terminal):
@@ -69,6 +70,9 @@ def build_definitions(
         tables: Every table an asset returns or loads, by name `<namespace>.<table>` for the asset key of these parts.
         overrides: Resources to put in the place of `landing`, `events_queue`, `spark`, `lakehouse` or `io_manager`,
             or to add.
+
+    Raises:
+        PartitionsDiffer: a table says otherwise than its asset which partition a row is in.
     """
     by_name = {table.name: table for table in tables}
     aws: dict[str, Any] = {"endpoint_url": settings.aws_endpoint_url, "region_name": settings.aws_region}
@@ -81,6 +85,8 @@ def build_definitions(
         "lakehouse": LakehouseResource(spark=spark, landing=landing),
         "io_manager": iceberg_io_manager(by_name, InputArrivals),
     }
+    assets = list(assets)
+    require_equal_partitions(assets, by_name)
     every = with_automation(with_pages(assets, by_name, settings))
     automated = [each for each in every if not isinstance(each, dg.AssetChecksDefinition)]
     own = [each for each in every if isinstance(each, dg.AssetChecksDefinition)]

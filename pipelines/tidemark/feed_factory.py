@@ -53,7 +53,7 @@ def feed_assets(
         backfill_policy=dg.BackfillPolicy.single_run() if partitions_def else None,
         code_version=code_version,
         description=f"One row per {table.comment[:1].lower()}{table.comment[1:]}, from {feed.prefix} in the bucket.",
-        metadata={"dagster/code_references": _caller()},
+        metadata={"dagster/code_references": _caller(), **core.pop("metadata", {})},
         check_specs=landed_checks(feed, key),
         **core,
     )

@@ -17,8 +17,9 @@ from pipelines.tidemark.asset_graph.dep_metadata import with_dep_metadata_moved
 from pipelines.tidemark.engine.because import because
 from pipelines.tidemark.engine.engine import Engine, engine_for
 from pipelines.tidemark.engine.guarded import guarded, with_guarded_checks
+from pipelines.tidemark.engine.labels import label, urgency
 from pipelines.tidemark.engine.set_aside import log_new
-from pipelines.tidemark.planner.decisions import Decision, Plan, State
+from pipelines.tidemark.planner.decisions import Plan
 from pipelines.tidemark.sources.feed import Partition
 
 _TOLD = 25
@@ -129,9 +130,11 @@ class _Look:
         for partition, reason in self.plan.aside(name).items():
             aside.setdefault(f"set aside: {reason}", []).append(partition)
         found: dict[str, list[Partition]] = {}
-        for decision in self.plan.of(name):
-            found.setdefault(_worded(decision), []).append(decision.partition)
-        return [*sorted(aside.items()), *sorted(found.items())][:_TOLD]
+        for decision in sorted(self.plan.of(name), key=urgency):
+            found.setdefault(label(decision), []).append(decision.partition)
+        every = [*sorted(aside.items()), *found.items()]
+        left = [partition for _, held in every[_TOLD:] for partition in held]
+        return [*every[:_TOLD], *([(f"and {len(every) - _TOLD} more reasons", left)] if left else [])]
 
 
 _looks: "weakref.WeakKeyDictionary[AssetGraphView, _Look]" = weakref.WeakKeyDictionary()
@@ -144,12 +147,6 @@ def _look_of(context: Context) -> _Look:
         look = _looks[view] = _Look(engine, engine.look(view.effective_dt.timestamp(), view.instance))
         log_new(context.log, engine, look.plan)
     return _looks[view]
-
-
-def _worded(decision: Decision) -> str:
-    if decision.state is State.REQUESTED:
-        return f"run: {decision.reason}"
-    return f"not yet, {decision.state}: {decision.reason}"
 
 
 def _exists(context: Context, partition: Partition) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-_DEFAULT_FORMAT = {"timestamp": "%Y-%m-%d-%H:00", "date": "%Y-%m-%d"}
+_DEFAULT_FORMAT = {"timestamp": "%Y-%m-%d-%H:%M", "date": "%Y-%m-%d"}
 _JAVA = {"%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss"}
 _SEPARATOR = "|"
 """What Dagster puts between the keys of the dimensions of a multi-partition."""
@@ -49,11 +49,15 @@ class ByTime:
                 f"table {table}: {self.column}, which it is partitioned by, has to be a timestamp or date column; "
                 "where keys are no times, say ByKey"
             )
-        _java_pattern(table, self._format(types))
+        _java_pattern(table, self.format_of(types))
 
     def literals(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
         """For a partition key the SQL literal of each column."""
-        start = datetime.strptime(key, self._format(types)).replace(tzinfo=ZoneInfo(self.timezone))
+        form = self.format_of(types)
+        try:
+            start = datetime.strptime(key, form).replace(tzinfo=ZoneInfo(self.timezone))
+        except ValueError:
+            start = datetime.strptime(key, f"{form}%z")  # the second of two hours of one name, when clocks go back
         if types[self.column] == "date":
             return {self.column: f"DATE '{start:%Y-%m-%d}'"}
         instant = start.astimezone(UTC)
@@ -61,12 +65,23 @@ class ByTime:
 
     def key_sql(self, types: Mapping[str, str], of: Of) -> str:
         """The key of a row."""
-        local = self._local(of(self.column), types)
-        return f"date_format({local}, '{_java_pattern('', self._format(types))}')"
+        column, form = of(self.column), self.format_of(types)
+        pattern = _java_pattern("", form)
+        if not self._is_local(types):
+            return f"date_format({column}, '{pattern}')"
+        local = f"from_utc_timestamp({column}, '{self.timezone}')"
+        if "%H" not in form:
+            return f"date_format({local}, '{pattern}')"
+        # Of two hours of one name the way back leads to the first; Dagster tells the second apart by its offset.
+        minutes = f"CAST((unix_timestamp({local}) - unix_timestamp({column})) / 60 AS INT)"
+        sign = f"if({minutes} < 0, '-', '+')"
+        offset = f"format_string('%s%02d%02d', {sign}, abs({minutes}) DIV 60, abs({minutes}) % 60)"
+        is_first = f"to_utc_timestamp({local}, '{self.timezone}') = {column}"
+        return f"concat(date_format({local}, '{pattern}'), if({is_first}, '', {offset}))"
 
     def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
         """The columns' values, from a column that holds a partition key."""
-        form, kind = self._format(types), types[self.column]
+        form, kind = self.format_of(types), types[self.column]
         if form == _DEFAULT_FORMAT["timestamp"]:
             # A cast, since a pattern takes ten times as long.
             start = f"CAST(concat(left({key}, 10), ' ', substr({key}, 12)) AS TIMESTAMP)"
@@ -76,13 +91,21 @@ class ByTime:
             start = f"to_timestamp({key}, '{_java_pattern('', form)}')"
         if kind == "date":
             return {self.column: start if start.startswith("to_date") else f"CAST({start} AS DATE)"}
-        return {self.column: start if self.timezone == "UTC" else f"to_utc_timestamp({start}, '{self.timezone}')"}
+        if not self._is_local(types):
+            return {self.column: start}
+        instant = f"to_utc_timestamp({start}, '{self.timezone}')"
+        if "%H" in form:
+            second = f"to_timestamp({key}, '{_java_pattern('', form)}xx')"
+            plain = instant.replace(start, f"to_timestamp({key}, '{_java_pattern('', form)}')")
+            instant = f"if({key} RLIKE '[+-][0-9]{{4}}$', {second}, {plain})"
+        return {self.column: instant}
 
-    def _local(self, column: str, types: Mapping[str, str]) -> str:
-        is_local = types[self.column] == "date" or self.timezone == "UTC"
-        return column if is_local else f"from_utc_timestamp({column}, '{self.timezone}')"
+    def _is_local(self, types: Mapping[str, str]) -> bool:
+        """Whether its keys are times of another zone than its column."""
+        return types[self.column] == "timestamp" and self.timezone != "UTC"
 
-    def _format(self, types: Mapping[str, str]) -> str:
+    def format_of(self, types: Mapping[str, str]) -> str:
+        """How its keys are written."""
         return self.format or _DEFAULT_FORMAT[types[self.column]]
 
 

@@ -31,6 +31,12 @@ TEXT = dg.TimeWindowPartitionsDefinition(
     start="2026_10 T03", fmt="%Y_%m T%d", cron_schedule="0 0 * * *", end=datetime(2026, 11, 1)
 )
 BERLIN = dg.DailyPartitionsDefinition("2026-10-20", end_date="2026-11-01", timezone="Europe/Berlin")
+HOURS_OF_BERLIN = dg.HourlyPartitionsDefinition(
+    "2026-10-24-22:00", end_date="2026-10-25-06:00", timezone="Europe/Berlin"
+)
+HOURS_OF_ST_JOHNS = dg.HourlyPartitionsDefinition(
+    "2026-10-31-22:00", end_date="2026-11-01-06:00", timezone="America/St_Johns"
+)
 DAYS = dg.DailyPartitionsDefinition("2026-10-01", end_date="2026-10-09")
 REGIONS = dg.StaticPartitionsDefinition(NASTY)
 
@@ -50,6 +56,16 @@ CASES: dict[str, tuple[dg.PartitionsDefinition[str], Partitioning | str, dict[st
     "days of Berlin as instants": (
         BERLIN,
         ByTime("at", format="%Y-%m-%d", timezone="Europe/Berlin"),
+        {"at": "timestamp"},
+    ),
+    "hours of Berlin, when clocks go back": (
+        HOURS_OF_BERLIN,
+        ByTime("at", timezone="Europe/Berlin"),
+        {"at": "timestamp"},
+    ),
+    "hours of St. John's, half an hour off": (
+        HOURS_OF_ST_JOHNS,
+        ByTime("at", timezone="America/St_Johns"),
         {"at": "timestamp"},
     ),
     "regions": (REGIONS, ByKey("region"), {"region": "string"}),
@@ -76,10 +92,11 @@ def test_a_row_is_in_the_partition_whose_key_it_was_made_from(spark: SparkSessio
     assert {row.key for row in found if row.is_in} == set(asked)
 
 
-def test_start_of_a_window_is_the_instant_that_dagster_says() -> None:
-    by = ByTime("at", format="%Y-%m-%d", timezone="Europe/Berlin")
-    for key in BERLIN.get_partition_keys():
-        begins = BERLIN.time_window_for_partition_key(key).start.timestamp()
+@pytest.mark.parametrize("definition", [BERLIN, HOURS_OF_BERLIN, HOURS_OF_ST_JOHNS])
+def test_start_of_a_window_is_the_instant_that_dagster_says(definition: dg.TimeWindowPartitionsDefinition) -> None:
+    by = ByTime("at", format=definition.fmt, timezone=definition.timezone)
+    for key in definition.get_partition_keys():
+        begins = definition.time_window_for_partition_key(key).start.timestamp()
         said = by.literals(key, {"at": "timestamp"})["at"].removeprefix("TIMESTAMP '").rstrip("'")
         assert datetime.fromisoformat(f"{said}+00:00").timestamp() == begins
 

@@ -11,7 +11,7 @@ from pipelines.tidemark.sources.feed import Feed, Grain
 def test_the_column_of_an_hour_may_have_any_name() -> None:
     table = Table("test.trips", {"begins": "timestamp", "trip": "bigint"}, ("begins", "trip"), "begins")
     assert "TIMESTAMP '2026-10-01 07:00:00'" in table.predicate(["2026-10-01-07:00"])
-    assert table.partition_key_sql == "date_format(`begins`, 'yyyy-MM-dd-HH:00')"
+    assert table.partition_key_sql == "date_format(`begins`, 'yyyy-MM-dd-HH:mm')"
     by_day = Table("test.rain", {"on": "date", "mm": "double"}, ("on",), "on")
     assert "DATE '2026-10-01'" in by_day.predicate(["2026-10-01"])
 

@@ -1,0 +1,62 @@
+"""What the tab Automation says of a decision: the due time first, no own name, and what matters most on top."""
+
+from datetime import UTC, datetime
+
+from pipelines.tidemark.engine.labels import label, urgency
+from pipelines.tidemark.planner.decisions import Decision, State
+
+NINE = datetime(2026, 11, 23, 9, tzinfo=UTC).timestamp()
+EIGHT, YESTERDAY = NINE - 3600, NINE - 86_400
+OWN = "marts/executive_rollup"
+
+
+def not_due(due_at: float, arrival: float | None, *, deadline: float | None = NINE, of: str = OWN) -> Decision:
+    return Decision(
+        OWN,
+        "2026-11-22",
+        State.NOT_DUE,
+        "a long reason",
+        oldest_arrival=arrival,
+        deadline=deadline,
+        due_at=due_at,
+        due_for=of,
+        stale="" if arrival else "its code_version is 2, it was built with 1",
+        built=True,
+    )
+
+
+def test_the_due_time_comes_first_and_is_not_cut() -> None:
+    assert label(not_due(EIGHT, EIGHT - 60)) == "due Mon 23 Nov 09:00; starts 08:00: data of 07:59"
+    far = label(not_due(YESTERDAY, YESTERDAY - 86_400))
+    assert far == "due Mon 23 Nov 09:00; starts Sun 22 Nov 09:00: data of Sat 21 Nov 09:00"
+    assert len("due Mon 23 Nov 09:00; starts 08:00") <= 40
+
+
+def test_what_a_reader_asks_for_names_the_reader() -> None:
+    said = label(not_due(EIGHT, EIGHT - 60, deadline=None, of="ml/model"))
+    assert said == "starts Mon 23 Nov 08:00 for ml/model: data of 07:59"
+
+
+def test_what_is_stale_by_code_says_so() -> None:
+    assert label(not_due(EIGHT, None)).endswith(": its code_version is 2, it was built with 1")
+
+
+def test_no_label_names_its_own_asset() -> None:
+    for state in State:
+        assert OWN not in label(
+            Decision(OWN, None, state, "raw/orders 2026-11-22", due_at=EIGHT, due_for=OWN, deadline=NINE)
+        )
+
+
+def test_what_hinders_a_run_comes_before_what_waits_and_the_earlier_first() -> None:
+    found = [not_due(NINE, EIGHT), not_due(EIGHT, EIGHT), Decision(OWN, None, State.BLOCKED, "a check")]
+    found += [Decision(OWN, None, State.NO_CONSUMER, ""), Decision(OWN, None, State.REQUESTED, "")]
+    states = [(d.state, d.due_at) for d in sorted(found, key=urgency)]
+    assert states == [
+        (State.BLOCKED, None),
+        (State.REQUESTED, None),
+        (State.NOT_DUE, EIGHT),
+        (State.NOT_DUE, NINE),
+        (State.NO_CONSUMER, None),
+    ]
+    assert all(urgency(Decision(OWN, None, state, "")) for state in State), "every state has its place"

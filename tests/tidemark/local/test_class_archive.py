@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 
-from pipelines.tidemark.local.spark.class_archive import class_archive, java_options, record_classes
+from pipelines.tidemark.local.spark.class_archive import class_archive, java_options, record_classes, recording
 from pipelines.tidemark.settings import Settings
 from tests.conftest import make_settings
 
@@ -33,6 +34,15 @@ def test_a_recording_that_fails_says_why_and_leaves_nothing(settings: Settings) 
     assert not record_classes(settings.model_copy(update={"spark_memory": "1m"})), "no server starts with 1 MB"
     assert "did not start" in (settings.jars_dir / "classes.log").read_text()
     assert sorted(path.name for path in settings.jars_dir.iterdir()) == [".classes.lock", "classes.log", "jars"]
+
+
+def test_a_recording_beside_the_platform_ends_with_it_and_leaves_no_process(settings: Settings) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    with recording(settings):
+        children = set(psutil.Process().children(recursive=True)) - before
+        assert children, "it has begun, and nobody waits for it"
+    assert not [process for process in children if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    assert not class_archive(settings).exists()
 
 
 def test_other_jars_have_another_archive(settings: Settings) -> None:

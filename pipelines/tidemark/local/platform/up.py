@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -18,12 +19,13 @@ from rich.console import Console
 
 from pipelines.tidemark import location
 from pipelines.tidemark.local.dagster.home import end_unfinished_runs, opened_home
+from pipelines.tidemark.local.platform.first_day import with_first_day
 from pipelines.tidemark.local.platform.instance_lock import publish_environment, running
 from pipelines.tidemark.local.platform.log_tail import followed_logs
 from pipelines.tidemark.local.platform.preconditions import require_folder, require_machine, require_ports
 from pipelines.tidemark.local.platform.services import all_services, log_file
 from pipelines.tidemark.local.platform.supervision import ServiceFailed, Supervisor
-from pipelines.tidemark.local.spark.class_archive import class_archive, record_classes
+from pipelines.tidemark.local.spark.class_archive import recording
 from pipelines.tidemark.local.spark.jars import fetch_jars, missing_jars
 from pipelines.tidemark.settings import Settings
 
@@ -44,13 +46,16 @@ def run_platform(settings: Settings, *, with_feed: bool, verbose: bool, console:
     settings = settings.for_platform()
     require_machine()
     require_folder(settings)
+    has_sample = with_feed and location.has_sample_feed(settings)
     with _stopping_by_signal(), running(settings):
+        settings = with_first_day(settings, has_sample=has_sample, now=datetime.now(UTC))
         supervisor = Supervisor(settings, all_services(settings))
         followed = followed_logs(settings, list(supervisor.services), console) if verbose else nullcontext()
         try:
             with followed:
                 _start(settings, supervisor, with_feed=with_feed, console=console)
-                _watch(supervisor, settings, console)
+                with recording(settings) if settings.own_spark else nullcontext():
+                    _watch(supervisor, settings, console)
         except _Stopped:
             console.print("stopping ...")
         finally:
@@ -75,11 +80,6 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, conso
         console.print("ended what an earlier start had left running")
     require_ports(settings)
     _fetch_jars(settings, console)
-    if settings.own_spark and not class_archive(settings).exists():
-        with _step(console, "archive of Spark's classes, for faster starts from now on (a minute, once)"):
-            is_recorded = record_classes(settings)
-        if not is_recorded:
-            console.print(f"  not this time; see {settings.jars_dir}/classes.log", highlight=False)
     environment = platform_environment(settings)
     # This process uses the same clients as the services; they read the same environment.
     os.environ.clear()

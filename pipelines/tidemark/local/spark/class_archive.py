@@ -5,12 +5,15 @@ Java and its jars, and lies beside those, so that all platforms and tests that s
 checks that it fits the classes. Does not belong here: what is recorded (`local.spark.class_recording`).
 """
 
-import fcntl
+import contextlib
 import hashlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -19,8 +22,7 @@ from pipelines.tidemark.local.platform import machine
 from pipelines.tidemark.local.platform.process_tree import end_group
 from pipelines.tidemark.settings import Settings
 
-_SECONDS = 180  # it takes 50 s on two idle cores
-_KEPT = 3  # archives, of checkouts that share a folder; 200 MB each
+_SECONDS = 180  # for whom waits; it takes 50 s on two idle cores
 
 
 def class_archive(settings: Settings) -> Path:
@@ -50,27 +52,41 @@ def record_classes(settings: Settings) -> bool:
         Whether there is one now.
     """
     archive = class_archive(settings)
-    with (settings.jars_dir / ".classes.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # checkouts and test runs may share one folder
-        if not archive.exists():
-            _record(settings, archive)
-            for old in sorted(settings.jars_dir.glob("classes-*.jsa"), key=lambda file: file.stat().st_mtime)[:-_KEPT]:
-                old.unlink()
+    if not archive.exists():
+        with _recorder(settings, archive) as process, contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_SECONDS)
     return archive.exists()
 
 
-def _record(settings: Settings, archive: Path) -> None:
+@contextmanager
+def recording(settings: Settings) -> Iterator[None]:
+    """Record the archive meanwhile, beside everything else and after it: on a port of its own, at the lowest priority.
+
+    What is not done at the end is given up, and begun again another time.
+    """
+    archive = class_archive(settings)
+    if archive.exists():
+        yield
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with _recorder(settings.model_copy(update={"port_spark": port}), archive, "nice", "-n", "19"):
+        yield
+
+
+@contextmanager
+def _recorder(settings: Settings, archive: Path, *prefix: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """The process that records. Whoever else records for the same folder comes first."""
     with (settings.jars_dir / "classes.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipelines.tidemark.local.spark.class_recording", str(archive)],
+            [*prefix, sys.executable, "-m", "pipelines.tidemark.local.spark.class_recording", str(archive)],
             env=os.environ | settings.exports(),
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
-        try:
-            process.wait(_SECONDS)
-        except subprocess.TimeoutExpired:
-            log.write(f"it took longer than {_SECONDS} s\n".encode())
-        finally:
-            end_group(process)
+    try:
+        yield process
+    finally:
+        end_group(process)

@@ -4,10 +4,11 @@ Belongs here: the statements whose classes are worth having at the start. Does n
 and used (`local.spark.class_archive`).
 """
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -29,31 +30,45 @@ _TABLE = Table(
     ("hour", "id"),
     "hour",
 )
-_SECONDS_TO_START = 60
-_SECONDS_TO_WRITE = 60  # 15 s on an idle machine
+_SECONDS_TO_START = _SECONDS_TO_WRITE = 300  # some 15 s each on an idle machine; here nobody waits
+_KEPT = 3  # archives, of checkouts that share a folder; 200 MB each
 
 
 def record(settings: Settings, archive: Path) -> None:
-    """Run such a server on a catalog of its own, and put what it wrote where the archive belongs."""
-    with tempfile.TemporaryDirectory(dir=settings.jars_dir) as folder:
-        own = {
-            "state_dir": Path(folder),
-            "catalog_uri": f"jdbc:sqlite:{folder}/catalog.db",
-            "warehouse": f"{folder}/warehouse",
-            "spark_remote": f"sc://127.0.0.1:{settings.port_spark}",
-        }
-        alone, written = settings.model_copy(update=own), Path(folder) / archive.name
-        server = subprocess.Popen(
-            [sys.executable, "-m", "pipelines.tidemark.local.spark.server", f"-XX:ArchiveClassesAtExit={written}"],
-            env=os.environ | alone.exports(),
-        )
-        _wait_for(server, settings.port_spark)
-        spark = new_session(alone)
-        _use(spark, Path(folder))
-        spark.stop()
-        server.terminate()
-        server.wait(_SECONDS_TO_WRITE)
-        written.rename(archive)
+    """Run such a server on a catalog of its own, and put what it wrote where the archive belongs, if there is none."""
+    folder = settings.state_dir / "run" / "classes"  # one place, so that a recording that is killed leaves one
+    with (settings.jars_dir / ".classes.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # checkouts and test runs may share one folder
+        shutil.rmtree(folder, ignore_errors=True)
+        if not archive.exists():
+            folder.mkdir(parents=True)
+            written = _recorded(settings, folder)
+            shutil.move(written, archive.with_suffix(".part"))
+            archive.with_suffix(".part").rename(archive)
+            shutil.rmtree(folder)
+            for old in sorted(archive.parent.glob("classes-*.jsa"), key=lambda file: file.stat().st_mtime)[:-_KEPT]:
+                old.unlink()
+
+
+def _recorded(settings: Settings, folder: Path) -> Path:
+    own = {
+        "state_dir": folder,
+        "catalog_uri": f"jdbc:sqlite:{folder}/catalog.db",
+        "warehouse": f"{folder}/warehouse",
+        "spark_remote": f"sc://127.0.0.1:{settings.port_spark}",
+    }
+    alone, written = settings.model_copy(update=own), folder / "classes.jsa"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "pipelines.tidemark.local.spark.server", f"-XX:ArchiveClassesAtExit={written}"],
+        env=os.environ | alone.exports(),
+    )
+    _wait_for(server, settings.port_spark)
+    spark = new_session(alone)
+    _use(spark, folder)
+    spark.stop()
+    server.terminate()
+    server.wait(_SECONDS_TO_WRITE)
+    return written
 
 
 def _wait_for(server: "subprocess.Popen[bytes]", port: int) -> None:

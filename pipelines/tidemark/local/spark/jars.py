@@ -1,7 +1,8 @@
 """The jars Spark needs for Iceberg, S3 and the catalogs, fetched through the Ivy that Spark carries.
 
-Belongs here: coordinates, exclusions and the judgement whether a folder is complete. Does not belong
-here: putting them on a class path (`pipelines.tidemark.lakehouse.session`).
+A folder's jars come out of a cache that all checkouts and versions of this user share, where the system keeps caches;
+so a state folder that is removed costs no download. Belongs here: coordinates, exclusions and the judgement whether a
+folder is complete. Does not belong here: putting them on a class path (`pipelines.tidemark.lakehouse.session`).
 """
 
 import fcntl
@@ -10,8 +11,11 @@ import shutil
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+
+from platformdirs import user_cache_path
 
 from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.local.platform.process_tree import end_group
@@ -132,12 +136,10 @@ def fetch_jars(settings: Settings, report: Report = lambda count, total: None) -
     """
     folder = settings.jars_dir
     (folder / "jars").mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # checkouts and test runs may share one folder
+    with _locked(folder):
         output = _fetch_missing(settings, report) if missing_jars(settings) else ""
         if missing := missing_jars(settings):
             raise JarsMissing(missing, output)
-        shutil.rmtree(folder / "cache", ignore_errors=True)  # Ivy's own copy of everything
         for jar in (folder / "jars").iterdir():
             if jar.name not in expected_jars():
                 jar.unlink()  # of an older version: two on one class path do not work
@@ -151,8 +153,7 @@ def fetch_with_dependencies(settings: Settings, coordinate: str, folder: Path) -
     """
     folder.mkdir(parents=True, exist_ok=True)
     complete = folder / ".complete"
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(folder):
         if not complete.exists() or complete.read_text() != coordinate:
             output = _run_ivy(settings, folder, [coordinate], [], lambda: None)
             if "UNRESOLVED" in output or not list((folder / "jars").glob("*.jar")):
@@ -161,12 +162,44 @@ def fetch_with_dependencies(settings: Settings, coordinate: str, folder: Path) -
     return sorted((folder / "jars").glob("*.jar"))
 
 
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Checkouts and test runs may share one folder."""
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _fetch_missing(settings: Settings, report: Report) -> str:
-    total = len(expected_jars())
-    folder = settings.jars_dir
-    output = _run_ivy(settings, folder, COORDINATES, EXCLUDED, lambda: report(_downloaded(folder), total))
+    total, output = len(expected_jars()), ""
+    cache = _cache(settings)
+    with _locked(cache) if cache != settings.jars_dir else nullcontext():
+        if expected_jars() - {jar.name for jar in (cache / "jars").glob("*.jar")}:
+            output = _run_ivy(settings, cache, COORDINATES, EXCLUDED, lambda: report(_downloaded(cache), total))
+            shutil.rmtree(cache / "cache", ignore_errors=True)  # Ivy's own copy of everything
+        for name in missing_jars(settings):
+            if (cache / "jars" / name).exists():
+                _put(cache / "jars" / name, settings.jars_dir / "jars" / name)
     report(total - len(missing_jars(settings)), total)
     return output
+
+
+def _cache(settings: Settings) -> Path:
+    """The user's cache; the folder itself where that cannot be written."""
+    cache = user_cache_path("tidemark", appauthor=False)
+    try:
+        (cache / "jars").mkdir(parents=True, exist_ok=True)
+        (cache / ".lock").touch()
+    except OSError:
+        return settings.jars_dir
+    return cache
+
+
+def _put(jar: Path, target: Path) -> None:
+    """A jar that is there is whole: it appears under its name at once."""
+    part = target.with_suffix(".part")
+    shutil.copy2(jar, part)
+    part.rename(target)
 
 
 def _run_ivy(
@@ -183,7 +216,7 @@ def _run_ivy(
         *("--packages", ",".join(coordinates)),
         *(("--exclude-packages", ",".join(excluded)) if excluded else ()),
         *("--conf", f"spark.jars.ivy={folder}"),
-        *("--conf", f"spark.jars.ivySettings={ivy_settings}"),
+        *("--conf", f"spark.jars.ivySettings={ivy_settings.as_uri()}"),  # a URI: a path may hold a space
         # There is no such class, so it always ends with an error, after the download: the files are the judge.
         *("--class", "none", "spark-internal"),
     ]

@@ -1,4 +1,4 @@
-"""The three time partitions of the lake, one definition per grain.
+"""The time partitions of the lake, one definition per grain.
 
 Two definitions that differ in anything cannot share a run, so nothing else in the project builds one.
 `end_offset=1` makes the window that is being filled exist: its table does not start an hour (a day, a
@@ -15,6 +15,7 @@ START = load_settings().start_date
 
 HOURS = dg.HourlyPartitionsDefinition(start_date=START.strftime("%Y-%m-%d-00:00"), end_offset=1)
 DAYS = dg.DailyPartitionsDefinition(start_date=START.isoformat(), end_offset=1)
+MONTHS = dg.MonthlyPartitionsDefinition(start_date=START.replace(day=1).isoformat(), end_offset=1)
 WEEKS = dg.WeeklyPartitionsDefinition(start_date=START.isoformat(), day_offset=1, end_offset=1)
 
 # Every partition of another grain that a window overlaps. The current day's hours do not all exist yet, which

@@ -98,3 +98,8 @@ def test_every_asset_that_is_loaded_from_a_feed_says_what_was_turned_away() -> N
     loaded = {f"core/{feed.name}" for feed in FEEDS}
     names = {(key.asset_key.to_user_string(), key.name) for key in GRAPH.asset_check_keys}
     assert {(asset, name) for asset in loaded for name in ("quarantine", "removals")} <= names
+
+
+def test_every_column_of_every_table_says_what_it_holds() -> None:
+    silent = [f"{table.name}.{c}" for table in definitions.TABLES for c in table.columns if not table.comment_on(c)]
+    assert silent == []

@@ -32,6 +32,19 @@ ORDERS = Table(
     partitioned_by="hour",
     row_key=("hour", "order_id", "line_number"),
     comment="An order line",
+    column_comments={
+        "order_id": "The order",
+        "line_number": "Which line of the order",
+        "customer_id": "Who bought; see core/customers",
+        "product_id": "What was bought; see core/prices",
+        "store_id": "Where it was sold",
+        "quantity": "Units; negative for a return",
+        "unit_price_usd": "Price of a unit before the discount, USD",
+        "discount": "Share of the price that was given away, 0 to 1",
+        "ordered_at": "When it was ordered, UTC",
+        "hour": "The hour it was ordered in, UTC: the partition",
+        "revenue_usd": "quantity x unit_price_usd x (1 - discount), rounded half up, USD",
+    },
 )
 
 CUSTOMERS = Table(
@@ -39,6 +52,14 @@ CUSTOMERS = Table(
     columns=CUSTOMERS_LANDING | LINEAGE,
     row_key=("customer_id",),
     comment="A customer",
+    column_comments={
+        "customer_id": "The customer",
+        "name": "As written on the account",
+        "email": "As written on the account",
+        "segment": "The group that marketing puts the customer into",
+        "nation": "Where the customer lives",
+        "signed_up_at": "When the account was made, UTC",
+    },
 )
 
 PRICES = Table(
@@ -47,4 +68,9 @@ PRICES = Table(
     partitioned_by="day",
     row_key=("day", "product_id"),
     comment="A product's purchase cost on a day",
+    column_comments={
+        "day": "The day that the price is of: the partition",
+        "product_id": "The product",
+        "cost_usd": "What a unit costs the shop, USD",
+    },
 )

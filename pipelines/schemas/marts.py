@@ -15,6 +15,14 @@ SALES_HOURLY = Table(
     partitioned_by="hour",
     row_key=("hour", "store_id"),
     comment="A store's hour",
+    column_comments={
+        "hour": "The hour, UTC: the partition",
+        "store_id": "The store",
+        "orders": "Different orders with a line in it",
+        "lines": "Order lines",
+        "quantity": "Units sold",
+        "revenue_usd": "Revenue after discounts, USD",
+    },
 )
 
 SALES_DAILY = Table(
@@ -23,6 +31,12 @@ SALES_DAILY = Table(
     partitioned_by="day",
     row_key=("day", "product_id"),
     comment="A product's day",
+    column_comments={
+        "day": "The day, UTC: the partition",
+        "product_id": "The product",
+        "quantity": "Units sold",
+        "revenue_usd": "Revenue after discounts, USD",
+    },
 )
 
 ORDER_STATS = Table(
@@ -38,6 +52,14 @@ ORDER_STATS = Table(
     partitioned_by="day",
     row_key=("day", "segment"),
     comment="A customer segment's day",
+    column_comments={
+        "day": "The day, UTC: the partition",
+        "segment": "The customers' segment",
+        "orders": "Different orders",
+        "lines": "Order lines",
+        "buyers": "Different customers who bought",
+        "revenue_usd": "Revenue after discounts, USD",
+    },
 )
 
 MARGIN_HOURLY = Table(
@@ -52,6 +74,13 @@ MARGIN_HOURLY = Table(
     partitioned_by="hour",
     row_key=("hour", "product_id"),
     comment="A product's hour",
+    column_comments={
+        "hour": "The hour, UTC: the partition",
+        "product_id": "The product",
+        "revenue_usd": "Revenue after discounts, USD",
+        "cost_usd": "What the units sold cost the shop, USD",
+        "margin_usd": "Revenue less cost, USD",
+    },
 )
 
 EXECUTIVE_ROLLUP = Table(
@@ -66,6 +95,13 @@ EXECUTIVE_ROLLUP = Table(
     partitioned_by="day",
     row_key=("day",),
     comment="A day",
+    column_comments={
+        "day": "The day, UTC: the partition",
+        "orders": "Different orders",
+        "revenue_usd": "Revenue after discounts, USD",
+        "margin_usd": "Revenue less cost, USD",
+        "top_store_id": "The store with the highest revenue",
+    },
 )
 
 WEEKLY_REVIEW = Table(
@@ -81,6 +117,13 @@ WEEKLY_REVIEW = Table(
     partitioned_by="week",
     row_key=("week", "store_id"),
     comment="A store's week",
+    column_comments={
+        "week": "The Monday it begins on: the partition",
+        "store_id": "The store",
+        "orders": "Different orders",
+        "revenue_usd": "Revenue after discounts, USD",
+        "revenue_change": "Change of revenue to the week before, as a share of that",
+    },
 )
 
 OFFER_REACH = Table(
@@ -89,4 +132,10 @@ OFFER_REACH = Table(
     partitioned_by="day",
     row_key=("day", "segment"),
     comment="A customer segment's day of offers",
+    column_comments={
+        "day": "The day, UTC: the partition",
+        "segment": "The customers' segment",
+        "customers": "Customers of the segment",
+        "products": "Products with a price that day",
+    },
 )

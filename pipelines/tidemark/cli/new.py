@@ -36,6 +36,34 @@ def feed(
     typer.echo(f"files that land {lands} in s3://{settings.landing_bucket} become rows of core/{name}")
 
 
+@commands.command()
+def table(
+    name: Annotated[str, typer.Argument(help="Of the table: it becomes marts/NAME.")],
+    source: Annotated[str, typer.Option("--from", help="The table it is computed from, such as core/orders.")],
+    by: Annotated[str, typer.Option(help="How it is cut into partitions: hour, day, week, month, or none.")] = "day",
+    key: Annotated[str, typer.Option(help="Columns of the input that name a row, by commas.")] = "",
+) -> None:
+    """Write a table's schema, transform and asset, which count the input's rows: a place to begin."""
+    from pipelines.tidemark import location
+    from pipelines.tidemark.scaffold.table_modules import BY, table_modules
+
+    settings = load_settings()
+    if by not in BY:
+        fail(f"--by {by}: give one of {', '.join(BY)}", code=2)
+    tables = location.tables(settings)
+    read = source.replace("/", ".")
+    if read not in tables:
+        fail(f"--from {source}: no such table; there are {', '.join(sorted(tables)).replace('.', '/')}", code=2)
+    chosen = tuple(part.strip() for part in key.split(",") if part.strip())
+    texts = table_modules(name, tables[read], by, chosen, package=settings.code_location)
+    package = Path(settings.code_location.replace(".", "/"))
+    if there := [path for path in texts if (CHECKOUT / package / path).exists()]:
+        fail(f"{package / there[0]} is there already", code=2)
+    for path, text in texts.items():
+        typer.echo(_write(package / path, text))
+    typer.echo(f"write what marts/{name} is to hold into the transform, then reload the code location")
+
+
 def _write(path: Path, text: str) -> Path:
     target = CHECKOUT / path
     if target.exists():

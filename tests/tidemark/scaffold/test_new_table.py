@@ -1,0 +1,99 @@
+"""From a table to the modules of one that is computed from it: they load as they are, fit together, and count right."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from importlib import import_module
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.tidemark import LINEAGE, ByKey, Table, build_definitions, load_settings
+from pipelines.tidemark.scaffold.feed_module import NoModule
+from pipelines.tidemark.scaffold.table_modules import BY, NoInput, table_modules
+
+TRIPS = Table(
+    "core.trips",
+    {"hour": "timestamp", "trip_id": "bigint", "station": "string", "began_at": "timestamp"} | LINEAGE,
+    partitioned_by="hour",
+    row_key=("hour", "trip_id"),
+)
+STATIONS = Table("core.stations", {"station": "string", "opened": "date"} | LINEAGE, row_key=("station",))
+WEATHER = Table(
+    "core.weather", {"region": "string", "rain": "double"}, row_key=("region",), partitioned_by=ByKey("region")
+)
+PARTITIONS = """
+import dagster as dg
+HOURS = dg.HourlyPartitionsDefinition("2026-09-28-00:00", end_offset=1)
+DAYS = dg.DailyPartitionsDefinition("2026-09-28", end_offset=1)
+WEEKS = dg.WeeklyPartitionsDefinition("2026-09-28", day_offset=1, end_offset=1)
+MONTHS = dg.MonthlyPartitionsDefinition("2026-09-01", end_offset=1)
+WITHIN = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
+"""
+HOUR = datetime(2026, 10, 7, 23, tzinfo=UTC).replace(tzinfo=None)
+EXPECTED = {
+    "hour": HOUR,
+    "day": date(2026, 10, 7),
+    "week": date(2026, 10, 5),
+    "month": date(2026, 10, 1),
+}
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    name = f"of_{tmp_path.name}"
+    for room in ("", "schemas", "transforms", "assets", "assets/marts"):
+        (tmp_path / name / room).mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / room / "__init__.py").touch()
+    (tmp_path / name / "partitions.py").write_text(PARTITIONS)
+    (tmp_path / name / "tidemark.py").write_text("from pipelines.tidemark import *\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
+        del sys.modules[module]
+
+
+def written(folder: Path, package: str, texts: Mapping[str, str]) -> None:
+    for path, text in texts.items():
+        (folder / package / path).write_text(text)
+
+
+@pytest.mark.parametrize("by", BY)
+def test_the_modules_load_and_the_transform_counts(package: str, tmp_path: Path, spark: SparkSession, by: str) -> None:
+    written(tmp_path, package, table_modules("busy", TRIPS, by, ("station",), package=package))
+    table = import_module(f"{package}.schemas.busy").BUSY
+    asset = import_module(f"{package}.assets.marts.busy").busy
+    source = dg.AssetSpec(["core", "trips"], partitions_def=import_module(f"{package}.partitions").HOURS)
+    graph = build_definitions(load_settings(), [source, asset], (), [TRIPS, table]).resolve_asset_graph()
+    assert graph.get(dg.AssetKey(["marts", "busy"])).parent_keys == {dg.AssetKey(["core", "trips"])}
+    rows = [(HOUR, 1, "a", HOUR), (HOUR, 2, "a", HOUR), (HOUR, 3, None, HOUR)]
+    trips = spark.createDataFrame(rows, "hour timestamp, trip_id bigint, station string, began_at timestamp")
+    counted = asset.op.compute_fn.decorated_fn(trips)
+    assert counted.columns == list(table.columns)
+    found = {(row.station, row[by] if by != "none" else None, row["rows"]) for row in counted.collect()}
+    assert found == {("a", EXPECTED.get(by), 2), (None, EXPECTED.get(by), 1)}
+
+
+def test_a_table_of_an_unpartitioned_input_may_be_cut_by_its_time() -> None:
+    texts = table_modules("opened", STATIONS, "month", (), package="shop")
+    assert 'F.date_trunc("MONTH", "opened")' in texts["transforms/opened.py"]
+    assert "WITHIN" not in texts["assets/marts/opened.py"], "there is nothing to map"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "by", "key", "error", "said"),
+    [
+        ("My Table", TRIPS, "day", (), NoModule, "a-z, 0-9 and _"),
+        ("busy", TRIPS, "day", ("city",), NoInput, "has no column city; it has hour, trip_id"),
+        ("busy", WEATHER, "day", (), NoInput, "no column of time to cut by day"),
+        ("busy", STATIONS, "hour", (), NoInput, "no column of time to cut by hour"),
+        ("busy", TRIPS, "none", (), NoInput, "what is one row"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(
+    name: str, source: Table, by: str, key: tuple[str, ...], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        table_modules(name, source, by, key, package="shop")

@@ -30,7 +30,9 @@ REBUILD = "tidemark/rebuild"
 """`true`: asked for because of other code."""
 REQUESTED_BY = "tidemark/requested-by"
 """Which sensor of ours asked for the run."""
-PROCESS = "tidemark/process"
+TABLES = "tidemark/tables"
+"""What the run builds, for the list of runs: a few of its assets."""
+PROCESS = ".dagster/tidemark/process"  # with this beginning the list of runs does not show it
 """The id of the run's process and when that began, in Unix seconds, as `4711@1790000000.25`."""
 
 # In the event log and the key-value store of an instance.

@@ -46,9 +46,15 @@ def test_the_graph_shows_every_asset(page: Page, tmp_path: Path, group: str) -> 
 
 def test_an_assets_page_shows_its_data(page: Page, loaded: Loaded, tmp_path: Path) -> None:
     page.goto(f"/assets/marts/sales_daily?view=partitions&partition={loaded.days[0]}")
-    for text in ("rows written", "snapshot id", "tidemark/content"):
+    for text in ("dagster/partition_row_count", "snapshot id", "tidemark/content"):
         expect(page.get_by_text(text, exact=True).first).to_be_visible()
     page.screenshot(path=tmp_path / "sales_daily.png")
     page.goto("/assets/marts/sales_daily")
-    for text in ("A product's day.", "lake.marts.sales_daily", "revenue_usd", "decimal(18,4)"):
+    for text in (
+        "One row per product and day: units and revenue, from the day's 24 hours of core/orders.",
+        "Units sold",
+        "lake.marts.sales_daily",
+        "revenue_usd",
+        "decimal(18,4)",
+    ):
         expect(page.get_by_text(text, exact=True).first).to_be_visible()

@@ -25,8 +25,9 @@ from pipelines.tidemark.planner.connected import connected
 from pipelines.tidemark.planner.decisions import Request
 from pipelines.tidemark.planner.graph import Graph
 from pipelines.tidemark.planner.requests import SINGLES, ranges
+from pipelines.tidemark.planner.wording import names
 from pipelines.tidemark.sources.feed import Partition
-from pipelines.tidemark.tags import REBUILD, REQUESTED_BY
+from pipelines.tidemark.tags import REBUILD, REQUESTED_BY, TABLES
 
 TAGS = {REQUESTED_BY: "planner"}
 """Of every run that the planner asks for."""
@@ -100,7 +101,7 @@ def validate(request: Request, assets: AnyGraph, graph: Graph) -> None:
 
 
 def _run_request(request: Request, assets: AnyGraph) -> dg.RunRequest:
-    tags, partition = dict(TAGS), None
+    tags, partition = {**TAGS, **_tables(request.assets)}, None
     if len(request.partitions) == 1:
         # Not as a range of one: the body of an asset may ask for its partition key.
         (partition,) = request.partitions
@@ -113,6 +114,11 @@ def _run_request(request: Request, assets: AnyGraph) -> dg.RunRequest:
     if request.rebuild:
         tags |= {REBUILD: "true", PRIORITY_TAG: "-10"}
     return dg.RunRequest(partition_key=partition, tags=tags, **_selection(request, assets))
+
+
+def _tables(assets: Iterable[str]) -> dict[str, str]:
+    """The tag that says what a run builds."""
+    return {TABLES: names(sorted(assets))}
 
 
 def _selection(request: Request, assets: AnyGraph) -> dict[str, Any]:
@@ -168,9 +174,12 @@ def _over(run: dg.RunRequest, first: str, last: str) -> dg.RunRequest:
 
 def _share(request: dg.RunRequest, part: Set[Any]) -> dg.RunRequest:
     checks = request.asset_check_keys
+    assets = [key for key in request.asset_selection or () if key in part]
+    built = _tables(key.to_user_string() for key in assets) if assets else {}
     return replace(
         request,
-        asset_selection=[key for key in request.asset_selection or () if key in part],
+        tags={**request.tags, **built},
+        asset_selection=assets,
         # None: all checks of the assets.
         asset_check_keys=checks if checks is None else [key for key in checks if key in part],
     )

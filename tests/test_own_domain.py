@@ -1,0 +1,246 @@
+"""docs/your-own-domain.md, followed on a copy of the project: the grocer goes, a bike-share comes, by commands alone.
+
+Then every table is what DuckDB makes of the files. Does not belong here: the machinery's suite without the grocer
+(`tests.proof.test_without_grocer`).
+"""
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import boto3
+import duckdb
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.tidemark.settings import CHECKOUT, Settings
+
+HOURS = ("2026-10-01-07:00", "2026-10-01-08:00", "2026-11-02-00:00")
+REGIONS = ("north", "south")
+STATIONS = [{"station_id": n, "name": f"Station {n}", "region": REGIONS[n % 2]} for n in range(1, 5)]
+BY_REGION = '''
+import dagster as dg
+from datetime import timedelta
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.partitions import REGIONS
+from pipelines.schemas.trips_by_region import TRIPS_BY_REGION
+from pipelines.tidemark import shaped_as
+
+
+@dg.asset(
+    key=["marts", "trips_by_region"],
+    ins={
+        "trips": dg.AssetIn(key=["core", "trips"], partition_mapping=dg.AllPartitionMapping()),
+        "stations": dg.AssetIn(key=["core", "stations"]),
+    },
+    partitions_def=REGIONS,
+    freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=1)),
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    code_version="1",
+)
+def trips_by_region(context: dg.AssetExecutionContext, trips: DataFrame, stations: DataFrame) -> DataFrame:
+    """One row per region and station: how many trips began there."""
+    joined = trips.join(stations, F.col("start_station") == F.col("station_id"))
+    here = joined.where(F.col("region").isin(context.partition_keys))
+    counted = here.groupBy("region", "station_id").agg(F.count(F.lit(1)).alias("trips"))
+    return shaped_as(counted, TRIPS_BY_REGION.columns)
+'''
+SCHEMA_BY_REGION = """
+from pipelines.tidemark import ByKey, Table
+
+TRIPS_BY_REGION = Table(
+    name="marts.trips_by_region",
+    columns={"region": "string", "station_id": "bigint", "trips": "bigint"},
+    partitioned_by=ByKey("region"),
+    row_key=("region", "station_id"),
+    comment="A station: how many trips began there",
+)
+"""
+QUESTIONS = {
+    "core.trips": ("trip_id, member, start_station, began_at", "SELECT * FROM trips"),
+    "core.stations": ("station_id, name, region", "SELECT station_id, name, region FROM stations"),
+    "core.weather": (
+        "day, city, rain_mm::DOUBLE",
+        "SELECT * FROM (VALUES (DATE '2026-10-01', 'Paris', 1.5::DOUBLE), (DATE '2026-10-01', 'Rome', 0.25), "
+        "(DATE '2026-10-02', 'Paris', 0.0), (DATE '2026-10-02', 'Rome', 0.25))",
+    ),
+    "marts.trips_monthly": (
+        "month, member, rows",
+        "SELECT date_trunc('month', began_at)::DATE, member, count(*) FROM trips GROUP BY ALL",
+    ),
+    "marts.trips_daily": (
+        "day, start_station, rows",
+        "SELECT began_at::DATE, start_station, count(*) FROM trips GROUP BY ALL",
+    ),
+    "marts.trips_by_region": (
+        "region, station_id, trips",
+        "SELECT region, station_id, count(*) FROM trips JOIN stations ON start_station = station_id GROUP BY ALL",
+    ),
+}
+BUILD = f"""
+import sys
+import dagster as dg
+import pyarrow.parquet as pq
+from dagster import AssetKey
+from pipelines.definitions import defs
+
+RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+def build(instance, key, first=None, last=None):
+    assets = [a for a in defs.assets if isinstance(a, dg.AssetsDefinition)]
+    chosen = dg.AssetSelection.assets(AssetKey(key.split("/"))).without_checks()
+    tags = dict(zip(RANGE, (first, last or first))) if first else {{}}
+    done = dg.materialize(assets, selection=chosen, tags=tags, resources=defs.resources, instance=instance)
+    assert done.success, key
+
+with dg.DagsterInstance.ephemeral() as instance:
+    build(instance, "core/trips", {HOURS[0]!r}, {HOURS[-1]!r})
+    build(instance, "core/stations")
+    build(instance, "core/weather", "2026-10-01", "2026-10-02")
+    build(instance, "marts/trips_monthly", "2026-10-01", "2026-11-01")
+    build(instance, "marts/trips_daily", "2026-10-01", "2026-11-02")
+    build(instance, "marts/trips_by_region", *{REGIONS!r})
+from pyiceberg.catalog import load_catalog
+lake = load_catalog("lake")
+for name in sys.argv[2:]:
+    pq.write_table(lake.load_table(name).scan().to_arrow(), sys.argv[1] + "/" + name + ".parquet")
+"""
+
+
+def trips(hour: str, first: int) -> pa.Table:
+    began = datetime.strptime(hour, "%Y-%m-%d-%H:%M")
+    numbers = range(first, first + 20)
+    return pa.table(
+        {
+            "trip_id": pa.array(numbers, pa.int64()),
+            "member": pa.array([n % 3 == 0 for n in numbers]),
+            "start_station": pa.array([n % 5 for n in numbers], pa.int64()),
+            "began_at": pa.array([began.replace(minute=n % 60) for n in numbers], pa.timestamp("us")),
+        }
+    )
+
+
+def as_csv(table: pa.Table) -> bytes:
+    target = io.BytesIO()
+    pa.csv.write_csv(table, target)
+    return target.getvalue()
+
+
+def as_parquet(table: pa.Table) -> bytes:
+    target = io.BytesIO()
+    pq.write_table(table, target)
+    return target.getvalue()
+
+
+def landed() -> dict[str, bytes]:
+    """Object key to bytes."""
+    files = {}
+    for number, hour in enumerate(HOURS):
+        day, _, of_day = hour.rpartition("-")
+        folder = f"trips/dt={day}/hour={of_day[:2]}"
+        files[f"{folder}/a.csv"] = as_csv(trips(hour, 1000 * number))
+        files[f"{folder}/b.parquet"] = as_parquet(trips(hour, 1000 * number + 500))
+    files["stations/latest.json"] = json.dumps(STATIONS).encode()
+    for day, rain in (("2026-10-01", 1.5), ("2026-10-02", 0.0)):
+        files[f"weather/dt={day}/w.csv"] = f"city,rain_mm\nParis,{rain}\nRome,0.25\n".encode()
+    return files
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The project as git has it, without the grocer: what the page's first step leaves."""
+    target = tmp_path / "project"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, check=True).stdout
+    for name in filter(None, listed.decode().split("\0")):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(CHECKOUT / name, target / name)
+    delete_the_grocer(target)
+    return target
+
+
+def delete_the_grocer(project: Path) -> None:
+    """The commands of the page's step 1."""
+    page = (project / "docs" / "your-own-domain.md").read_text()
+    step = re.search(r"## 1\. Delete the grocer\n\n```sh\n(.*?)```", page, re.S)
+    assert step is not None
+    subprocess.run(["bash", "-euc", step[1]], cwd=project, check=True)
+
+
+def run(project: Path, arguments: Sequence[str], settings: Settings | None = None) -> str:
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
+    environment = mine | (settings.exports() if settings else {}) | {"PYTHONPATH": str(project)}
+    done = subprocess.run(
+        [sys.executable, "-P", *arguments], cwd=project, env=environment, capture_output=True, text=True, timeout=280
+    )
+    said = [line for line in done.stderr.splitlines() if not line.lstrip().startswith("at ")]  # no Java stack
+    assert done.returncode == 0, done.stdout[-2000:] + "\n".join(said[-40:])
+    return done.stdout
+
+
+def pipelines(project: Path, *arguments: str) -> str:
+    return run(project, ["-c", "from pipelines.tidemark.cli.app import main; main()", *arguments])
+
+
+def test_without_the_grocer_an_empty_location_loads_and_the_suite_is_whole(copy: Path) -> None:
+    run(copy, ["-c", "from pipelines.definitions import defs, ASSETS; assert not ASSETS; defs.get_repository_def()"])
+    collected = run(copy, ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"])
+    assert re.search(r"^\d{4} tests collected|^\d{4}/\d+ tests collected", collected, re.M), collected[-300:]
+
+
+def test_a_bike_share_takes_its_place_by_commands(
+    copy: Path, tmp_path: Path, spark_server: Settings, cloud: Settings
+) -> None:
+    files = landed()
+    samples = {}
+    for name in ("trips", "stations", "weather"):
+        key, body = next((key, body) for key, body in files.items() if key.startswith(name))
+        samples[name] = tmp_path / f"{name}{Path(key).suffix}"
+        samples[name].write_bytes(body)
+    pipelines(copy, "new", "feed", "trips", "--sample", str(samples["trips"]), "--by", "hour", "--key", "trip_id")
+    pipelines(copy, "new", "feed", "stations", "--sample", str(samples["stations"]), "--by", "none")
+    pipelines(copy, "new", "feed", "weather", "--sample", str(samples["weather"]), "--key", "city")
+    pipelines(copy, "new", "table", "trips_monthly", "--from", "core/trips", "--by", "month", "--key", "member")
+    pipelines(copy, "new", "table", "trips_daily", "--from", "core/trips", "--key", "start_station")
+    (copy / "pipelines/schemas/trips_by_region.py").write_text(SCHEMA_BY_REGION)
+    (copy / "pipelines/assets/marts/trips_by_region.py").write_text(BY_REGION)
+    with (copy / "pipelines/partitions.py").open("a") as text:
+        text.write(f"REGIONS = dg.StaticPartitionsDefinition({list(REGIONS)!r})\n")
+    s3 = boto3.client("s3", **cloud.aws_options())
+    for key, body in files.items():
+        s3.put_object(Bucket=cloud.landing_bucket, Key=key, Body=body)
+    found = tmp_path / "found"
+    found.mkdir()
+
+    run(copy, ["-c", BUILD, str(found), *QUESTIONS], cloud)
+
+    compare(files, found)
+
+
+def compare(files: dict[str, bytes], found: Path) -> None:
+    """Every table against the files, by DuckDB."""
+    lake = duckdb.connect()
+    parts = [pa.csv.read_csv(io.BytesIO(body)) for key, body in files.items() if key.endswith("a.csv")]
+    lake.register("csv_trips", pa.concat_tables(parts))
+    lake.register(
+        "parquet_trips",
+        pa.concat_tables([pq.read_table(io.BytesIO(b)) for k, b in files.items() if k.endswith(".parquet")]),
+    )
+    lake.execute(
+        "CREATE VIEW trips AS SELECT trip_id, member, start_station, CAST(began_at AS TIMESTAMP) AS began_at "
+        "FROM csv_trips UNION ALL SELECT * FROM parquet_trips"
+    )
+    lake.register("stations", pa.Table.from_pylist(STATIONS))
+    for name, (columns, question) in QUESTIONS.items():
+        ours = lake.execute(f"SELECT {columns} FROM '{found}/{name}.parquet' ORDER BY ALL").fetchall()
+        theirs = lake.execute(f"SELECT * FROM ({question}) ORDER BY ALL").fetchall()
+        assert ours == theirs and ours, name

@@ -15,24 +15,27 @@ commands = typer.Typer(help="Write the module of a new feed or table.", no_args_
 def feed(
     name: Annotated[str, typer.Argument(help="Of the feed, its table core/NAME and its folder in the bucket.")],
     sample: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="A file as it will land.")],
-    by: Annotated[str, typer.Option(help="How it is cut into partitions: hour, day, or none (one object).")] = "day",
+    by: Annotated[
+        str, typer.Option(help="How it is cut into partitions: hour, day, month, or none (one object).")
+    ] = "day",
     key: Annotated[str, typer.Option(help="Columns that name a row, by commas; by default inferred.")] = "",
 ) -> None:
     """Write a feed's module from a sample file: columns, types and key are inferred, to be read and mended."""
     from pipelines.tidemark.scaffold.feed_module import feed_module
     from pipelines.tidemark.scaffold.sample import read_sample
-    from pipelines.tidemark.sources.feed import Grain
+    from pipelines.tidemark.sources.layout import FOLDERS, Grain, folders_in_words
 
     settings = load_settings()
     if by not in list(Grain):
-        fail(f"--by {by}: give hour, day or none", code=2)
+        fail(f"--by {by}: give one of {', '.join(Grain)}", code=2)
     seen = read_sample(sample)
     chosen = tuple(part.strip() for part in key.split(",") if part.strip())
     text = feed_module(name, Grain(by), seen, key=chosen, package=settings.code_location)
     path = _write(Path(settings.code_location.replace(".", "/")) / "feeds" / f"{name}.py", text)
     typer.echo(f"{path}: {len(seen.columns)} columns from {seen.rows} rows; read it, then reload the code location")
-    where = {"hour": f"{name}/dt=YYYY-MM-DD/hour=HH/", "day": f"{name}/dt=YYYY-MM-DD/", "none": ""}[by]
-    lands = f"below {where}" if where else f"as {name}/latest{seen.suffix}"
+    lands = (
+        f"below {name}/{folders_in_words(FOLDERS[Grain(by)])}/" if by != "none" else f"as {name}/latest{seen.suffix}"
+    )
     typer.echo(f"files that land {lands} in s3://{settings.landing_bucket} become rows of core/{name}")
 
 

@@ -7,8 +7,8 @@ from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.scaffold.sample import Sample
 from pipelines.tidemark.sources.feed import Grain
 
-_COLUMN = {Grain.HOUR: "timestamp", Grain.DAY: "date"}
-_DEFINITION = {Grain.HOUR: "HOURS", Grain.DAY: "DAYS"}
+_COLUMN = {Grain.HOUR: "timestamp", Grain.DAY: "date", Grain.MONTH: "date"}
+_DEFINITION = {Grain.HOUR: "HOURS", Grain.DAY: "DAYS", Grain.MONTH: "MONTHS"}
 
 
 class NoModule(Terminal):

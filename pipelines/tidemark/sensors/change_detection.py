@@ -232,7 +232,7 @@ def _compare(
         if report:
             _report(ledger, found)
             said = ledger.misplaced(feed)
-            elsewhere = {n: m for n, m in (said or {}).items() if day and not n.startswith(f"{feed.prefix}dt={day}/")}
+            elsewhere = {n: m for n, m in (said or {}).items() if day and not n.startswith(feed.prefix_of_day(day))}
             ledger.tell_misplaced(feed, elsewhere | walk.beside)
     return found
 

@@ -1,35 +1,24 @@
 """What a feed is: a prefix of the landing bucket, cut into time partitions.
 
-Belongs here: the layout of keys, and the way from a key to its partition and back. Does not belong here:
-the feeds themselves (`pipelines.feeds` declares the grocer's) and anything that talks to a server.
+Belongs here: what a feed declares, and the way from a key to its partition and back. Does not belong here: what folders
+of time are called (`layout`), the feeds themselves, and anything that talks to a server.
 """
 
 import codecs
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
 from pipelines.tidemark.errors import Terminal
+from pipelines.tidemark.sources.formats import ENDINGS
+from pipelines.tidemark.sources.layout import FOLDERS, Grain, Layout, Partition, start_of
 
-Partition = str | None
-"""A partition key as Dagster writes it (`2026-09-28-07:00`, `2026-09-28`), or None for an unpartitioned feed."""
-
-
-class Grain(StrEnum):
-    """How a feed is cut. The value is the name of the partition column."""
-
-    HOUR = "hour"
-    DAY = "day"
-    NONE = "none"
-
+__all__ = ["Feed", "Grain", "NewColumns", "OnRemoval", "OutsideLayout", "Partition", "refuse_overlaps", "start_of"]
 
 _OURS = ("source_file", "source_version", "arrived_at", "loaded_by")
 """Columns that every row gets on its way; names that begin with `_` are used underway."""
-
-_WINDOW = {Grain.HOUR: timedelta(hours=1), Grain.DAY: timedelta(days=1)}
 
 
 class OnRemoval(StrEnum):
@@ -48,12 +37,6 @@ class NewColumns(StrEnum):
 
 
 _UNFINISHED = (".tmp", ".part", ".partial", ".filepart", ".crc", "._COPYING_", "~")
-
-_DAY = re.compile(r"dt=(\d{4}-\d{2}-\d{2})", re.ASCII)
-_LAYOUT = {
-    Grain.HOUR: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/hour=(\d{2})/[^/]+", re.ASCII),
-    Grain.DAY: re.compile(r"dt=(\d{4}-\d{2}-\d{2})/[^/]+", re.ASCII),
-}
 
 
 @dataclass(frozen=True, eq=False)  # each declaration is itself: feeds are keys of dictionaries
@@ -83,6 +66,8 @@ class Feed:
             that differ from all others by more than case, up to 200 columns in a table; the check names the others.
             The asset's transform has to let such columns through. JSON has no header: a key that comes only behind the
             first 64 KB of a file may be missed, unless the table has it already.
+        folders: The folders of time below the prefix, as `year=%Y/month=%m/day=%d`; by default those of the grain:
+            `dt=%Y-%m-%d/hour=%H`, `dt=%Y-%m-%d`, `month=%Y-%m`.
 
     Raises:
         ValueError: something of it cannot be; the message names the feed and the value.
@@ -92,7 +77,7 @@ class Feed:
     prefix: str
     grain: Grain
     columns: dict[str, str]
-    suffixes: tuple[str, ...] = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
+    suffixes: tuple[str, ...] = ENDINGS
     required: tuple[str, ...] = ()
     rules: Mapping[str, str] = field(default_factory=dict)
     quarantine_share: float = 0.01
@@ -102,11 +87,18 @@ class Feed:
     encoding: str = "utf-8"
     multiline: bool = False
     new_columns: NewColumns = NewColumns.IGNORE
+    folders: str | None = None
+    _layout: Layout = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.new_columns not in list(NewColumns):
             raise ValueError(f"feed {self.name}: new_columns is ignore, add or fail, not {self.new_columns!r}")
         object.__setattr__(self, "new_columns", NewColumns(self.new_columns))
+        try:
+            layout = Layout(self.grain, FOLDERS[self.grain] if self.folders is None else self.folders)
+        except ValueError as error:
+            raise ValueError(f"feed {self.name}: {error}") from error
+        object.__setattr__(self, "_layout", layout)
         if self.grain is Grain.NONE and (not self.prefix or self.prefix.endswith("/")):
             raise ValueError(f"feed {self.name}: prefix is the key of its one object, not {self.prefix!r}")
         if self.grain is not Grain.NONE and self.prefix and not self.prefix.endswith("/"):
@@ -123,6 +115,11 @@ class Feed:
             raise ValueError(f"feed {self.name}: follow_for is counted from the window's end, not {self.follow_for}")
         object.__setattr__(self, "encoding", _readable_encoding(self.name, self.encoding))
 
+    @property
+    def layout(self) -> Layout:
+        """Where the files of a partition lie below the prefix."""
+        return self._layout
+
     def partition_of(self, key: str) -> Partition:
         """The partition of a (decoded) object key.
 
@@ -133,14 +130,10 @@ class Feed:
             if key == self.prefix:
                 return None
             raise OutsideLayout(key, self)
-        match = _LAYOUT[self.grain].fullmatch(key.removeprefix(self.prefix)) if key.startswith(self.prefix) else None
-        if match is None:
+        *folders, name = key.removeprefix(self.prefix).split("/")
+        partition = self._layout.partition_of(folders) if key.startswith(self.prefix) and name else None
+        if partition is None:
             raise OutsideLayout(key, self)
-        partition = f"{match[1]}-{match[2]}:00" if self.grain is Grain.HOUR else match[1]
-        try:
-            start_of(partition)
-        except ValueError:
-            raise OutsideLayout(key, self) from None
         return partition
 
     @property
@@ -152,14 +145,16 @@ class Feed:
         """The prefix below which the objects of a partition lie."""
         if partition is None:
             return self.prefix
-        if self.grain is Grain.HOUR:
-            return f"{self.prefix}dt={partition[:10]}/hour={partition[11:13]}/"
-        return f"{self.prefix}dt={partition}/"
+        return self.prefix + self._layout.below(partition)
+
+    def prefix_of_day(self, day: date) -> str:
+        """The prefix below which all objects of a day lie; for a feed by month those of its month."""
+        return self.prefix + self._layout.of_day(day)
 
     def folder_of(self, key: str) -> str:
         """The part of a key that would be the prefix of its partition, whether there is such a partition or not."""
-        folders = {Grain.HOUR: 2, Grain.DAY: 1, Grain.NONE: 0}[self.grain]
-        return self.prefix + "".join(f"{f}/" for f in key.removeprefix(self.prefix).split("/")[:-1][:folders])
+        folders = key.removeprefix(self.prefix).split("/")[:-1][: self._layout.depth]
+        return self.prefix + "".join(f"{folder}/" for folder in folders)
 
     def partition_around(self, key: str) -> Partition:
         """The partition below whose prefix a key lies, however deep; None where there is none."""
@@ -170,9 +165,7 @@ class Feed:
 
     def partitions_of(self, day: date) -> list[Partition]:
         """The partitions of a day."""
-        if self.grain is Grain.HOUR:
-            return [f"{day}-{hour:02}:00" for hour in range(24)]
-        return [str(day)] if self.grain is Grain.DAY else [None]
+        return self._layout.partitions_of(day)
 
     def is_named_like_data(self, key: str) -> bool:
         """Whether a key's name is one of data; writers leave markers (`_SUCCESS`, `.tmp`), consoles leave folders."""
@@ -186,10 +179,7 @@ class Feed:
 
     def end_of(self, partition: str) -> datetime:
         """The UTC end of a partition's window; of the last one there can be, the last moment."""
-        try:
-            return start_of(partition) + _WINDOW[self.grain]
-        except OverflowError:
-            return datetime.max.replace(tzinfo=UTC)
+        return self._layout.end_of(partition)
 
 
 def _readable_encoding(feed: str, encoding: str) -> str:
@@ -226,22 +216,6 @@ class OutsideLayout(Terminal):
     def __init__(self, key: str, feed: Feed) -> None:
         super().__init__(f"{key!r} is not in the layout of feed {feed.name} ({feed.prefix}, by {feed.grain})")
         self.key = key
-
-
-def day_of(folder: str) -> date | None:
-    """The day that a folder is named for (`dt=2026-09-28`); None if it is named otherwise."""
-    match = _DAY.fullmatch(folder)
-    try:
-        return date.fromisoformat(match[1]) if match else None
-    except ValueError:
-        return None
-
-
-def start_of(partition: str) -> datetime:
-    """The UTC start of a partition's window."""
-    day = date.fromisoformat(partition[:10])
-    hour = int(partition[11:13]) if len(partition) > 10 else 0
-    return datetime(day.year, day.month, day.day, hour, tzinfo=UTC)
 
 
 def refuse_overlaps(feeds: Sequence[Feed]) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator
 from datetime import UTC, date, datetime
 from itertools import islice
 
-from pipelines.tidemark.sources.feed import Feed, Grain, Partition
+from pipelines.tidemark.sources.feed import Feed, Grain, Partition, start_of
 from pipelines.tidemark.sources.listing import Bucket, LandedObject, Listing
-from pipelines.tidemark.sources.misplaced import Collector, Misplaced, Span, place_of
+from pipelines.tidemark.sources.misplaced import Collector, Misplaced, Span
 
 _MOST_PAGES = 20
 """LISTs of a folder of which a message told. A look at the whole feed reads to the end."""
@@ -24,15 +24,15 @@ def look(bucket: Bucket, feed: Feed, partition: Partition) -> Listing:
 
 def look_at_each(bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> dict[Partition, Listing]:
     """The objects of each of these partitions: a LIST each, or one of the day for several hours of it."""
-    by_day: dict[str, list[Partition]] = {}
+    by_day: dict[date | None, list[Partition]] = {}
     for partition in partitions:
-        by_day.setdefault((partition or "")[:10], []).append(partition)
+        by_day.setdefault(start_of(partition).date() if partition else None, []).append(partition)
     found: dict[Partition, Listing] = {}
     for day, of_day in by_day.items():
-        if len(of_day) == 1:
+        if day is None or len(of_day) == 1:
             found[of_day[0]] = look(bucket, feed, of_day[0])
             continue
-        listing = bucket.list(f"{feed.prefix}dt={day}/")
+        listing = bucket.list(feed.prefix_of_day(day))
         below: dict[str, list[LandedObject]] = {}
         for landed in listing.objects:
             below.setdefault(feed.folder_of(landed.key), []).append(landed)
@@ -50,7 +50,7 @@ class Walk:
 
     def __init__(self, bucket: Bucket, feed: Feed, *, start: date = date.min, day: date | None = None) -> None:
         self._feed, self.start = feed, start
-        self._pages = bucket.pages(feed.prefix if day is None else f"{feed.prefix}dt={day}/")
+        self._pages = bucket.pages(feed.prefix if day is None else feed.prefix_of_day(day))
         self._beside: Collector | None = None
         self.listed_at: datetime
 
@@ -102,7 +102,7 @@ def look_beside(
     span = Span.at(now or datetime.now(UTC), start)
     collector = Collector(feed, span)
     # Partitions lie below this folder too; as deep as the others go, all is misplaced.
-    is_shared = feed.grain is not Grain.NONE and _holds_partitions(feed, folder, span)
+    is_shared = _holds_partitions(feed, folder, span)
     for landed in bucket.list_folder(folder) if is_shared else _objects_of(bucket, folder, collector):
         collector.add(landed)
     return {name: said for name, said in collector.folders().items() if name == folder}
@@ -137,5 +137,13 @@ def _is_below(prefix: str, key: str) -> bool:
 
 
 def _holds_partitions(feed: Feed, folder: str, span: Span) -> bool:
-    is_day = feed.grain is Grain.HOUR and folder != feed.prefix
-    return folder == feed.prefix or (is_day and place_of(feed, f"{folder}hour=00/x", span) is None)
+    if feed.grain is Grain.NONE:
+        return False
+    folders = folder.removeprefix(feed.prefix).split("/")[:-1]
+    if not folders:
+        return True
+    start = feed.layout.start_in(folders) if len(folders) < feed.layout.depth else None
+    if start is None:
+        return False
+    tells = feed.layout.tells_day(len(folders))
+    return not tells or feed.layout.first_of(span.first) <= start.date() <= span.last

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from pipelines.tidemark.sources.feed import Feed, Grain, OutsideLayout, day_of
+from pipelines.tidemark.sources.feed import Feed, Grain, OutsideLayout
 from pipelines.tidemark.sources.listing import LandedObject, data_version
 
 OUTSIDE_LAYOUT = "outside_layout"
@@ -66,22 +66,20 @@ def place_of(feed: Feed, key: str, span: Span) -> Place | None:
     outside = str(OutsideLayout(key, feed))
     if feed.grain is Grain.NONE:
         return None if key == feed.prefix else Place(feed.prefix, OUTSIDE_LAYOUT, outside)
-    first, *rest = key.removeprefix(feed.prefix).split("/")
-    if not rest:
-        return Place(feed.prefix, OUTSIDE_LAYOUT, outside)
-    folder, day = f"{feed.prefix}{first}/", day_of(first)
-    if day is None:
-        return Place(folder, OUTSIDE_LAYOUT, outside)
-    if day < span.first:
-        return Place(folder, BEFORE_START, f"{key!r} is of a time before the start date {span.first}")
-    if day > span.last:
-        early = f"{key!r} is of a time more than {AHEAD.days} days ahead; it is loaded when its time is near"
-        return Place(folder, IN_THE_FUTURE, early)
-    if feed.partition_around(key) is not None:
-        return None
-    if len(rest) == 1:
-        return Place(folder, OUTSIDE_LAYOUT, outside)
-    return Place(f"{folder}{rest[0]}/", OUTSIDE_LAYOUT, outside)
+    folders, folder, layout = key.removeprefix(feed.prefix).split("/")[:-1], feed.prefix, feed.layout
+    for depth in range(1, layout.depth + 1):
+        if len(folders) < depth:
+            return Place(folder, OUTSIDE_LAYOUT, outside)
+        folder += f"{folders[depth - 1]}/"
+        start = layout.start_in(folders[:depth])
+        if start is None:
+            return Place(folder, OUTSIDE_LAYOUT, outside)
+        if layout.tells_day(depth) and start.date() < layout.first_of(span.first):
+            return Place(folder, BEFORE_START, f"{key!r} is of a time before the start date {span.first}")
+        if layout.tells_day(depth) and start.date() > span.last:
+            early = f"{key!r} is of a time more than {AHEAD.days} days ahead; it is loaded when its time is near"
+            return Place(folder, IN_THE_FUTURE, early)
+    return None
 
 
 @dataclass(frozen=True)

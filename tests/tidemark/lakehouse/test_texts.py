@@ -11,12 +11,12 @@ from pipelines.tidemark.lakehouse.readers.text import (
     NO_END,
     NOT_CLOSED,
     Record,
-    is_json,
     not_valid,
     records_of,
     text_of,
 )
 from pipelines.tidemark.sources.feed import Feed, Grain
+from pipelines.tidemark.sources.formats import Format, format_of
 
 
 def csv(text: bytes, encoding: str = "utf-8", *, multiline: bool = False) -> list[Record]:
@@ -145,9 +145,9 @@ def test_gzip_of_several_members_is_one_text() -> None:
 
 @pytest.mark.parametrize("key", ["a.json", "a.jsonl", "a.json.gz", "a.jsonl.gz"])
 def test_json_is_json_compressed_or_not(key: str) -> None:
-    assert is_json(key)
+    assert format_of(key) is Format.JSON
     assert Feed("x", "x.csv", Grain.NONE, {}).is_named_like_data(key)
-    assert not is_json(key.replace("json", "csv"))
+    assert format_of(key.replace("json", "csv")) is Format.CSV
 
 
 @pytest.mark.parametrize("encoding", ["latin1", "utf8", "utf-8-sig", "cp437", "UTF-16LE", "ascii"])

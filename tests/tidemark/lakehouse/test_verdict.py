@@ -14,6 +14,7 @@ from pipelines.tidemark.lakehouse.readers.files import SourceFile
 from pipelines.tidemark.lakehouse.readers.probe import Shape
 from pipelines.tidemark.lakehouse.readers.spark_scan import unreadable
 from pipelines.tidemark.lakehouse.readers.verdict import damage_of
+from pipelines.tidemark.sources.formats import Format
 from pipelines.tidemark.sources.listing import BucketUnavailable, ObjectVersion
 from tests.toys.feeds import ORDERS
 
@@ -98,7 +99,7 @@ def test_while_spark_is_away_it_is_asked_once_and_not_for_each_file() -> None:
 
     at = datetime(2026, 10, 1, tzinfo=UTC)
     files = [SourceFile(f"{n}.csv", "v", at, None, 1) for n in range(6)]
-    shapes = {file: Shape("csv", (("order_id", "string"),)) for file in files}
+    shapes = {file: Shape(Format.CSV, (("order_id", "string"),)) for file in files}
     failure = PySparkException("gone")
     with pytest.raises(PySparkException) as raised:
         unreadable(Away(), Holding(b""), ORDERS, shapes, failure)  # type: ignore[arg-type]

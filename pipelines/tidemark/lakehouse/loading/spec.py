@@ -68,7 +68,7 @@ class Load:
 
     def _refuse_grain(self) -> None:
         by = [self.table.columns[column] for column in self.table.partition_columns]
-        fitting = {Grain.HOUR: "timestamp", Grain.DAY: "date", Grain.NONE: None}[self.feed.grain]
+        fitting = {Grain.HOUR: "timestamp", Grain.NONE: None}.get(self.feed.grain, "date")
         if by != ([fitting] if fitting else []):
             needs = f"a {fitting} column" if fitting else "nothing"
             raise ValueError(

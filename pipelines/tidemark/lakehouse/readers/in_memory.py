@@ -28,6 +28,7 @@ from pipelines.tidemark.lakehouse.readers.text import (
 )
 from pipelines.tidemark.lakehouse.readers.values import is_nested, nested_anew, nested_as_written, texts_of
 from pipelines.tidemark.sources.feed import Feed
+from pipelines.tidemark.sources.formats import Format
 
 Columns = Mapping[str, "list[str | None]"]
 
@@ -62,10 +63,10 @@ def _schema(feed: Feed) -> pa.Schema:
 
 def _rows_of(feed: Feed, file: SourceFile, shape: Shape, body: bytes) -> pa.Table:
     columns: Mapping[str, pa.Array]
-    if shape.format == "parquet":
+    if shape.format is Format.PARQUET:
         columns, faults = _of_parquet(feed, shape, body)
     else:
-        text, is_json = text_of(file.key, body), shape.format == "json"
+        text, is_json = text_of(file.key, body), shape.format is Format.JSON
         records = records_of(text, encoding=feed.encoding, multiline=feed.multiline, json=is_json)
         read = _of_json if is_json else _of_csv
         found, faults = read(feed, shape, records)

@@ -23,7 +23,6 @@ from pipelines.tidemark.lakehouse.readers.text import (
     Record,
     charset_of,
     fields_of,
-    is_json,
     is_list,
     not_valid,
     records_of,
@@ -31,6 +30,7 @@ from pipelines.tidemark.lakehouse.readers.text import (
 )
 from pipelines.tidemark.lakehouse.readers.weight import weight_of
 from pipelines.tidemark.sources.feed import Feed, NewColumns
+from pipelines.tidemark.sources.formats import Format, format_of
 from pipelines.tidemark.sources.listing import ObjectUnavailable
 
 INT96 = "INT96"
@@ -62,7 +62,7 @@ class Shape:
         has_object: Whether an object was seen in JSON, as far as the file was looked into.
     """
 
-    format: str
+    format: Format
     columns: tuple[tuple[str, str], ...] = ()
     charset: str = "utf-8"
     is_list: bool = False
@@ -123,7 +123,7 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
         body = store.read(file) if file in whole else None
         try:
             shape = _checked(_shape(store, feed, file, body), feed)
-            if shape.format != "parquet":
+            if shape.format is not Format.PARQUET:
                 refuse_long_lines(store, file, shape.charset, body)
             return file, shape, body
         except Unusable as unusable:
@@ -164,7 +164,7 @@ def _fitting(feed: Feed, in_hand: Mapping[SourceFile, tuple[Shape, bytes]]) -> I
 
 
 def _shape(store: ObjectStore, feed: Feed, file: SourceFile, body: bytes | None) -> Shape:
-    if file.key.endswith(".parquet"):
+    if format_of(file.key) is Format.PARQUET:
         return _parquet_shape(_tail(store, file) if body is None else body)
     if body is not None:
         return _text_shape(feed, file.key, body)
@@ -191,7 +191,7 @@ def _text_shape(feed: Feed, key: str, content: bytes, *, cut: bool = False) -> S
     if cut and end < 0:
         head = head[: len(head) // len(line_end) * len(line_end)]
     cut = cut and end < 0
-    json_file = is_json(key)
+    json_file = format_of(key) is Format.JSON
     records = records_of(head, encoding=charset, multiline=feed.multiline, json=json_file)
     if not records and b"\0" in head and len(line_end) == 1:
         raise Unusable("unreadable", "the first line is binary, not text")
@@ -214,7 +214,7 @@ def _text_shape(feed: Feed, key: str, content: bytes, *, cut: bool = False) -> S
         raise Unusable("unreadable", "the first line is binary, not text")
     if not is_complete:
         raise Unusable("unreadable", f"the first line is longer than {len(head)} bytes")
-    return Shape("csv", tuple((name.strip(), "string") for name in fields_of(first)), charset)
+    return Shape(Format.CSV, tuple((name.strip(), "string") for name in fields_of(first)), charset)
 
 
 _CALLED = {"utf-8": "UTF-8"}
@@ -235,7 +235,7 @@ def _json_shape(records: Sequence[Record], charset: str, cut: bool, *, is_list: 
                 has_object = True
                 names |= dict.fromkeys(record)
     columns = tuple((name, "string") for name in names)
-    return Shape("json", columns, charset, is_list, by_line=is_odd or not has_object, has_object=has_object)
+    return Shape(Format.JSON, columns, charset, is_list, by_line=is_odd or not has_object, has_object=has_object)
 
 
 def _tail(store: ObjectStore, file: SourceFile) -> bytes:
@@ -263,13 +263,13 @@ def _parquet_shape(content: bytes) -> Shape:
         raise
     except (pa.ArrowException, OSError, UnicodeError) as error:  # a column's name may be no text
         raise Unusable("unreadable", f"no Parquet file, or a damaged one: {error}") from error
-    return Shape("parquet", columns)
+    return Shape(Format.PARQUET, columns)
 
 
 def _checked(shape: Shape, feed: Feed) -> Shape:
     names = [name for name, _ in shape.columns]
     # JSON has no header: a key may come in any line, and is missing row by row.
-    missing = [] if shape.format == "json" else [c for c in feed.required if c not in names]
+    missing = [] if shape.format is Format.JSON else [c for c in feed.required if c not in names]
     if missing:
         raise Unusable("missing_column", f"no column {', '.join(missing)}; found {', '.join(names)}")
     twice = sorted(c for c in feed.columns if names.count(c) > 1)

@@ -24,6 +24,7 @@ from pipelines.tidemark.lakehouse.readers.values import TO_JSON
 from pipelines.tidemark.lakehouse.readers.verdict import damage_of, is_about_format
 from pipelines.tidemark.lakehouse.tables import as_ddl
 from pipelines.tidemark.sources.feed import Feed
+from pipelines.tidemark.sources.formats import Format
 from pipelines.tidemark.sources.listing import ObjectUnavailable
 
 _ASKED = 3  # files of which one has to be given to Spark, or it is given none
@@ -55,9 +56,9 @@ def scan(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[So
         groups[_group(shape)].append(file)
     frames = []
     for group, files in groups.items():
-        if group.format == "csv":
+        if group.format is Format.CSV:
             frames.append(_scan_csv(spark, store, feed, {file: shapes[file] for file in files}))
-        elif group.format == "json":
+        elif group.format is Format.JSON:
             frames.append(_scan_json(spark, store, feed, group, files))
         else:
             frames.append(_scan_parquet(spark, store, feed, group, files))
@@ -151,7 +152,7 @@ def look_closer(
     Returns:
         The shapes as they are to be read, and the files of which no line is an object.
     """
-    of_json = {f: s for f, s in shapes.items() if s.format == "json"}
+    of_json = {f: s for f, s in shapes.items() if s.format is Format.JSON}
     careful = {f for f, s in of_json.items() if is_careful(s, feed)}
     careful |= _those(partial(_odd, spark, store, feed), {f: s for f, s in of_json.items() if f not in careful})
     unknown = {f: s for f, s in of_json.items() if not s.has_object}
@@ -187,9 +188,9 @@ def _with_objects(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: M
 
 
 def _group(shape: Shape) -> Shape:
-    if shape.format == "csv":
+    if shape.format is Format.CSV:
         return replace(shape, columns=(("", ""),) * len(shape.columns))
-    return replace(shape, columns=()) if shape.format == "json" else shape
+    return replace(shape, columns=()) if shape.format is Format.JSON else shape
 
 
 def _scan_csv(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]) -> DataFrame:

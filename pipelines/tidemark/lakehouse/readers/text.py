@@ -47,11 +47,6 @@ def not_valid(charset: str) -> str:
     return f"not valid {name}: such bytes are shown as \\xNN; a feed in another encoding says encoding=..."
 
 
-def is_json(key: str) -> bool:
-    """Whether a key is named like JSON, compressed or not."""
-    return key.removesuffix(".gz").endswith((".json", ".jsonl"))
-
-
 def text_of(key: str, content: bytes, *, limit: int | None = None, whole: bool = True) -> bytes:
     """The text of a file, decompressed where its name says so; at most `limit` bytes, else all there is.
 

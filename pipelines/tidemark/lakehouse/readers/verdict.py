@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pipelines.tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, ObjectStore, SourceFile, Unusable
 from pipelines.tidemark.lakehouse.readers.long_lines import pieces_of
 from pipelines.tidemark.lakehouse.readers.text import inflated
+from pipelines.tidemark.sources.formats import GZIP, Format, format_of
 
 _BATCH = 8192  # rows
 
@@ -42,9 +43,9 @@ def damage_of(store: ObjectStore, file: SourceFile) -> str | None:
     Raises:
         ObjectChanged, ObjectUnavailable, BucketUnavailable: they could not be had.
     """
-    if file.key.endswith(".parquet"):
+    if format_of(file.key) is Format.PARQUET:
         return _damage_of_parquet(store, file)
-    return _damage_of_gzip(store, file) if file.key.endswith(".gz") else None
+    return _damage_of_gzip(store, file) if file.key.endswith(GZIP) else None
 
 
 def is_about_format(failure: PySparkException) -> bool:

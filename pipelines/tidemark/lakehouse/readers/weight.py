@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, Unusable
-from pipelines.tidemark.lakehouse.readers.text import is_json, text_of
+from pipelines.tidemark.lakehouse.readers.text import text_of
 from pipelines.tidemark.sources.feed import Feed
+from pipelines.tidemark.sources.formats import Format, format_of
 
 _VALUES = 10  # that weigh as much as a row
 _LARGEST_BATCH = 8192  # rows
@@ -25,7 +26,7 @@ def weight_of(feed: Feed, key: str, body: bytes, *, limit: int) -> tuple[int, in
     Of one that cannot be read it is none: whoever reads it says why.
     """
     try:
-        return _of_parquet(feed, body, limit) if key.endswith(".parquet") else _of_text(key, body, limit)
+        return _of_parquet(feed, body, limit) if format_of(key) is Format.PARQUET else _of_text(key, body, limit)
     except LIMITS_OF_ARROW:
         raise
     except (Unusable, pa.ArrowException, OSError, ValueError):
@@ -35,7 +36,7 @@ def weight_of(feed: Feed, key: str, body: bytes, *, limit: int) -> tuple[int, in
 def _of_text(key: str, body: bytes, limit: int) -> tuple[int, int]:
     text = text_of(key, body, limit=limit + 1)
     rows, values = max(text.count(b"\n"), text.count(b"\r")), text.count(b",")
-    if is_json(key):
+    if format_of(key) is Format.JSON:
         rows, values = max(rows, text.count(b"{")), values + text.count(b"[")
     return max(rows, values // _VALUES), len(text)
 

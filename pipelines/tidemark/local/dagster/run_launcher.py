@@ -102,7 +102,9 @@ class WarmRunLauncher(RunLauncher, ConfigurableClass):
         if process_of(run) is not None:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         name = run.tags.get(PROCESS, "unknown").partition("@")[0]
-        return CheckRunHealthResult(WorkerStatus.NOT_FOUND, f"the run's process (pid {name}) exited without reporting a status")
+        return CheckRunHealthResult(
+            WorkerStatus.NOT_FOUND, f"the run's process (pid {name}) exited without reporting a status"
+        )
 
 
 def process_of(run: DagsterRun) -> psutil.Process | None:

@@ -13,7 +13,6 @@ import dagster as dg
 
 from pipelines.tidemark.asset_graph.declarations import contract_of
 from pipelines.tidemark.asset_graph.refusal import Refused
-from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.execution.io_manager import COLUMNS, column_schema
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.planner.contract_status import span
@@ -29,9 +28,7 @@ def with_pages(assets: Iterable[Any], tables: Mapping[str, Table], settings: Set
     Args:
         tables: By name, which is the asset key joined by a dot.
     """
-    found = list(assets)
-    if not adapter.is_loaded_for_a_run():  # nobody looks at a page of a run's process
-        found = [_linked(each) for each in found]
+    found = [_linked(each) for each in assets]
     of_spec = partial(_with_page, tables=tables, settings=settings)
     return [each.map_asset_specs(of_spec) if isinstance(each, dg.AssetsDefinition) else each for each in found]
 

@@ -103,7 +103,7 @@ class Layout:
         """The partitions of a day, or the one it lies in."""
         if self.grain is Grain.HOUR:
             return [f"{day}-{hour:02}:00" for hour in range(24)]
-        return {Grain.DAY: [str(day)], Grain.MONTH: [str(day.replace(day=1))]}.get(self.grain, [None])
+        return [None if self.grain is Grain.NONE else str(self.first_of(day))]
 
     def end_of(self, partition: str) -> datetime:
         """The UTC end of a partition's window; of the last one there can be, the last moment."""

@@ -1,15 +1,12 @@
 """The inner loop: `pytest tests/transforms` needs Java and a few seconds, no server and no jars."""
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession, is_remote
 
-from pipelines.schemas.core import CUSTOMERS, ORDERS, PRICES
 from pipelines.tidemark.lakehouse.session import new_session
 from pipelines.tidemark.lakehouse.tables import Table
 
@@ -67,7 +64,8 @@ _ARROW = {
 }
 
 
-def _frames(spark: SparkSession, table: Table, defaults: Mapping[str, object]) -> MakeFrame:
+def frames_of(spark: SparkSession, table: Table, defaults: Mapping[str, object]) -> MakeFrame:
+    """Makes frames of a table from rows that name only the columns a test is about."""
     schema = pa.schema([(name, _ARROW[sql_type]) for name, sql_type in table.columns.items()])
 
     def make(*rows: Mapping[str, object]) -> DataFrame:
@@ -77,34 +75,3 @@ def _frames(spark: SparkSession, table: Table, defaults: Mapping[str, object]) -
         return spark.createDataFrame(pa.Table.from_pylist([{**defaults, **row} for row in rows], schema))
 
     return make
-
-
-@pytest.fixture
-def orders(spark: SparkSession) -> MakeFrame:
-    """Makes core/orders from rows that name only the columns a test is about."""
-    defaults = {
-        "order_id": 1,
-        "line_number": 1,
-        "customer_id": 1,
-        "product_id": 1,
-        "store_id": 1,
-        "quantity": 1,
-        "unit_price_usd": Decimal("1"),
-        "discount": Decimal("0"),
-        "ordered_at": datetime(2026, 11, 20, 7, 30, tzinfo=UTC),
-        "hour": datetime(2026, 11, 20, 7, tzinfo=UTC),
-        "revenue_usd": Decimal("1"),
-    }
-    return _frames(spark, ORDERS, defaults)
-
-
-@pytest.fixture
-def customers(spark: SparkSession) -> MakeFrame:
-    """Makes core/customers."""
-    return _frames(spark, CUSTOMERS, {"customer_id": 1, "segment": "household"})
-
-
-@pytest.fixture
-def prices(spark: SparkSession) -> MakeFrame:
-    """Makes core/prices."""
-    return _frames(spark, PRICES, {"product_id": 1, "cost_usd": Decimal("0.5")})

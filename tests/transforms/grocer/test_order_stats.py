@@ -6,7 +6,7 @@ from decimal import Decimal
 from pipelines.schemas.marts import ORDER_STATS
 from pipelines.transforms.order_stats import order_stats
 from tests.transforms.conftest import MakeFrame
-from tests.transforms.expect import assert_declared, at, rows_of
+from tests.transforms.grocer.expect import assert_declared, at, rows_of
 
 
 def test_segments_count_distinct_orders_and_buyers_over_the_hours_of_a_day(

@@ -7,15 +7,15 @@ from pyspark.sql import SparkSession
 
 from pipelines.schemas.marts import EXECUTIVE_ROLLUP, MARGIN_HOURLY, WEEKLY_REVIEW
 from pipelines.transforms.reviews import executive_rollup, weekly_review
-from tests.transforms.conftest import MakeFrame, _frames
-from tests.transforms.expect import assert_declared, at, rows_of
+from tests.transforms.conftest import MakeFrame, frames_of
+from tests.transforms.grocer.expect import assert_declared, at, rows_of
 
 FRIDAY, SATURDAY = date(2026, 11, 20), date(2026, 11, 21)
 WEEK, WEEK_BEFORE = date(2026, 11, 16), date(2026, 11, 9)
 
 
 def margins(spark: SparkSession) -> MakeFrame:
-    return _frames(spark, MARGIN_HOURLY, {"product_id": 1})
+    return frames_of(spark, MARGIN_HOURLY, {"product_id": 1})
 
 
 def test_a_day_sums_orders_and_the_margins_that_are_known(spark: SparkSession, orders: MakeFrame) -> None:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pipelines.schemas.marts import MARGIN_HOURLY
 from pipelines.transforms.margin import margin_hourly
 from tests.transforms.conftest import MakeFrame
-from tests.transforms.expect import assert_declared, at, rows_of
+from tests.transforms.grocer.expect import assert_declared, at, rows_of
 
 MONDAY, TUESDAY = date(2026, 11, 23), date(2026, 11, 24)
 

@@ -5,7 +5,7 @@ from datetime import date
 from pipelines.schemas.marts import OFFER_REACH
 from pipelines.transforms.offers import offer_reach
 from tests.transforms.conftest import MakeFrame
-from tests.transforms.expect import assert_declared, rows_of
+from tests.transforms.grocer.expect import assert_declared, rows_of
 
 MONDAY, TUESDAY = date(2026, 11, 23), date(2026, 11, 24)
 

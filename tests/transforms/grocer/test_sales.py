@@ -6,7 +6,7 @@ from decimal import Decimal
 from pipelines.schemas.marts import SALES_DAILY, SALES_HOURLY
 from pipelines.transforms.sales import sales_daily, sales_hourly
 from tests.transforms.conftest import MakeFrame
-from tests.transforms.expect import assert_declared, at, rows_of
+from tests.transforms.grocer.expect import assert_declared, at, rows_of
 
 
 def test_sales_hourly_counts_an_order_of_two_lines_once(orders: MakeFrame) -> None:

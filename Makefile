@@ -32,6 +32,7 @@ check: $(INSTALLED)
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy pipelines
 	.venv/bin/lint-imports
+	PYTHONWARNINGS=ignore .venv/bin/dg check defs
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) pipelines/tidemark/local/platform/machine.py

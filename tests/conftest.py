@@ -85,13 +85,13 @@ def free_port() -> int:
         return port
 
 
-_JARS = Path(os.environ.get("TIDEMARK_JARS_DIR") or CHECKOUT / ".tidemark" / "jars")
+JARS = Path(os.environ.get("TIDEMARKJARS_DIR") or CHECKOUT / ".tidemark" / "jars")
 
 
 @pytest.fixture(scope="session")
 def jars() -> Path:
     """Where Spark's jars are, or will be."""
-    return _JARS
+    return JARS
 
 
 def make_settings(state_dir: Path) -> Settings:
@@ -101,7 +101,7 @@ def make_settings(state_dir: Path) -> Settings:
     return Settings(
         environment="local",
         state_dir=state_dir,
-        jars_dir=_JARS,
+        jars_dir=JARS,
         catalog_uri=f"jdbc:sqlite:{state_dir}/catalog.db?journal_mode=WAL&busy_timeout=30000",
         warehouse=str(state_dir / "warehouse"),
         landing_bucket="landing",

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.tidemark.settings import CHECKOUT, Settings
+from tests.conftest import JARS
 
 HOURS = ("2026-10-01-07:00", "2026-10-01-08:00", "2026-11-02-00:00")
 REGIONS = ("north", "south")
@@ -176,9 +177,14 @@ def delete_the_grocer(project: Path) -> None:
     subprocess.run(["bash", "-euc", step[1]], cwd=project, check=True)
 
 
-def run(project: Path, arguments: Sequence[str], settings: Settings | None = None) -> str:
+def environment_of(project: Path) -> dict[str, str]:
+    """That of a shell in the project, with the jars of this one."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
-    environment = mine | (settings.exports() if settings else {}) | {"PYTHONPATH": str(project)}
+    return mine | {"PYTHONPATH": str(project), "TIDEMARK_JARS_DIR": str(JARS)}
+
+
+def run(project: Path, arguments: Sequence[str], settings: Settings | None = None) -> str:
+    environment = environment_of(project) | (settings.exports() if settings else {})
     done = subprocess.run(
         [sys.executable, "-P", *arguments], cwd=project, env=environment, capture_output=True, text=True, timeout=280
     )

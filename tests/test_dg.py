@@ -1,0 +1,39 @@
+"""`dg`, the command that Dagster's users reach for first, on the project as it is."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from pipelines.tidemark.settings import CHECKOUT
+
+DG = Path(sys.executable).with_name("dg")
+
+
+def dg(*arguments: str, cwd: Path = CHECKOUT) -> str:
+    quiet = {"PYTHONWARNINGS": "ignore", "PYTHONPATH": str(cwd)}
+    done = subprocess.run(
+        [str(DG), *arguments], cwd=cwd, env=os.environ | quiet, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_definitions_are_listed_with_their_checks_and_sensors() -> None:
+    found = json.loads(dg("list", "defs", "--json"))
+    assert "core/orders" in {asset["asset_key"] for asset in found["assets"]}
+    assert {"landing", "automation", "catch_up", "contracts"} <= {sensor["name"] for sensor in found["sensors"]}
+    assert any("contract" in check["key"] for check in found["asset_checks"])
+
+
+def test_what_is_scaffolded_is_found(tmp_path: Path) -> None:
+    for name in ("pipelines", "pyproject.toml"):
+        copy = shutil.copytree if (CHECKOUT / name).is_dir() else shutil.copy2
+        copy(CHECKOUT / name, tmp_path / name)
+    dg("scaffold", "defs", "dagster.asset", "marts/returns.py", cwd=tmp_path)
+    assert (tmp_path / "pipelines" / "assets" / "marts" / "returns.py").exists()
+    assert "returns" in {
+        asset["asset_key"] for asset in json.loads(dg("list", "defs", "--json", cwd=tmp_path))["assets"]
+    }

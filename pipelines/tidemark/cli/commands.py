@@ -1,7 +1,8 @@
 """Where every command's error ends: one line on stderr, and an exit code that means something.
 
 0: done. 1: the world was in the way. 2: a wrong setting, option or declaration. 3: nothing runs. 4: removals were held
-back, a contract is broken, or a rehearsal is above the share. 5: an asset is set aside and nobody looks after it.
+back, a contract is broken, or a rehearsal is above the share. 5: an asset is set aside and nobody looks after it. 6:
+files are in quarantine as a whole.
 """
 
 from typing import Any, NoReturn

@@ -19,6 +19,7 @@ from pipelines.tidemark.engine import engine
 from pipelines.tidemark.engine.overview import overview
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.observations import QUARANTINE
 from pipelines.tidemark.planner.contract_status import is_set_aside, span, told
 from pipelines.tidemark.planner.contracts import FreshnessStatus
 from pipelines.tidemark.planner.decisions import Decision, Plan, Standing
@@ -53,6 +54,8 @@ class ContractRow:
         within: Share of the last day (or of the time since it was first judged) it was not breached, 0 to 1.
         set_aside: What of it nobody looks after, each with the reason.
         source: Its data comes from outside. Sources have a row only where something of them is set aside.
+        files_rejected: Some of the files that its feed has in the quarantine as a whole and nobody has waived.
+        rows_rejected: How many rows beside them.
     """
 
     asset: str
@@ -67,6 +70,8 @@ class ContractRow:
     within: float | None
     set_aside: tuple[str, ...] = ()
     source: bool = False
+    files_rejected: tuple[str, ...] = ()
+    rows_rejected: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -117,13 +122,15 @@ def table(found: Sequence[ContractRow], now: float) -> Table:
 
 
 def explained(found: Sequence[ContractRow], now: float) -> Group:
-    """The table, and below it why a contract is not met, and what is set aside; of a single asset always."""
+    """The table, and below it why a contract is not met, what is set aside and what is in quarantine; the reason of a
+    single asset always."""
     whys = [
-        row
+        f"{row.asset}: {row.reason}"
         for row in found
         if row.reason and (len(found) == 1 or row.set_aside or row.state not in ("", FreshnessStatus.MET))
     ]
-    return Group(table(found, now), *(Text(f"{row.asset}: {row.reason}") for row in whys))
+    whys += [f"{row.asset}: {_rejected(row)}" for row in found if row.files_rejected or row.rows_rejected]
+    return Group(table(found, now), *map(Text, whys))
 
 
 def breached(found: Iterable[ContractRow]) -> list[str]:
@@ -134,6 +141,11 @@ def breached(found: Iterable[ContractRow]) -> list[str]:
 def set_aside(found: Iterable[ContractRow]) -> list[str]:
     """The assets that nobody looks after as a whole."""
     return [row.asset for row in found if row.state in (FreshnessStatus.NOT_JUDGED, SET_ASIDE)]
+
+
+def quarantined(found: Iterable[ContractRow]) -> list[str]:
+    """The assets that lack what lies in their files, because files could not be taken."""
+    return [row.asset for row in found if row.files_rejected]
 
 
 def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | None:
@@ -161,6 +173,7 @@ def _row(
     decisions = plan.of(node.key)
     aside = is_set_aside(node, plan)
     state = str(standing.verdict) if standing is not None else ""
+    files_rejected, rows_rejected = _in_quarantine(instance, node)
     return ContractRow(
         asset=node.key,
         contract=contract,
@@ -174,7 +187,26 @@ def _row(
         within=None if standing is None else _within(instance, node.key, plan.now),
         set_aside=_aside(node, plan, standing),
         source=node.source or not (node.automated or node.left_out),
+        files_rejected=files_rejected,
+        rows_rejected=rows_rejected,
     )
+
+
+def _rejected(row: ContractRow) -> str:
+    files = (
+        f"{len(row.files_rejected)} files cannot be taken ({names(row.files_rejected)})" if row.files_rejected else ""
+    )
+    rows = f"{row.rows_rejected} rows were rejected" if row.rows_rejected else ""
+    return f"{'; '.join(filter(None, (files, rows)))}: see `pipelines quarantine --asset {row.asset}`"
+
+
+def _in_quarantine(instance: DagsterInstance, node: Node) -> tuple[tuple[str, ...], int]:
+    """The files and the number of rows that the check of a loaded table names."""
+    key = dg.AssetCheckKey(dg.AssetKey.from_user_string(node.key), QUARANTINE)
+    said = (adapter.latest_check_metadata(instance, key) if not node.source else None) or {}
+    files, count = said.get("files", []), said.get("rows", 0)
+    known = tuple(str(file) for file in files) if isinstance(files, list) else ()
+    return known, count if isinstance(count, int) else 0
 
 
 def _aside(node: Node, plan: Plan, standing: Standing | None) -> tuple[str, ...]:

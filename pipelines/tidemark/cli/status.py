@@ -16,19 +16,23 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Again every few seconds, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of a table.")] = False,
 ) -> None:
-    """Show each asset's freshness status; exits with 4 if a contract is broken, 5 if an asset is set aside."""
+    """Show each asset's freshness status.
+
+    Exits with 4 if a contract is broken, 5 if an asset is set aside, 6 if files are in quarantine.
+    """
+    from pipelines.tidemark.cli.contract_table import breached, quarantined, set_aside
     from pipelines.tidemark.cli.status_view import show_contracts, show_services
 
-    broken: list[str] = []
-    aside: list[str] = []
+    if services:
+        show_services(load_settings(), as_json=as_json)
+        return
     try:
-        if services:
-            show_services(load_settings(), as_json=as_json)
-        else:
-            broken, aside = show_contracts(load_settings(), asset, watch=watch, as_json=as_json)
+        found = show_contracts(load_settings(), asset, watch=watch, as_json=as_json)
     except KeyboardInterrupt:
         return
-    if broken:
+    if broken := breached(found):
         fail(f"broken: {', '.join(broken)}", code=4)
-    if aside:
+    if aside := set_aside(found):
         fail(f"set aside, so nobody looks after them: {', '.join(aside)}", code=5)
+    if lacking := quarantined(found):
+        fail(f"files could not be taken, so rows are missing: {', '.join(lacking)}", code=6)

@@ -6,6 +6,7 @@ Belongs here: from settings to the instance that is meant, and the printing. Doe
 
 import json
 import time
+from collections.abc import Sequence
 
 from dagster import DagsterInstance
 from rich.console import Console
@@ -13,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from pipelines.tidemark import location
-from pipelines.tidemark.cli.contract_table import breached, explained, rows, set_aside
+from pipelines.tidemark.cli.contract_table import ContractRow, explained, rows
 from pipelines.tidemark.event_log.adapter import now
 from pipelines.tidemark.event_log.observations import dead_letters_told
 from pipelines.tidemark.local.platform.instance_lock import take_environment
@@ -22,11 +23,11 @@ from pipelines.tidemark.settings import Settings
 _WATCH_SECONDS = 3.0
 
 
-def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_json: bool) -> tuple[list[str], list[str]]:
+def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_json: bool) -> Sequence[ContractRow]:
     """Print how the contracts stand. With `watch` it ends by Ctrl-C only.
 
     Returns:
-        The assets whose contract is broken, and those that are set aside.
+        What was printed.
 
     Raises:
         NothingRuns: no platform runs, and the environment names no Dagster home.
@@ -50,7 +51,7 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
                 while True:
                     time.sleep(_WATCH_SECONDS)
                     live.update(explained(rows(instance, graph, asset), now()), refresh=True)
-    return breached(found), set_aside(found)
+    return found
 
 
 def show_services(settings: Settings, *, as_json: bool) -> None:

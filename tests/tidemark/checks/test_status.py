@@ -1,5 +1,6 @@
 """`pipelines status`: what the rows say, the share of time, and the exit codes."""
 
+import dataclasses
 import json
 
 import dagster as dg
@@ -14,6 +15,7 @@ from pipelines.tidemark.cli.contract_table import (
     NoSuchAsset,
     breached,
     explained,
+    quarantined,
     rows,
     set_aside,
     share_within,
@@ -104,19 +106,50 @@ def test_what_nobody_looks_after_is_shown_with_the_reason_and_is_complete_as_jso
 
 
 @pytest.mark.parametrize(
-    ("broken", "aside", "code", "said"),
+    ("states", "code", "said"),
     [
-        ([], [], 0, ""),
-        ([], ["a"], 5, "nobody looks after them: a"),
-        (["b"], ["a"], 4, "broken: b"),
+        ({"a": "met"}, 0, ""),
+        ({"a": "at risk"}, 0, ""),
+        ({"a": "met", "c": "rejected"}, 6, "rows are missing: c"),
+        ({"a": "not judged", "c": "rejected"}, 5, "nobody looks after them: a"),
+        ({"a": "set aside", "b": "breached", "c": "rejected"}, 4, "broken: b"),
     ],
 )
 def test_the_exit_code_says_whether_a_promise_is_broken_or_nobody_looks(
-    monkeypatch: pytest.MonkeyPatch, broken: list[str], aside: list[str], code: int, said: str
+    monkeypatch: pytest.MonkeyPatch, states: dict[str, str], code: int, said: str
 ) -> None:
-    monkeypatch.setattr(status_view, "show_contracts", lambda *_, **__: (broken, aside))
+    def found(*_: object, **__: object) -> list[ContractRow]:
+        empty = ContractRow("", "", "", 0.0, 0, None, "", None, None, None)
+        return [
+            dataclasses.replace(empty, asset=asset, files_rejected=("x.csv",))
+            if state == "rejected"
+            else dataclasses.replace(empty, asset=asset, state=state)
+            for asset, state in states.items()
+        ]
+
+    monkeypatch.setattr(status_view, "show_contracts", found)
     result = CliRunner().invoke(app, ["status"])
     assert (result.exit_code, said in result.output) == (code, True)
+
+
+def test_what_is_in_quarantine_is_shown_until_it_is_there_no_more() -> None:
+    watched = Watched()
+    watched.look(hours=1)
+    for files, count, said in ((["orders/bad.csv"], 3, True), ([], 2, True), ([], 0, False)):
+        watched.simulation.instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(
+                asset_key=dg.AssetKey(["core", "orders"]),
+                check_name="quarantine",
+                passed=not count,
+                metadata={"files": files, "rows": count},
+            )
+        )
+        found = row(watched, "core/orders")
+        assert (list(found.files_rejected), found.rows_rejected) == (files, count)
+        assert quarantined([found]) == (["core/orders"] if files else [])
+        lines = [str(line) for line in explained([found, found], NOW).renderables[1:]]
+        assert any("pipelines quarantine --asset core/orders" in line for line in lines) == said
+        assert any("1 files cannot be taken (orders/bad.csv); 3 rows" in line for line in lines) == bool(files)
 
 
 @pytest.mark.parametrize(

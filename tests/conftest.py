@@ -4,7 +4,9 @@ A local cloud and a Spark Connect server are real processes on free ports of 127
 started once by a process that needs them; tests share them, so each takes its own prefix, table or partition.
 """
 
+import ctypes
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -120,14 +122,24 @@ def make_settings(state_dir: Path) -> Settings:
 def start_service(
     module: str, settings: Settings, port: int, log: Path, *, seconds: float = 60
 ) -> subprocess.Popen[bytes]:
-    """Run a module of `pipelines.local` as a process and wait until its port answers."""
+    """Run a module as a process and wait until its port answers. On Linux it ends when the tests are killed."""
     environment = os.environ | settings.exports()
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", module], env=environment, stdout=output, stderr=output, start_new_session=True
+            [sys.executable, "-m", module],
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
     port_answers_within(process, port, log, seconds=seconds)
     return process
+
+
+def _end_with_parent() -> None:
+    """Of a child that is about to begin: the kernel asks it to end when its parent has died, however that was."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def port_answers_within(process: subprocess.Popen[bytes], port: int, log: Path, *, seconds: float) -> None:

@@ -103,3 +103,9 @@ def test_every_asset_that_is_loaded_from_a_feed_says_what_was_turned_away() -> N
 def test_every_column_of_every_table_says_what_it_holds() -> None:
     silent = [f"{table.name}.{c}" for table in definitions.TABLES for c in table.columns if not table.comment_on(c)]
     assert silent == []
+
+
+def test_every_sensor_and_schedule_says_what_it_does() -> None:
+    repository = defs.get_repository_def()
+    silent = [each.name for each in (*repository.sensor_defs, *repository.schedule_defs) if not each.description]
+    assert silent == []

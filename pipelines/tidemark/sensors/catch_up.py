@@ -24,13 +24,13 @@ def catch_up_sensor() -> dg.SensorDefinition:
 
     @dg.sensor(
         name=RANGES,
+        description="One run for each range of due partitions, all its assets together.",
         # Not `target`: that would need one partitions definition for all.
         asset_selection=dg.AssetSelection.all(),
         minimum_interval_seconds=1,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def catch_up(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        """One run for each range of due partitions, all its assets together."""
         asked, plan = _ask(context, ranges=True)
         if not asked:
             return dg.SkipReason("; ".join(["nothing is due over more than a few partitions", *_waits(plan)]))

@@ -63,12 +63,13 @@ def contract_sensor() -> dg.SensorDefinition:
 
     @dg.sensor(
         name="contracts",
+        description="Writes a result of the check `contract`, and Dagster's freshness state, where a contract stands "
+        "otherwise or its asset was built again.",
         asset_selection=dg.AssetSelection.all(),
         minimum_interval_seconds=10,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def contracts(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        """Writes a result of the check `contract` where a promise stands otherwise, or the asset was built again."""
         repository = context.repository_def
         if repository is None:
             raise dg.DagsterInvariantViolationError("the contracts are those of a code location")

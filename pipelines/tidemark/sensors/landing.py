@@ -119,6 +119,7 @@ def landing_sensor(feeds: Sequence[Feed], start: date) -> dg.SensorDefinition:
 
     @dg.sensor(
         name="landing",
+        description="Looks again at the partitions that notifications name, observes what changed, starts what is due.",
         asset_selection=dg.AssetSelection.all(),  # it also asks for the runs of what is due by its news
         minimum_interval_seconds=1,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -126,7 +127,6 @@ def landing_sensor(feeds: Sequence[Feed], start: date) -> dg.SensorDefinition:
     def landing_events(
         context: dg.SensorEvaluationContext, events_queue: QueueResource, landing: LandingResource
     ) -> dg.SensorResult | dg.SkipReason:
-        """Looks again at the partitions that notifications name, observes what changed and starts what is due."""
         bucket = landing.open()
         try:
             bucket.probe()

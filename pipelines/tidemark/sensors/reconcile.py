@@ -130,13 +130,13 @@ def reconcile_schedules(feeds: Sequence[Feed], start: date) -> list[dg.ScheduleD
 
     @dg.schedule(
         name="reconcile_recent",
+        description="Looks again at the last days of every feed, for notifications that were lost.",
         cron_schedule=_RECENT_EVERY,
         execution_timezone="UTC",
         job=job,  # never asked for: a few listings need no run, the tick does the work
         default_status=dg.DefaultScheduleStatus.RUNNING,
     )
     def reconcile_recent(context: dg.ScheduleEvaluationContext, landing: LandingResource) -> dg.SkipReason:
-        """Looks again at the last days of every feed, for notifications that were lost."""
         found = reconcile(EventLog(context.instance, start), landing.open(), feeds, days=last_days(RECENT_DAYS))
         for alarm in found.alarms.values():
             context.log.error(alarm)
@@ -144,6 +144,7 @@ def reconcile_schedules(feeds: Sequence[Feed], start: date) -> list[dg.ScheduleD
 
     reconcile_all = dg.ScheduleDefinition(
         name="reconcile_all",
+        description="Looks again at all of every feed, once a night.",
         cron_schedule=_ALL_EVERY,
         execution_timezone="UTC",
         job=job,  # in a run: a long history takes longer than a tick may

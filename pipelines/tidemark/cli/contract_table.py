@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance
+from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -105,18 +106,20 @@ def rows(instance: DagsterInstance, assets: AnyGraph, only: str | None = None) -
 
 def table(found: Sequence[ContractRow], now: float) -> Table:
     """The rows as a table for a terminal, at a time (Unix seconds)."""
-    shown = Table(title=f"contracts at {moment(now)}", title_justify="left")
+    # Nothing around it and short words in it: it is to be read in 80 columns.
+    shown = Table(title=f"contracts at {moment(now)}", title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
+    shown.pad_edge = False
     for column in ("asset", "contract", "state", "lag", "due", "last run", "in time"):
-        shown.add_column(column, no_wrap=column in ("asset", "state"))
+        shown.add_column(column, no_wrap=column == "asset")
     for row in found:
         shown.add_row(
             row.asset,
-            row.contract or ("a source" if row.source else "by its consumers"),
+            row.contract.partition(",")[0] or ("a source" if row.source else "its readers'"),
             f"[{_STYLES[row.state]}]{row.state}[/]" if row.state else "",
-            span(row.lag) if row.lag else "",
+            _brief(row.lag) if row.lag else "",
             _due(row, now),
-            "" if row.last_built is None else f"{row.last_run or 'reported'} {span(now - row.last_built)} ago",
-            "" if row.within is None else f"{100 * row.within:.1f} %",
+            _last(row, now),
+            "" if row.within is None else f"{100 * row.within:.3g} %",
         )
     return shown
 
@@ -247,4 +250,17 @@ def _last_built(instance: DagsterInstance, assets: Sequence[str]) -> dict[str, t
 def _due(row: ContractRow, now: float) -> str:
     if row.due is None:
         return ""
-    return "now" if row.due <= now else f"in {span(row.due - now)}"
+    return "now" if row.due <= now else f"in {_brief(row.due - now)}"
+
+
+def _last(row: ContractRow, now: float) -> str:
+    if row.last_built is None:
+        return ""
+    how = "" if row.last_run == "success" else f"{row.last_run or 'reported'} "
+    return f"{how}{_brief(now - row.last_built)} ago"
+
+
+def _brief(seconds: float) -> str:
+    """A span of time in its largest unit."""
+    number, unit, *_ = span(seconds).split()
+    return f"{number} {unit}"

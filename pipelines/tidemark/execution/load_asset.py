@@ -100,7 +100,7 @@ def _counted(loaded: Loaded) -> dict[Partition, Counter[str]]:
     counts: dict[Partition, Counter[str]] = defaultdict(Counter)
     for account in loaded.accounts:
         of_file = {"rows landed": account.landed, "rows turned away": account.rejected}
-        counts[account.partition].update({"files": 1, **of_file, "rows superseded": account.superseded})
+        counts[account.partition].update({"files read": 1, **of_file, "rows superseded": account.superseded})
     return counts
 
 

@@ -1,7 +1,9 @@
 """`pipelines status`: what the rows say, the share of time, and the exit codes."""
 
 import dataclasses
+import io
 import json
+from itertools import pairwise
 
 import dagster as dg
 import pytest
@@ -174,3 +176,17 @@ def test_where_nothing_runs_it_says_so_and_exits_with_three(
     for options in ([], ["--services"]):
         result = CliRunner().invoke(app, ["status", *options])
         assert result.exit_code == 3 and "nothing runs" in result.output
+
+
+def test_it_is_readable_in_eighty_columns() -> None:
+    day = 86_400.0
+    made = ContractRow("marts/executive_rollup", "", "not judged", 3 * day, 3, NOW + 6 * day, "", "success", NOW, 0.998)
+    contracts = ("within 1 h 12 min", "by 30 9 * * 1-5, what arrived 1 h 30 min before", "", "within 23 d 4 h")
+    runs = ("success", "canceled", None, "failure")
+    every = [dataclasses.replace(made, contract=c, last_run=r) for c, r in zip(contracts, runs, strict=True)]
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(table(every, NOW + 50_000))
+    lines = console.export_text().rstrip().splitlines()[3:]
+    starts = [number for number, line in enumerate(lines) if "marts/executive_rollup" in line]
+    heights = [after - at for at, after in pairwise([*starts, len(lines)])]
+    assert len(starts) == 4 and max(heights) <= 2 and not any("…" in line for line in lines), lines

@@ -144,9 +144,24 @@ class Platform:
     @property
     def s3(self) -> Any:
         """A plain AWS client."""
+        return self._aws("s3")
+
+    def observed(self, *, seconds: float = 120) -> None:
+        """Wait until every file's event was taken from the queue, which is done after it has been observed."""
+        sqs = self._aws("sqs")
+        url = sqs.get_queue_url(QueueName="landing-events")["QueueUrl"]
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+
+        def empty() -> None:
+            held = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+            assert not any(int(number) for number in held.values()), held
+
+        eventually(empty, seconds=seconds)
+
+    def _aws(self, service: str) -> Any:
         e = self.environment
         return boto3.client(
-            "s3",
+            service,
             endpoint_url=e["AWS_ENDPOINT_URL"],
             region_name=e["AWS_REGION"],
             aws_access_key_id=e["AWS_ACCESS_KEY_ID"],

@@ -184,7 +184,9 @@ def test_a_run_lives_on_while_everything_of_dagster_is_killed(host: Host) -> Non
 
     host.open()
 
-    assert host.ui.succeeded(run_id).tags[PROCESS].startswith(f"{process.pid}@")
+    host.ui.succeeded(run_id)
+    with dg.DagsterInstance.from_config(str(host.home)) as instance:
+        assert instance.get_runs()[0].tags[PROCESS].startswith(f"{process.pid}@")
 
 
 def test_a_run_of_a_killed_server_lives_on_and_the_next_starts_cold(host: Host) -> None:

@@ -41,6 +41,13 @@ _MATERIALIZATIONS = """query Materializations($key: AssetKeyInput!) { assetOrErr
         ... on TimestampMetadataEntry { timestamp } } } } } }"""
 _OBSERVATIONS = """query Observations($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
     assetObservations(limit: 5000) { runId partition tags { key value } } } } }"""
+_SENSORS = """query Sensors($selector: RepositorySelector!) { sensorsOrError(repositorySelector: $selector) {
+    ... on Sensors { results { name id sensorState { status ticks(limit: 5000) {
+        status timestamp error { message } runIds } } } } } }"""
+_STOP_SENSOR = """mutation Stop($id: String!) { stopSensor(id: $id) {
+    __typename ... on PythonError { message } } }"""
+_START_SENSOR = """mutation Start($selector: SensorSelector!) { startSensor(sensorSelector: $selector) {
+    __typename ... on PythonError { message } } }"""
 
 
 @dataclass(frozen=True)
@@ -159,6 +166,23 @@ class Ui:
         """The observations of a source, the newest first."""
         found: list[dict[str, Any]] = self.query(_OBSERVATIONS, key=_key(source))["assetOrError"]["assetObservations"]
         return found
+
+    def sensors(self, location: str) -> dict[str, dict[str, Any]]:
+        """The sensors of a location by name, with their ticks."""
+        selector = {"repositoryName": "__repository__", "repositoryLocationName": location}
+        found = self.query(_SENSORS, selector=selector)["sensorsOrError"]["results"]
+        return {sensor["name"]: sensor for sensor in found}
+
+    def stop_sensor(self, location: str, name: str) -> None:
+        """Switch a sensor off."""
+        answer = self.query(_STOP_SENSOR, id=self.sensors(location)[name]["id"])["stopSensor"]
+        assert answer["__typename"] == "StopSensorMutationResult", answer
+
+    def start_sensor(self, location: str, name: str) -> None:
+        """Switch it on again."""
+        place = {"repositoryName": "__repository__", "repositoryLocationName": location, "sensorName": name}
+        answer = self.query(_START_SENSOR, selector=place)["startSensor"]
+        assert answer["__typename"] == "Sensor", answer
 
     def _launch(self, asset: str, tags: dict[str, str]) -> str:
         node = self.query(_NODE, key=_key(asset))["assetNodeOrError"]

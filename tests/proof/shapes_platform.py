@@ -46,12 +46,6 @@ _LOCATIONS = """query Locations { workspaceOrError { ... on Workspace { location
     name locationOrLoadError { __typename ... on PythonError { message } } } } } }"""
 _WIPE = """mutation Wipe($ranges: [PartitionsByAssetSelector!]!) { wipeAssets(assetPartitionRanges: $ranges) {
     __typename ... on PythonError { message } } }"""
-_SENSORS = """query Sensors($selector: RepositorySelector!) { sensorsOrError(repositorySelector: $selector) {
-    ... on Sensors { results { name id sensorState { status ticks(limit: 5000) {
-        status timestamp error { message } runIds } } } } } }"""
-_STOP = """mutation Stop($id: String!) { stopSensor(id: $id) { __typename ... on PythonError { message } } }"""
-_START = """mutation Start($selector: SensorSelector!) { startSensor(sensorSelector: $selector) {
-    __typename ... on PythonError { message } } }"""
 
 
 @dataclass(frozen=True)
@@ -174,20 +168,15 @@ class ToyPlatform:
 
     def sensors(self, location: str) -> dict[str, dict[str, Any]]:
         """The sensors of a location by name, with their ticks."""
-        selector = {"repositoryName": "__repository__", "repositoryLocationName": location}
-        found = self.ui.query(_SENSORS, selector=selector)["sensorsOrError"]["results"]
-        return {sensor["name"]: sensor for sensor in found}
+        return self.ui.sensors(location)
 
     def stop_sensor(self, name: str) -> None:
         """Switch a sensor of the first location off."""
-        answer = self.ui.query(_STOP, id=self.sensors("shapes")[name]["id"])["stopSensor"]
-        assert answer["__typename"] == "StopSensorMutationResult", answer
+        self.ui.stop_sensor("shapes", name)
 
     def start_sensor(self, name: str) -> None:
         """Switch it on again."""
-        place = {"repositoryName": "__repository__", "repositoryLocationName": "shapes", "sensorName": name}
-        answer = self.ui.query(_START, selector=place)["startSensor"]
-        assert answer["__typename"] == "Sensor", answer
+        self.ui.start_sensor("shapes", name)
 
     # What is seen of it.
 

@@ -10,6 +10,7 @@ from pipelines.tidemark.engine import engine
 from pipelines.tidemark.engine.condition import derived, with_automation
 from pipelines.tidemark.engine.run_requests import apart
 from pipelines.tidemark.simulation.simulator import Simulation
+from pipelines.tidemark.tags import TABLES
 from tests.tidemark.automation.shapes.playing import CITIES, REGIONS, healthy, keeps_the_pair, mapped, play, why_not
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source
 
@@ -157,7 +158,8 @@ def test_a_request_is_taken_apart_with_its_checks(checks: str) -> None:
     assert [key.to_user_string() for key in alone.asset_selection or ()] == ["alone"]
     expected = (None, None) if checks == "none named" else (named[:1], named[1:])
     assert (together.asset_check_keys, alone.asset_check_keys) == expected
-    assert dict(together.tags) == dict(alone.tags) == {"a": "b"}
+    assert dict(together.tags) == {"a": "b", TABLES: "below, left, right"}
+    assert dict(alone.tags) == {"a": "b", TABLES: "alone"}
 
 
 class Threshold(dg.Config):

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import dagster as dg
 import yaml
 
-from pipelines.tidemark.cli.contract_table import ContractRow, rows
+from pipelines.tidemark.cli.contract_rows import ContractRow, rows
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.local.dagster.home import end_unfinished_runs
 from pipelines.tidemark.local.dagster.run_launcher import server_answers

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from pipelines.tidemark.cli.commands import fail
-from pipelines.tidemark.settings import CHECKOUT, load_settings
+from pipelines.tidemark.settings import CHECKOUT, Settings, load_settings
 
 commands = typer.Typer(help="Write the module of a new feed or table.", no_args_is_help=True)
 
@@ -29,9 +29,8 @@ def feed(
     if by not in list(Grain):
         fail(f"--by {by}: give one of {', '.join(Grain)}", code=2)
     seen = read_sample(sample)
-    chosen = tuple(part.strip() for part in key.split(",") if part.strip())
-    text = feed_module(name, Grain(by), seen, key=chosen, package=settings.code_location)
-    path = _write(Path(settings.code_location.replace(".", "/")) / "feeds" / f"{name}.py", text)
+    text = feed_module(name, Grain(by), seen, key=_columns(key), package=settings.code_location)
+    path = _write(_package(settings) / "feeds" / f"{name}.py", text)
     typer.echo(f"{path}: {len(seen.columns)} columns from {seen.rows} rows; read it, then reload the code location")
     lands = (
         f"below {name}/{folders_in_words(FOLDERS[Grain(by)])}/" if by != "none" else f"as {name}/latest{seen.suffix}"
@@ -57,14 +56,21 @@ def table(
     read = source.replace("/", ".")
     if read not in tables:
         fail(f"--from {source}: no such table; there are {', '.join(sorted(tables)).replace('.', '/')}", code=2)
-    chosen = tuple(part.strip() for part in key.split(",") if part.strip())
-    texts = table_modules(name, tables[read], by, chosen, package=settings.code_location)
-    package = Path(settings.code_location.replace(".", "/"))
+    texts = table_modules(name, tables[read], by, _columns(key), package=settings.code_location)
+    package = _package(settings)
     if there := [path for path in texts if (CHECKOUT / package / path).exists()]:
         fail(f"{package / there[0]} is there already", code=2)
     for path, text in texts.items():
         typer.echo(_write(package / path, text))
     typer.echo(f"write what marts/{name} is to hold into the transform, then reload the code location")
+
+
+def _columns(option: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in option.split(",") if part.strip())
+
+
+def _package(settings: Settings) -> Path:
+    return Path(settings.code_location.replace(".", "/"))
 
 
 def _write(path: Path, text: str) -> Path:

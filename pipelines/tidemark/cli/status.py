@@ -20,7 +20,7 @@ def status(
 
     Exits with 4 if a contract is broken, 5 if an asset is set aside, 6 if files are in quarantine.
     """
-    from pipelines.tidemark.cli.contract_table import breached, quarantined, set_aside
+    from pipelines.tidemark.cli.contract_rows import breached, quarantined, set_aside
     from pipelines.tidemark.cli.status_view import show_contracts, show_services
 
     if services:

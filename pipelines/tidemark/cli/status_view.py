@@ -1,7 +1,7 @@
 """What `pipelines status` prints: the contracts, or the platform's services.
 
 Belongs here: from settings to the instance that is meant, and the printing. Does not belong here: what a row says
-(`cli.contract_table`, `local.platform.service_status`) and exit codes (`cli.status`).
+(`cli.contract_rows`, `local.platform.service_status`) and exit codes (`cli.status`).
 """
 
 import json
@@ -14,7 +14,8 @@ from rich.live import Live
 from rich.table import Table
 
 from pipelines.tidemark import location
-from pipelines.tidemark.cli.contract_table import ContractRow, explained, rows
+from pipelines.tidemark.cli.contract_rows import ContractRow, rows
+from pipelines.tidemark.cli.contract_table import explained
 from pipelines.tidemark.event_log.adapter import now
 from pipelines.tidemark.event_log.observations import dead_letters_told
 from pipelines.tidemark.local.platform.instance_lock import take_environment

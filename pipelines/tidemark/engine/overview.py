@@ -1,7 +1,7 @@
 """Every contract of an instance as it stands now: the plan, beside what the event log holds.
 
 Belongs here: from an instance and its asset graph to standings. Does not belong here: how a contract stands
-(`planner.contract_status`), and who is told (`sensors.contracts`, `cli.contract_table`).
+(`planner.contract_status`), and who is told (`sensors.contracts`, `cli.contract_rows`).
 """
 
 import itertools

@@ -46,19 +46,21 @@ _EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionReco
 Freshness = Literal["PASS", "WARN", "FAIL", "UNKNOWN"]
 
 
-def report_freshness(instance: DagsterInstance, asset: str, state: Freshness, at: float) -> None:
-    """Tell Dagster an asset's freshness state, as its own daemon would that counts from the last materialization.
+def report_freshness(instance: DagsterInstance, states: Mapping[str, Freshness], at: float) -> None:
+    """Tell Dagster the freshness state of assets, as its own daemon would that counts from the last materialization.
 
     The UI shows it in its panel, and `AutomationCondition.freshness_failed()` sees it.
     """
-    key = dg.AssetKey.from_user_string(asset)
-    held = instance.get_freshness_state_records([key]).get(key)
-    before = FreshnessState.UNKNOWN if held is None else held.freshness_state
-    if held is None or before != state:
-        change = FreshnessStateChange(
-            key=key, new_state=FreshnessState(state), previous_state=before, state_change_timestamp=at
-        )
-        instance.report_runless_asset_event(change)
+    keys = {asset: dg.AssetKey.from_user_string(asset) for asset in states}
+    records = instance.get_freshness_state_records(list(keys.values()))
+    for asset, state in states.items():
+        held = records.get(keys[asset])
+        before = FreshnessState.UNKNOWN if held is None else held.freshness_state
+        if held is None or before != state:
+            change = FreshnessStateChange(
+                key=keys[asset], new_state=FreshnessState(state), previous_state=before, state_change_timestamp=at
+            )
+            instance.report_runless_asset_event(change)
 
 
 def now() -> float:

@@ -11,6 +11,9 @@ from zoneinfo import ZoneInfo
 
 _DEFAULT_FORMAT = {"timestamp": "%Y-%m-%d-%H:%M", "date": "%Y-%m-%d"}
 _JAVA = {"%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss"}
+_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+"""All times are written with as many characters."""
+
 _SEPARATOR = "|"
 """What Dagster puts between the keys of the dimensions of a multi-partition."""
 
@@ -67,7 +70,7 @@ class ByTime:
         """The key of a row."""
         column, form = of(self.column), self.format_of(types)
         pattern = _java_pattern("", form)
-        if not self._is_local(types):
+        if not self._has_own_zone(types):
             return f"date_format({column}, '{pattern}')"
         local = f"from_utc_timestamp({column}, '{self.timezone}')"
         if "%H" not in form:
@@ -91,16 +94,16 @@ class ByTime:
             start = f"to_timestamp({key}, '{_java_pattern('', form)}')"
         if kind == "date":
             return {self.column: start if start.startswith("to_date") else f"CAST({start} AS DATE)"}
-        if not self._is_local(types):
+        if not self._has_own_zone(types):
             return {self.column: start}
         instant = f"to_utc_timestamp({start}, '{self.timezone}')"
         if "%H" in form:
             second = f"to_timestamp({key}, '{_java_pattern('', form)}xx')"
-            plain = instant.replace(start, f"to_timestamp({key}, '{_java_pattern('', form)}')")
-            instant = f"if({key} RLIKE '[+-][0-9]{{4}}$', {second}, {plain})"
+            has_offset = f"length({key}) > {len(_ANY_TIME.strftime(form))}"
+            instant = f"if({has_offset}, {second}, {instant})"
         return {self.column: instant}
 
-    def _is_local(self, types: Mapping[str, str]) -> bool:
+    def _has_own_zone(self, types: Mapping[str, str]) -> bool:
         """Whether its keys are times of another zone than its column."""
         return types[self.column] == "timestamp" and self.timezone != "UTC"
 

@@ -1,11 +1,10 @@
 """The texts of a table's three modules: schema, transform and asset. They count rows, which is a place to begin."""
 
-import re
 from collections.abc import Mapping
 
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.lakehouse.tables import LINEAGE, Table
-from pipelines.tidemark.scaffold.feed_module import NoModule
+from pipelines.tidemark.scaffold.python_text import list_of, literal, require_name, tuple_of
 
 _GRAINS = {
     "hour": ("HOURS", "timestamp", 'F.date_trunc("HOUR", "{}")'),
@@ -35,8 +34,7 @@ def table_modules(name: str, source: Table, by: str, key: tuple[str, ...], *, pa
         NoModule: the name is no identifier.
         NoInput: the source has no such columns, or none of time to cut by.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise NoModule(f"a table's name is of a-z, 0-9 and _, unlike {name!r}: it names modules and an asset")
+    require_name(name, "table")
     if missing := [column for column in key if column not in source.columns]:
         raise NoInput(f"{source.name} has no column {', '.join(missing)}; it has {', '.join(source.columns)}")
     if not key and by == "none":
@@ -85,10 +83,10 @@ def _schema(of: _Names) -> str:
         f"{of.name.upper()} = Table(",
         f'    name="marts.{of.name}",',
         "    columns={",
-        *(f'        "{column}": "{kind}",' for column, kind in columns.items()),
+        *(f"        {literal(column)}: {literal(kind)}," for column, kind in columns.items()),
         "    },",
         *([f'    partitioned_by="{of.by}",'] if of.by else []),
-        f"    row_key={_tuple(of.row_key)},",
+        f"    row_key={tuple_of(of.row_key)},",
         f'    comment="{of.one_row[:1].upper()}{of.one_row[1:]}",',
         ")",
         "",
@@ -98,7 +96,7 @@ def _schema(of: _Names) -> str:
 
 def _transform(of: _Names) -> str:
     keys = [f'{of.cut_sql}.alias("{of.by}")'] if of.cut_sql and not of.same_grain else []
-    keys += [f'"{column}"' for column in of.row_key if not (keys and column == of.by)]
+    keys += [literal(column) for column in of.row_key if not (keys and column == of.by)]
     lines = [
         f'"""marts/{of.name}: how it is computed."""',
         "",
@@ -136,7 +134,7 @@ def _asset(of: _Names) -> str:
         "",
         "@dg.asset(",
         f'    key=["marts", "{of.name}"],',
-        f'    ins={{"{of.input}": dg.AssetIn(key={_list(of.source_key.split("/"))}{mapping})}},',
+        f'    ins={{"{of.input}": dg.AssetIn(key={list_of(of.source_key.split("/"))}{mapping})}},',
         '    group_name="marts",',
         '    kinds={"iceberg", "pyspark"},',
         *([f"    partitions_def={of.definition},"] if of.definition else []),
@@ -150,12 +148,3 @@ def _asset(of: _Names) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def _tuple(names: tuple[str, ...]) -> str:
-    inner = ", ".join(f'"{name}"' for name in names)
-    return f"({inner},)" if len(names) == 1 else f"({inner})"
-
-
-def _list(names: list[str]) -> str:
-    return "[" + ", ".join(f'"{name}"' for name in names) + "]"

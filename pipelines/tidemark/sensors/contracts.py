@@ -83,8 +83,8 @@ def contract_sensor() -> dg.SensorDefinition:
         if not changed:
             return dg.SkipReason(_summary(list(standings.values())))
         events = [_evaluation(standing, plan.now) for standing in changed]
-        for standing in changed:
-            adapter.report_freshness(context.instance, standing.asset, _IN_DAGSTERS_PANEL[standing.verdict], plan.now)
+        shown = {standing.asset: _IN_DAGSTERS_PANEL[standing.verdict] for standing in changed}
+        adapter.report_freshness(context.instance, shown, plan.now)
         return dg.SensorResult(asset_events=events, cursor=json.dumps(states))
 
     return contracts

@@ -27,6 +27,9 @@ class Grain(StrEnum):
 FOLDERS = {Grain.HOUR: "dt=%Y-%m-%d/hour=%H", Grain.DAY: "dt=%Y-%m-%d", Grain.MONTH: "month=%Y-%m", Grain.NONE: ""}
 """The folders of a feed that declares none."""
 
+TYPES = {Grain.HOUR: "timestamp", Grain.DAY: "date", Grain.MONTH: "date"}
+"""The type of the column that holds the start of a feed's partition; of one fixed key there is none."""
+
 _DIGITS = {"%Y": r"\d{4}", "%m": r"\d{2}", "%d": r"\d{2}", "%H": r"\d{2}"}
 _NEEDED = {
     Grain.HOUR: {"%Y", "%m", "%d", "%H"},

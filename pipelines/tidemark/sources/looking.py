@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator
 from datetime import UTC, date, datetime
 from itertools import islice
 
-from pipelines.tidemark.sources.feed import Feed, Grain, Partition, start_of
+from pipelines.tidemark.sources.feed import Feed, Partition, start_of
 from pipelines.tidemark.sources.listing import Bucket, LandedObject, Listing
-from pipelines.tidemark.sources.misplaced import Collector, Misplaced, Span
+from pipelines.tidemark.sources.misplaced import Collector, Misplaced, Span, holds_partitions
 
 _MOST_PAGES = 20
 """LISTs of a folder of which a message told. A look at the whole feed reads to the end."""
@@ -102,7 +102,7 @@ def look_beside(
     span = Span.at(now or datetime.now(UTC), start)
     collector = Collector(feed, span)
     # Partitions lie below this folder too; as deep as the others go, all is misplaced.
-    is_shared = _holds_partitions(feed, folder, span)
+    is_shared = holds_partitions(feed, folder, span)
     for landed in bucket.list_folder(folder) if is_shared else _objects_of(bucket, folder, collector):
         collector.add(landed)
     return {name: said for name, said in collector.folders().items() if name == folder}
@@ -134,16 +134,3 @@ def is_data(feed: Feed, partition: Partition, key: str) -> bool:
 
 def _is_below(prefix: str, key: str) -> bool:
     return key.startswith(prefix) if prefix.endswith("/") else key == prefix
-
-
-def _holds_partitions(feed: Feed, folder: str, span: Span) -> bool:
-    if feed.grain is Grain.NONE:
-        return False
-    folders = folder.removeprefix(feed.prefix).split("/")[:-1]
-    if not folders:
-        return True
-    start = feed.layout.start_in(folders) if len(folders) < feed.layout.depth else None
-    if start is None:
-        return False
-    tells = feed.layout.tells_day(len(folders))
-    return not tells or feed.layout.first_of(span.first) <= start.date() <= span.last

@@ -63,23 +63,49 @@ class Place:
 
 def place_of(feed: Feed, key: str, span: Span) -> Place | None:
     """Where a key is misplaced; None where it lies below the prefix of a partition."""
-    outside = str(OutsideLayout(key, feed))
     if feed.grain is Grain.NONE:
-        return None if key == feed.prefix else Place(feed.prefix, OUTSIDE_LAYOUT, outside)
-    folders, folder, layout = key.removeprefix(feed.prefix).split("/")[:-1], feed.prefix, feed.layout
-    for depth in range(1, layout.depth + 1):
+        return None if key == feed.prefix else _place(feed.prefix, OUTSIDE_LAYOUT, feed, key, span)
+    folders, folder = _folders(feed, key), feed.prefix
+    for depth in range(1, feed.layout.depth + 1):
         if len(folders) < depth:
-            return Place(folder, OUTSIDE_LAYOUT, outside)
+            return _place(folder, OUTSIDE_LAYOUT, feed, key, span)
         folder += f"{folders[depth - 1]}/"
-        start = layout.start_in(folders[:depth])
-        if start is None:
-            return Place(folder, OUTSIDE_LAYOUT, outside)
-        if layout.tells_day(depth) and start.date() < layout.first_of(span.first):
-            return Place(folder, BEFORE_START, f"{key!r} is of a time before the start date {span.first}")
-        if layout.tells_day(depth) and start.date() > span.last:
-            early = f"{key!r} is of a time more than {AHEAD.days} days ahead; it is loaded when its time is near"
-            return Place(folder, IN_THE_FUTURE, early)
+        if reason := _refused(feed, folders[:depth], span):
+            return _place(folder, reason, feed, key, span)
     return None
+
+
+def holds_partitions(feed: Feed, folder: str, span: Span) -> bool:
+    """Whether the folders of partitions may lie in a folder, which ends in "/"; objects beside them are misplaced."""
+    if feed.grain is Grain.NONE:
+        return False
+    folders = _folders(feed, folder)
+    return not folders or (len(folders) < feed.layout.depth and not _refused(feed, folders, span))
+
+
+def _folders(feed: Feed, key: str) -> list[str]:
+    return key.removeprefix(feed.prefix).split("/")[:-1]
+
+
+def _refused(feed: Feed, folders: Sequence[str], span: Span) -> str | None:
+    """Why no partition lies below these folders, the first ones below a feed's prefix; None where one may."""
+    start = feed.layout.start_in(folders)
+    if start is None:
+        return OUTSIDE_LAYOUT
+    if not feed.layout.tells_day(len(folders)):
+        return None
+    if start.date() < feed.layout.first_of(span.first):
+        return BEFORE_START
+    return IN_THE_FUTURE if start.date() > span.last else None
+
+
+def _place(folder: str, reason: str, feed: Feed, key: str, span: Span) -> Place:
+    if reason == OUTSIDE_LAYOUT:
+        return Place(folder, reason, str(OutsideLayout(key, feed)))
+    if reason == BEFORE_START:
+        return Place(folder, reason, f"{key!r} is of a time before the start date {span.first}")
+    early = f"{key!r} is of a time more than {AHEAD.days} days ahead; it is loaded when its time is near"
+    return Place(folder, reason, early)
 
 
 @dataclass(frozen=True)

@@ -300,6 +300,6 @@ def test_dagsters_freshness_state_is_what_is_reported_and_each_change_once(insta
         return [(c.previous_state.value, c.new_state.value) for c in reversed(found)]
 
     for state in ("PASS", "PASS", "FAIL", "FAIL", "PASS"):
-        adapter.report_freshness(instance, "table", state, 1.0)  # type: ignore[arg-type]
+        adapter.report_freshness(instance, {"table": state}, 1.0)  # type: ignore[dict-item]
     assert changes() == [("UNKNOWN", "PASS"), ("PASS", "FAIL"), ("FAIL", "PASS")]
     assert instance.get_freshness_state_records([key])[key].freshness_state.value == "PASS"

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from dagster import AutomationContext, AutomationResult
 
-from pipelines.tidemark.cli.contract_table import rows
+from pipelines.tidemark.cli.contract_rows import rows
 from pipelines.tidemark.engine.condition import with_automation
 from pipelines.tidemark.sensors.automation import automation_sensors
 from pipelines.tidemark.sensors.contracts import contract_checks

@@ -12,17 +12,16 @@ from typer.testing import CliRunner
 
 from pipelines.tidemark.cli import status_view
 from pipelines.tidemark.cli.app import app
-from pipelines.tidemark.cli.contract_table import (
+from pipelines.tidemark.cli.contract_rows import (
     ContractRow,
     NoSuchAsset,
     breached,
-    explained,
     quarantined,
     rows,
     set_aside,
     share_within,
-    table,
 )
+from pipelines.tidemark.cli.contract_table import explained, table
 from pipelines.tidemark.tags import DATA_VERSION
 from tests.tidemark.checks.test_contract import HOUR_7, Watched, refuse
 

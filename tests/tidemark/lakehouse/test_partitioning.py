@@ -63,6 +63,13 @@ CASES: dict[str, tuple[dg.PartitionsDefinition[str], Partitioning | str, dict[st
         ByTime("at", timezone="Europe/Berlin"),
         {"at": "timestamp"},
     ),
+    "hours of Berlin that end in four digits": (
+        dg.HourlyPartitionsDefinition(
+            "2026-10-24-2200", end_date="2026-10-25-0600", fmt="%Y-%m-%d-%H%M", timezone="Europe/Berlin"
+        ),
+        ByTime("at", format="%Y-%m-%d-%H%M", timezone="Europe/Berlin"),
+        {"at": "timestamp"},
+    ),
     "hours of St. John's, half an hour off": (
         HOURS_OF_ST_JOHNS,
         ByTime("at", timezone="America/St_Johns"),

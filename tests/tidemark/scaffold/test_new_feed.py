@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.tidemark.scaffold.feed_module import NoModule, feed_module
+from pipelines.tidemark.scaffold.feed_module import feed_module
+from pipelines.tidemark.scaffold.python_text import NoModule
 from pipelines.tidemark.scaffold.sample import NoSample, Sample, read_sample
 from pipelines.tidemark.sources.feed import Grain
 

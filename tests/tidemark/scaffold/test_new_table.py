@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.tidemark import LINEAGE, ByKey, Table, build_definitions, load_settings
-from pipelines.tidemark.scaffold.feed_module import NoModule
+from pipelines.tidemark.scaffold.python_text import NoModule
 from pipelines.tidemark.scaffold.table_modules import BY, NoInput, table_modules
 
 TRIPS = Table(

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 
 from pipelines.tidemark.lakehouse.readers.files import ObjectStore
 from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.sources.feed import Feed, Grain
+from pipelines.tidemark.sources.feed import Feed
+from pipelines.tidemark.sources.layout import TYPES
 from pipelines.tidemark.sources.listing import Bucket
 
 
@@ -68,7 +69,7 @@ class Load:
 
     def _refuse_grain(self) -> None:
         by = [self.table.columns[column] for column in self.table.partition_columns]
-        fitting = {Grain.HOUR: "timestamp", Grain.NONE: None}.get(self.feed.grain, "date")
+        fitting = TYPES.get(self.feed.grain)
         if by != ([fitting] if fitting else []):
             needs = f"a {fitting} column" if fitting else "nothing"
             raise ValueError(

@@ -23,7 +23,7 @@ from pipelines.tidemark.local.platform.process_tree import end_group
 from pipelines.tidemark.settings import Settings
 
 _FIRST_LOAD = 120  # seconds
-_SECONDS = 180  # for whom waits; it takes 50 s on two idle cores
+_SECONDS = 240  # for whom waits; it takes 50 s on two idle cores
 
 
 def class_archive(settings: Settings) -> Path:
@@ -47,8 +47,6 @@ def java_options(settings: Settings) -> list[str]:
 def record_classes(settings: Settings) -> bool:
     """Record the archive, unless it is there. Without one everything works, only slower.
 
-    Uses the port of the Spark server, which must not run.
-
     Returns:
         Whether there is one now.
     """
@@ -61,7 +59,7 @@ def record_classes(settings: Settings) -> bool:
 
 @contextmanager
 def recording(settings: Settings) -> Iterator[None]:
-    """Record the archive meanwhile, beside everything else and after it: on a port of its own, at the lowest priority.
+    """Record the archive meanwhile, beside everything else and after it, at the lowest priority.
 
     What is not done at the end is given up, and begun again another time.
     """
@@ -69,22 +67,23 @@ def recording(settings: Settings) -> Iterator[None]:
     if archive.exists():
         yield
         return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     # After the first load, which people wait for.
     later = ("sh", "-c", f'sleep {_FIRST_LOAD}; exec nice -n 19 "$@"', "sh")
-    with _recorder(settings.model_copy(update={"port_spark": port}), archive, *later):
+    with _recorder(settings, archive, *later):
         yield
 
 
 @contextmanager
 def _recorder(settings: Settings, archive: Path, *prefix: str) -> Iterator["subprocess.Popen[bytes]"]:
     """The process that records. Whoever else records for the same folder comes first."""
+    # A port of its own: a server that is given up may answer for a moment when the platform's is waited for.
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        alone = settings.model_copy(update={"port_spark": probe.getsockname()[1]})
     with (settings.jars_dir / "classes.log").open("wb") as log:
         process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "pipelines.tidemark.local.spark.class_recording", str(archive)],
-            env=os.environ | settings.exports(),
+            env=os.environ | alone.exports(),
             stdout=log,
             stderr=log,
             start_new_session=True,

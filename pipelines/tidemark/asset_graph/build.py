@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
+from zlib import crc32
 
 import dagster as dg
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
@@ -34,6 +35,8 @@ from pipelines.tidemark.asset_graph.sensor_names import sensor_names
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.planner.graph import Graph, Input, Moment, Node
 from pipelines.tidemark.tags import PACE, REQUIRES
+
+_LONGEST = 120  # characters of a definition in words
 
 PLANNERS = "is_the_planners"
 """What the planner's own condition has as an attribute."""
@@ -129,6 +132,7 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
         asap=asap,
         requires_all=requires_all,
         code_version=asset.code_version,
+        cut=reading.of("its partitions definition", lambda: _in_words(asset.partitions_def), ""),
         source=source,
         most=most_of(asset.backfill_policy),
         together=_together(asset_graph, key),
@@ -150,6 +154,12 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
         dynamic=keys.dynamic if any(_dynamic_in(asset.partitions_def)) else None,
         odd=keys.odd,
     )
+
+
+def _in_words(definition: dg.PartitionsDefinition | None) -> str:
+    said = "" if definition is None else str(definition)
+    # A thousand static keys are told by their beginning, and told apart by all of them.
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}... ({crc32(said.encode()):08x})"
 
 
 def _tried(keys: Keys) -> Keys:

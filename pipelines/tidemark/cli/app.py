@@ -2,7 +2,7 @@
 
 import typer
 
-from pipelines.tidemark.cli import env, feed, new, quarantine, reconcile, redrive, status, up
+from pipelines.tidemark.cli import env, feed, new, plan, quarantine, reconcile, redrive, status, up
 from pipelines.tidemark.cli.commands import Commands
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app.command()(env.env)
 app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)
 app.command()(status.status)
+app.command()(plan.plan)
 app.add_typer(new.commands, name="new")
 app.add_typer(quarantine.commands, name="quarantine")
 

@@ -14,7 +14,7 @@ from dagster import AssetCheckKey, AssetKey, DagsterInstance, RepositoryDefiniti
 
 from pipelines.tidemark.asset_graph import build
 from pipelines.tidemark.asset_graph.run_plans import EntityKey, RunPlans
-from pipelines.tidemark.event_log import adapter, asked_in_vain, checkpoint
+from pipelines.tidemark.event_log import adapter, asked_in_vain, checkpoint, deployed
 from pipelines.tidemark.event_log.consumer import Follower
 from pipelines.tidemark.planner import retries
 from pipelines.tidemark.planner.decisions import Asked, Plan, Request, held
@@ -49,6 +49,7 @@ class Engine:
         off: Its sensors that are switched off, by name.
         unanswered: What was asked for without a run coming of it: how often, and until when it pauses.
         plans: Of which assets a run can be planned; None: no sensor has asked yet.
+        declared: The graph as the code declares it, also what no run can be planned of.
     """
 
     follower: Follower
@@ -59,19 +60,19 @@ class Engine:
     home: tuple[str | None, str | None] = (None, None)
     off: frozenset[str] = frozenset()
     plans: RunPlans | None = None
+    declared: Graph = field(init=False)
     _rejected: dict[Target, str] = field(default_factory=dict)
     _raising: dict[str, str] = field(default_factory=dict)
     _told: dict[Target, str] = field(default_factory=dict)
     _of_others: dict[Target, str] = field(default_factory=dict)
     _told_others: dict[Target, str] | None = None
-    _declared: Graph = field(init=False)
     _unplannable: dict[str, str] = field(default_factory=dict)
     _behind: str = "nothing read yet"
     _rebuild_asked: float = float("-inf")
 
     def __post_init__(self) -> None:
         self.planner = Planner(self.graph, self.follower.history, slots=self.slots)
-        self._declared = self.graph
+        self.declared = self.graph
 
     @property
     def graph(self) -> Graph:
@@ -113,13 +114,19 @@ class Engine:
             self.reserved |= dict.fromkeys(targets, now)
             self._rejected |= dict.fromkeys(targets, reason)
 
-    def asks_for(self, repository: RepositoryDefinition) -> None:
-        """The sensors of this process ask for runs of these definitions, but not of what none can be planned of."""
-        if self.plans is None or self.plans.repository is not repository:
+    def asks_for(self, repository: RepositoryDefinition) -> bool:
+        """The sensors of this process ask for runs of these definitions, but not of what none can be planned of.
+
+        Returns:
+            Whether they did not before.
+        """
+        is_new = self.plans is None or self.plans.repository is not repository
+        if is_new:
             with _lock:
                 self.plans, self._of_others, self._told_others = RunPlans(repository), {}, None
-                nodes = self._declared.nodes.values()
+                nodes = self.declared.nodes.values()
                 self._leave_to_people(self.plans.problems(node.key for node in nodes if node.automated))
+        return is_new
 
     def no_run_of(self, key: EntityKey) -> str:
         """Why the daemon could plan no run of an asset, or of a check; empty: it could."""
@@ -178,7 +185,7 @@ class Engine:
 
     def _leave_to_people(self, unplannable: dict[str, str]) -> None:
         if unplannable != self._unplannable:
-            self._use(self._declared.without_runs_of(unplannable))
+            self._use(self.declared.without_runs_of(unplannable))
             self._unplannable = unplannable
 
     def _read(self, instance: DagsterInstance | None, now: float, stop: Callable[[], bool]) -> None:
@@ -221,7 +228,7 @@ class Engine:
         with _told_lock:
             own = self._rejected | {(asset, None): why for asset, why in self._raising.items()}
         if instance is not None and self.plans and own != self._told_others:
-            ours = [key for key, node in self._declared.nodes.items() if not node.source]
+            ours = [key for key, node in self.declared.nodes.items() if not node.source]
             asked_in_vain.keep(instance, self.home, own, self._unplannable, ours)
             self._told_others = own
         return self._of_others | own
@@ -233,7 +240,7 @@ class Engine:
 
     def adopt(self, graph: Graph) -> None:
         """Go on with another version of the code."""
-        self._declared, self._unplannable = graph, {}
+        self.declared, self._unplannable = graph, {}
         self._use(graph)
 
     def _use(self, graph: Graph) -> None:
@@ -282,8 +289,8 @@ def engine_of(context: SensorEvaluationContext, assets: build.AnyGraph) -> Engin
     found, origin = engine_for(context.instance, assets), context.code_location_origin
     if origin is not None:
         found.home = (origin.location_name, context.repository_name)
-    if context.repository_def is not None:
-        found.asks_for(context.repository_def)
+    if context.repository_def is not None and found.asks_for(context.repository_def):
+        deployed.keep(context.instance, found.home, found.declared)
     return found
 
 

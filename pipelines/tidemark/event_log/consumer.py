@@ -49,6 +49,7 @@ class Follower:
         catalog: Assets of the instance to when they were last wiped (Unix seconds); None if nobody looked yet.
         rebuilds: Runs of the class rebuild that have not ended.
         by_people: Runs that nobody but a person asked for and that have not ended.
+        keeps: Whether it leaves notes and checkpoints for others.
     """
 
     history: History
@@ -58,6 +59,7 @@ class Follower:
     rebuilds: set[str] = field(default_factory=set)
     by_people: set[str] = field(default_factory=set)
     caught_up: bool = False
+    keeps: bool = True
     intake: Intake = field(init=False)
     _to_read_again: list[str] = field(default_factory=list)
     _checks_to_read: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -140,12 +142,13 @@ class Follower:
         if not self._read_again(instance, stop):
             return _ASSETS_READ_AGAIN
         if not self.caught_up:
-            while len(self.intake.touched) >= _PARTITIONS_IN_A_NOTE and self._note(instance):
+            while self.keeps and len(self.intake.touched) >= _PARTITIONS_IN_A_NOTE and self._note(instance):
                 if stop():
                     return "noting what is known of each partition"
             self.caught_up, self._saved_at = True, float("-inf")
             return ""  # it is saved once these notes are read too: the next process need not
-        self._note_now_and_then(instance, quiet=unsaved == self._unsaved)
+        if self.keeps:
+            self._note_now_and_then(instance, quiet=unsaved == self._unsaved)
         self._save_now_and_then(instance, _SAVE_SECONDS)
         return ""
 
@@ -255,7 +258,7 @@ class Follower:
 
     def _save_now_and_then(self, instance: DagsterInstance, seconds: float) -> None:
         # Of a hundred thousand partitions it takes a second or two.
-        if self._unsaved < _SAVE_AFTER_EVENTS or time.monotonic() < self._saved_at + seconds:
+        if not self.keeps or self._unsaved < _SAVE_AFTER_EVENTS or time.monotonic() < self._saved_at + seconds:
             return
         self.save(instance)
 

@@ -86,6 +86,7 @@ class Node:
         asap: It runs as soon as something is pending; the contract is only what is reported.
         requires_all: It runs only when every input has changed.
         code_version: Of today's code.
+        cut: Its partitions definition, in Dagster's words; empty where it has none.
         dynamic: From a partition to those of its keys that people add and remove while the code stays, each with the
             name of its definition. None: it has no such partitions, along no dimension.
         odd: Keys that people added at the graph's moment and that are no partitions of it, each with the reason.
@@ -111,6 +112,7 @@ class Node:
     asap: bool = False
     requires_all: bool = False
     code_version: str | None = None
+    cut: str = ""
     follows: Callable[[Partition, Partition], bool] | None = None
     exists: Callable[[Partition], bool] = lambda _: True
     keys: Callable[[], Sequence[Partition]] = lambda: ()

@@ -192,16 +192,21 @@ class _Found:
 
     def _held_by_others(self, target: Target) -> bool:
         """Whether what the same operation builds cannot be built now."""
-        for key in self._operation(target[0])[1:]:
-            decision = self.decisions.get((key, target[1]))
-            if decision is not None and decision.state in _HELD_BY_OTHERS:
-                self.throttle(target, f"built by one operation with {key}: {decision.state}, {decision.reason}")
-                return True
-        return False
+        other = held_by_operation(self.graph, self.decisions, target)
+        if other is not None:
+            self.throttle(target, f"built by one operation with {other.asset}: {other.state}, {other.reason}")
+        return other is not None
 
     def _failed_often(self, target: Target) -> bool:
         # One bad partition would hold up its whole range for ever; alone it holds up itself.
         return self.decisions[target].attempts > 1
+
+
+def held_by_operation(graph: Graph, decisions: Mapping[Target, Decision], target: Target) -> Decision | None:
+    """What the same operation builds and cannot be built now, if there is any."""
+    others = (name for name in graph.nodes if name in graph.nodes[target[0]].together and name != target[0])
+    found = (decisions.get((other, target[1])) for other in others)
+    return next((decision for decision in found if decision is not None and decision.state in _HELD_BY_OTHERS), None)
 
 
 def ranges(node: Node, newest_first: Sequence[Partition], most: int | None) -> list[Sequence[Partition]]:

@@ -1,0 +1,50 @@
+"""`pipelines plan`: what the code of this folder would make run, before it is deployed; and deploying it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.tidemark.cli.commands import fail
+from pipelines.tidemark.settings import load_settings
+
+SOMETHING_TO_DO = 2
+
+
+def plan(
+    select: Annotated[
+        str | None,
+        typer.Option(help='Only these assets, in Dagster\'s selection syntax: "core/orders+".', show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    against: Annotated[
+        Path | None, typer.Option(help="A state that --save wrote, instead of the running instance.", dir_okay=False)
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the instance's state to a file, and plan nothing.", dir_okay=False)
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Reload the code location, and watch until all of it is rebuilt.")
+    ] = False,
+) -> None:
+    """Show what deploying this code makes run: which partitions of which assets, why, and how long that takes.
+
+    It is about code and graph only; data that is waiting is shown by `status`. Exits with 2 if there is something to
+    do, 0 if there is nothing.
+    """
+    from pipelines.tidemark.cli import plan_apply, plan_view
+
+    settings = load_settings()
+    if save is not None:
+        plan_view.save(settings, save)
+        typer.echo(f"{save}: plan elsewhere with --against {save}")
+        return
+    if apply and (select or against or as_json):
+        fail("--apply deploys all of the code: leave --select, --against and --json away", code=1)
+    found = plan_view.show(settings, select, against=against, as_json=as_json)
+    if not found.has_work:
+        return
+    if apply:
+        plan_apply.apply(settings, found)
+        return
+    raise typer.Exit(SOMETHING_TO_DO)

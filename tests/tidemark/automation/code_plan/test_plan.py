@@ -1,0 +1,14 @@
+"""`pipelines plan` says what a deploy makes run: what it lists is what then runs, and nothing else."""
+
+import pytest
+
+from tests.tidemark.automation.code_plan.histories import WAYS, generated, play
+from tests.tidemark.automation.code_plan.holding import faults_of
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_listed_is_what_runs(seed: int, way: str) -> None:
+    deploy = play(generated(seed, way))
+    assert deploy.simulation is not None and deploy.simulation.failed_ticks == []
+    assert faults_of(deploy) == []

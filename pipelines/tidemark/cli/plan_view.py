@@ -11,7 +11,6 @@ from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance
-
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.table import Table

@@ -59,7 +59,8 @@ class Deploy:
 
     Args:
         identical: Assets whose output does not depend on their code.
-        ran: Every partition that was built after the deploy.
+        ran: Every partition that was built by a run that began its way after the deploy.
+        waited: Those of runs that stood in the queue as the deploy came, and so ran with its code.
         news: Sources whose data arrived just before it.
     """
 
@@ -70,6 +71,7 @@ class Deploy:
     identical: frozenset[str]
     plan: CodePlan = field(default_factory=lambda: CodePlan(()))
     ran: list[Target] = field(default_factory=list)
+    waited: list[Target] = field(default_factory=list)
     news: list[Target] = field(default_factory=list)
     simulation: Simulation | None = None
 
@@ -118,8 +120,10 @@ def play(deploy: Deploy) -> Deploy:
     already, deployed_at = len(simulation.runs), simulation.clock.now
     simulation.deploy(_assets(deploy.after), at=simulation.clock.now + 1)
     simulation.run(hours=40)
-    for run in simulation.runs[already:]:
-        deploy.ran += [(key, partition) for key in run.committed for partition in run.of[key]]
+    for index, run in enumerate(simulation.runs):
+        if index >= already or (run.started_at or 0) > deployed_at:
+            into = deploy.ran if index >= already else deploy.waited
+            into += [(key, partition) for key in run.committed for partition in run.of[key]]
     # What time alone brings is no matter of the code.
     deploy.ran = [(key, p) for key, p in deploy.ran if simulation.graph.nodes[key].exists_from(p) <= deployed_at]
     return deploy

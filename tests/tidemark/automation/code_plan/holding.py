@@ -24,7 +24,7 @@ def faults_of(deploy: Deploy) -> list[str]:
                 moved.add(rebuild.target)
         left = [rebuild for rebuild in left if rebuild not in now]
     ran = set(deploy.ran)
-    faults = [f"listed and did not run: {target}" for target in sorted(expected - ran, key=str)]
+    faults = [f"listed and did not run: {target}" for target in sorted(expected - ran - {*deploy.waited}, key=str)]
     # What arrived, and windows that begin, make others run.
     by_itself = _below(deploy, {name for name, _ in deploy.news} | _begins_with_time(deploy))
     unsaid = {target for target in ran - expected if target[0] not in by_itself}

@@ -3,6 +3,7 @@
 import ast
 import re
 import textwrap
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import typer
 
 import pipelines.tidemark
 from pipelines.tidemark.cli.app import app
+from pipelines.tidemark.location import asset_graph
 from pipelines.tidemark.settings import CHECKOUT, Settings, load_settings
 
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
@@ -78,6 +80,16 @@ def test_every_setting_is_in_the_operating_page_or_is_not_for_people() -> None:
 def test_every_name_of_the_public_face_is_there_and_says_what_it_is() -> None:
     for name in pipelines.tidemark.__all__:
         assert getattr(pipelines.tidemark, name).__doc__ or name == "LINEAGE", name
+
+
+def test_the_picture_in_the_readme_is_the_asset_graph() -> None:
+    (picture,) = re.findall(r"^```mermaid\nflowchart LR\n(.*?)^```", (CHECKOUT / "README.md").read_text(), re.M | re.S)
+    drawn = set()
+    for line in picture.splitlines():
+        columns = [[key.strip() for key in column.split("&")] for column in line.split("-->")]
+        drawn |= {arrow for left, right in pairwise(columns) for arrow in product(left, right)}
+    nodes = asset_graph(load_settings()).asset_nodes
+    assert drawn == {(above.to_user_string(), n.key.to_user_string()) for n in nodes for above in n.parent_keys}
 
 
 def test_the_readme_is_short() -> None:

@@ -100,6 +100,14 @@ def test_every_asset_that_is_loaded_from_a_feed_says_what_was_turned_away() -> N
     assert {(asset, name) for asset in loaded for name in ("quarantine", "removals")} <= names
 
 
+def test_a_check_of_a_source_has_no_namesake_on_a_table() -> None:
+    names: dict[str, set[str]] = {}
+    for key in GRAPH.asset_check_keys:
+        names.setdefault(key.asset_key.path[0], set()).add(key.name)
+    assert names["raw"] == {"mass_removal", "misplaced"}
+    assert not names["raw"] & (names["core"] | names["marts"] | names["ops"])
+
+
 def test_every_column_of_every_table_says_what_it_holds() -> None:
     silent = [f"{table.name}.{c}" for table in definitions.TABLES for c in table.columns if not table.comment_on(c)]
     assert silent == []

@@ -14,7 +14,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def feed(
     rate: Annotated[float, typer.Option(help="Files a minute, once the hours are written.")] = 6.0,
-    once: Annotated[bool, typer.Option(help="Write the hours, those of the future included, and end.")] = False,
+    once: Annotated[bool, typer.Option(help="Write the hours, also those to come, no damaged file, and end.")] = False,
     start: Annotated[
         datetime | None,
         typer.Option(

@@ -21,7 +21,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from pipelines.demo.plan import FileToWrite, live_file, plan_between, plan_hours
+from pipelines.demo.plan import FileToWrite, live_file, mishaps, plan_between, plan_hours
 from pipelines.tidemark import Settings
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run_feed(
         start: The first hour, UTC if it has no offset; by default so that the current hour is the last one.
         hours: How many hours to write.
         rate: Files per minute afterwards, into the current hour.
-        once: Write all files of the hours, also those of the future, and return.
+        once: Write all files of the hours, also those of the future, and return. None of them is damaged.
         seed: The world's seed; the same seed gives the same objects.
         report: Takes one line of progress; by default it is printed.
         clock: Tells the time, in UTC.
@@ -97,7 +97,8 @@ def run_feed(
 
     def due(since: datetime | None, until: datetime) -> list[FileToWrite]:
         if since is None:
-            return [file for file in plan_hours(first, hours, seed) if file.due <= until]
+            files = plan_hours(first, hours, seed) + mishaps(first, hours, seed)
+            return [file for file in files if file.due <= until]
         return plan_between(since, until, seed)
 
     with _stopped_by_signals(stop or threading.Event()) as stopped:

@@ -29,7 +29,25 @@ _PARQUET_SYSTEMS = 8
 def orders_csv(lines: Sequence[OrderLine], random: Random) -> bytes:
     """CSV with a header, the columns in some order, the times in one of the ISO 8601 spellings."""
     columns, spell = _shuffled(ORDERS_LANDING, random), _spelling(random)
-    return _csv(columns, ({**asdict(line), "ordered_at": spell(line.ordered_at)} for line in lines))
+    return _csv(columns, (_spelt(line, spell) for line in lines))
+
+
+def orders_csv_without_prices(lines: Sequence[OrderLine], random: Random) -> bytes:
+    """CSV from a till that does not know the prices: a required column is missing, and no row can be taken."""
+    columns, spell = _shuffled(ORDERS_LANDING, random), _spelling(random)
+    columns.remove("unit_price_usd")
+    rows = (_spelt(line, spell) for line in lines)
+    return _csv(columns, ({name: row[name] for name in columns} for row in rows))
+
+
+def orders_csv_with_typing_errors(lines: Sequence[OrderLine], random: Random) -> bytes:
+    """CSV after somebody typed into it: below the lines three more, one against a rule, two that cannot be read."""
+    columns, spell = _shuffled(ORDERS_LANDING, random), _spelling(random)
+    rows = [_spelt(line, spell) for line in lines]
+    errors: tuple[dict[str, object], ...] = ({"discount": 25}, {"quantity": "three"}, {"unit_price_usd": "2,49 EUR"})
+    first_free = 1 + max(line.line_number for line in lines)
+    typed = [{**rows[0], "line_number": first_free + n, **error} for n, error in enumerate(errors)]
+    return _csv(columns, [*rows, *typed])
 
 
 def orders_csv_gz(lines: Sequence[OrderLine], random: Random) -> bytes:
@@ -86,6 +104,10 @@ ORDER_FORMATS: tuple[tuple[str, Encoder], ...] = (
     (".jsonl", orders_jsonl),
     (".parquet", orders_parquet),
 )
+
+
+def _spelt(line: OrderLine, spell: Callable[[datetime], str]) -> dict[str, object]:
+    return {**asdict(line), "ordered_at": spell(line.ordered_at)}
 
 
 def _csv(columns: list[str], rows: Iterable[dict[str, object]]) -> bytes:

@@ -25,6 +25,7 @@ _FIRST_DAY = date(2026, 9, 28)
 _FIRST_CUSTOMERS = 400
 _NEW_CUSTOMERS_A_DAY = 2
 _DAYS_IN_A_SEGMENT = 180
+_HOURS_TO_A_MISHAP = 72
 
 # Orders of an average file by UTC hour: quiet nights, a rise before lunch, a peak after work.
 _RHYTHM = (3, 2, 2, 2, 2, 3, 5, 8, 10, 11, 12, 13, 12, 11, 10, 11, 13, 16, 18, 17, 13, 9, 6, 4)
@@ -93,6 +94,11 @@ def corrected(seed: int, lines: list[OrderLine], hour: datetime) -> list[OrderLi
 def has_correction(seed: int, hour: datetime) -> bool:
     """Whether somebody corrects an order of that hour afterwards: about once a day."""
     return Random(f"{seed}/{hour.isoformat()}/has correction").randrange(20) == 0
+
+
+def has_mishap(seed: int, hour: datetime) -> bool:
+    """Whether files of that hour arrive damaged: one hour in any three days."""
+    return (_hour_number(hour) - Random(f"{seed}/mishap").randrange(_HOURS_TO_A_MISHAP)) % _HOURS_TO_A_MISHAP == 0
 
 
 def customers(seed: int, day: date) -> list[Customer]:

@@ -17,8 +17,9 @@ from pipelines.feeds.prices import PRICES
 HOUR = timedelta(hours=1)
 FILES_AN_HOUR = 3
 
-# Numbers of files within an hour. A correction sorts after what it corrects: of two files that arrived in the
-# same second the later name wins.
+# Numbers of files within an hour: each kind has its own. A correction sorts after what it corrects: of two files that
+# arrived in the same second the later name wins.
+_MISHAPS = 900
 _FIRST_LIVE = 1_000
 _LIVE_SLOT = timedelta(milliseconds=100)
 _CORRECTION = 90_000
@@ -45,8 +46,7 @@ def plan_hours(start: datetime, hours: int, seed: int) -> list[FileToWrite]:
         hours: How many hours.
         seed: The world's seed; the same seed gives the same keys and bytes.
     """
-    first = start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    starts = [first + number * HOUR for number in range(hours)]
+    starts = _hours(start, hours)
     days = sorted({hour.date() for hour in starts})
     files = [_prices(seed, day) for day in days]
     if days:
@@ -55,10 +55,29 @@ def plan_hours(start: datetime, hours: int, seed: int) -> list[FileToWrite]:
 
 
 def plan_between(since: datetime, until: datetime, seed: int) -> list[FileToWrite]:
-    """The files that have become due after `since` and by `until`."""
+    """The files that have become due after `since` and by `until`, mishaps included."""
     first = since - HOUR  # the last files of an hour are due when it is over
     hours = -(-(until - first) // HOUR) + 1
-    return [file for file in plan_hours(first, hours, seed) if since < file.due <= until]
+    files = plan_hours(first, hours, seed) + mishaps(first, hours, seed)
+    return [file for file in files if since < file.due <= until]
+
+
+def mishaps(start: datetime, hours: int, seed: int) -> list[FileToWrite]:
+    """Files of these hours that cannot be taken, as a whole or in some rows, beside all the others.
+
+    One without a required column and one with a few bad rows, in one hour of any three days.
+    """
+    damages = (("till 7", formats.orders_csv_without_prices), ("typed by hand", formats.orders_csv_with_typing_errors))
+    return [
+        FileToWrite(
+            key=f"{_folder(hour)}{index:05d}-{name}.csv",
+            due=hour + HOUR / FILES_AN_HOUR,
+            content=partial(_mishap_bytes, seed, hour, index, encode),
+        )
+        for hour in _hours(start, hours)
+        if grocer.has_mishap(seed, hour)
+        for index, (name, encode) in enumerate(damages, start=_MISHAPS)
+    ]
 
 
 def live_file(at: datetime, seed: int) -> FileToWrite:
@@ -68,6 +87,11 @@ def live_file(at: datetime, seed: int) -> FileToWrite:
     end = hour + (slot + 1) * _LIVE_SLOT
     window = (max(hour, end - timedelta(minutes=2)), end)
     return _order_file(seed, hour, _FIRST_LIVE + slot, window, share=15)
+
+
+def _hours(start: datetime, hours: int) -> list[datetime]:
+    first = start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    return [first + number * HOUR for number in range(hours)]
 
 
 def _orders(seed: int, hour: datetime) -> list[FileToWrite]:
@@ -105,6 +129,11 @@ def _order_file(seed: int, hour: datetime, index: int, window: grocer.Window, *,
 def _correction_bytes(seed: int, hour: datetime, window: grocer.Window) -> bytes:
     lines = grocer.order_lines(seed, hour, 0, window, 100)
     return formats.orders_csv(grocer.corrected(seed, lines, hour), Random(f"{seed}/{hour.isoformat()}/correction"))
+
+
+def _mishap_bytes(seed: int, hour: datetime, index: int, encode: formats.Encoder) -> bytes:
+    lines = grocer.order_lines(seed, hour, index, (hour, hour + HOUR / FILES_AN_HOUR), 100)
+    return encode(lines, Random(f"{seed}/{hour.isoformat()}/{index}/format"))
 
 
 def _prices(seed: int, day: date) -> FileToWrite:

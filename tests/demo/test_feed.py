@@ -10,6 +10,7 @@ import boto3
 import pytest
 
 from pipelines.demo.feed import LandingUnreachable, run_feed
+from pipelines.demo.plan import mishaps
 from pipelines.feeds.orders import ORDERS
 from pipelines.tidemark.settings import Settings
 
@@ -138,3 +139,14 @@ def test_a_signal_ends_it_and_the_previous_handler_comes_back(settings: Settings
 def test_a_wrong_number_is_refused_in_words(settings: Settings, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="give"):
         run_feed(settings, once=True, seed=7, **wrong)
+
+
+def test_what_goes_wrong_comes_with_the_running_feed_only(settings: Settings) -> None:
+    now = START + timedelta(days=1)
+    bad = {file.key for file in mishaps(now - timedelta(hours=71), 72, seed=7)}
+    assert len(bad) == 2
+    run_feed(settings, start=now - timedelta(hours=71), hours=72, once=True, seed=7, report=lambda _: None)
+    assert not bad & objects(settings).keys()
+    clock = Clock(now)
+    run_feed(settings, hours=72, seed=7, report=lambda _: None, clock=clock, stop=clock.stop)
+    assert bad <= objects(settings).keys()

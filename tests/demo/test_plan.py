@@ -9,15 +9,17 @@ import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.demo.plan import FileToWrite, live_file, plan_between, plan_hours
+from pipelines.demo.plan import FileToWrite, live_file, mishaps, plan_between, plan_hours
 from pipelines.feeds.customers import CUSTOMERS
 from pipelines.feeds.orders import ORDERS
 from pipelines.feeds.prices import PRICES
 from pipelines.tidemark.sources.feed import start_of
+from tests.oracle import Landed, expected_tables
 
 START = datetime(2026, 11, 18, tzinfo=UTC)
 
@@ -164,7 +166,8 @@ def test_the_evening_is_busier_than_the_night(three_days: list[FileToWrite]) -> 
 
 def test_files_become_due_once_each_as_time_passes() -> None:
     end = START + timedelta(hours=26)
-    planned = {(file.key, file.due) for file in order_files(plan_hours(START, 26, seed=7))}
+    of_the_hours = order_files(plan_hours(START, 26, seed=7)) + mishaps(START, 26, seed=7)
+    planned = {(file.key, file.due) for file in of_the_hours}
     instants = [START + timedelta(minutes=13 * step) for step in range(26 * 60 // 13 + 1)] + [end]
     became_due = [
         (file.key, file.due)
@@ -191,3 +194,31 @@ def test_live_files_go_into_the_current_hour_with_orders_that_were_just_placed()
     assert file.content() == live_file(now, seed=7).content()
     assert live_file(now + timedelta(seconds=1), seed=7).key != file.key
     assert rows_of(file)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_in_any_three_days_one_file_cannot_be_taken_and_one_has_three_bad_rows(seed: int) -> None:
+    for hour in range(0, 72, 5):
+        whole, rows = mishaps(START + timedelta(hours=hour), 72, seed)
+        assert ORDERS.partition_of(whole.key) == ORDERS.partition_of(rows.key)
+        assert "unit_price_usd" not in rows_of(whole)[0] and rows_of(whole)
+        assert [row["discount"] for row in rows_of(rows) if float(str(row["discount"])) > 1] == ["25"]
+        assert [row["quantity"] for row in rows_of(rows) if not str(row["quantity"]).lstrip("-").isdigit()] == ["three"]
+        assert len(rows_of(rows)) > 3
+
+
+def test_a_mishap_takes_no_row_from_other_files_and_is_the_same_for_the_same_seed(
+    three_days: list[FileToWrite], tmp_path: Path
+) -> None:
+    again, files = mishaps(START, 72, seed=7), mishaps(START, 72, seed=7)
+    assert [file.content() for file in again] == [file.content() for file in files]
+    assert not {file.key for file in files} & {file.key for file in three_days}
+    landed = []
+    for number, file in enumerate(files + three_days):
+        path = tmp_path / f"{number}.{file.key.rsplit('/', 1)[1].partition('.')[2]}"
+        path.write_bytes(file.content())
+        landed.append(Landed(file.key, path, file.due))
+    found, clean = expected_tables(landed), expected_tables(landed[2:])
+    assert set(found.rejected_files) == {files[0].key}
+    assert not clean.rejected_files
+    assert found.tables["core.orders"].num_rows == clean.tables["core.orders"].num_rows + len(rows_of(files[1])) - 3

@@ -20,3 +20,12 @@ def test_a_first_load_takes_at_most_three_runs_a_table(loaded: Loaded, note: Cal
         assert 1 <= len(mine) <= 3, f"{table}: {mine}"
     last = max(run.created + (run.seconds or 0) for run in runs)
     note(f"first load: {last - runs[0].created:.0f} s from the first run to the end of the last")
+
+
+def test_the_log_of_a_tick_has_a_line_for_each_run_it_asked_for(loaded: Loaded) -> None:
+    ticks = loaded.platform.ui.tick_logs("tidemark", "catch_up")
+    told = [(len(runs), [line for line in lines if "first data of" in line]) for runs, lines in ticks]
+    assert any(runs for runs, _ in told)
+    assert all(len(lines) == runs for runs, lines in told), "one each, and none where nothing was asked for"
+    hours = f"{loaded.hours[0]} to {loaded.hours[-1]} (72 partitions)"
+    assert [line for _, lines in told for line in lines if line.startswith("core/orders, ") and hours in line]

@@ -1,8 +1,10 @@
 """What was turned away, dealt with from the command line of a platform that runs."""
 
 import json
+from datetime import UTC, datetime, time
 from pathlib import Path
 
+from pipelines.demo.plan import mishaps
 from tests.live.conftest import Judge, Loaded
 from tests.live.test_arrivals import order_file
 from tests.live.waiting import eventually
@@ -46,3 +48,25 @@ def test_what_was_turned_away_is_read_again_and_patched_by_commands(
         platform.s3.delete_object(Bucket="landing", Key=name)
     judge()
     platform.quiet(calm=25)  # what is due a little later, by the contracts, is over too
+
+
+def test_what_goes_wrong_in_the_sample_is_seen_and_breaks_no_contract(loaded: Loaded, judge: Judge) -> None:
+    platform = loaded.platform
+    bad = mishaps(datetime.combine(loaded.days[0], time(), UTC), 72, seed=0)
+    whole, in_part = (file.key for file in bad)
+    for file in bad:
+        platform.put(file.key, file.content().decode())
+
+    def is_counted() -> None:
+        shown = json.loads(platform.pipelines("quarantine", "--asset", "core/orders", "--json").stdout)["counts"]
+        waiting = {counted["reason"]: counted["rows"] for counted in shown if not counted["waived"]}
+        assert waiting == {"missing_column": 1, "bad_type": 2, "discount_out_of_range": 1}
+
+    eventually(is_counted, seconds=60)
+    platform.quiet()
+    (row,) = json.loads(platform.pipelines("status", "--asset", "core/orders", "--json", code=6).stdout)
+    assert (row["state"], row["files_rejected"], row["rows_rejected"]) == ("met", [whole], 3)
+    for key in (whole, in_part):
+        platform.s3.delete_object(Bucket="landing", Key=key)
+    judge()
+    platform.quiet(calm=25)

@@ -44,6 +44,8 @@ _OBSERVATIONS = """query Observations($key: AssetKeyInput!) { assetOrError(asset
 _SENSORS = """query Sensors($selector: RepositorySelector!) { sensorsOrError(repositorySelector: $selector) {
     ... on Sensors { results { name id sensorState { status ticks(limit: 5000) {
         status timestamp error { message } runIds } } } } } }"""
+_TICKS = """query Ticks($selector: SensorSelector!) { sensorOrError(sensorSelector: $selector) {
+    ... on Sensor { sensorState { ticks(limit: 5000) { runIds logEvents { events { message } } } } } } }"""
 _STOP_SENSOR = """mutation Stop($id: String!) { stopSensor(id: $id) {
     __typename ... on PythonError { message } } }"""
 _START_SENSOR = """mutation Start($selector: SensorSelector!) { startSensor(sensorSelector: $selector) {
@@ -172,6 +174,12 @@ class Ui:
         selector = {"repositoryName": "__repository__", "repositoryLocationName": location}
         found = self.query(_SENSORS, selector=selector)["sensorsOrError"]["results"]
         return {sensor["name"]: sensor for sensor in found}
+
+    def tick_logs(self, location: str, name: str) -> list[tuple[list[str], list[str]]]:
+        """Of each tick of a sensor, the newest first: the ids of its runs, and the lines of its log."""
+        place = {"repositoryName": "__repository__", "repositoryLocationName": location, "sensorName": name}
+        ticks = self.query(_TICKS, selector=place)["sensorOrError"]["sensorState"]["ticks"]
+        return [(tick["runIds"], [event["message"] for event in tick["logEvents"]["events"]]) for tick in ticks]
 
     def stop_sensor(self, location: str, name: str) -> None:
         """Switch a sensor off."""

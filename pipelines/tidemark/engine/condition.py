@@ -145,7 +145,7 @@ def _look_of(context: Context) -> _Look:
     if view not in _looks:
         engine = engine_for(view.instance, view.asset_graph)
         look = _looks[view] = _Look(engine, engine.look(view.effective_dt.timestamp(), view.instance))
-        log_new(context.log, engine, look.plan)
+        log_new(context, engine, look.plan)
     return _looks[view]
 
 

@@ -50,6 +50,7 @@ class Engine:
         unanswered: What was asked for without a run coming of it: how often, and until when it pauses.
         plans: Of which assets a run can be planned; None: no sensor has asked yet.
         declared: The graph as the code declares it, also what no run can be planned of.
+        latest: The last plan that was made.
     """
 
     follower: Follower
@@ -61,6 +62,7 @@ class Engine:
     off: frozenset[str] = frozenset()
     plans: RunPlans | None = None
     declared: Graph = field(init=False)
+    latest: Plan = field(default_factory=lambda: Plan(0.0))
     _rejected: dict[Target, str] = field(default_factory=dict)
     _raising: dict[str, str] = field(default_factory=dict)
     _told: dict[Target, str] = field(default_factory=dict)
@@ -173,7 +175,8 @@ class Engine:
                 frozenset(self.reserved), dict(self.unanswered), rebuilding, frozenset(self.follower.by_people)
             )
             found = self.planner.plan(now, asked, stop=stop)
-            return self._as_asked_for(found, instance)
+            self.latest = self._as_asked_for(found, instance)
+            return self.latest
         finally:
             _lock.release()
 

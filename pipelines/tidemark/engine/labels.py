@@ -40,13 +40,24 @@ def label(decision: Decision) -> str:
         return f"run: {decision.reason}"
     if decision.state is not State.NOT_DUE or decision.due_at is None:
         return f"{decision.state}: {decision.reason}"
-    if decision.deadline is not None and decision.due_for == decision.asset:
-        begin = f"due {_moment(decision.deadline)}; starts {_moment(decision.due_at, after=decision.deadline)}"
+    return _when(decision, decision.due_at)
+
+
+def why(decision: Decision) -> str:
+    """Why a partition is asked for, in the words of its label while it was not due: the due time first."""
+    return (decision.stale or decision.reason) if decision.due_at is None else _when(decision, decision.due_at)
+
+
+def _when(decision: Decision, due_at: float) -> str:
+    if decision.due_for != decision.asset:
+        begin = f"starts {_moment(due_at)} for {decision.due_for}"
+    elif decision.deadline is None:
+        begin = f"starts {_moment(due_at)}"
     else:
-        begin = f"starts {_moment(decision.due_at)} for {decision.due_for}"
+        begin = f"due {_moment(decision.deadline)}; starts {_moment(due_at, after=decision.deadline)}"
     if decision.oldest_arrival is None:
         return f"{begin}: {decision.stale}"
-    arrived = _moment(decision.oldest_arrival, after=decision.due_at)
+    arrived = _moment(decision.oldest_arrival, after=due_at)
     return f"{begin}: {'data' if decision.built else 'first data'} of {arrived}"
 
 

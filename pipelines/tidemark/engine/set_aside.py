@@ -6,7 +6,7 @@ What is set aside is what the planner cannot look after: an event, a partition o
 
 from collections.abc import Iterable
 from logging import Logger
-from typing import Any
+from typing import Any, Protocol
 
 import dagster as dg
 
@@ -19,13 +19,21 @@ from pipelines.tidemark.planner.wording import name
 _LOGGED = 20
 
 
-def log_new(log: Logger, engine: Engine, plan: Plan) -> None:
+class Context(Protocol):
+    """A sensor's or a condition's."""
+
+    @property
+    def log(self) -> Logger: ...
+
+
+def log_new(context: Context, engine: Engine, plan: Plan) -> None:
     """Warn of what is set aside since the last time, each once."""
+    # The log is asked for only where there is a line: that alone makes a file of the tick.
     new = sorted((name(target), reason) for target, reason in engine.untold(plan).items())
     for what, reason in new[:_LOGGED]:
-        log.warning(f"set aside: {what}: {reason}")
+        context.log.warning(f"set aside: {what}: {reason}")
     if len(new) > _LOGGED:
-        log.warning(f"set aside: {len(new) - _LOGGED} more")
+        context.log.warning(f"set aside: {len(new) - _LOGGED} more")
 
 
 def planned(assets: Iterable[Any]) -> Graph:

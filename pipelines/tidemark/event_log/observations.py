@@ -53,7 +53,7 @@ class Ledger(Protocol):
         ...
 
     def tell(self, feed: Feed, alarm: str | None) -> None:
-        """Let the check on removals fail with an alarm, or pass; unchanged, nothing is written."""
+        """Let the check on mass removals fail with an alarm, or pass; unchanged, nothing is written."""
         ...
 
     def misplaced(self, feed: Feed) -> Mapping[str, Misplaced] | None:
@@ -83,7 +83,7 @@ class EventLog:
             reached("after_observation")
 
     def tell(self, feed: Feed, alarm: str | None) -> None:
-        key = removals_check(feed)
+        key = mass_removal_check(feed)
         said = adapter.latest_check_metadata(self._instance, key)
         if said is not None and alarm == said.get(ALARM):
             return
@@ -186,9 +186,9 @@ def _waived_in(said: Metadata) -> dict[str, str]:
     return dict(said.get(WAIVED, {}))
 
 
-def removals_check(feed: Feed) -> dg.AssetCheckKey:
-    """The check that fails while removals of a feed are held."""
-    return dg.AssetCheckKey(source_key(feed), "removals")
+def mass_removal_check(feed: Feed) -> dg.AssetCheckKey:
+    """The check that fails while so much of a feed has vanished at once that its removal is held."""
+    return dg.AssetCheckKey(source_key(feed), "mass_removal")
 
 
 def source_key(feed: Feed) -> dg.AssetKey:

@@ -40,7 +40,8 @@ def landed_checks(feed: Feed, asset: Sequence[str]) -> list[dg.AssetCheckSpec]:
         dg.AssetCheckSpec(
             REMOVALS,
             asset=dg.AssetKey(asset),
-            description="Fails when so much disappeared from the bucket that nothing was removed.",
+            description="Fails while the table keeps rows of files that vanished and are held: too much vanished at "
+            "once, see `mass_removal` of the source. Says how many files expired.",
         ),
         dg.AssetCheckSpec(
             ACCOUNTING,

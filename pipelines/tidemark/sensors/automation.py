@@ -17,6 +17,7 @@ from pipelines.tidemark.engine.engine import Engine, engine_of
 from pipelines.tidemark.engine.guarded import ASKS_FOR_NOTHING
 from pipelines.tidemark.engine.run_requests import TAGS, apart, as_ranges
 from pipelines.tidemark.engine.set_aside import planned
+from pipelines.tidemark.engine.tick_log import line_of_run
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.planner.graph import Graph
 from pipelines.tidemark.planner.wording import name
@@ -110,7 +111,10 @@ class _Automation(dg.AutomationConditionSensorDefinition):
         parts = [part for run in found.run_requests or () for part in apart(run, graph)]
         planned = [part for part in parts if _can_be_planned(context, engine, part)]
         with partition_loading_context(dynamic_partitions_store=context.instance):
-            return replace(found, run_requests=as_ranges(planned, engine.graph))
+            asked = as_ranges(planned, engine.graph)
+        for run in asked:
+            context.log.info(line_of_run(run, engine.latest))
+        return replace(found, run_requests=asked)
 
     def with_attributes(self, *, jobs: Any = None, metadata: Mapping[str, Any] | None = None) -> "_Automation":
         return _Automation(*self._of, metadata)

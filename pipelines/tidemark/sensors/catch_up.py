@@ -10,6 +10,7 @@ from pipelines.tidemark.asset_graph.build import AnyGraph
 from pipelines.tidemark.engine.engine import engine_of
 from pipelines.tidemark.engine.run_requests import run_requests
 from pipelines.tidemark.engine.set_aside import log_new
+from pipelines.tidemark.engine.tick_log import line
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.planner.decisions import RANGES, Plan
 from pipelines.tidemark.sensors.automation import automation_sensor, automation_sensors
@@ -24,7 +25,7 @@ def catch_up_sensor() -> dg.SensorDefinition:
 
     @dg.sensor(
         name=RANGES,
-        description="One run for each range of due partitions, all its assets together.",
+        description="One run for each range of due partitions, all its assets together. Its ticks say which, and why.",
         # Not `target`: that would need one partitions definition for all.
         asset_selection=dg.AssetSelection.all(),
         minimum_interval_seconds=1,
@@ -48,10 +49,15 @@ def _ask(context: dg.SensorEvaluationContext, *, ranges: bool) -> tuple[list[dg.
     assets = _assets(context)
     engine = engine_of(context, assets)
     requests, plan = engine.request(context.instance, adapter.now(), ranges=ranges)
-    log_new(context.log, engine, plan)
+    log_new(context, engine, plan)
     if not ranges:
         requests = [request for request in requests if not request.conditional]  # their own conditions ask for these
-    return run_requests(requests, assets, engine, context, plan.now), plan
+    asked: list[dg.RunRequest] = []
+    for request in requests:
+        for run in run_requests([request], assets, engine, context, plan.now):
+            context.log.info(line(request, plan))
+            asked.append(run)
+    return asked, plan
 
 
 def _waits(plan: Plan) -> list[str]:

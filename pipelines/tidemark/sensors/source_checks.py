@@ -1,4 +1,4 @@
-"""The checks on each source (whether too much vanished, whether anything is misplaced) and on the notifications.
+"""The checks on each source (whether too much vanished at once, and what is misplaced) and on the notifications.
 
 The landing sensor and the reconciles write their results, when they become others. A person may also execute them. Does
 not belong here: the rules (`sources.removals`, `sources.misplaced`).
@@ -15,9 +15,9 @@ from pipelines.tidemark.event_log.observations import (
     NOTIFICATIONS,
     EventLog,
     dead_letters_check,
+    mass_removal_check,
     misplaced_check,
     misplaced_result,
-    removals_check,
 )
 from pipelines.tidemark.resources.aws import LandingResource, QueueResource
 from pipelines.tidemark.sensors.change_detection import look_at_feed
@@ -31,7 +31,7 @@ def landing_checks(feeds: Iterable[Feed], start: date) -> list[dg.AssetChecksDef
     Args:
         start: The first day of which there are partitions.
     """
-    return [check for feed in feeds for check in (_removals(feed, start), _misplaced(feed, start))]
+    return [check for feed in feeds for check in (_mass_removal(feed, start), _misplaced(feed, start))]
 
 
 def notifications() -> dg.AssetsDefinition:
@@ -62,20 +62,21 @@ def dead_letters() -> dg.AssetChecksDefinition:
     return dead_letters
 
 
-def _removals(feed: Feed, start: date) -> dg.AssetChecksDefinition:
-    key = removals_check(feed)
+def _mass_removal(feed: Feed, start: date) -> dg.AssetChecksDefinition:
+    key = mass_removal_check(feed)
 
     @dg.asset_check(
         asset=key.asset_key,
         name=key.name,
-        description='Fails with "wrong bucket?" while removals are held back.',
+        description='Fails with "wrong bucket?" while so much of the feed has vanished at once that nothing of it is '
+        "removed: until the files are back, or a person accepts it (`pipelines reconcile --accept-removals`).",
     )
-    def removals(context: dg.AssetCheckExecutionContext, landing: LandingResource) -> dg.AssetCheckResult:
+    def mass_removal(context: dg.AssetCheckExecutionContext, landing: LandingResource) -> dg.AssetCheckResult:
         found = look_at_feed(EventLog(context.instance, start), landing.open(), feed, report=False)
         alarm = found.alarms.get(feed)
         return dg.AssetCheckResult(passed=alarm is None, description=alarm, metadata={ALARM: alarm} if alarm else {})
 
-    return removals
+    return mass_removal
 
 
 def _misplaced(feed: Feed, start: date) -> dg.AssetChecksDefinition:

@@ -1,8 +1,9 @@
 """What the tab Automation says of a decision: the due time first, no own name, and what matters most on top."""
 
+import dataclasses
 from datetime import UTC, datetime
 
-from pipelines.tidemark.engine.labels import label, urgency
+from pipelines.tidemark.engine.labels import label, urgency, why
 from pipelines.tidemark.planner.decisions import Decision, State
 
 NINE = datetime(2026, 11, 23, 9, tzinfo=UTC).timestamp()
@@ -41,11 +42,19 @@ def test_what_is_stale_by_code_says_so() -> None:
     assert label(not_due(EIGHT, None)).endswith(": its code_version is 2, it was built with 1")
 
 
+def test_a_run_is_asked_for_for_what_it_waited_for() -> None:
+    waited = not_due(EIGHT, EIGHT - 60)
+    assert why(dataclasses.replace(waited, state=State.REQUESTED)) == label(waited)
+    by_code = Decision(OWN, None, State.REQUESTED, "its code_version is 2, it was built with 1")
+    assert why(by_code) == "its code_version is 2, it was built with 1"
+
+
 def test_no_label_names_its_own_asset() -> None:
     for state in State:
         assert OWN not in label(
             Decision(OWN, None, state, "raw/orders 2026-11-22", due_at=EIGHT, due_for=OWN, deadline=NINE)
         )
+    assert label(not_due(EIGHT, EIGHT - 60, deadline=None)) == "starts Mon 23 Nov 08:00: data of 07:59"
 
 
 def test_what_hinders_a_run_comes_before_what_waits_and_the_earlier_first() -> None:

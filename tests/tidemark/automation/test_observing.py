@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from pipelines.tidemark.event_log.observations import EventLog, holds_files, removals_check
+from pipelines.tidemark.event_log.observations import EventLog, holds_files, mass_removal_check
 from pipelines.tidemark.execution.load_asset import observed_removals
 from pipelines.tidemark.sensors.change_detection import ask_again, observe
 from pipelines.tidemark.sensors.on_demand import observe_file, observe_partitions
@@ -173,7 +173,7 @@ def test_a_feed_that_vanishes_is_held_until_somebody_accepts(ledger: EventLog, f
 def test_the_check_fails_while_removals_are_held_and_is_written_only_when_it_changes(
     ledger: EventLog, filled: FakeBucket
 ) -> None:
-    key = removals_check(CUSTOMERS)
+    key = mass_removal_check(CUSTOMERS)
 
     def results() -> list[bool]:
         records = ledger._instance.event_log_storage.get_asset_check_execution_history(key, limit=10)

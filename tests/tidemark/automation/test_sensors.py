@@ -1,13 +1,17 @@
 """The sensors that ask for runs, on an ephemeral instance: what they ask for, and what they say when they do not."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.instigation_logger import get_instigation_log_records
+from dagster._core.definitions.sensor_definition import SensorEvaluationContext
 
 from pipelines.tidemark.engine.condition import derived
 from pipelines.tidemark.engine.engine import engine_for
-from pipelines.tidemark.sensors.catch_up import catch_up_sensor
+from pipelines.tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
 from pipelines.tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.ticks import Location
 from tests.tidemark.automation.toy_graph import asset, small, source
@@ -15,6 +19,8 @@ from tests.tidemark.checks.test_contract import refuse
 from tests.toys.definitions import defs
 
 HOURS = [f"2026-10-01-{h:02}:00" for h in range(10)]
+TIME = r"(\w{3} \d\d \w{3} )?\d\d:\d\d"
+MOMENT = r"\w{3} \d\d \w{3} \d\d:\d\d"
 
 
 @pytest.fixture
@@ -36,6 +42,16 @@ def catch_up(instance: dg.DagsterInstance) -> dg.SensorResult | dg.SkipReason:
     result = catch_up_sensor()(context)
     assert isinstance(result, dg.SensorResult | dg.SkipReason)
     return result
+
+
+def log_of(instance: dg.DagsterInstance, sensor: dg.SensorDefinition, tick: str) -> list[str]:
+    """What the UI shows of a tick: what is captured of it as a code server evaluates it."""
+    key = ["repository", sensor.name, tick]
+    with SensorEvaluationContext(
+        instance.get_ref(), None, None, None, key, None, defs.get_repository_def(), sensor_name=sensor.name
+    ) as context:
+        sensor.evaluate_tick(context)
+    return [record["msg"] for record in get_instigation_log_records(instance, key)]
 
 
 def automation(instance: dg.DagsterInstance) -> dict[str, set[str | None]]:
@@ -117,3 +133,26 @@ def test_a_condition_that_may_refuse_reserves_nothing(instance: dg.DagsterInstan
     location.observe("raw/orders", None)
     assert location.tick().asked == set()
     assert engine_for(instance, location.repository.asset_graph).reserved == {}
+
+
+RUN = "core/orders, marts/sales_hourly, 2026-10-01-00:00 to 2026-10-01-09:00 (10 partitions): "
+
+
+def test_the_log_of_a_tick_says_which_runs_are_asked_for_and_why(tmp_path: Path) -> None:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        observe(instance, "orders", *HOURS)
+        (line,) = log_of(instance, catch_up_sensor(), "first")
+        assert line.startswith(RUN)
+        assert re.fullmatch(f"starts {MOMENT} for marts/weekly_review: first data of {TIME}", line.removeprefix(RUN))
+        assert log_of(instance, catch_up_sensor(), "second") == []
+        assert [path.name for path in tmp_path.glob("storage/repository/catch_up/*")] == ["first.err"]
+
+
+def test_a_tick_of_the_automation_sensor_says_it_beside_what_dagster_says(tmp_path: Path) -> None:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        observe(instance, "orders", HOURS[0])
+        first, second = (log_of(instance, automation_sensor(), tick) for tick in ("first", "second"))
+        ours = [line for line in first if line.startswith("core/orders, marts/sales_hourly, 2026-10-01-00:00: ")]
+        assert len(ours) == 1
+        assert re.search(rf": starts {MOMENT} for marts/weekly_review: first data of {TIME}$", ours[0])
+        assert not [line for line in second if "starts" in line]

@@ -89,6 +89,10 @@ def free_port() -> int:
 
 JARS = Path(os.environ.get("TIDEMARKJARS_DIR") or CHECKOUT / ".tidemark" / "jars")
 
+# Tests run each statement a few times. To compile it as for a million rows costs more than to run it, twice in all; and
+# Java keeps too little room for code that is compiled once, and spends the rest of the time in making some.
+QUICKLY_COMPILED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+
 
 @pytest.fixture(scope="session")
 def jars() -> Path:
@@ -120,10 +124,10 @@ def make_settings(state_dir: Path) -> Settings:
 
 
 def start_service(
-    module: str, settings: Settings, port: int, log: Path, *, seconds: float = 60
+    module: str, settings: Settings, port: int, log: Path, *, seconds: float = 60, **variables: str
 ) -> subprocess.Popen[bytes]:
     """Run a module as a process and wait until its port answers. On Linux it ends when the tests are killed."""
-    environment = os.environ | settings.exports()
+    environment = os.environ | settings.exports() | variables
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", module],
@@ -191,7 +195,11 @@ def spark_server(platform_settings: Settings) -> Iterator[Settings]:
     record_classes(platform_settings)
     log = platform_settings.state_dir / "spark.log"
     process = start_service(
-        "pipelines.tidemark.local.spark.server", platform_settings, platform_settings.port_spark, log
+        "pipelines.tidemark.local.spark.server",
+        platform_settings,
+        platform_settings.port_spark,
+        log,
+        SPARK_SUBMIT_OPTS=QUICKLY_COMPILED,
     )
     yield platform_settings
     end_service(process)

@@ -58,8 +58,9 @@ def _recorded(settings: Settings, folder: Path) -> Path:
         "spark_remote": f"sc://127.0.0.1:{settings.port_spark}",
     }
     alone, written = settings.model_copy(update=own), folder / "classes.jsa"
+    options = f"-XX:ArchiveClassesAtExit={written}", "-XX:TieredStopAtLevel=1"  # everything is run once
     server = subprocess.Popen(
-        [sys.executable, "-m", "pipelines.tidemark.local.spark.server", f"-XX:ArchiveClassesAtExit={written}"],
+        [sys.executable, "-m", "pipelines.tidemark.local.spark.server", *options],
         env=os.environ | alone.exports(),
     )
     _wait_for(server, settings.port_spark)

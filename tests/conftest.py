@@ -87,7 +87,7 @@ def free_port() -> int:
         return port
 
 
-JARS = Path(os.environ.get("TIDEMARKJARS_DIR") or CHECKOUT / ".tidemark" / "jars")
+JARS = Path(os.environ.get("TIDEMARK_JARS_DIR") or CHECKOUT / ".tidemark" / "jars")
 
 # Tests run each statement a few times. To compile it as for a million rows costs more than to run it, twice in all; and
 # Java keeps too little room for code that is compiled once, and spends the rest of the time in making some.

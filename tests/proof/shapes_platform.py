@@ -13,7 +13,7 @@ import time
 import urllib.request
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +62,7 @@ class Note:
 class ToyPlatform:
     """A platform on the shapes; it can be stopped and started again on its home."""
 
-    def __init__(self, folder: Path, storage: dict[str, Any] | None) -> None:
+    def __init__(self, folder: Path, storage: dict[str, Any] | None, locations: Mapping[str, str] = LOCATIONS) -> None:
         self.home, self.room, self._folder = folder / "dagster", folder / "room", folder
         self.home.mkdir()
         for name in _FOLDERS:
@@ -71,7 +71,7 @@ class ToyPlatform:
         self.workspace = self.home / "workspace.yaml"
         files = [
             {"python_file": {"relative_path": str(CHECKOUT / f"tests/proof/{name}.py"), "location_name": location}}
-            for location, name in LOCATIONS.items()
+            for location, name in locations.items()
         ]
         self.workspace.write_text(yaml.safe_dump({"load_from": files}))
         self.instance = dg.DagsterInstance.from_config(str(self.home))
@@ -116,14 +116,19 @@ class ToyPlatform:
         """What the services said."""
         return (self._folder / "platform.log").read_text(errors="replace")
 
-    def _run(self, *arguments: str) -> None:
-        environment = os.environ | {
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its processes have, and a command that speaks with it."""
+        return os.environ | {
             "DAGSTER_HOME": str(self.home),
             "TIDEMARK_STATE_DIR": str(self._folder),
+            "TIDEMARK_PORT_UI": self.ui.url.rpartition(":")[2],
             "SHAPES_ROOM": str(self.room),
             "PYTHONPATH": str(CHECKOUT),
-            process_tree.MARK: self.mark,
         }
+
+    def _run(self, *arguments: str) -> None:
+        environment = self.environment | {process_tree.MARK: self.mark}
         with (self._folder / "platform.log").open("ab") as log:
             self._processes.append(
                 subprocess.Popen(
@@ -289,9 +294,11 @@ class ToyPlatform:
 
 
 @contextmanager
-def toy_platform(folder: Path, storage: dict[str, Any] | None) -> Iterator[ToyPlatform]:
+def toy_platform(
+    folder: Path, storage: dict[str, Any] | None, locations: Mapping[str, str] = LOCATIONS
+) -> Iterator[ToyPlatform]:
     """A platform that runs, and is gone in the end."""
-    made = ToyPlatform(folder, storage)
+    made = ToyPlatform(folder, storage, locations)
     try:
         yield made
     finally:

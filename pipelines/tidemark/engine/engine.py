@@ -70,7 +70,7 @@ class Engine:
     _told_others: dict[Target, str] | None = None
     _unplannable: dict[str, str] = field(default_factory=dict)
     _behind: str = "nothing read yet"
-    _rebuild_asked: float = float("-inf")
+    _rebuild: frozenset[Target] = frozenset()
 
     def __post_init__(self) -> None:
         self.planner = Planner(self.graph, self.follower.history, slots=self.slots)
@@ -94,7 +94,7 @@ class Engine:
                 if not request.conditional:
                     self.reserved |= dict.fromkeys(request.targets, now)
                 if request.rebuild:
-                    self._rebuild_asked = now
+                    self._rebuild = frozenset(request.targets)
             return taken, plan
 
     def take(self, targets: Collection[Target], now: float) -> list[Target]:
@@ -170,7 +170,7 @@ class Engine:
                 self._look_after_requests(now)
             if self._behind:
                 return Plan(now, catching_up=self._behind)
-            rebuilding = bool(self.follower.rebuilds) or self._rebuild_asked + _RESERVED_FOR > now
+            rebuilding = bool(self.follower.rebuilds) or not self._rebuild.isdisjoint(self.reserved)
             asked = Asked(
                 frozenset(self.reserved), dict(self.unanswered), rebuilding, frozenset(self.follower.by_people)
             )
@@ -238,7 +238,7 @@ class Engine:
 
     def steady_until(self, now: float) -> float:
         """Until when looks from `now` on give the same plan if the event log has no news (Unix seconds)."""
-        ends = [at + _RESERVED_FOR for at in (*self.reserved.values(), self._rebuild_asked)]
+        ends = [at + _RESERVED_FOR for at in self.reserved.values()]
         return min([self.planner.steady_until, *(end for end in ends if end > now)])
 
     def adopt(self, graph: Graph) -> None:

@@ -1,0 +1,1 @@
+"""The code location of `tests.proof.test_code_plan_live`."""

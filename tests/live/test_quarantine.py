@@ -59,8 +59,8 @@ def test_what_goes_wrong_in_the_sample_is_seen_and_breaks_no_contract(loaded: Lo
 
     def is_counted() -> None:
         shown = json.loads(platform.pipelines("quarantine", "--asset", "core/orders", "--json").stdout)["counts"]
-        waiting = {counted["reason"]: counted["rows"] for counted in shown if not counted["waived"]}
-        assert waiting == {"missing_column": 1, "bad_type": 2, "discount_out_of_range": 1}
+        waiting = {counted["reason"]: (counted["rows"], counted["files"]) for counted in shown if not counted["waived"]}
+        assert waiting == {"missing_column": (0, 1), "bad_type": (2, 1), "discount_out_of_range": (1, 1)}
 
     eventually(is_counted, seconds=60)
     platform.quiet()

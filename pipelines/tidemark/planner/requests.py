@@ -5,6 +5,7 @@ partitions meant. Belongs here: which runs to ask for, given which partitions ar
 here: which are.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -90,23 +91,30 @@ class _Found:
         self._together(node, [p for p in ready if not self._failed_often((key, p))])
 
     def rebuild(self, *, allowed: bool) -> None:
-        """At most one run for what is stale by code alone: the newest partitions, and not for long."""
+        """At most one run for what is stale by code alone: the newest partitions, and not for long.
+
+        What reads a chunk that was rebuilt follows before an older chunk: its partitions are newer.
+        """
+        newest: list[tuple[float, Node, list[Partition]]] = []
         for key, node in self.graph.nodes.items():
             due = [p for p in self.stale.get(key, ()) if (key, p) not in self.taken]
             stale = [p for p in sorted(due, key=node.order, reverse=True) if not self._held_by_others((key, p))]
             if node.conditional:  # its own condition has the last word over rebuilds too
                 self._singly(node, stale, dict.fromkeys(stale))
-                continue
+            elif stale:
+                window = node.window(stale[0])
+                newest.append((math.inf if window is None else window.end, node, stale))
+        for _, node, stale in sorted(newest, key=lambda found: -found[0]):  # those alike in the order of the graph
             chosen: Sequence[Partition] = ()
-            if allowed and stale:
-                assets = self._operation(key)
-                most = min(self._most_of_a_rebuild(key), self._most(assets))
+            if allowed:
+                assets = self._operation(node.key)
+                most = min(self._most_of_a_rebuild(node.key), self._most(assets))
                 chosen = _runs(node, stale)[0][-most:]
                 allowed = False
                 self._ask(Request(assets, tuple(chosen), as_range=True, rebuild=True))
             for partition in stale:
                 if partition not in chosen:
-                    self.throttle((key, partition), "one rebuild at a time, newest partitions first")
+                    self.throttle((node.key, partition), "one rebuild at a time, newest partitions first")
 
     def throttle(self, target: Target, reason: str = "newer partitions first") -> None:
         """It is due, and not asked for in this tick."""

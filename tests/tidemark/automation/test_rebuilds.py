@@ -1,0 +1,68 @@
+"""New code on many hours, four tables deep: how the rebuild goes through them, and what arrives meanwhile."""
+
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import dagster as dg
+
+from pipelines.tidemark.simulation.simulator import RunPace, Simulation
+from tests.tidemark.automation.toy_graph import START, asset, lag, source
+
+COUNT, DEPTH = 72, 4  # five hundred hours: tests/proof/test_rebuild_of_500_hours.py
+TABLES = [f"t/{n}" for n in range(1, DEPTH + 1)]
+
+
+def keys(count: int) -> list[str]:
+    """So many hours before the start."""
+    return [(START - timedelta(hours=count - n)).strftime("%Y-%m-%d-%H:00") for n in range(count)]
+
+
+def chain(version: int, count: int) -> list[Any]:
+    """Each table reads the one before; the first is of some code version."""
+    hours = dg.HourlyPartitionsDefinition(keys(count)[0], end_offset=1)
+    hour = lag(hours=1)
+    first = asset(TABLES[0], "raw/h", by=hours, code_version=str(version), freshness_policy=hour)
+    below = pairwise(TABLES)
+    return [source("h", hours), first, *(asset(t, r, by=hours, freshness_policy=hour) for r, t in below)]
+
+
+def rebuilt(count: int, *, arrivals: int) -> tuple[Simulation, float]:
+    """A rebuild of everything, and when the code was deployed."""
+    simulation = Simulation(dg.Definitions(assets=chain(1, count)), start=START, pace=RunPace())
+    for key in keys(count):
+        simulation.arrive("raw/h", key, at=simulation.time(minutes=1))
+    simulation.run(hours=6)
+    deployed = simulation.clock.now + 1
+    simulation.deploy(chain(2, count), at=deployed)
+    for number in range(arrivals):
+        simulation.arrive("raw/h", keys(count)[-1 - count // 12 * number], at=deployed + 90 * (number + 1))
+    simulation.run(hours=3)
+    return simulation, deployed
+
+
+def test_many_hours_four_deep_take_little_longer_than_their_runs(count: int = COUNT) -> None:
+    simulation, deployed = rebuilt(count, arrivals=0)
+    runs = [run for run in simulation.runs if run.created_at > deployed]
+    assert sorted((key, p) for run in runs for key in run.committed for p in run.of[key]) == sorted(
+        (table, key) for table in TABLES for key in keys(count)
+    ), "each once"
+    compute = sum((run.ended_at or 0.0) - (run.started_at or 0.0) for run in runs)
+    wall = max(run.ended_at or 0.0 for run in runs) - deployed
+    print(f"{len(runs)} runs, {wall:.0f} s for {compute:.0f} s of work: {wall / compute:.2f}")
+    assert wall <= 1.3 * compute
+    chunks = [run.of[TABLES[0]] for run in runs if TABLES[0] in run.committed]
+    assert len(chunks) > 1
+    assert len(runs) <= DEPTH * len(chunks)
+    order = [(chunks.index(run.of[table]), table) for run in runs for table in run.committed]
+    assert order == sorted(order), "what reads a chunk follows before the next, older one"
+    assert [max(chunk) for chunk in chunks] == sorted((max(chunk) for chunk in chunks), reverse=True)
+
+
+def test_what_arrives_during_a_rebuild_is_there_in_time(count: int = COUNT) -> None:
+    simulation, deployed = rebuilt(count, arrivals=8)
+    for number in range(8):
+        key, at = keys(count)[-1 - count // 12 * number], deployed + 90 * (number + 1)
+        assert any(key in run.of.get(TABLES[0], ()) and run.began[TABLES[0]] > at for run in simulation.runs), key
+        last = [run for run in simulation.runs if key in run.of.get(TABLES[-1], ())][-1]
+        assert last.committed[TABLES[-1]] <= at + 3600

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from pipelines.tidemark.sources.feed import Feed, Grain, OutsideLayout
+from pipelines.tidemark.sources.feed import Feed, OutsideLayout
 from pipelines.tidemark.sources.listing import LandedObject, data_version
 
 OUTSIDE_LAYOUT = "outside_layout"
 BEFORE_START = "before_start_date"
 IN_THE_FUTURE = "in_the_future"
+UNKNOWN_KEY = "unknown_key"
 
 AHEAD = timedelta(days=3)
 """How far ahead of the clock the time of a file may be: other clocks are ahead, and some files come early. What is
@@ -63,7 +64,7 @@ class Place:
 
 def place_of(feed: Feed, key: str, span: Span) -> Place | None:
     """Where a key is misplaced; None where it lies below the prefix of a partition."""
-    if feed.grain is Grain.NONE:
+    if feed.is_one_object:
         return None if key == feed.prefix else _place(feed.prefix, OUTSIDE_LAYOUT, feed, key, span)
     folders, folder = _folders(feed, key), feed.prefix
     for depth in range(1, feed.layout.depth + 1):
@@ -77,7 +78,7 @@ def place_of(feed: Feed, key: str, span: Span) -> Place | None:
 
 def holds_partitions(feed: Feed, folder: str, span: Span) -> bool:
     """Whether the folders of partitions may lie in a folder, which ends in "/"; objects beside them are misplaced."""
-    if feed.grain is Grain.NONE:
+    if feed.is_one_object:
         return False
     folders = _folders(feed, folder)
     return not folders or (len(folders) < feed.layout.depth and not _refused(feed, folders, span))
@@ -89,14 +90,16 @@ def _folders(feed: Feed, key: str) -> list[str]:
 
 def _refused(feed: Feed, folders: Sequence[str], span: Span) -> str | None:
     """Why no partition lies below these folders, the first ones below a feed's prefix; None where one may."""
-    start = feed.layout.start_in(folders)
-    if start is None:
+    meaning = feed.layout.meaning(folders)
+    if meaning is None:
         return OUTSIDE_LAYOUT
-    if not feed.layout.tells_day(len(folders)):
+    if meaning.unknown:
+        return UNKNOWN_KEY
+    if meaning.day is None:
         return None
-    if start.date() < feed.layout.first_of(span.first):
+    if meaning.day < feed.layout.times.first_of(span.first):
         return BEFORE_START
-    return IN_THE_FUTURE if start.date() > span.last else None
+    return IN_THE_FUTURE if meaning.day > span.last else None
 
 
 def _place(folder: str, reason: str, feed: Feed, key: str, span: Span) -> Place:
@@ -104,6 +107,11 @@ def _place(folder: str, reason: str, feed: Feed, key: str, span: Span) -> Place:
         return Place(folder, reason, str(OutsideLayout(key, feed)))
     if reason == BEFORE_START:
         return Place(folder, reason, f"{key!r} is of a time before the start date {span.first}")
+    if reason == UNKNOWN_KEY:
+        meaning = feed.layout.meaning(_folders(feed, folder))
+        name, unknown = (meaning and meaning.unknown) or ("", "")
+        said = f"{key!r} is of {name} {unknown!r}, which feed {feed.name} does not have; it is loaded once it has"
+        return Place(folder, reason, said)
     early = f"{key!r} is of a time more than {AHEAD.days} days ahead; it is loaded when its time is near"
     return Place(folder, reason, early)
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.sources.formats import ENDINGS
-from pipelines.tidemark.sources.layout import Layout, Partition
+from pipelines.tidemark.sources.layout import Classified, Layout, Partition
 from pipelines.tidemark.sources.times import FOLDERS, Grain
 
 __all__ = ["Feed", "Grain", "NewColumns", "OnRemoval", "OutsideLayout", "Partition", "refuse_overlaps"]
@@ -98,7 +98,7 @@ class Feed:
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
     timezone: str = "UTC"
     time_name: str | None = None
-    _layout: Layout = field(init=False, repr=False)
+    _layout: Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.new_columns not in list(NewColumns):
@@ -145,12 +145,14 @@ class Feed:
         """
         if self.is_one_object and key == self.prefix:
             return None
-        *folders, name = key.removeprefix(self.prefix).split("/")
-        is_as_deep = key.startswith(self.prefix) and name and len(folders) == self._layout.depth
-        meaning = self._layout.meaning(folders) if is_as_deep else None
-        if meaning is None or meaning.partition is None:
+        found, (folder, slash, name) = self.classify(key), key.rpartition("/")
+        if found.partition is None or not name or folder + slash != self.prefix + found.folders:
             raise OutsideLayout(key, self)
-        return meaning.partition
+        return found.partition
+
+    def classify(self, key: str) -> Classified:
+        """What the folders of a key below the prefix say, or those of a folder, which ends in "/"."""
+        return self._layout.classify(key.removeprefix(self.prefix))
 
     @property
     def adds_columns(self) -> bool:
@@ -170,18 +172,6 @@ class Feed:
     def prefixes_of_day(self, day: date) -> list[str]:
         """The prefixes below which all objects of a day lie; for a feed by week or month those of its week or month."""
         return [self.prefix + folders for folders in self._layout.of_day(day)]
-
-    def folder_of(self, key: str) -> str:
-        """The part of a key that would be the prefix of its partition, whether there is such a partition or not."""
-        folders = key.removeprefix(self.prefix).split("/")[:-1][: self._layout.depth]
-        return self.prefix + "".join(f"{folder}/" for folder in folders)
-
-    def partition_around(self, key: str) -> Partition:
-        """The partition below whose prefix a key lies, however deep; None where there is none."""
-        try:
-            return self.partition_of(f"{self.folder_of(key)}x")
-        except OutsideLayout:
-            return None
 
     def partitions_of(self, day: date) -> list[Partition]:
         """The partitions of a day, or those it lies in; all of a feed that is not cut by time."""

@@ -6,8 +6,8 @@ times there are (`times`), what a feed declares beside it (`feed`), and what bec
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import cached_property, lru_cache
 from itertools import product
@@ -18,28 +18,37 @@ Partition = str | None
 """A partition key as Dagster writes it (`2026-09-28-07:00`, `2026-09-28`, `emea`, `2026-09-28|emea`), or None for an
 unpartitioned feed."""
 
-_DIRECTIVE = r"(%.|\{[^{}]*\})"
-_MANY = 1000
-_SEPARATOR = "|"
+SEPARATOR = "|"
 """What Dagster puts between the dimensions of a key."""
+
+_DIRECTIVE = r"(%.|\{[^{}]*\})"
+
+_MANY = 1000
+"""Folders of which is kept what they say."""
 
 _Said = dict[str, str]
 """What a place or a key says: a directive to its digits, `{name}` to a key of that name."""
 
 
 @dataclass(frozen=True)
-class Meaning:
-    """What folders below a feed's prefix say, the first ones or all.
+class Classified:
+    """What the folders of a key say, read as far as a partition's go, or to the first one that leads to none.
 
     Args:
-        day: The day they are of, or the first one of their week or month; None where they do not say it yet.
-        unknown: A name and the key of it that the feed does not have.
-        partition: The partition whose files lie there; None where there is none, or more folders follow.
+        folders: Those that were read, each with the slash at its end.
+        day: The day they are of, or the first one of their week or month; None where they do not say it.
+        folders_of_day: Those of them down to the one that says the day.
+        partition: The partition whose files lie there; None where there is none.
+        unknown: Why there is none, where it is a key that the feed does not have: its name and the key.
+        is_above: Whether there is none because the folders of partitions lie further below.
     """
 
-    day: date | None
-    unknown: tuple[str, str] | None
-    partition: Partition
+    folders: str
+    day: date | None = None
+    folders_of_day: str = ""
+    partition: Partition = None
+    unknown: tuple[str, str] | None = None
+    is_above: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +97,8 @@ class Layout:
                 raise ValueError(f"{wrong[0]!r} of {name} cannot be the name of a folder")
         if self.dimension_of_time in self.keys:
             raise ValueError(f"time and keys need different names, unlike {self.dimension_of_time}")
+        if len(self.dimensions) > 2:
+            raise ValueError(f"Dagster knows partitions of two dimensions at most, unlike {', '.join(self.dimensions)}")
         object.__setattr__(self, "times", Times(self.grain, self.timezone))
 
     def __str__(self) -> str:
@@ -115,9 +126,9 @@ class Layout:
         time = self.dimension_of_time
         return tuple(sorted([*self.keys, *([time] if time else [])]))
 
-    def meaning(self, folders: Sequence[str]) -> Meaning | None:
-        """What these folders say, the first ones or all; None where no partition lies below them, whatever follows."""
-        return self._meaning(tuple(folders))
+    def classify(self, key: str) -> Classified:
+        """What the folders of a key say, which is given as it goes on below the prefix; a folder's own ends in "/"."""
+        return self._classified(tuple(key.split("/")[:-1][: self.depth]))
 
     def below(self, partition: str) -> str:
         """The folders of a partition, with the slash at their end."""
@@ -156,29 +167,36 @@ class Layout:
         return self.times.window(self._require_parts(partition)[time]) if time and partition else None
 
     @cached_property
-    def _meaning(self) -> Callable[[tuple[str, ...]], Meaning | None]:
+    def _classified(self) -> Callable[[tuple[str, ...]], Classified]:
         return lru_cache(maxsize=_MANY)(self._read)  # asked of every file, and many lie in one folder
 
-    def _read(self, folders: tuple[str, ...]) -> Meaning | None:
+    def _read(self, folders: tuple[str, ...]) -> Classified:
         said: _Said = {}
+        found = Classified("")
         for (regex, names), folder in zip(self._patterns, folders, strict=False):
+            found = replace(found, folders=f"{found.folders}{folder}/")
             if (match := regex.fullmatch(folder)) is None:
-                return None
+                return found
             said |= {name: text for name, text in zip(names, match.groups(), strict=True) if text}
-        try:
-            day = self.times.day_of(said) if "%Y" in said else None
-        except ValueError:
-            return None
-        keys = {name: said.get(_placeholder(name)) for name in self.keys}
-        unknown = next(((name, key) for name, key in keys.items() if key and key not in self._known[name]), None)
-        is_all = len(folders) == self.depth and not unknown
-        return Meaning(day, unknown, self._key(said) if is_all else None)
+            try:
+                day = self.times.day_of(said) if "%Y" in said else None
+            except ValueError:
+                return found
+            if day and found.day is None:
+                found = replace(found, day=day, folders_of_day=found.folders)
+            for name in self.keys:
+                key = said.get(_placeholder(name))
+                if key and key not in self._known[name]:
+                    return replace(found, unknown=(name, key))
+        if len(folders) < self.depth:
+            return replace(found, is_above=True)
+        return replace(found, partition=self._key(said))
 
     def _key(self, said: _Said) -> Partition:
         parts = {name: said[_placeholder(name)] for name in self.keys}
         if time := self.dimension_of_time:
             parts[time] = self.times.key(said)
-        return _SEPARATOR.join(parts[name] for name in self.dimensions) if parts else None
+        return SEPARATOR.join(parts[name] for name in self.dimensions) if parts else None
 
     def _said_by(self, partition: str) -> _Said:
         parts, time = self._require_parts(partition), self.dimension_of_time
@@ -194,7 +212,7 @@ class Layout:
 
     def _parts(self, partition: str) -> dict[str, str] | None:
         """The parts of a partition key by their dimensions."""
-        parts = partition.split(_SEPARATOR) if len(self.dimensions) > 1 else [partition]
+        parts = partition.split(SEPARATOR) if len(self.dimensions) > 1 else [partition]
         return dict(zip(self.dimensions, parts, strict=True)) if len(parts) == len(self.dimensions) else None
 
     def _every_key(self, names: Iterable[str]) -> list[_Said]:

@@ -33,12 +33,11 @@ def look_at_each(bucket: Bucket, feed: Feed, partitions: Collection[Partition]) 
             found[some[0]] = look(bucket, feed, some[0])
             continue
         listing = bucket.list(prefix)
-        below: dict[str, list[LandedObject]] = {}
+        below: dict[Partition, list[LandedObject]] = {}
         for landed in listing.objects:
-            below.setdefault(feed.folder_of(landed.key), []).append(landed)
+            below.setdefault(feed.classify(landed.key).partition, []).append(landed)
         for partition in some:
-            objects = below.get(feed.prefix_of(partition), ())
-            found[partition] = sorted_out(feed, partition, objects, listing.listed_at)
+            found[partition] = sorted_out(feed, partition, below.get(partition, ()), listing.listed_at)
     return {partition: found[partition] for partition in partitions}
 
 
@@ -75,12 +74,12 @@ class Walk:
                 yield from self._partition(of_partition)
                 of_partition, prefix = [], ""
                 if not self._beside.add(landed):
-                    of_partition, prefix = [landed], feed.prefix_of(feed.partition_around(landed.key))
+                    of_partition, prefix = [landed], feed.prefix_of(feed.classify(landed.key).partition)
         yield from self._partition(of_partition)
 
     def _partition(self, objects: list[LandedObject]) -> Iterator[tuple[Partition, Listing]]:
         if objects:
-            partition = self._feed.partition_around(objects[0].key)
+            partition = self._feed.classify(objects[0].key).partition
             listing = sorted_out(self._feed, partition, objects, self.listed_at)
             if listing.objects or listing.misplaced:
                 yield partition, listing

@@ -49,7 +49,7 @@ TYPES = {
 """The type of the column that holds the start of a window."""
 
 FORMATS = {"timestamp": "%Y-%m-%d-%H:%M", "date": "%Y-%m-%d"}
-"""How the start of a window is written in a key, by the type of that column."""
+"""How the start of a window is written in a key, by the type of the column that holds it."""
 
 NEEDED = {grain: frozenset(re.findall("%.", folders)) for grain, folders in FOLDERS.items()}
 """The directives that say a window."""

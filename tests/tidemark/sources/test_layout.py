@@ -48,7 +48,7 @@ def test_a_partition_lies_where_its_key_says(grain: Grain, folders: str | None, 
     key = at.strftime(KEYS[grain])
     assert of.prefix_of(key) == f"a/b/{below}"
     assert of.partition_of(f"a/b/{below}some file.csv") == key
-    assert of.partition_around(f"a/b/{below}too/deep/x.csv") == key
+    assert of.classify(f"a/b/{below}too/deep/x.csv").partition == key
     assert f"a/b/{below}".startswith(of.shared_prefix_of(key))
     assert of.prefixes_of_day(at.date()) == [of.shared_prefix_of(key)]
     assert key in of.partitions_of(at.date())
@@ -96,6 +96,7 @@ def test_folders_that_do_not_say_the_time_are_refused_by_feed(grain: Grain, fold
         (Grain.NONE, None, {"keys": {"region": [""]}}, "cannot be the name of a folder"),
         (Grain.NONE, None, {"keys": {"region": "emea"}}, "keys of region are a list of texts"),
         (Grain.NONE, None, {"keys": {"region": []}}, "keys of region are a list of texts"),
+        (Grain.DAY, None, {"keys": REGIONS | {"area": ["a"]}}, "two dimensions at most, unlike area, day, region"),
         (Grain.DAY, None, {"keys": {"day": ["a"]}}, "time and keys need different names, unlike day"),
         (Grain.HOUR, None, {"timezone": "Europe/Berlinn"}, "there is no timezone 'Europe/Berlinn'"),
         (Grain.HOUR, "%Y-%m-%d %H:%M", {}, "have the directives %H %Y %d %m"),

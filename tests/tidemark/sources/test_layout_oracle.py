@@ -121,7 +121,7 @@ def test_a_file_is_of_the_partition_in_whose_place_it_lies(world: World, data: s
         below = places[partition]
         assert feed.prefix_of(partition) == below
         assert feed.partition_of(f"{below}some file.csv") == partition
-        assert feed.partition_around(f"{below}too/deep/x.csv") == partition
+        assert feed.classify(f"{below}too/deep/x.csv").partition == partition
         assert place_of(feed, f"{below}too/deep/x.csv", FOREVER) is None
         assert feed.layout.has(partition)
         assert feed.layout.window(partition) == world.windows[partition]

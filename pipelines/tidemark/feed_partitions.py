@@ -18,20 +18,18 @@ from pipelines.tidemark.table_partitions import PartitionsDiffer
 
 _Definition = dg.PartitionsDefinition[Any] | None
 
-_CRONS = {
-    Grain.QUARTER_HOUR: "*/15 * * * *",
-    Grain.HOUR: "0 * * * *",
-    Grain.DAY: "0 0 * * *",
-    Grain.WEEK: "0 0 * * 1",
-    Grain.MONTH: "0 0 1 * *",
+_QUARTERS = "*/15 * * * *"
+_CUTS = {
+    Grain.QUARTER_HOUR: (
+        _QUARTERS,
+        f"TimeWindowPartitionsDefinition(cron_schedule={_QUARTERS!r}, fmt={FORMATS['timestamp']!r}, ...",
+    ),
+    Grain.HOUR: ("0 * * * *", "HourlyPartitionsDefinition(..."),
+    Grain.DAY: ("0 0 * * *", "DailyPartitionsDefinition(..."),
+    Grain.WEEK: ("0 0 * * 1", "WeeklyPartitionsDefinition(..., day_offset=1"),
+    Grain.MONTH: ("0 0 1 * *", "MonthlyPartitionsDefinition(..."),
 }
-_SAYING = {
-    Grain.QUARTER_HOUR: "TimeWindowPartitionsDefinition(cron_schedule='*/15 * * * *', fmt='%Y-%m-%d-%H:%M', ...",
-    Grain.HOUR: "HourlyPartitionsDefinition(...",
-    Grain.DAY: "DailyPartitionsDefinition(...",
-    Grain.WEEK: "WeeklyPartitionsDefinition(..., day_offset=1",
-    Grain.MONTH: "MonthlyPartitionsDefinition(...",
-}
+"""When the windows of a grain begin, and the definition that has these."""
 
 
 def require_partitions_of_feeds(assets: Iterable[Any], feeds: Iterable[Feed], tables: Mapping[str, Table]) -> None:
@@ -87,9 +85,9 @@ def _difference(definition: _Definition, feed: Feed) -> str:
     theirs = {each.name: each.partitions_def for each in definition.partitions_defs}
     if set(theirs) != set(dimensions):
         said = f"the asset has the dimensions {', '.join(sorted(theirs))}, the feed {', '.join(dimensions)}"
-        is_name_of_time = feed.layout.dimension_of_time and theirs.keys() >= feed.keys.keys()
-        (other, *_) = sorted(theirs.keys() - dimensions)
-        return f"{said}: " + (f"say Feed(time_name={other!r})" if is_name_of_time else "name them alike")
+        lacking, more = set(dimensions) - theirs.keys(), sorted(theirs.keys() - set(dimensions))
+        is_name_of_time = lacking == {feed.layout.dimension_of_time} and len(more) == 1
+        return f"{said}: " + (f"say Feed(time_name={more[0]!r})" if is_name_of_time else "declare the same in both")
     found = ((name, _of_dimension(name, theirs[name], feed)) for name in dimensions)
     return "; ".join(f"dimension {name}: {why}" for name, why in found if why)
 
@@ -114,10 +112,11 @@ def _of_keys(name: str, definition: _Definition, feed: Feed) -> str:
 
 def _of_time(definition: _Definition, feed: Feed) -> str:
     zone, form = feed.timezone, FORMATS[TYPES[feed.grain]]
-    remedy = f"{_SAYING[feed.grain]}{'' if zone == 'UTC' else f', timezone={zone!r}'})"
+    cron, definition_begins = _CUTS[feed.grain]
+    remedy = f"{definition_begins}{'' if zone == 'UTC' else f', timezone={zone!r}'})"
     if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
         return f"the feed is cut by time: give the asset a {remedy}"
-    if definition.cron_schedule != _CRONS[feed.grain] or definition.fmt != form or definition.exclusions:
+    if definition.cron_schedule != cron or definition.fmt != form or definition.exclusions:
         more = f" without {len(definition.exclusions)} of them" if definition.exclusions else ""
         said = f"the asset's windows begin at {definition.cron_schedule!r}{more}, written {definition.fmt}"
         return f"{said}: give it a {remedy}, or the feed another grain"

@@ -1,10 +1,12 @@
 """A feed whose assets or table are cut otherwise than its folders is refused as the location loads, by name."""
 
+import re
 from typing import Any
 
 import dagster as dg
 import pytest
 
+import pipelines.tidemark
 from pipelines.tidemark import (
     LINEAGE,
     ByDimensions,
@@ -18,6 +20,7 @@ from pipelines.tidemark import (
     load_settings,
 )
 from pipelines.tidemark.lakehouse.partitioning import Partitioning
+from pipelines.tidemark.settings import CHECKOUT
 from pipelines.tidemark.table_partitions import PartitionsDiffer
 
 REGIONS = dg.StaticPartitionsDefinition(["emea", "apac"])
@@ -29,6 +32,7 @@ QUARTERS = dg.TimeWindowPartitionsDefinition(
     start="2026-09-28-00:00", cron_schedule="*/15 * * * *", fmt="%Y-%m-%d-%H:%M", end_offset=1
 )
 BOTH = dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})
+USED = ("LINEAGE", "ByDimensions", "ByKey", "ByTime", "Feed", "Grain", "Table", "feed_assets")
 KEYS = {"region": REGIONS.get_partition_keys()}
 
 BY_REGION: tuple[Grain, dict[str, Any], Partitioning] = (Grain.NONE, {"keys": KEYS}, ByKey("region"))
@@ -97,6 +101,16 @@ def test_what_fits_loads(definition: Any, cut: tuple[Grain, dict[str, Any], Part
             BY_BOTH,
             r"dimensions date, region, the feed day, region: say Feed\(time_name='date'\)",
         ),
+        (
+            BOTH,
+            BY_DAY,
+            r"dimensions day, region, the feed day: declare the same in both",
+        ),
+        (
+            dg.MultiPartitionsDefinition({"day": DAYS, "area": REGIONS}),
+            BY_BOTH,
+            r"dimensions area, day, the feed day, region: declare the same in both",
+        ),
         (DAYS, BY_BOTH, "give the asset a MultiPartitionsDefinition of day, region"),
         (
             dg.MultiPartitionsDefinition({"day": HOURS, "region": REGIONS}),
@@ -119,19 +133,16 @@ def test_what_does_not_fit_is_refused_for_both_assets_with_a_remedy(
     lines = str(refused.value).splitlines()
     assert [line.split(",")[0] for line in lines] == ["asset raw/things", "asset core/things"]
     for line in lines:
-        assert __import__("re").search(said, line), line
+        assert re.search(said, line), line
 
 
-@pytest.mark.parametrize(
-    ("definition", "cut", "by", "needs"),
-    [
-        (REGIONS, BY_REGION, ByKey("region"), None),
-        (QUARTERS, (Grain.QUARTER_HOUR, {}), ByTime("at"), None),
-        (BERLIN_HOURS, IN_BERLIN, ByTime("at", timezone=BERLIN), None),
-    ],
-)
-def test_a_table_that_fits_its_asset_fits_the_feed(definition: Any, cut: Any, by: Partitioning, needs: None) -> None:
-    assert loaded(definition, cut[0], cut[1], by)
+def test_the_snippet_of_the_page_loads_by_day_and_region() -> None:
+    page = (CHECKOUT / "docs" / "feeds.md").read_text()
+    code = next(code for code in re.findall(r"```python\n(.*?)```", page, re.S) if code.startswith("REGIONS = "))
+    found: dict[str, Any] = {name: getattr(pipelines.tidemark, name) for name in USED}
+    exec(code, found := found | {"dg": dg, "DAYS": DAYS, "LANDING": {"product_id": "bigint"}})
+    assert build_definitions(load_settings(), found["ASSETS"], [found["FEED"]], [found["TABLE"]])
+    assert found["FEED"].partition_of("stock/dt=2026-10-01/region=apac/a.csv") == "2026-10-01|apac"
 
 
 def _table_of(definition: Any) -> Partitioning:

@@ -14,6 +14,7 @@ from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.execution.io_manager import iceberg_io_manager
 from pipelines.tidemark.execution.load_asset import LakehouseResource
 from pipelines.tidemark.execution.watermark import InputArrivals
+from pipelines.tidemark.feed_partitions import require_partitions_of_feeds
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.resources.aws import ImpatientS3, LandingResource, QueueResource
 from pipelines.tidemark.resources.spark import SparkResource
@@ -73,7 +74,8 @@ def build_definitions(
             or to add.
 
     Raises:
-        PartitionsDiffer: a table says otherwise than its asset which partition a row is in.
+        PartitionsDiffer: a table says otherwise than its asset which partition a row is in, or an asset is cut into
+            others than the files of its feed.
     """
     by_name = {table.name: table for table in tables}
     aws: dict[str, Any] = {"endpoint_url": settings.aws_endpoint_url, "region_name": settings.aws_region}
@@ -89,6 +91,7 @@ def build_definitions(
     assets = list(assets)
     if not adapter.is_loaded_for_a_run():  # there nobody looks at a page, and the code server has looked at the rest
         require_equal_partitions(assets, by_name)
+        require_partitions_of_feeds(assets, feeds, by_name)
         assets = with_pages(assets, by_name, settings)
     every = with_automation(assets)
     automated = [each for each in every if not isinstance(each, dg.AssetChecksDefinition)]

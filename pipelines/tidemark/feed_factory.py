@@ -12,7 +12,7 @@ from pipelines.tidemark.execution.load_check import landed_checks
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.resources.aws import LandingResource
 from pipelines.tidemark.sensors.on_demand import observe_file, observe_partitions
-from pipelines.tidemark.sources.feed import Feed, Grain
+from pipelines.tidemark.sources.feed import Feed
 
 _AsAsset = Callable[[Callable[..., Any]], dg.AssetsDefinition]
 
@@ -38,8 +38,8 @@ def feed_assets(
     Raises:
         ValueError: the feed is cut into partitions and the table is not, or the other way round.
     """
-    if (partitions_def is None) is not (feed.grain is Grain.NONE):
-        raise ValueError(f"feed {feed.name} is by {feed.grain}: give feed_assets the partitions_def of that grain")
+    if (partitions_def is None) is not feed.is_one_object:
+        raise ValueError(f"feed {feed.name} is by {feed.layout.by}: give feed_assets the partitions_def of that grain")
     raw, key = ["raw", feed.name], table.name.split(".")
 
     # Typed, because options as keywords make a decorator of no type.
@@ -76,7 +76,7 @@ def _source(feed: Feed, key: list[str], partitions_def: dg.PartitionsDefinition[
     what = (
         f"The object {feed.prefix}"
         if partitions_def is None
-        else f"The files of each {feed.grain}, below {feed.prefix}"
+        else f"The files of each {feed.layout.by}, below {feed.prefix}"
     )
     as_source: Callable[[Callable[..., Any]], dg.SourceAsset] = dg.observable_source_asset(
         key=key,

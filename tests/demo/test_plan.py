@@ -18,7 +18,6 @@ from pipelines.demo.plan import FileToWrite, live_file, mishaps, plan_between, p
 from pipelines.feeds.customers import CUSTOMERS
 from pipelines.feeds.orders import ORDERS
 from pipelines.feeds.prices import PRICES
-from pipelines.tidemark.sources.feed import start_of
 from tests.oracle import Landed, expected_tables
 
 START = datetime(2026, 11, 18, tzinfo=UTC)
@@ -125,12 +124,13 @@ def test_orders_lie_in_their_files_hour_and_row_keys_are_unique_but_for_correcti
     for file in order_files(three_days):
         partition = ORDERS.partition_of(file.key)
         assert partition is not None
+        begin, end = ORDERS.layout.times.window(partition)
         for row in rows_of(file):
             at = row["ordered_at"]
             at = datetime.fromisoformat(at) if isinstance(at, str) else at
             assert isinstance(at, datetime)
             at = at if at.tzinfo else at.replace(tzinfo=UTC)
-            assert start_of(partition) <= at < start_of(partition) + timedelta(hours=1)
+            assert begin <= at < end
 
 
 def test_the_prices_of_a_day_hold_every_product_sold(three_days: list[FileToWrite]) -> None:

@@ -20,10 +20,7 @@ from pipelines.tidemark.asset_graph.partition_context import as_of
 from pipelines.tidemark.asset_graph.time_partitions import TimePartitions
 from pipelines.tidemark.planner.contracts import Window
 from pipelines.tidemark.planner.graph import Moment
-from pipelines.tidemark.sources.feed import Partition
-
-DELIMITER = "|"
-"""Between the dimensions of a key."""
+from pipelines.tidemark.sources.layout import SEPARATOR, Partition
 
 _NO_KEY = "no partition, though the asset has some"
 
@@ -92,12 +89,12 @@ class KeysOf:
 
 def split(partition: Partition) -> Sequence[str]:
     """The parts of a multi-partition's key, in the order of its dimensions."""
-    return (partition or "").split(DELIMITER)
+    return (partition or "").split(SEPARATOR)
 
 
 def joined(parts: Sequence[Partition]) -> Partition:
     """The key of a multi-partition, from the keys of its dimensions in their order."""
-    return DELIMITER.join(part or "" for part in parts)
+    return SEPARATOR.join(part or "" for part in parts)
 
 
 def _unpartitioned() -> Keys:
@@ -191,7 +188,7 @@ def _multi(definition: dg.MultiPartitionsDefinition, dimensions: Mapping[str, Ke
             return _NO_KEY
         parts = split(partition)
         if len(parts) != len(of):
-            return f"{partition!r} is no key of the dimensions {DELIMITER.join(dimensions)}"
+            return f"{partition!r} is no key of the dimensions {SEPARATOR.join(dimensions)}"
         wrong = ((name, keys.problem(part)) for (name, keys), part in zip(dimensions.items(), parts, strict=True))
         return next((f"{name}: {problem}" for name, problem in wrong if problem), None)
 
@@ -236,10 +233,10 @@ def _multi(definition: dg.MultiPartitionsDefinition, dimensions: Mapping[str, Ke
         return [key for key in found if len(split(key)) == len(of)]
 
     def _odd() -> Mapping[Partition, str]:
-        why = f"holds {DELIMITER!r}, which stands between the dimensions of a key: Dagster builds nothing of it"
+        why = f"holds {SEPARATOR!r}, which stands between the dimensions of a key: Dagster builds nothing of it"
         listed = {name: keys.keys() for name, keys in dimensions.items() if keys.moving and not keys.timed}
         return {
-            key: f"the {name} {key!r} {why}" for name, of_it in listed.items() for key in of_it if DELIMITER in str(key)
+            key: f"the {name} {key!r} {why}" for name, of_it in listed.items() for key in of_it if SEPARATOR in str(key)
         }
 
     return Keys(

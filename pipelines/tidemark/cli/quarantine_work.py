@@ -9,9 +9,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import boto3
 import dagster as dg
@@ -188,9 +189,9 @@ def rehearse_days(place: Target, asset: str, days: int) -> Rehearsal:
         CannotHandle: no such asset is loaded from files.
     """
     load, said = place.load_of(asset), Rehearsal()
-    today = datetime.now(UTC).date()
+    today = datetime.now(ZoneInfo(load.feed.timezone)).date()
     if load.feed.grain is Grain.NONE:
-        return rehearse(place.spark, place.bucket, load, [None])
+        return rehearse(place.spark, place.bucket, load, load.feed.partitions_of(today))
     for n in range(days):
         said += rehearse(place.spark, place.bucket, load, load.feed.partitions_of(today - timedelta(days=n)))
     return said
@@ -258,7 +259,7 @@ def _tell(place: Target, assets: Sequence[str]) -> None:
 
 
 def _require_place_beside(feed: Feed, key: str, corrected: Path) -> None:
-    if feed.grain is Grain.NONE:
+    if feed.is_one_object:
         raise CannotHandle(f"feed {feed.name} is the one object {feed.prefix}: put the corrected file in its place")
     try:
         feed.partition_of(key)

@@ -41,8 +41,8 @@ class Ledger(Protocol):
     """Where observations are written down."""
 
     start: date
-    """The first day of which there are partitions. Of what lies before nothing is told: nobody looks there any more, so
-    nothing of it vanishes, and no loss is the smaller share for it."""
+    """The first day of which there are partitions. Of what lies before nothing is told, nor of keys that a feed has no
+    more: nobody looks there, so nothing of it vanishes, and no loss is the smaller share for it."""
 
     def latest(self, feed: Feed, partitions: Collection[Partition] | None = None) -> Mapping[Partition, Tags]:
         """The tags of the latest observation of each of these partitions, or of all."""
@@ -75,7 +75,7 @@ class EventLog:
     def latest(self, feed: Feed, partitions: Collection[Partition] | None = None) -> Mapping[Partition, Tags]:
         wanted = {p for p in partitions or () if p is not None} or None
         seen = adapter.latest_observations(self._instance, source_key(feed), wanted)
-        return {p: tags for p, tags in seen.items() if p is None or p[:10] >= self.start.isoformat()}
+        return {p: tags for p, tags in seen.items() if feed.layout.has(p, self.start)}
 
     def report(self, observations: Sequence[dg.AssetObservation]) -> None:
         for observation in observations:

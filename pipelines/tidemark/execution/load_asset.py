@@ -45,9 +45,9 @@ class LakehouseResource(dg.ConfigurableResource[None]):
         Returns:
             The materialization, with what was read and turned away, and each partition's content version.
         """
-        partitions = (
-            list(context.partition_keys) if context.has_partition_key_range or context.has_partition_key else [None]
-        )
+        has_partitions = context.has_partition_key_range or context.has_partition_key
+        # Of several dimensions a key is more than a text to Dagster.
+        partitions = [str(key) for key in context.partition_keys] if has_partitions else [None]
         code_version = context.assets_def.code_versions_by_key[context.asset_key] or ""
         load = Load(feed, table, transform, code_version)
         misplaced = EventLog(context.instance).misplaced(feed)

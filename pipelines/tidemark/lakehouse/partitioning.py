@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-_DEFAULT_FORMAT = {"timestamp": "%Y-%m-%d-%H:%M", "date": "%Y-%m-%d"}
+from pipelines.tidemark.sources.layout import SEPARATOR
+from pipelines.tidemark.sources.times import FORMATS
+
 _JAVA = {"%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss"}
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 """All times are written with as many characters."""
-
-_SEPARATOR = "|"
-"""What Dagster puts between the keys of the dimensions of a multi-partition."""
 
 Of = Callable[[str], str]
 """A column's name to the SQL expression for it."""
@@ -85,10 +84,10 @@ class ByTime:
     def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
         """The columns' values, from a column that holds a partition key."""
         form, kind = self.format_of(types), types[self.column]
-        if form == _DEFAULT_FORMAT["timestamp"]:
+        if form == FORMATS["timestamp"]:
             # A cast, since a pattern takes ten times as long.
             start = f"CAST(concat(left({key}, 10), ' ', substr({key}, 12)) AS TIMESTAMP)"
-        elif form == _DEFAULT_FORMAT["date"]:
+        elif form == FORMATS["date"]:
             start = f"to_date({key})" if kind == "date" else f"CAST({key} AS TIMESTAMP)"
         else:
             start = f"to_timestamp({key}, '{_java_pattern('', form)}')"
@@ -109,7 +108,7 @@ class ByTime:
 
     def format_of(self, types: Mapping[str, str]) -> str:
         """How its keys are written."""
-        return self.format or _DEFAULT_FORMAT[types[self.column]]
+        return self.format or FORMATS[types[self.column]]
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ class ByDimensions:
 
     def literals(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
         """For a partition key the SQL literal of each column."""
-        parts = key.split(_SEPARATOR)
+        parts = key.split(SEPARATOR)
         if len(parts) != len(self.dimensions):
             raise ValueError(
                 f"{key!r} has {len(parts)} parts, unlike the dimensions {', '.join(sorted(self.dimensions))}"
@@ -182,13 +181,13 @@ class ByDimensions:
     def key_sql(self, types: Mapping[str, str], of: Of) -> str:
         """The key of a row."""
         parts = [by.key_sql(types, of) for _, by in sorted(self.dimensions.items())]
-        return f"concat_ws('{_SEPARATOR}', {', '.join(parts)})"
+        return f"concat_ws('{SEPARATOR}', {', '.join(parts)})"
 
     def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
         """The columns' values, from a column that holds a partition key."""
         found: dict[str, str] = {}
         for place, (_, by) in enumerate(sorted(self.dimensions.items())):
-            found |= by.values_sql(f"split({key}, '[{_SEPARATOR}]')[{place}]", types)
+            found |= by.values_sql(f"split({key}, '[{SEPARATOR}]')[{place}]", types)
         return found
 
 

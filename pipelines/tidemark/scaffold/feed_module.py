@@ -2,9 +2,11 @@
 
 from pipelines.tidemark.scaffold.python_text import NoModule, literal, require_name, tuple_of
 from pipelines.tidemark.scaffold.sample import Sample
-from pipelines.tidemark.sources.layout import TYPES, Grain
+from pipelines.tidemark.sources.times import TYPES, Grain
 
 _DEFINITION = {Grain.HOUR: "HOURS", Grain.DAY: "DAYS", Grain.MONTH: "MONTHS"}
+OFFERED = (*_DEFINITION, Grain.NONE)
+"""The grains that a feed can begin with; the others are declared by hand."""
 
 
 def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...] = (), package: str) -> str:

@@ -199,13 +199,17 @@ def look_at_days(
     *,
     accept_removals: bool = False,
 ) -> Changes:
-    """Look at some days of a feed, by one LIST each; at all of a feed that is not cut by time."""
+    """Look at some days (UTC) of a feed, by a LIST each, or one for each key whose folder is above that of the day; at
+    all of a feed that is not cut by time."""
     if feed.grain is Grain.NONE:
         return look_at_feed(ledger, bucket, feed, accept_removals=accept_removals)
     found = Changes()
-    for day in days:
-        walk = Walk(bucket, feed, start=ledger.start, day=day)
-        found += _compare(ledger, feed, walk, day, accept_removals=accept_removals)
+    local = dict.fromkeys(each for day in days for each in feed.layout.times.local_days(day))
+    # Several days may lie in one week or month.
+    parts = {tuple(feed.prefixes_of_day(day)): feed.partitions_of(day) for day in local}
+    for prefixes, partitions in parts.items():
+        walk = Walk(bucket, feed, start=ledger.start, prefixes=prefixes)
+        found += _compare(ledger, feed, walk, partitions, prefixes, accept_removals=accept_removals)
     return found
 
 
@@ -213,13 +217,14 @@ def _compare(
     ledger: Ledger,
     feed: Feed,
     walk: Walk,
-    day: date | None = None,
+    partitions: Collection[Partition] | None = None,
+    prefixes: tuple[str, ...] = ("",),
     *,
     accept_removals: bool,
     report: bool = True,
 ) -> Changes:
     with reporting():
-        seen = ledger.latest(feed, feed.partitions_of(day) if day else None)
+        seen = ledger.latest(feed, partitions)
         # Of what is as it was, no more is kept than that it is there.
         there: set[Partition] = set()
         differing: dict[Partition, Listing] = {}
@@ -232,7 +237,7 @@ def _compare(
         if report:
             _report(ledger, found)
             said = ledger.misplaced(feed)
-            elsewhere = {n: m for n, m in (said or {}).items() if day and not n.startswith(feed.prefix_of_day(day))}
+            elsewhere = {name: of for name, of in (said or {}).items() if not name.startswith(prefixes)}
             ledger.tell_misplaced(feed, elsewhere | walk.beside)
     return found
 

@@ -85,8 +85,9 @@ def _misplaced(feed: Feed, start: date) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=key.asset_key,
         name=key.name,
-        description="Fails while files lie where no partition of this feed is: outside its layout, before the start "
-        "date, or days ahead of the clock, and nobody has waived them. Nothing of them is loaded.",
+        description="Fails while files lie where no partition of this feed is: outside its layout, of a key that it "
+        "does not have, before the start date, or days ahead of the clock, and nobody has waived them. Nothing of them "
+        "is loaded.",
     )
     def misplaced(context: dg.AssetCheckExecutionContext, landing: LandingResource) -> dg.AssetCheckResult:
         beside = look_beside_all(landing.open(), feed, start=start)

@@ -1,21 +1,22 @@
-"""What a feed is: a prefix of the landing bucket, cut into time partitions.
+"""What a feed is: a prefix of the landing bucket, cut into partitions.
 
 Belongs here: what a feed declares, and the way from a key to its partition and back. Does not belong here: what folders
-of time are called (`layout`), the feeds themselves, and anything that talks to a server.
+are called (`layout`), the feeds themselves, and anything that talks to a server.
 """
 
 import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.sources.formats import ENDINGS
-from pipelines.tidemark.sources.layout import FOLDERS, Grain, Layout, Partition, start_of
+from pipelines.tidemark.sources.layout import Classified, Layout, Partition
+from pipelines.tidemark.sources.times import FOLDERS, Grain
 
-__all__ = ["Feed", "Grain", "NewColumns", "OnRemoval", "OutsideLayout", "Partition", "refuse_overlaps", "start_of"]
+__all__ = ["Feed", "Grain", "NewColumns", "OnRemoval", "OutsideLayout", "Partition", "refuse_overlaps"]
 
 _OURS = ("source_file", "source_version", "arrived_at", "loaded_by")
 """Columns that every row gets on its way; names that begin with `_` are used underway."""
@@ -46,7 +47,7 @@ class Feed:
     Args:
         name: The feed's name; its source asset is `raw/<name>`.
         prefix: Where its objects lie, ending in "/"; for an unpartitioned feed the key of its one object.
-        grain: How its keys are cut into partitions.
+        grain: How its keys are cut into partitions by time; none where only `keys` cut them, or nothing does.
         columns: Column name to SQL type, as the feed promises them.
         suffixes: Endings of the keys that are data.
         required: Columns without which a row means nothing; a row with a null in one is rejected.
@@ -66,8 +67,14 @@ class Feed:
             that differ from all others by more than case, up to 200 columns in a table; the check names the others.
             The asset's transform has to let such columns through. JSON has no header: a key that comes only behind the
             first 64 KB of a file may be missed, unless the table has it already.
-        folders: The folders of time below the prefix, as `year=%Y/month=%m/day=%d`; by default those of the grain:
-            `dt=%Y-%m-%d/hour=%H`, `dt=%Y-%m-%d`, `month=%Y-%m`.
+        folders: The folders below the prefix, as `year=%Y/month=%m/day=%d` or `region={region}/dt=%Y-%m-%d`; by
+            default those of the grain (`dt=%Y-%m-%d/hour=%H`, `dt=%Y-%m-%d`, `month=%Y-%m`, ...), and in them
+            `name={name}` for each of `keys`.
+        keys: By what else it is cut: a name, as `region`, to the keys there are of it, in a definition
+            `REGIONS.get_partition_keys()`. A file of another key is misplaced until the feed has it.
+        timezone: The zone that the folders' times are of, and the keys of its partitions definition. Of two times of
+            one name, when clocks go back, a folder is of the first, unless it says the second's offset: `hour=02+0100`.
+        time_name: What a definition of several dimensions calls that of time; by default as the grain, `day`.
 
     Raises:
         ValueError: something of it cannot be; the message names the feed and the value.
@@ -88,20 +95,25 @@ class Feed:
     multiline: bool = False
     new_columns: NewColumns = NewColumns.IGNORE
     folders: str | None = None
-    _layout: Layout = field(init=False, repr=False)
+    keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    timezone: str = "UTC"
+    time_name: str | None = None
+    _layout: Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.new_columns not in list(NewColumns):
             raise ValueError(f"feed {self.name}: new_columns is ignore, add or fail, not {self.new_columns!r}")
         object.__setattr__(self, "new_columns", NewColumns(self.new_columns))
+        default = "/".join([*filter(None, [FOLDERS[self.grain]]), *(f"{name}={{{name}}}" for name in self.keys)])
+        folders = default if self.folders is None else self.folders
         try:
-            layout = Layout(self.grain, FOLDERS[self.grain] if self.folders is None else self.folders)
+            layout = Layout(self.grain, folders, self.keys, self.timezone, self.time_name)
         except ValueError as error:
             raise ValueError(f"feed {self.name}: {error}") from error
         object.__setattr__(self, "_layout", layout)
-        if self.grain is Grain.NONE and (not self.prefix or self.prefix.endswith("/")):
+        if self.is_one_object and (not self.prefix or self.prefix.endswith("/")):
             raise ValueError(f"feed {self.name}: prefix is the key of its one object, not {self.prefix!r}")
-        if self.grain is not Grain.NONE and self.prefix and not self.prefix.endswith("/"):
+        if not self.is_one_object and self.prefix and not self.prefix.endswith("/"):
             raise ValueError(f"feed {self.name}: prefix ends in '/', unlike {self.prefix!r}")
         if "//" in self.prefix or self.prefix.startswith("/"):
             raise ValueError(f"feed {self.name}: Spark finds nothing below an empty folder name, as in {self.prefix!r}")
@@ -120,21 +132,27 @@ class Feed:
         """Where the files of a partition lie below the prefix."""
         return self._layout
 
+    @property
+    def is_one_object(self) -> bool:
+        """Whether it is one object that is overwritten, and so not cut into partitions."""
+        return self._layout.depth == 0
+
     def partition_of(self, key: str) -> Partition:
         """The partition of a (decoded) object key.
 
         Raises:
             OutsideLayout: the key is not where this feed's objects lie.
         """
-        if self.grain is Grain.NONE:
-            if key == self.prefix:
-                return None
+        if self.is_one_object and key == self.prefix:
+            return None
+        found, (folder, slash, name) = self.classify(key), key.rpartition("/")
+        if found.partition is None or not name or folder + slash != self.prefix + found.folders:
             raise OutsideLayout(key, self)
-        *folders, name = key.removeprefix(self.prefix).split("/")
-        partition = self._layout.partition_of(folders) if key.startswith(self.prefix) and name else None
-        if partition is None:
-            raise OutsideLayout(key, self)
-        return partition
+        return found.partition
+
+    def classify(self, key: str) -> Classified:
+        """What the folders of a key below the prefix say, or those of a folder, which ends in "/"."""
+        return self._layout.classify(key.removeprefix(self.prefix))
 
     @property
     def adds_columns(self) -> bool:
@@ -147,24 +165,16 @@ class Feed:
             return self.prefix
         return self.prefix + self._layout.below(partition)
 
-    def prefix_of_day(self, day: date) -> str:
-        """The prefix below which all objects of a day lie; for a feed by month those of its month."""
-        return self.prefix + self._layout.of_day(day)
+    def shared_prefix_of(self, partition: Partition) -> str:
+        """The prefix below which the objects of a partition lie, and those of others of its day."""
+        return self.prefix + self._layout.shared_by_day(partition) if partition is not None else self.prefix
 
-    def folder_of(self, key: str) -> str:
-        """The part of a key that would be the prefix of its partition, whether there is such a partition or not."""
-        folders = key.removeprefix(self.prefix).split("/")[:-1][: self._layout.depth]
-        return self.prefix + "".join(f"{folder}/" for folder in folders)
-
-    def partition_around(self, key: str) -> Partition:
-        """The partition below whose prefix a key lies, however deep; None where there is none."""
-        try:
-            return self.partition_of(f"{self.folder_of(key)}x")
-        except OutsideLayout:
-            return None
+    def prefixes_of_day(self, day: date) -> list[str]:
+        """The prefixes below which all objects of a day lie; for a feed by week or month those of its week or month."""
+        return [self.prefix + folders for folders in self._layout.of_day(day)]
 
     def partitions_of(self, day: date) -> list[Partition]:
-        """The partitions of a day."""
+        """The partitions of a day, or those it lies in; all of a feed that is not cut by time."""
         return self._layout.partitions_of(day)
 
     def is_named_like_data(self, key: str) -> bool:
@@ -176,10 +186,6 @@ class Feed:
         """Whether somebody meant a key as data, be its ending right or wrong: it is no marker and no half upload."""
         name = key.rpartition("/")[2]
         return bool(name) and name[0] not in "._" and not name.endswith(_UNFINISHED)
-
-    def end_of(self, partition: str) -> datetime:
-        """The UTC end of a partition's window; of the last one there can be, the last moment."""
-        return self._layout.end_of(partition)
 
 
 def _readable_encoding(feed: str, encoding: str) -> str:
@@ -214,7 +220,7 @@ class OutsideLayout(Terminal):
     """A key that is not where the feed's objects lie. A retry does not help."""
 
     def __init__(self, key: str, feed: Feed) -> None:
-        super().__init__(f"{key!r} is not in the layout of feed {feed.name} ({feed.prefix}, by {feed.grain})")
+        super().__init__(f"{key!r} is not in the layout of feed {feed.name} ({feed.prefix}, by {feed.layout.by})")
         self.key = key
 
 

@@ -94,7 +94,7 @@ class LandingZone:
             raise NotOurs(f"{event.key!r} belongs to no declared feed")
         place = place_of(feed, event.key, Span.at(datetime.now(UTC), self.start))
         if place is None:
-            return Hint(feed, feed.partition_around(event.key), event.at)
+            return Hint(feed, feed.classify(event.key).partition, event.at)
         return Stray(feed, event.key, place) if feed.is_meant_as_data(event.key) else None
 
 

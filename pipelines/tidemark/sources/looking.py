@@ -4,11 +4,11 @@ Belongs here: which LISTs are asked, and to which partition each object belongs.
 means (`listing`), how a server is asked (`s3`) and who looks.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, date, datetime
-from itertools import islice
+from itertools import chain, islice
 
-from pipelines.tidemark.sources.feed import Feed, Partition, start_of
+from pipelines.tidemark.sources.feed import Feed, Partition
 from pipelines.tidemark.sources.listing import Bucket, LandedObject, Listing
 from pipelines.tidemark.sources.misplaced import Collector, Misplaced, Span, holds_partitions
 
@@ -23,34 +23,36 @@ def look(bucket: Bucket, feed: Feed, partition: Partition) -> Listing:
 
 
 def look_at_each(bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> dict[Partition, Listing]:
-    """The objects of each of these partitions: a LIST each, or one of the day for several hours of it."""
-    by_day: dict[date | None, list[Partition]] = {}
+    """The objects of each of these partitions: a LIST each, or one of the day for several of it."""
+    together: dict[str, list[Partition]] = {}
     for partition in partitions:
-        by_day.setdefault(start_of(partition).date() if partition else None, []).append(partition)
+        together.setdefault(feed.shared_prefix_of(partition), []).append(partition)
     found: dict[Partition, Listing] = {}
-    for day, of_day in by_day.items():
-        if day is None or len(of_day) == 1:
-            found[of_day[0]] = look(bucket, feed, of_day[0])
+    for prefix, some in together.items():
+        if len(some) == 1:
+            found[some[0]] = look(bucket, feed, some[0])
             continue
-        listing = bucket.list(feed.prefix_of_day(day))
-        below: dict[str, list[LandedObject]] = {}
+        listing = bucket.list(prefix)
+        below: dict[Partition, list[LandedObject]] = {}
         for landed in listing.objects:
-            below.setdefault(feed.folder_of(landed.key), []).append(landed)
-        for partition in of_day:
-            objects = below.get(feed.prefix_of(partition), ())
-            found[partition] = sorted_out(feed, partition, objects, listing.listed_at)
+            below.setdefault(feed.classify(landed.key).partition, []).append(landed)
+        for partition in some:
+            found[partition] = sorted_out(feed, partition, below.get(partition, ()), listing.listed_at)
     return {partition: found[partition] for partition in partitions}
 
 
 class Walk:
-    """The partitions of a feed, or of a day of it, one after the other in the order of their keys: one LIST.
+    """The partitions of a feed, or those below some prefixes of it, one after the other in the order of their keys: a
+    LIST each.
 
     The answer is never held as a whole. `listed_at` and `beside` are complete when the walk has ended.
     """
 
-    def __init__(self, bucket: Bucket, feed: Feed, *, start: date = date.min, day: date | None = None) -> None:
+    def __init__(
+        self, bucket: Bucket, feed: Feed, *, start: date = date.min, prefixes: Sequence[str] | None = None
+    ) -> None:
         self._feed, self.start = feed, start
-        self._pages = bucket.pages(feed.prefix if day is None else feed.prefix_of_day(day))
+        self._pages = chain.from_iterable(map(bucket.pages, [feed.prefix] if prefixes is None else sorted(prefixes)))
         self._beside: Collector | None = None
         self.listed_at: datetime
 
@@ -72,12 +74,12 @@ class Walk:
                 yield from self._partition(of_partition)
                 of_partition, prefix = [], ""
                 if not self._beside.add(landed):
-                    of_partition, prefix = [landed], feed.prefix_of(feed.partition_around(landed.key))
+                    of_partition, prefix = [landed], feed.prefix_of(feed.classify(landed.key).partition)
         yield from self._partition(of_partition)
 
     def _partition(self, objects: list[LandedObject]) -> Iterator[tuple[Partition, Listing]]:
         if objects:
-            partition = self._feed.partition_around(objects[0].key)
+            partition = self._feed.classify(objects[0].key).partition
             listing = sorted_out(self._feed, partition, objects, self.listed_at)
             if listing.objects or listing.misplaced:
                 yield partition, listing

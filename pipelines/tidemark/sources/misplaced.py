@@ -13,12 +13,14 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from pipelines.tidemark.sources.feed import Feed, Grain, OutsideLayout
+from pipelines.tidemark.sources.feed import Feed, OutsideLayout
+from pipelines.tidemark.sources.layout import Classified
 from pipelines.tidemark.sources.listing import LandedObject, data_version
 
 OUTSIDE_LAYOUT = "outside_layout"
 BEFORE_START = "before_start_date"
 IN_THE_FUTURE = "in_the_future"
+UNKNOWN_KEY = "unknown_key"
 
 AHEAD = timedelta(days=3)
 """How far ahead of the clock the time of a file may be: other clocks are ahead, and some files come early. What is
@@ -63,49 +65,34 @@ class Place:
 
 def place_of(feed: Feed, key: str, span: Span) -> Place | None:
     """Where a key is misplaced; None where it lies below the prefix of a partition."""
-    if feed.grain is Grain.NONE:
-        return None if key == feed.prefix else _place(feed.prefix, OUTSIDE_LAYOUT, feed, key, span)
-    folders, folder = _folders(feed, key), feed.prefix
-    for depth in range(1, feed.layout.depth + 1):
-        if len(folders) < depth:
-            return _place(folder, OUTSIDE_LAYOUT, feed, key, span)
-        folder += f"{folders[depth - 1]}/"
-        if reason := _refused(feed, folders[:depth], span):
-            return _place(folder, reason, feed, key, span)
-    return None
+    found = feed.classify(key)
+    folder, folder_of_day = feed.prefix + found.folders, feed.prefix + found.folders_of_day
+    if _is_before(feed, found, span):
+        return Place(folder_of_day, BEFORE_START, f"{key!r} is of a time before the start date {span.first}")
+    if _is_ahead(found, span):
+        early = f"{key!r} is of a time more than {AHEAD.days} days ahead; it is loaded when its time is near"
+        return Place(folder_of_day, IN_THE_FUTURE, early)
+    if found.unknown:
+        name, unknown = found.unknown
+        said = f"{key!r} is of {name} {unknown!r}, which feed {feed.name} does not have; it is loaded once it has"
+        return Place(folder, UNKNOWN_KEY, said)
+    if found.partition is not None or (feed.is_one_object and key == feed.prefix):
+        return None
+    return Place(folder, OUTSIDE_LAYOUT, str(OutsideLayout(key, feed)))
 
 
 def holds_partitions(feed: Feed, folder: str, span: Span) -> bool:
     """Whether the folders of partitions may lie in a folder, which ends in "/"; objects beside them are misplaced."""
-    if feed.grain is Grain.NONE:
-        return False
-    folders = _folders(feed, folder)
-    return not folders or (len(folders) < feed.layout.depth and not _refused(feed, folders, span))
+    found = feed.classify(folder)
+    return found.is_above and not _is_before(feed, found, span) and not _is_ahead(found, span)
 
 
-def _folders(feed: Feed, key: str) -> list[str]:
-    return key.removeprefix(feed.prefix).split("/")[:-1]
+def _is_before(feed: Feed, found: Classified, span: Span) -> bool:
+    return found.day is not None and found.day < feed.layout.times.first_of(span.first)
 
 
-def _refused(feed: Feed, folders: Sequence[str], span: Span) -> str | None:
-    """Why no partition lies below these folders, the first ones below a feed's prefix; None where one may."""
-    start = feed.layout.start_in(folders)
-    if start is None:
-        return OUTSIDE_LAYOUT
-    if not feed.layout.tells_day(len(folders)):
-        return None
-    if start.date() < feed.layout.first_of(span.first):
-        return BEFORE_START
-    return IN_THE_FUTURE if start.date() > span.last else None
-
-
-def _place(folder: str, reason: str, feed: Feed, key: str, span: Span) -> Place:
-    if reason == OUTSIDE_LAYOUT:
-        return Place(folder, reason, str(OutsideLayout(key, feed)))
-    if reason == BEFORE_START:
-        return Place(folder, reason, f"{key!r} is of a time before the start date {span.first}")
-    early = f"{key!r} is of a time more than {AHEAD.days} days ahead; it is loaded when its time is near"
-    return Place(folder, reason, early)
+def _is_ahead(found: Classified, span: Span) -> bool:
+    return found.day is not None and found.day > span.last
 
 
 @dataclass(frozen=True)

@@ -64,10 +64,11 @@ class Fate:
 
 
 def follows(feed: Feed, partition: Partition, now: datetime) -> bool:
-    """Whether rows of this partition still go with their files. The window of an unpartitioned feed never ends."""
+    """Whether rows of this partition still go with their files; always where it is not one of time: no window ends."""
     if feed.removals is OnRemoval.KEEP:
         return False
-    return partition is None or now - feed.end_of(partition) <= feed.follow_for
+    window = feed.layout.window(partition)
+    return window is None or now - window[1] <= feed.follow_for
 
 
 def alarm(

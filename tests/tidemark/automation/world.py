@@ -10,7 +10,6 @@ from pipelines.tidemark.planner.decisions import Asked, Decision, Plan, State
 from pipelines.tidemark.planner.graph import Graph
 from pipelines.tidemark.planner.history import History
 from pipelines.tidemark.planner.planner import Planner
-from pipelines.tidemark.sources.feed import start_of
 
 NOW = 1_790_000_000.0  # 2026-09-21
 
@@ -32,12 +31,12 @@ def ordinal(partition: str | None) -> int:
 
 
 def hour_window(partition: str | None) -> Window:
-    start = start_of(partition or "").timestamp()
+    start = time(f"{str(partition)[:10]} {str(partition)[11:]}")
     return Window(start, start + 3600)
 
 
 def day_window(partition: str | None) -> Window:
-    start = start_of(partition or "").timestamp()
+    start = time(str(partition))
     return Window(start, start + 86_400)
 
 

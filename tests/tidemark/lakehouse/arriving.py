@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from pipelines.tidemark.lakehouse.loading.load import Load, run_load
 from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.feed import start_of
 from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.toys.files import ORDER_FORMATS, OrderLine
 
@@ -49,9 +48,10 @@ def arrive(
     random = Random(seed)
     arrived = rows = loads = number = 0
     for hour in hours:
+        begin = load.feed.layout.times.window(hour)[0]
         for n in range(files):
             suffix, encode = formats[number % len(formats)]
-            body = encode(_lines(number, start_of(hour), lines, random), random)
+            body = encode(_lines(number, begin, lines, random), random)
             landing._client.put_object(Bucket=landing.name, Key=f"{load.feed.prefix_of(hour)}{n:05}{suffix}", Body=body)
             arrived += len(body)
             number += 1

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.tidemark.scaffold.feed_module import feed_module
+from pipelines.tidemark.scaffold.feed_module import OFFERED, feed_module
 from pipelines.tidemark.scaffold.python_text import NoModule
 from pipelines.tidemark.scaffold.sample import NoSample, Sample, read_sample
 from pipelines.tidemark.sources.feed import Grain
@@ -111,7 +111,7 @@ def test_a_sample_that_says_nothing_is_refused_by_name(tmp_path: Path, name: str
         read_sample(path)
 
 
-@pytest.mark.parametrize("grain", list(Grain))
+@pytest.mark.parametrize("grain", OFFERED)
 def test_the_module_loads_as_it_is(grain: Grain) -> None:
     sample = Sample(".csv", {k: v for k, v in TYPES.items() if k != "day"}, ("trip_id",), 3)
     text = feed_module("trips", grain, sample, package="pipelines")

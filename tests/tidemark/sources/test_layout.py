@@ -1,6 +1,7 @@
-"""Folders of time: there and back for every grain, of any names; and what is refused."""
+"""Folders of times and keys: there and back for every grain, of any names; and what is refused."""
 
 from datetime import UTC, date, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,14 @@ from hypothesis import strategies as st
 
 from pipelines.tidemark import Feed, Grain
 from pipelines.tidemark.sources.feed import OutsideLayout
-from pipelines.tidemark.sources.misplaced import BEFORE_START, IN_THE_FUTURE, OUTSIDE_LAYOUT, Span, place_of
+from pipelines.tidemark.sources.misplaced import (
+    BEFORE_START,
+    IN_THE_FUTURE,
+    OUTSIDE_LAYOUT,
+    UNKNOWN_KEY,
+    Span,
+    place_of,
+)
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 SPAN = Span.at(NOW, date(2026, 9, 28))
@@ -24,11 +32,13 @@ WRITTEN = {
     (Grain.MONTH, "%Y/%m"): lambda t: f"{t:%Y}/{t:%m}/",
 }
 KEYS = {Grain.HOUR: "%Y-%m-%d-%H:00", Grain.DAY: "%Y-%m-%d", Grain.MONTH: "%Y-%m-01"}
+REGIONS = {"region": ["emea", "apac"]}
+BERLIN = "Europe/Berlin"
 
 
-def feed(grain: Grain, folders: str | None = None) -> Feed:
-    prefix = "a/latest.csv" if grain is Grain.NONE else "a/b/"
-    return Feed(name="f", prefix=prefix, grain=grain, columns={"x": "bigint"}, folders=folders)
+def feed(grain: Grain, folders: str | None = None, **more: Any) -> Feed:
+    prefix = "a/b/" if folders or grain is not Grain.NONE or more else "a/latest.csv"
+    return Feed(name="f", prefix=prefix, grain=grain, columns={"x": "bigint"}, folders=folders, **more)
 
 
 @pytest.mark.parametrize(("grain", "folders"), WRITTEN)
@@ -38,10 +48,12 @@ def test_a_partition_lies_where_its_key_says(grain: Grain, folders: str | None, 
     key = at.strftime(KEYS[grain])
     assert of.prefix_of(key) == f"a/b/{below}"
     assert of.partition_of(f"a/b/{below}some file.csv") == key
-    assert of.partition_around(f"a/b/{below}too/deep/x.csv") == key
-    assert f"a/b/{below}".startswith(of.prefix_of_day(at.date()))
+    assert of.classify(f"a/b/{below}too/deep/x.csv").partition == key
+    assert f"a/b/{below}".startswith(of.shared_prefix_of(key))
+    assert of.prefixes_of_day(at.date()) == [of.shared_prefix_of(key)]
     assert key in of.partitions_of(at.date())
-    assert of.end_of(key) > at.replace(tzinfo=UTC) or at.year == 9999
+    start, end = of.layout.window(key)
+    assert start <= at.replace(tzinfo=UTC) < end or at.year == 9999
     for outside in (f"a/b/{below}", f"a/b/x{below}f.csv", f"a/b/{below}deeper/f.csv", f"b/{below}f.csv", "a/b/f.csv"):
         with pytest.raises(OutsideLayout):
             of.partition_of(outside)
@@ -50,7 +62,7 @@ def test_a_partition_lies_where_its_key_says(grain: Grain, folders: str | None, 
 def test_a_month_ends_where_the_next_begins() -> None:
     months = [f"2027-{month:02}-01" for month in range(1, 13)]
     of = feed(Grain.MONTH)
-    assert [of.end_of(month).date().isoformat() for month in months] == [*months[1:], "2028-01-01"]
+    assert [of.layout.window(month)[1].date().isoformat() for month in months] == [*months[1:], "2028-01-01"]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +85,76 @@ def test_folders_that_do_not_say_the_time_are_refused_by_feed(grain: Grain, fold
 
 
 @pytest.mark.parametrize(
+    ("grain", "folders", "more", "said"),
+    [
+        (Grain.DAY, "dt=%Y-%m-%d", {"keys": REGIONS}, r"name the keys that are declared \(region\)"),
+        (Grain.DAY, "{region}/dt=%Y-%m-%d", {}, r"name the keys that are declared \(none\)"),
+        (Grain.NONE, "{region}/{region}", {"keys": REGIONS}, "each in one of its own"),
+        (Grain.NONE, "{region}{area}", {"keys": REGIONS | {"area": ["a"]}}, "each in one of its own"),
+        (Grain.DAY, "{region}-%Y-%m-%d", {"keys": REGIONS}, "names a time, coarse before fine, or a key"),
+        (Grain.NONE, None, {"keys": {"region": ["a/b"]}}, "'a/b' of region cannot be the name of a folder"),
+        (Grain.NONE, None, {"keys": {"region": [""]}}, "cannot be the name of a folder"),
+        (Grain.NONE, None, {"keys": {"region": "emea"}}, "keys of region are a list of texts"),
+        (Grain.NONE, None, {"keys": {"region": []}}, "keys of region are a list of texts"),
+        (Grain.DAY, None, {"keys": REGIONS | {"area": ["a"]}}, "two dimensions at most, unlike area, day, region"),
+        (Grain.DAY, None, {"keys": {"day": ["a"]}}, "time and keys need different names, unlike day"),
+        (Grain.HOUR, None, {"timezone": "Europe/Berlinn"}, "there is no timezone 'Europe/Berlinn'"),
+        (Grain.HOUR, "%Y-%m-%d %H:%M", {}, "have the directives %H %Y %d %m"),
+    ],
+)
+def test_keys_and_zones_that_cannot_be_are_refused_by_feed(
+    grain: Grain, folders: str | None, more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=f"feed f: .*{said}"):
+        feed(grain, folders, **more)
+
+
+@pytest.mark.parametrize(
+    ("grain", "keys", "folders", "dimensions"),
+    [
+        (Grain.NONE, REGIONS, "region={region}", ("region",)),
+        (Grain.DAY, REGIONS, "dt=%Y-%m-%d/region={region}", ("day", "region")),
+        (Grain.WEEK, {"area": ["a"]}, "week=%Y-%m-%d/area={area}", ("area", "week")),
+        (Grain.QUARTER_HOUR, {}, "dt=%Y-%m-%d/hour=%H/minute=%M", ("quarter_hour",)),
+    ],
+)
+def test_a_feed_that_declares_no_folders_has_those_of_its_grain_and_keys(
+    grain: Grain, keys: dict[str, list[str]], folders: str, dimensions: tuple[str, ...]
+) -> None:
+    layout = feed(grain, keys=keys).layout
+    assert (layout.folders, layout.dimensions) == (folders, dimensions)
+
+
+@pytest.mark.parametrize(
+    ("folder", "partition", "begins"),
+    [
+        ("dt=2026-10-25/hour=01", "2026-10-25-01:00", datetime(2026, 10, 24, 23, tzinfo=UTC)),
+        ("dt=2026-10-25/hour=02", "2026-10-25-02:00", datetime(2026, 10, 25, 0, tzinfo=UTC)),
+        ("dt=2026-10-25/hour=02+0100", "2026-10-25-02:00+0100", datetime(2026, 10, 25, 1, tzinfo=UTC)),
+        ("dt=2026-10-25/hour=03", "2026-10-25-03:00", datetime(2026, 10, 25, 2, tzinfo=UTC)),
+        ("dt=2026-10-25/hour=02+0200", None, None),
+        ("dt=2026-10-25/hour=03+0100", None, None),
+        ("dt=2026-03-29/hour=02", None, None),
+        ("dt=2026-03-29/hour=03", "2026-03-29-03:00", datetime(2026, 3, 29, 1, tzinfo=UTC)),
+    ],
+)
+def test_an_hour_that_is_there_twice_is_the_first_unless_it_says_so_and_one_that_is_not_there_is_misplaced(
+    folder: str, partition: str | None, begins: datetime | None
+) -> None:
+    of, key = feed(Grain.HOUR, timezone=BERLIN), f"a/b/{folder}/x.csv"
+    place = place_of(of, key, Span(date.min, date.max))
+    assert (place and place.reason) == (None if partition else OUTSIDE_LAYOUT)
+    if partition:
+        assert (of.partition_of(key), of.layout.window(partition)[0]) == (partition, begins)
+
+
+def test_a_day_of_utc_is_looked_at_in_all_days_of_the_zone_that_it_overlaps() -> None:
+    day = date(2026, 10, 1)
+    found = {zone: feed(Grain.DAY, timezone=zone).layout.times.local_days(day) for zone in ("UTC", "Pacific/Auckland")}
+    assert found == {"UTC": [day], "Pacific/Auckland": [day, date(2026, 10, 2)]}
+
+
+@pytest.mark.parametrize(
     ("grain", "folders", "key", "folder", "reason"),
     [
         (Grain.DAY, "%Y/%m/%d", "2026/x.csv", "2026/", OUTSIDE_LAYOUT),
@@ -88,10 +170,32 @@ def test_folders_that_do_not_say_the_time_are_refused_by_feed(grain: Grain, fold
         (Grain.MONTH, None, "month=2026-09/x.csv", None, None),
         (Grain.MONTH, None, "month=2026-12/x.csv", "month=2026-12/", IN_THE_FUTURE),
         (Grain.MONTH, None, "month=2026-00/x.csv", "month=2026-00/", OUTSIDE_LAYOUT),
+        (Grain.WEEK, None, "week=2026-10-06/x.csv", "week=2026-10-06/", OUTSIDE_LAYOUT),
+        (Grain.WEEK, None, "week=2026-09-28/x.csv", None, None),
+        (Grain.WEEK, None, "week=2026-09-21/x.csv", "week=2026-09-21/", BEFORE_START),
+        (Grain.QUARTER_HOUR, "%Y%m%d/%H%M", "20261001/0745/x.csv", None, None),
+        (Grain.QUARTER_HOUR, "%Y%m%d/%H%M", "20261001/0746/x.csv", "20261001/0746/", OUTSIDE_LAYOUT),
+        (Grain.NONE, "{region}", "emea/x.csv", None, None),
+        (Grain.NONE, "{region}", "EMEA/x.csv", "EMEA/", UNKNOWN_KEY),
+        (Grain.NONE, "{region}", "x.csv", "", OUTSIDE_LAYOUT),
+        (Grain.DAY, "{region}/%Y/%m-%d", "mars/2026/10-01/x.csv", "mars/", UNKNOWN_KEY),
+        (Grain.DAY, "{region}/%Y/%m-%d", "emea/2026/09-01/x.csv", "emea/2026/09-01/", BEFORE_START),
+        (Grain.DAY, "%Y/%m-%d/{region}", "2026/10-01/mars/x.csv", "2026/10-01/mars/", UNKNOWN_KEY),
+        (Grain.DAY, "%Y/%m-%d/{region}", "2026/10-01/apac/x.csv", None, None),
     ],
 )
 def test_what_is_misplaced_is_told_with_the_first_folder_that_is_wrong(
     grain: Grain, folders: str | None, key: str, folder: str | None, reason: str | None
 ) -> None:
-    found = place_of(feed(grain, folders), f"a/b/{key}", SPAN)
-    assert (found and found.folder, found and found.reason) == (folder and f"a/b/{folder}", reason)
+    keys = REGIONS if "{region}" in str(folders) else {}
+    found = place_of(feed(grain, folders, keys=keys), f"a/b/{key}", SPAN)
+    assert (found and found.folder, found and found.reason) == (None if folder is None else f"a/b/{folder}", reason)
+
+
+def test_a_file_of_an_unknown_key_is_told_with_the_key_and_loaded_once_it_is_known() -> None:
+    of = feed(Grain.NONE, "region={region}", keys=REGIONS)
+    found = place_of(of, "a/b/region=mars/x.csv", SPAN)
+    assert found and "is of region 'mars', which feed f does not have; it is loaded once it has" in found.message
+    more = feed(Grain.NONE, "region={region}", keys={"region": [*REGIONS["region"], "mars"]})
+    assert place_of(more, "a/b/region=mars/x.csv", SPAN) is None
+    assert more.partition_of("a/b/region=mars/x.csv") == "mars"

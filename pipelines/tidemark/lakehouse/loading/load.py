@@ -36,7 +36,7 @@ from pipelines.tidemark.lakehouse.readers.batch import Batch, reading_of
 from pipelines.tidemark.lakehouse.readers.files import FileFault, NotScanned, SourceFile
 from pipelines.tidemark.lakehouse.readers.probe import Inspected, inspect
 from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.sources.feed import Grain, Partition
+from pipelines.tidemark.sources.feed import Partition
 from pipelines.tidemark.sources.listing import ObjectChanged, ObjectUnavailable
 from pipelines.tidemark.sources.misplaced import Misplaced
 from pipelines.tidemark.sources.removals import Fate
@@ -299,7 +299,7 @@ def _accounts(
 def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejects.Tally]) -> bool:
     """Whether a new version of a feed's one object would leave nothing of the table."""
     step = found.steps.get(None)
-    if load.feed.grain is not Grain.NONE or load.feed.allow_empty or step is None:
+    if not load.feed.is_one_object or load.feed.allow_empty or step is None:
         return False
     read = {file.version for file in step.read}
     holds_another = any(k.where is Where.TABLE and k.version not in read for k in found.known.get(None, ()))

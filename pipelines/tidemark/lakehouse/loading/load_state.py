@@ -134,7 +134,8 @@ def _alarm(
     spark: SparkSession, landing: Landing, load: Load, observed: Observed, lost: Sequence[Partition]
 ) -> tuple[str | None, Collection[Partition]]:
     walk = Walk(landing, load.feed)
-    there, loaded = {p for p, listing in walk if listing.objects}, {*rows_of_partitions(spark, load.table), *lost}
+    there = {p for p, listing in walk if listing.objects}
+    loaded = {p for p in rows_of_partitions(spark, load.table) if load.feed.layout.has(p)} | {*lost}
     # What lies there and is nobody's business (from before the first day) makes no loss a smaller share.
     holding = there if observed.holding is None else there & {*observed.holding, *loaded}
     missing = loaded - there

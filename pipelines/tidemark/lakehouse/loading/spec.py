@@ -9,11 +9,12 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
+from pipelines.tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning
 from pipelines.tidemark.lakehouse.readers.files import ObjectStore
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.sources.feed import Feed
-from pipelines.tidemark.sources.layout import TYPES
 from pipelines.tidemark.sources.listing import Bucket
+from pipelines.tidemark.sources.times import FORMATS, TYPES
 
 
 class Landing(Bucket, ObjectStore, Protocol):
@@ -51,7 +52,7 @@ class Load:
                 f"table {self.table.name}: {inexact} identify a row and are no exact numbers: NaN and -0.0 "
                 "are equal here and not there; declare a decimal, an integer or a string"
             )
-        self._refuse_grain()
+        require_cut_alike(self.feed, self.table)
         if not self.code_version:  # which would say of its rows that they are to be loaded again (`plan.AGAIN`)
             object.__setattr__(self, "code_version", _UNVERSIONED)
         table = self.table
@@ -67,15 +68,43 @@ class Load:
                     f"has to be in row_key beside {list(table.row_key)}"
                 )
 
-    def _refuse_grain(self) -> None:
-        by = [self.table.columns[column] for column in self.table.partition_columns]
-        fitting = TYPES.get(self.feed.grain)
-        if by != ([fitting] if fitting else []):
-            needs = f"a {fitting} column" if fitting else "nothing"
-            raise ValueError(
-                f"feed {self.feed.name} is cut by {self.feed.grain}: {self.table.name} has to be partitioned by {needs}"
-            )
-
     @property
     def asset(self) -> str:
         return self.table.name.replace(".", "/")
+
+
+def require_cut_alike(feed: Feed, table: Table) -> None:
+    """See that a table is partitioned as the feed is cut that it is loaded from.
+
+    Raises:
+        ValueError: it is not; the message says what it has to be.
+    """
+    dimensions, by = feed.layout.dimensions, table.partitioning
+    if len(dimensions) > 1:
+        ours = by.dimensions if isinstance(by, ByDimensions) else {}
+        is_alike = set(ours) == set(dimensions) and all(_fits(feed, name, ours[name], table) for name in dimensions)
+        needs = f"ByDimensions({{{', '.join(f'{name!r}: {_need(feed, name)}' for name in dimensions)}}})"
+    elif dimensions:
+        is_alike, needs = _fits(feed, dimensions[0], by, table), _need(feed, dimensions[0])
+    else:
+        is_alike, needs = by is None, "nothing"
+    if not is_alike:
+        raise ValueError(f"feed {feed.name} is cut by {feed.layout.by}: {table.name} has to be partitioned by {needs}")
+
+
+def _fits(feed: Feed, dimension: str, by: Partitioning | None, table: Table) -> bool:
+    if dimension in feed.keys:
+        return isinstance(by, ByKey)
+    kind = TYPES[feed.grain]
+    if not isinstance(by, ByTime) or table.columns[by.column] != kind or by.format_of(table.columns) != FORMATS[kind]:
+        return False
+    return kind == "date" or by.timezone == feed.timezone  # a day is a day of its zone
+
+
+def _need(feed: Feed, dimension: str) -> str:
+    if dimension in feed.keys:
+        return "ByKey(<string column>)"
+    kind = TYPES[feed.grain]
+    if kind == "timestamp" and feed.timezone != "UTC":
+        return f"ByTime(<timestamp column>, timezone={feed.timezone!r})"
+    return f"ByTime(<{kind} column>)" if feed.keys else f"a {kind} column"

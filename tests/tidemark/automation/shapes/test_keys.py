@@ -5,9 +5,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from pipelines.tidemark import LINEAGE, ByKey, Feed, Grain, Table, build_definitions, feed_assets, load_settings
+from pipelines.tidemark.simulation.simulator import Simulation
 from tests.tidemark.automation.shapes.playing import (
     CITIES,
     REGIONS,
+    START,
     asked,
     built,
     healthy,
@@ -241,3 +244,18 @@ def test_a_key_that_was_removed_is_no_complaint_for_ever(restarts: bool) -> None
         simulation.restart(at=simulation.time(hours=2))
     simulation.run(hours=1)
     assert simulation.plan().aside("core/visits") == {}
+
+
+def test_a_feed_by_region_is_asked_for_when_a_file_of_it_comes() -> None:
+    columns = {"region": "string", "id": "bigint"} | LINEAGE
+    table = Table("core.stock", columns, row_key=("region", "id"), partitioned_by=ByKey("region"), comment="A thing")
+    feed = Feed("stock", "stock/", Grain.NONE, {"id": "bigint"}, required=("id",), keys={"region": ["eu", "us"]})
+    assets = [*feed_assets(feed, table, partitions_def=REGIONS, **ASAP), *healthy()]
+    simulation = Simulation(build_definitions(load_settings(), assets, [feed], [table]), start=START)
+    simulation.arrive("raw/stock", "us", at=simulation.time(minutes=2))
+    simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=2))
+    simulation.arrive("raw/stock", "us", at=simulation.time(hours=1))
+    simulation.run(hours=2)
+    assert built(simulation, "core/stock") == ["us", "us"]
+    assert simulation.tables.fresh(("core/stock", "us"))
+    keeps_the_pair(simulation)

@@ -1,0 +1,192 @@
+"""The windows of time that feeds are cut into, and how their beginnings are written: in a zone, as digits.
+
+Belongs here: which times there are, and the times' part of a partition key. Does not belong here: the folders that
+digits stand in (`layout`).
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from functools import cached_property
+from zoneinfo import ZoneInfo
+
+Digits = dict[str, str]
+"""A directive to the digits that stand for it. `OFFSET` is that of the second of two times of the same digits."""
+
+DIRECTIVES = {"%Y": r"\d{4}", "%m": r"\d{2}", "%d": r"\d{2}", "%H": r"\d{2}", "%M": r"\d{2}"}
+OFFSET = "%z"
+
+
+class Grain(StrEnum):
+    """How a feed is cut by time. The value is the name of the partition column."""
+
+    QUARTER_HOUR = "quarter_hour"
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    NONE = "none"
+
+
+FOLDERS = {
+    Grain.QUARTER_HOUR: "dt=%Y-%m-%d/hour=%H/minute=%M",
+    Grain.HOUR: "dt=%Y-%m-%d/hour=%H",
+    Grain.DAY: "dt=%Y-%m-%d",
+    Grain.WEEK: "week=%Y-%m-%d",
+    Grain.MONTH: "month=%Y-%m",
+    Grain.NONE: "",
+}
+"""The folders of time of a feed that declares none. A week's is that of its Monday."""
+
+TYPES = {
+    Grain.QUARTER_HOUR: "timestamp",
+    Grain.HOUR: "timestamp",
+    Grain.DAY: "date",
+    Grain.WEEK: "date",
+    Grain.MONTH: "date",
+}
+"""The type of the column that holds the start of a window."""
+
+FORMATS = {"timestamp": "%Y-%m-%d-%H:%M", "date": "%Y-%m-%d"}
+"""How the start of a window is written in a key, by the type of the column that holds it."""
+
+NEEDED = {grain: frozenset(re.findall("%.", folders)) for grain, folders in FOLDERS.items()}
+"""The directives that say a window."""
+
+_LENGTHS = {Grain.QUARTER_HOUR: timedelta(minutes=15), Grain.HOUR: timedelta(hours=1)}
+"""The windows that are as long as a clock goes; of the others the calendar says it."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """The windows of a grain in a zone.
+
+    Raises:
+        ValueError: there is no such zone.
+    """
+
+    grain: Grain
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        try:
+            ZoneInfo(self.timezone)
+        except (LookupError, ValueError, OSError) as error:
+            raise ValueError(f"there is no timezone {self.timezone!r}") from error
+
+    @cached_property
+    def finest(self) -> str:
+        """The directive of the shortest time."""
+        return max(NEEDED[self.grain], key=list(DIRECTIVES).index, default="")
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether digits may need an offset beside them."""
+        return self.timezone != "UTC" and self.grain in _LENGTHS
+
+    @property
+    def _zone(self) -> ZoneInfo:
+        return ZoneInfo(self.timezone)
+
+    def day_of(self, digits: Digits) -> date | None:
+        """The day that these digits say, the first of a week or month; None where they do not say it yet.
+
+        Raises:
+            ValueError: there is no such time, or no window begins there.
+        """
+        try:
+            start = self._local(digits)
+            if self.finest in digits and digits.get(OFFSET, "") not in self._offsets(digits):
+                raise ValueError(f"no such time in {self.timezone}: {start}")
+        except OverflowError as error:
+            raise ValueError(str(error)) from error
+        if "%d" in digits and self.first_of(start.date()) != start.date():
+            raise ValueError(f"no {self.grain} begins on {start.date()}")
+        if self.grain in _LENGTHS and timedelta(hours=start.hour, minutes=start.minute) % _LENGTHS[self.grain]:
+            raise ValueError(f"no {self.grain} begins at {start}")
+        return start.date() if digits.keys() >= NEEDED[self.grain] - {"%H", "%M"} else None
+
+    def key(self, digits: Digits) -> str:
+        """How a window is written in a partition key."""
+        day = f"{digits['%Y']}-{digits['%m']}-{digits.get('%d', '01')}"
+        if self.grain not in _LENGTHS:
+            return day
+        return f"{day}-{digits['%H']}:{digits.get('%M', '00')}{digits.get(OFFSET, '')}"
+
+    def digits(self, key: str) -> Digits:
+        """What a key is written with."""
+        return {
+            "%Y": key[:4],
+            "%m": key[5:7],
+            "%d": key[8:10],
+            "%H": key[11:13] or "00",
+            "%M": key[14:16] or "00",
+            OFFSET: key[16:],
+        }
+
+    def is_key(self, text: str, since: date) -> bool:
+        """Whether a text has the form of a key, of a window that ends after a day began."""
+        # By its length, since 100,000 are asked for together.
+        return len(text) in self._lengths and text[:10] >= self.first_of(since).isoformat()
+
+    def of_day(self, day: date) -> list[Digits]:
+        """The windows of a day, or the one that it lies in."""
+        first = self.first_of(day)
+        said = {"%Y": f"{first.year:04}", "%m": f"{first.month:02}", "%d": f"{first.day:02}"}
+        length = _LENGTHS.get(self.grain)
+        if length is None:
+            return [said]
+        minutes = range(0, 24 * 60, length // timedelta(minutes=1))
+        found = [said | {"%H": f"{minute // 60:02}", "%M": f"{minute % 60:02}"} for minute in minutes]
+        return [digits | {OFFSET: offset} for digits in found for offset in self._offsets(digits)]
+
+    def window(self, key: str) -> tuple[datetime, datetime]:
+        """The UTC start and end of a window; of the last one there can be, the last moment is the end."""
+        start = self._local(self.digits(key))
+        try:
+            if length := _LENGTHS.get(self.grain):
+                return start.astimezone(UTC), start.astimezone(UTC) + length
+            if self.grain is Grain.MONTH:
+                following = (start + timedelta(days=31)).replace(day=1)
+            else:
+                following = start + timedelta(days=7 if self.grain is Grain.WEEK else 1)
+            return start.astimezone(UTC), following.astimezone(UTC)
+        except OverflowError:
+            return start.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+    def first_of(self, day: date) -> date:
+        """The day on which the window begins that a day lies in."""
+        if self.grain is Grain.WEEK:
+            return day - timedelta(days=day.weekday())
+        return day.replace(day=1) if self.grain is Grain.MONTH else day
+
+    def local_days(self, day: date) -> list[date]:
+        """The days of the zone that a day of UTC overlaps."""
+        start = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        ends = (start, start + timedelta(days=1, microseconds=-1))
+        return sorted({at.astimezone(self._zone).date() for at in ends})
+
+    def _local(self, digits: Digits) -> datetime:
+        year, month, day, hour, minute = (int(digits.get(d, at)) for d, at in zip(DIRECTIVES, "11100", strict=True))
+        return datetime(year, month, day, hour, minute, tzinfo=self._zone, fold=1 if digits.get(OFFSET) else 0)
+
+    def _offsets(self, digits: Digits) -> list[str]:
+        """What stands behind the digits of each time of these digits.
+
+        Most often there is one time, and nothing. When clocks go back there are two, and the second one is told by its
+        offset, as Dagster does; when they go forward there is none.
+        """
+        if not self.has_offsets:
+            return [""]
+        first = self._local(digits | {OFFSET: ""})
+        second = first.replace(fold=1)
+        if first.utcoffset() == second.utcoffset():
+            return [""]
+        is_there = first.astimezone(UTC).astimezone(self._zone).replace(tzinfo=None) == first.replace(tzinfo=None)
+        return ["", f"{second:%z}"] if is_there else []
+
+    @cached_property
+    def _lengths(self) -> frozenset[int]:
+        plain = len(re.sub("%.", "00", FORMATS[TYPES[self.grain]].replace("%Y", "2026")))
+        return frozenset([plain, plain + len("+0100")] if self.has_offsets else [plain])

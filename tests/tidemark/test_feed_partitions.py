@@ -1,0 +1,154 @@
+"""A feed whose assets or table are cut otherwise than its folders is refused as the location loads, by name."""
+
+import re
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import pipelines.tidemark
+from pipelines.tidemark import (
+    LINEAGE,
+    ByDimensions,
+    ByKey,
+    ByTime,
+    Feed,
+    Grain,
+    Table,
+    build_definitions,
+    feed_assets,
+    load_settings,
+)
+from pipelines.tidemark.lakehouse.partitioning import Partitioning
+from pipelines.tidemark.settings import CHECKOUT
+from pipelines.tidemark.table_partitions import PartitionsDiffer
+
+REGIONS = dg.StaticPartitionsDefinition(["emea", "apac"])
+DAYS = dg.DailyPartitionsDefinition("2026-09-28", end_offset=1)
+HOURS = dg.HourlyPartitionsDefinition("2026-09-28-00:00", end_offset=1)
+BERLIN = "Europe/Berlin"
+BERLIN_HOURS = dg.HourlyPartitionsDefinition("2026-09-28-00:00", timezone=BERLIN, end_offset=1)
+QUARTERS = dg.TimeWindowPartitionsDefinition(
+    start="2026-09-28-00:00", cron_schedule="*/15 * * * *", fmt="%Y-%m-%d-%H:%M", end_offset=1
+)
+BOTH = dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})
+USED = ("LINEAGE", "ByDimensions", "ByKey", "ByTime", "Feed", "Grain", "Table", "feed_assets")
+KEYS = {"region": REGIONS.get_partition_keys()}
+
+BY_REGION: tuple[Grain, dict[str, Any], Partitioning] = (Grain.NONE, {"keys": KEYS}, ByKey("region"))
+BY_DAY: tuple[Grain, dict[str, Any], Partitioning] = (Grain.DAY, {}, ByTime("day"))
+BY_HOUR: tuple[Grain, dict[str, Any], Partitioning] = (Grain.HOUR, {}, ByTime("at"))
+BY_BOTH = (Grain.DAY, {"keys": KEYS}, ByDimensions({"day": ByTime("day"), "region": ByKey("region")}))
+IN_BERLIN = (Grain.HOUR, {"timezone": BERLIN}, ByTime("at", timezone=BERLIN))
+
+
+def loaded(definition: Any, grain: Grain, more: dict[str, Any], by: Partitioning | None) -> dg.Definitions:
+    prefix = "things.csv" if grain is Grain.NONE and not more else "things/"
+    feed = Feed("things", prefix, grain, {"id": "bigint"}, required=("id",), **more)
+    columns = {"day": "date", "at": "timestamp", "region": "string", "id": "bigint"} | LINEAGE
+    table = Table("core.things", columns, row_key=tuple(columns)[:4], partitioned_by=by, comment="A thing")
+    return build_definitions(load_settings(), feed_assets(feed, table, partitions_def=definition), [feed], [table])
+
+
+@pytest.mark.parametrize(
+    ("definition", "cut"),
+    [
+        (REGIONS, BY_REGION),
+        (dg.StaticPartitionsDefinition(["apac", "emea"]), BY_REGION),
+        (DAYS, BY_DAY),
+        (BOTH, BY_BOTH),
+        (HOURS, BY_HOUR),
+        (BERLIN_HOURS, IN_BERLIN),
+        (QUARTERS, (Grain.QUARTER_HOUR, {}, ByTime("at"))),
+        (dg.WeeklyPartitionsDefinition("2026-09-28", day_offset=1), (Grain.WEEK, {}, ByTime("day"))),
+        (dg.DailyPartitionsDefinition("2026-09-28", timezone=BERLIN), (Grain.DAY, {"timezone": BERLIN}, ByTime("day"))),
+        (
+            dg.MultiPartitionsDefinition({"date": DAYS, "region": REGIONS}),
+            (
+                Grain.DAY,
+                {"keys": KEYS, "time_name": "date"},
+                ByDimensions({"date": ByTime("day"), "region": ByKey("region")}),
+            ),
+        ),
+        (None, (Grain.NONE, {}, None)),
+    ],
+)
+def test_what_fits_loads(definition: Any, cut: tuple[Grain, dict[str, Any], Partitioning | None]) -> None:
+    assert loaded(definition, *cut).resolve_asset_graph()
+
+
+@pytest.mark.parametrize(
+    ("definition", "cut", "said"),
+    [
+        (dg.DynamicPartitionsDefinition(name="regions"), BY_REGION, "use a StaticPartitionsDefinition"),
+        (
+            dg.StaticPartitionsDefinition(["emea"]),
+            BY_REGION,
+            r"only one of the two has apac: say keys=\{'region': <the definition>.get_partition_keys\(\)\}",
+        ),
+        (HOURS, BY_DAY, r"begin at '0 \* \* \* \*', .*: give it a DailyPartitionsDefinition\(\.\.\.\)"),
+        (
+            dg.DailyPartitionsDefinition("2026-09-28", hour_offset=6),
+            BY_DAY,
+            r"begin at '0 6 \* \* \*', .*: give it a DailyPartitionsDefinition",
+        ),
+        (dg.DailyPartitionsDefinition("20260928", fmt="%Y%m%d"), BY_DAY, "written %Y%m%d: give it a Daily"),
+        (dg.WeeklyPartitionsDefinition("2026-09-27"), (Grain.WEEK, {}, ByTime("day")), "WeeklyPart.*, day_offset=1"),
+        (BERLIN_HOURS, BY_HOUR, r"are those of Europe/Berlin: say Feed\(timezone='Europe/Berlin'\)"),
+        (HOURS, IN_BERLIN, r"are those of UTC: say Feed\(timezone='UTC'\)"),
+        (
+            dg.MultiPartitionsDefinition({"date": DAYS, "region": REGIONS}),
+            BY_BOTH,
+            r"dimensions date, region, the feed day, region: say Feed\(time_name='date'\)",
+        ),
+        (
+            BOTH,
+            BY_DAY,
+            r"dimensions day, region, the feed day: declare the same in both",
+        ),
+        (
+            dg.MultiPartitionsDefinition({"day": DAYS, "area": REGIONS}),
+            BY_BOTH,
+            r"dimensions area, day, the feed day, region: declare the same in both",
+        ),
+        (DAYS, BY_BOTH, "give the asset a MultiPartitionsDefinition of day, region"),
+        (
+            dg.MultiPartitionsDefinition({"day": HOURS, "region": REGIONS}),
+            BY_BOTH,
+            "dimension day: .*give it a DailyPartitionsDefinition",
+        ),
+        (
+            dg.MultiPartitionsDefinition({"day": DAYS, "region": dg.DynamicPartitionsDefinition(name="regions")}),
+            BY_BOTH,
+            "dimension region: .*use a StaticPartitionsDefinition",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_for_both_assets_with_a_remedy(
+    definition: Any, cut: tuple[Grain, dict[str, Any], Partitioning | None], said: str
+) -> None:
+    grain, more, _ = cut
+    with pytest.raises(PartitionsDiffer) as refused:
+        loaded(definition, grain, more, _table_of(definition))
+    lines = str(refused.value).splitlines()
+    assert [line.split(",")[0] for line in lines] == ["asset raw/things", "asset core/things"]
+    for line in lines:
+        assert re.search(said, line), line
+
+
+def test_the_snippet_of_the_page_loads_by_day_and_region() -> None:
+    page = (CHECKOUT / "docs" / "feeds.md").read_text()
+    code = next(code for code in re.findall(r"```python\n(.*?)```", page, re.S) if code.startswith("REGIONS = "))
+    found: dict[str, Any] = {name: getattr(pipelines.tidemark, name) for name in USED}
+    exec(code, found := found | {"dg": dg, "DAYS": DAYS, "LANDING": {"product_id": "bigint"}})
+    assert build_definitions(load_settings(), found["ASSETS"], [found["FEED"]], [found["TABLE"]])
+    assert found["FEED"].partition_of("stock/dt=2026-10-01/region=apac/a.csv") == "2026-10-01|apac"
+
+
+def _table_of(definition: Any) -> Partitioning:
+    """What fits the definition, so that the feed alone is at odds."""
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        return ByDimensions({each.name: _table_of(each.partitions_def) for each in definition.partitions_defs})
+    if isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        return ByTime("at", format=definition.fmt, timezone=definition.timezone)
+    return ByKey("region")

@@ -1,4 +1,4 @@
-# dev: the whole platform on this machine; test: the tests; proof: the long ones; bench: ratios; check: lint, types, import rules.
+# dev: the whole platform on this machine; test: the tests; proof: the long ones; bench: ratios; check: lint, types, import rules, code versions.
 # `make dev FEED=none` starts without the sample feed; `make dev PYTHON=python3.12` chooses the Python.
 
 IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
@@ -33,6 +33,7 @@ check: $(INSTALLED)
 	.venv/bin/mypy pipelines
 	.venv/bin/lint-imports
 	PYTHONWARNINGS=ignore .venv/bin/dg check defs
+	.venv/bin/pipelines lock check
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) pipelines/tidemark/local/platform/machine.py

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pipelines.tidemark.code_versions.assets import versioned_by_code as versioned_by_code
     from pipelines.tidemark.definitions import assets_in as assets_in
     from pipelines.tidemark.definitions import build_definitions as build_definitions
     from pipelines.tidemark.discovery import declared as declared
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.sources.feed import OnRemoval as OnRemoval
 
 _FOUND_IN = {
+    "versioned_by_code": "code_versions.assets",
     "assets_in": "definitions",
     "build_definitions": "definitions",
     "declared": "discovery",
@@ -97,6 +99,7 @@ __all__ = [
     "observe_file",
     "observe_partitions",
     "shaped_as",
+    "versioned_by_code",
     "with_automation",
 ]
 

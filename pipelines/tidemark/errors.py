@@ -8,6 +8,7 @@
     │   └── CannotStart, CannotReconcile, JarsMissing, ServiceFailed, SupervisorDied, AlreadyRunning
     └── Terminal           exits with 2   somebody has to change a setting, an option, a declaration or a file
         ├── SettingsError, NoSuchAsset, NoSampleFeed, CannotHandle, SchemaDiffers, NoSuchTable
+        ├── NotPython, LockFileUnreadable
         ├── Refused, NoRun, OutsideLayout, NotOurs, Unusable
         └── NothingRuns    exits with 3   start the platform, or name an instance
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from pipelines.tidemark.cli import env, feed, new, plan, quarantine, reconcile, redrive, status, up
+from pipelines.tidemark.cli import env, feed, lock, new, plan, quarantine, reconcile, redrive, status, up
 from pipelines.tidemark.cli.commands import Commands
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)
 app.command()(status.status)
 app.command()(plan.plan)
+app.add_typer(lock.commands, name="lock")
 app.add_typer(new.commands, name="new")
 app.add_typer(quarantine.commands, name="quarantine")
 

@@ -1,0 +1,164 @@
+"""One module of the project as text: which statements bind which name, and where its imports lead.
+
+Belongs here: what a module says by itself. Does not belong here: whether another module has what is imported
+(`project`).
+"""
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(eq=False)
+class Module:
+    """A module of the project.
+
+    Args:
+        name: As it is imported.
+        path: The file; None for a folder without `__init__.py`.
+        tree: Its syntax tree.
+        is_package: Whether other modules may lie below it.
+        bindings: Name to the statements at module level that bind or change it, in order.
+        imports: Name to (module, attribute); no attribute where the name is the module.
+        stars: Modules of which everything is imported.
+        others: Statements at module level that bind nothing.
+    """
+
+    name: str
+    path: Path | None
+    tree: ast.Module
+    is_package: bool
+    bindings: dict[str, list[ast.stmt]] = field(default_factory=dict)
+    imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    stars: list[str] = field(default_factory=list)
+    others: list[ast.stmt] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._collect(self.tree.body)
+
+    @property
+    def statements(self) -> Iterator[ast.stmt]:
+        """Every statement that runs at import, imports left out, each once."""
+        seen: set[int] = set()
+        for statement in (s for many in (*self.bindings.values(), self.others) for s in many):
+            if id(statement) not in seen:
+                seen.add(id(statement))
+                yield statement
+
+    def imported_from(self, node: ast.ImportFrom) -> str:
+        """The module that a `from ... import` names, dots resolved."""
+        if not node.level:
+            return node.module or ""
+        parts = self.name.split(".")
+        base = parts[: len(parts) - node.level + self.is_package]
+        return ".".join([*base, *filter(None, [node.module])])
+
+    def imports_of(self, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, tuple[str, str | None]]]:
+        """Each name that an import binds, with what it names."""
+        for alias in node.names:
+            if isinstance(node, ast.ImportFrom):
+                yield alias.asname or alias.name, (self.imported_from(node), alias.name)
+            elif alias.asname:
+                yield alias.asname, (alias.name, None)
+            else:
+                root = alias.name.partition(".")[0]
+                yield root, (root, None)
+
+    def _collect(self, body: Iterable[ast.stmt]) -> None:
+        for statement in body:
+            match statement:
+                case ast.ImportFrom(module="__future__") | ast.Pass() | ast.Expr(value=ast.Constant()):
+                    pass
+                case ast.ImportFrom(names=[ast.alias(name="*")]):
+                    self.stars.append(self.imported_from(statement))
+                case ast.Import() | ast.ImportFrom():
+                    self.imports |= dict(self.imports_of(statement))
+                case ast.If(test=test) if is_type_checking(test):
+                    self._collect(statement.orelse)
+                case ast.If(test=test) if _is_main(test):
+                    pass
+                case ast.FunctionDef() | ast.AsyncFunctionDef() if is_overload(statement):
+                    pass
+                case _:
+                    names = list(dict.fromkeys(bound_at_import(self, statement)))
+                    for name in names:
+                        self.bindings.setdefault(name, []).append(statement)
+                    if not names:
+                        self.others.append(statement)
+
+
+def bound_at_import(module: Module, statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement binds, or changes an item or attribute of, in its own scope."""
+    for node in own_nodes(statement):
+        match node:
+            case ast.Subscript(ctx=ast.Store() | ast.Del()) | ast.Attribute(ctx=ast.Store() | ast.Del()):
+                if (root := root_of(node)) and root.id not in module.imports:
+                    yield root.id
+            case ast.Import() | ast.ImportFrom():
+                yield from (name for name, _ in module.imports_of(node))
+            case _:
+                yield from bound_by(node)
+
+
+def bound_by(node: ast.AST) -> Iterator[str]:
+    """The name that a node binds, imports left out."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            yield node.name
+        case ast.Name(ctx=ast.Store() | ast.Del()):
+            yield node.id
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            yield name
+        case ast.MatchMapping(rest=str(name)):
+            yield name
+
+
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that run in the scope of a statement: not the bodies of functions, classes, lambdas in it.
+
+    Of comprehensions only their walrus targets are of this scope.
+    """
+    yield node
+    below: Iterable[ast.AST]
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            below = [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]
+        case ast.ClassDef():
+            below = [*node.decorator_list, *node.bases, *node.keywords]
+        case ast.Lambda():
+            below = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            found = (inner for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr))
+            yield from (inner.target for inner in found)
+            return
+        case _:
+            below = ast.iter_child_nodes(node)
+    for child in below:
+        yield from own_nodes(child)
+
+
+def root_of(node: ast.AST) -> ast.Name | None:
+    """The name at the left end of `a.b[c].d()`."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node if isinstance(node, ast.Name) else None
+
+
+def is_type_checking(test: ast.expr) -> bool:
+    """Whether a block is for type checkers only."""
+    return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
+        isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
+    )
+
+
+def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function is there for type checkers only."""
+    last = [d.attr if isinstance(d, ast.Attribute) else getattr(d, "id", "") for d in node.decorator_list]
+    return "overload" in last
+
+
+def _is_main(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"

@@ -1,0 +1,43 @@
+"""The grocer's code as text, and the fingerprint of each of its assets, from the text alone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipelines.tidemark.code_versions.fingerprint import Code
+from pipelines.tidemark.code_versions.project import Definition, Project
+from pipelines.tidemark.settings import CHECKOUT
+from tests.code_edits import Sources
+
+FUNCTIONS = {
+    "core/orders": ("core.orders", "orders"),
+    "core/customers": ("core.customers", "customers"),
+    "core/prices": ("core.prices", "prices"),
+    "marts/sales_hourly": ("marts.sales", "sales_hourly"),
+    "marts/sales_daily": ("marts.sales", "sales_daily"),
+    "marts/margin_hourly": ("marts.margin", "margin_hourly"),
+    "marts/offer_reach": ("marts.offers", "offer_reach"),
+    "marts/order_stats": ("marts.order_stats", "order_stats"),
+    "marts/executive_rollup": ("marts.reviews", "executive_rollup"),
+    "marts/weekly_review": ("marts.reviews", "weekly_review"),
+}
+"""Where each asset's function is, below `pipelines.assets`."""
+
+
+def grocer_sources() -> Sources:
+    """What is the user's, without the sample feed: path from the root to text."""
+    folders = ("assets", "feeds", "schemas", "transforms")
+    paths = [path for folder in folders for path in (CHECKOUT / "pipelines" / folder).rglob("*.py")]
+    paths += [CHECKOUT / "pipelines" / name for name in ("__init__.py", "partitions.py")]
+    return {path.relative_to(CHECKOUT).as_posix(): path.read_text() for path in paths}
+
+
+def digests(sources: Sources, root: Path) -> Mapping[str, str]:
+    """The fingerprint of each asset of a project, from its text alone."""
+    for name, text in sources.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    code = Code(Project(root, "pipelines"))
+    return {
+        asset: code.fingerprint(Definition(f"pipelines.assets.{module}", function)).digest
+        for asset, (module, function) in FUNCTIONS.items()
+    }

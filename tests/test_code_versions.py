@@ -1,0 +1,177 @@
+"""The grocer's code versions: cosmetic edits move no fingerprint, a real edit moves those of the assets using it.
+
+Which assets use what is written down by hand here. That an edit is real is shown by what Spark computes, in
+`tests.transforms.grocer.test_real_edits`. Does not belong here: how references are followed
+(`tests.tidemark.code_versions`).
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pipelines.definitions import defs
+from pipelines.tidemark.code_versions.assets import assets_of
+from pipelines.tidemark.code_versions.lock_file import NAME, differences, read
+from pipelines.tidemark.code_versions.project import Project
+from pipelines.tidemark.settings import CHECKOUT
+from tests.code_edits import COSMETIC, Sources, moved, real_edits
+from tests.grocer_code import FUNCTIONS, digests, grocer_sources
+
+USED_BY = {
+    "assets/core/orders.py": {"orders": ["core/orders"]},
+    "assets/core/customers.py": {"customers": ["core/customers"]},
+    "assets/core/prices.py": {"prices": ["core/prices"]},
+    "assets/marts/margin.py": {"margin_hourly": ["marts/margin_hourly"], "_UNPRICED": ["marts/margin_hourly"]},
+    "assets/marts/offers.py": {"offer_reach": ["marts/offer_reach"]},
+    "assets/marts/order_stats.py": {"order_stats": ["marts/order_stats"]},
+    "assets/marts/reviews.py": {
+        "executive_rollup": ["marts/executive_rollup"],
+        "weekly_review": ["marts/weekly_review"],
+    },
+    "assets/marts/sales.py": {"sales_hourly": ["marts/sales_hourly"], "sales_daily": ["marts/sales_daily"]},
+    "feeds/orders.py": {"ORDERS": ["core/orders"]},
+    "feeds/customers.py": {"CUSTOMERS": ["core/customers"]},
+    "feeds/prices.py": {"PRICES": ["core/prices"]},
+    "schemas/core.py": {
+        "ORDERS_LANDING": ["core/orders"],
+        "CUSTOMERS_LANDING": ["core/customers"],
+        "PRICES_LANDING": ["core/prices"],
+        "ORDERS": ["core/orders"],
+        "CUSTOMERS": ["core/customers"],
+        "PRICES": ["core/prices"],
+    },
+    "schemas/marts.py": {
+        "SALES_HOURLY": ["marts/sales_hourly"],
+        "SALES_DAILY": ["marts/sales_daily"],
+        "ORDER_STATS": ["marts/order_stats"],
+        "MARGIN_HOURLY": ["marts/margin_hourly"],
+        "EXECUTIVE_ROLLUP": ["marts/executive_rollup"],
+        "WEEKLY_REVIEW": ["marts/weekly_review"],
+        "OFFER_REACH": ["marts/offer_reach"],
+    },
+    "transforms/orders.py": {"order_lines": ["core/orders"]},
+    "transforms/margin.py": {"margin_hourly": ["marts/margin_hourly"]},
+    "transforms/offers.py": {"offer_reach": ["marts/offer_reach"]},
+    "transforms/order_stats.py": {
+        "order_stats": ["marts/order_stats"],
+        "UNKNOWN_SEGMENT": ["marts/offer_reach", "marts/order_stats"],
+    },
+    "transforms/reviews.py": {"executive_rollup": ["marts/executive_rollup"], "weekly_review": ["marts/weekly_review"]},
+    "transforms/sales.py": {"sales_hourly": ["marts/sales_hourly"], "sales_daily": ["marts/sales_daily"]},
+}
+MODULES = [f"pipelines/{path}" for path in USED_BY]
+EDITS = 200
+
+
+@pytest.fixture(scope="module")
+def sources() -> Sources:
+    return grocer_sources()
+
+
+@pytest.fixture(scope="module")
+def before(sources: Sources, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    return digests(sources, tmp_path_factory.mktemp("before"))
+
+
+def differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    return sorted(asset for asset in before if before[asset] != after[asset])
+
+
+def test_200_cosmetic_edits_move_no_fingerprint(
+    sources: Sources, before: Mapping[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random = Random(16)
+    made: Counter[str] = Counter()
+    rebuilt = []
+    while made.total() < EDITS:
+        edit, path = sorted(COSMETIC)[made.total() % len(COSMETIC)], random.choice(MODULES)
+        text = COSMETIC[edit](sources[path], random)
+        if text == sources[path]:
+            continue
+        compile(text, path, "exec")
+        made[edit] += 1
+        if found := differing(before, digests({**sources, path: text}, tmp_path / str(made.total()))):
+            rebuilt.append(f"{path}: {edit}: {found}")
+    with capsys.disabled():
+        print(f"\n{made.total()} cosmetic edits of {len(COSMETIC)} kinds: {len(rebuilt)} rebuilds")
+
+    assert rebuilt == []
+    assert len(made) == len(COSMETIC)
+
+
+def test_many_cosmetic_edits_at_once_move_no_fingerprint(
+    sources: Sources, before: Mapping[str, str], tmp_path: Path
+) -> None:
+    random = Random(16)
+    edited = dict(sources)
+    for path in MODULES:
+        for edit in random.sample(sorted(COSMETIC), 3):
+            edited[path] = COSMETIC[edit](edited[path], random)
+
+    assert differing(before, digests(edited, tmp_path)) == []
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if "/assets/" not in path])
+def test_a_moved_file_moves_no_fingerprint(
+    path: str, sources: Sources, before: Mapping[str, str], tmp_path: Path
+) -> None:
+    edited = moved(sources, path, path.replace(".py", "_of_the_shop.py").replace("pipelines/", "pipelines/moved/"))
+
+    assert path not in edited and differing(before, digests(edited, tmp_path)) == []
+
+
+def sampled(sources: Sources) -> Iterator[tuple[str, str, str, str]]:
+    """Up to two edits of each definition: path, definition, what was done, new text."""
+    random = Random(16)
+    for path in MODULES:
+        by_name: dict[str, list[tuple[str, str, str, str]]] = {}
+        for what, name, text in real_edits(sources[path]):
+            by_name.setdefault(name, []).append((path, name, what, text))
+        for edits in by_name.values():
+            yield from random.sample(edits, min(2, len(edits)))
+
+
+def test_every_real_edit_is_caught_and_only_by_the_assets_that_use_it(
+    sources: Sources, before: Mapping[str, str], tmp_path: Path
+) -> None:
+    edits = list(sampled(sources))
+    wrong = []
+    for number, (path, name, what, text) in enumerate(edits):
+        found = differing(before, digests({**sources, path: text}, tmp_path / str(number)))
+        if found != sorted(USED_BY[path.removeprefix("pipelines/")][name]):
+            wrong.append(f"{path}: {name}: {what}: {found}")
+
+    assert wrong == []
+    assert {(path, name) for path, name, _, _ in edits} == {
+        (f"pipelines/{path}", name) for path, names in USED_BY.items() for name in names
+    }
+
+
+def test_the_lock_file_is_up_to_date_and_checked_in_less_than_two_seconds() -> None:
+    began = time.process_time()
+    assets = assets_of(defs.assets or (), Project(CHECKOUT, "pipelines"))
+    took = time.process_time() - began
+
+    assert differences(read(CHECKOUT / NAME), assets) == []
+    assert assets.keys() == FUNCTIONS.keys()
+    assert took < 2
+
+
+def test_the_hash_is_the_same_in_every_process() -> None:
+    code = "from pipelines.tidemark.cli.app import main; main()"
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", code, "lock", "check"],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(CHECKOUT)},
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,256 @@
+"""From a loaded code location to fingerprints: factories, tables, inputs; assets whose version is theirs."""
+
+import importlib
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+import dagster as dg
+import pytest
+
+from pipelines.tidemark.code_versions import assets as of_assets
+from pipelines.tidemark.code_versions.assets import assets_of
+from pipelines.tidemark.code_versions.lock_file import Asset, Lock, changed_definitions, differences
+from pipelines.tidemark.code_versions.project import Project
+from tests.tidemark.code_versions.packages import Package, write
+
+FEED = """
+    import dagster as dg
+    from pipelines.tidemark import LINEAGE, Feed, Grain, Table, feed_assets
+    from toy.maths import doubled
+
+    TABLE = Table(
+        name="core.trips",
+        columns={"day": "date", "km": "bigint"} | LINEAGE,
+        partitioned_by="day",
+        row_key=("day",),
+        comment="A trip",
+    )
+    FEED = Feed(name="trips", prefix="trips/", grain=Grain.DAY, columns={"km": "bigint"}, rules={"far": "km < 9"})
+    ASSETS = feed_assets(
+        FEED,
+        TABLE,
+        partitions_def=dg.DailyPartitionsDefinition(start_date="2026-09-28", end_offset=1),
+        transform=lambda rows: doubled(rows),
+        tags={"tidemark/pace": "asap"},
+    )
+    """
+TRIPS = {"assets.py": FEED, "maths.py": "def doubled(x): return x * 2\n"}
+ONE = """
+    import dagster as dg
+    from datetime import timedelta
+    from pipelines.tidemark import Table
+
+    @dg.asset(
+        key=["marts", "one"],
+        ins={"a": dg.AssetIn(key=["core", "a"], partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-1))},
+        partitions_def=dg.DailyPartitionsDefinition(start_date="2026-09-28"),
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=1)),
+        code_version="1",
+    )
+    def one(a): return a
+
+    ONE = Table(name="marts.one", columns={"day": "date"}, partitioned_by="day", row_key=("day",), comment="One")
+    """
+MADE = """
+    import dagster as dg
+    from toy.maths import doubled, halved
+
+    def _made(name, how, rates, most=3):
+        @dg.asset(name=name, code_version="1")
+        def _asset(first=most): return how(rates["a"]), first
+        return _asset
+
+    ONE = _made("one", doubled, {"a": 1})
+    MORE = [_made("two", halved, {"a": 2}), _made("three", halved, {"a": 2}, 4)]
+    EVERYTHING = [ONE, *MORE]
+    """
+MATHS = "def doubled(x): return x * 2\ndef halved(x): return x / 2\n"
+
+
+def load(root: Path, package: Package, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module `toy.assets` of a package, imported."""
+    write(root, package)
+    for name in [name for name in sys.modules if name == "toy" or name.startswith("toy.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(root)
+    importlib.invalidate_caches()
+    module = importlib.import_module("toy.assets")
+    for name in [name for name in sys.modules if name == "toy" or name.startswith("toy.")]:
+        monkeypatch.setitem(sys.modules, name, sys.modules[name])  # taken out when the test has ended
+    return module
+
+
+def assets_in(module: ModuleType) -> list[dg.AssetsDefinition]:
+    values = [v for held in vars(module).values() for v in (held if isinstance(held, list) else [held])]
+    return [v for v in values if isinstance(v, dg.AssetsDefinition)]
+
+
+def found(root: Path, package: Package, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Asset]:
+    return assets_of(assets_in(load(root, package, monkeypatch)), Project(root, "toy"))
+
+
+def replaced(package: Package, old: str, new: str) -> Package:
+    assert any(old in text for text in package.values())
+    return {name: text.replace(old, new) for name, text in package.items()}
+
+
+FACTORY = [
+    ("* 2", "* 3", ["toy/maths.py: doubled()"]),
+    ("doubled(rows)", "doubled(rows) + 1", ["toy/assets.py: ASSETS"]),
+    ('"far": "km < 9"', '"far": "km < 8"', ["toy/assets.py: FEED"]),
+    ('"km": "bigint"} |', '"km": "int"} |', ["toy/assets.py: TABLE"]),
+    ('row_key=("day",)', 'row_key=("day", "km")', ["toy/assets.py: TABLE"]),
+    ('comment="A trip"', 'comment="A journey"', []),
+    ("rules={", "quarantine_share=0.5, rules={", []),
+    ("2026-09-28", "2026-10-05", []),
+    ("asap", "later", []),
+    ("transform=lambda rows: doubled(rows)", "transform=lambda rows: (doubled(rows))", []),
+]
+DECLARED = [
+    ("return a", "return -a", ["toy/assets.py: one()"]),
+    ('"core", "a"', '"core", "b"', ["toy/assets.py: one()"]),
+    ("start_offset=-1", "start_offset=-2", ["toy/assets.py: one()"]),
+    ('columns={"day": "date"}', 'columns={"day": "date", "km": "int"}', ["toy/assets.py: ONE"]),
+    ('comment="One"', 'comment="Two"', []),
+    ("hours=1", "hours=2", []),
+    ("2026-09-28", "2026-10-05", []),
+    ('code_version="1"', 'code_version="2"', []),
+    ("a): return a", "a: int) -> int: return a", []),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "changed"), FACTORY)
+def test_an_asset_of_a_feed_is_its_declaration_and_its_transform(
+    old: str, new: str, changed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = found(tmp_path / "1", TRIPS, monkeypatch)["core/trips"].fingerprint
+    after = found(tmp_path / "2", replaced(TRIPS, old, new), monkeypatch)["core/trips"].fingerprint
+
+    assert (before.digest != after.digest) is bool(changed)
+    assert changed_definitions(before.definitions, after.definitions) == changed
+
+
+@pytest.mark.parametrize(("old", "new", "changed"), DECLARED)
+def test_an_asset_is_its_function_its_inputs_and_its_table(
+    old: str, new: str, changed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = {"assets.py": ONE}
+    before = found(tmp_path / "1", package, monkeypatch)["marts/one"].fingerprint
+    after = found(tmp_path / "2", replaced(package, old, new), monkeypatch)["marts/one"].fingerprint
+
+    assert (before.digest != after.digest) is bool(changed)
+    assert changed_definitions(before.definitions, after.definitions) == changed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ("* 2", "* 3", {"one"}),
+        ("/ 2", "/ 3", {"two", "three"}),
+        ('{"a": 1}', '{"a": 5}', {"one"}),
+        ('{"a": 2}, 4', '{"a": 2}, 5', {"two", "three"}),  # of one statement
+        ("most=3", "most=6", {"one", "two", "three"}),
+        ('how(rates["a"])', 'how(-rates["a"])', {"one", "two", "three"}),
+    ],
+)
+def test_assets_that_a_function_makes_are_told_apart_by_statement(
+    old: str, new: str, changed: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = {"assets.py": MADE, "maths.py": MATHS}
+    before = found(tmp_path / "1", package, monkeypatch)
+    after = found(tmp_path / "2", replaced(package, old, new), monkeypatch)
+
+    assert {name for name in after if before[name].fingerprint.digest != after[name].fingerprint.digest} == changed
+
+
+@pytest.mark.parametrize(
+    "asset",
+    [
+        "@dg.asset\n@timed\ndef a(): return doubled(1)",
+        "@dg.asset\n@bare\ndef a(): return doubled(1)",
+        "@dg.multi_asset(outs={'a': dg.AssetOut(), 'b': dg.AssetOut()})\ndef both(): return doubled(1), 2",
+        "@dg.op\ndef inner(): return doubled(1)\n@dg.graph_asset\ndef a(): return inner()",
+        "def made():\n    @dg.asset\n    def a(): return doubled(1)\n    return a\nA = made()",
+        "a = dg.asset(name='a')(partial(doubled, x=1)) if False else dg.asset(name='a')(lambda: doubled(1))",
+        "class Limits(dg.Config):\n    most: int = doubled(1)\n@dg.asset\ndef a(config: Limits): return config.most",
+        "MADE = [dg.asset(name=n)(lambda: doubled(1)) for n in ('a', 'b')]",
+    ],
+)
+def test_every_way_to_make_an_asset_leads_to_its_code(
+    asset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = (
+        "import dagster as dg\nfrom functools import partial, wraps\nfrom toy.maths import doubled\n"
+        "def timed(f):\n    @wraps(f)\n    def timed_(): return f()\n    return timed_\n"
+        "def bare(f):\n    def bare_(): return f()\n    return bare_\n"
+    )
+    package = {"assets.py": head + asset, "maths.py": MATHS}
+    before = found(tmp_path / "1", package, monkeypatch)
+    after = found(tmp_path / "2", replaced(package, "* 2", "* 3"), monkeypatch)
+    other = found(tmp_path / "3", replaced(package, "/ 2", "/ 3"), monkeypatch)
+
+    assert before and before == other
+    for name in after:
+        changed = changed_definitions(before[name].fingerprint.definitions, after[name].fingerprint.definitions)
+        assert changed == ["toy/maths.py: doubled()"]
+
+
+@pytest.mark.parametrize("name", ["defs.yaml", "more/maths.py"])
+def test_all_of_the_package_counts_for_an_asset_that_no_module_holds(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = {"assets.py": "import dagster as dg\nNO_ASSET = [1]\n", "maths.py": MATHS, name: "x = 1"}
+    digests = []
+    for number, text in enumerate(["x = 1", "x = 2"]):
+        load(tmp_path / str(number), {**package, name: text}, monkeypatch)
+        made = dg.asset(name="a", code_version="1")(lambda: 1)
+        digests.append(assets_of([made], Project(tmp_path / str(number), "toy"))["a"].fingerprint.digest)
+
+    assert digests[0] != digests[1]
+
+
+def test_a_list_in_the_module_that_assembles_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = {
+        "assets.py": "import toy.definitions\n",
+        "definitions.py": MADE.replace("ONE =", "_ =").replace("EVERYTHING = [ONE, *MORE]", ""),
+        "maths.py": MATHS,
+    }
+    load(tmp_path, package, monkeypatch)
+    assets = assets_of(importlib.import_module("toy.definitions").MORE, Project(tmp_path, "toy"))
+
+    assert "toy/__init__.py: all of it" in assets["two"].fingerprint.definitions
+
+
+def test_an_asset_in_the_module_that_assembles_is_its_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = "@dg.multi_asset(outs={'a': dg.AssetOut(), 'b': dg.AssetOut()})\ndef both(): return 1, 2\n"
+    text = f"import dagster as dg\n{both}ALL = [both]\n"
+    load(tmp_path, {"assets.py": "import toy.definitions\n", "definitions.py": text}, monkeypatch)
+    assets = assets_of(importlib.import_module("toy.definitions").ALL, Project(tmp_path, "toy"))
+
+    assert [list(asset.fingerprint.definitions) for asset in assets.values()] == [["toy/definitions.py: both()"]] * 2
+
+
+def test_an_asset_may_go_by_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "toy")
+    versions = []
+    for number, package in enumerate([TRIPS, replaced(TRIPS, "* 2", "*  2"), replaced(TRIPS, "* 2", "* 3")]):
+        root = tmp_path / str(number)
+        monkeypatch.setattr(of_assets, "CHECKOUT", root)
+        versioned = of_assets.versioned_by_code([*assets_in(load(root, package, monkeypatch)), "no asset"])
+        assets = assets_of(versioned, Project(root, "toy"))
+        assert versioned[-1] == "no asset"
+        assert assets["core/trips"].is_versioned_by_code
+        versions.append(assets["core/trips"].code_version)
+
+    assert versions[0] == versions[1] != versions[2]
+
+
+def test_an_asset_that_goes_by_its_code_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [asset] = found(tmp_path, TRIPS, monkeypatch).values()
+    by_code = Asset(asset.fingerprint.digest, asset.fingerprint)
+
+    assert differences(Lock(), {"core/trips": by_code}) == []
+    assert re.fullmatch("[0-9a-f]{16}", asset.fingerprint.digest)

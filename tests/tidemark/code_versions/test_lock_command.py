@@ -1,0 +1,111 @@
+"""`pipelines lock`: what each command prints, writes and ends with; and the toy location, locked as it is."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pipelines.tidemark.cli import lock
+from pipelines.tidemark.cli.app import app
+from pipelines.tidemark.code_versions.fingerprint import Fingerprint
+from pipelines.tidemark.code_versions.lock_file import Asset, Lock, read, write
+
+BEFORE = {
+    "core/orders": Asset("3", Fingerprint("aaaa", {"orders.py: best()": "1"})),
+    "marts/sales": Asset("1", Fingerprint("bbbb", {"sales.py: sales()": "1"})),
+}
+FORGOTTEN = Asset("3", Fingerprint("cccc", {"orders.py: best()": "2"}))
+RAISED = Asset("2", Fingerprint("dddd", {"sales.py: sales()": "2"}))
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    found = tmp_path / "code-versions.lock"
+    write(found, Lock(BEFORE))
+    monkeypatch.setattr(lock, "_path", lambda: found)
+    return found
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> dict[str, Asset]:
+    """The assets of the code location."""
+    assets = dict(BEFORE)
+    monkeypatch.setattr(lock, "_assets", lambda: assets)
+    return assets
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["lock", *arguments])
+
+
+def test_a_check_without_findings_ends_with_0(path: Path, now: Mapping[str, Asset]) -> None:
+    done = run("check")
+
+    assert done.exit_code == 0
+    assert "2 assets" in done.stdout
+
+
+def test_a_check_names_what_is_to_be_done_and_writes_nothing(path: Path, now: dict[str, Asset]) -> None:
+    now |= {"core/orders": FORGOTTEN, "marts/sales": RAISED}
+    held = path.read_text()
+    done = run("check")
+
+    assert done.exit_code == 2
+    assert "core/orders: orders.py: best() changed" in done.stdout
+    assert "marts/sales: code_version is" in done.stdout
+    assert "2 of 2 assets differ" in done.stderr
+    assert path.read_text() == held
+
+
+def test_a_check_as_json_is_a_list(path: Path, now: dict[str, Asset]) -> None:
+    now["core/orders"] = FORGOTTEN
+    [found] = json.loads(run("check", "--json").stdout)
+
+    assert found["asset"] == "core/orders"
+    assert found["difference"] == "forgotten"
+    assert found["definitions"] == ["orders.py: best()"]
+
+
+def test_an_update_records_the_raised_version_and_refuses_the_forgotten(path: Path, now: dict[str, Asset]) -> None:
+    now |= {"core/orders": FORGOTTEN, "marts/sales": RAISED}
+    done = run("update")
+
+    assert done.exit_code == 2
+    assert "marts/sales: raised, recorded" in done.stdout
+    assert read(path).assets == {"core/orders": BEFORE["core/orders"], "marts/sales": RAISED}
+
+
+def test_what_is_marked_is_current(path: Path, now: dict[str, Asset]) -> None:
+    now["core/orders"] = FORGOTTEN
+    done = run("mark-current", "core/orders", "marts/sales")
+
+    assert done.exit_code == 0
+    assert "marts/sales: its code has not changed" in done.stdout
+    assert run("check").exit_code == 0
+
+
+def test_no_names_mark_all_that_changed_but_record_no_version(path: Path, now: dict[str, Asset]) -> None:
+    now |= {"core/orders": FORGOTTEN, "marts/sales": RAISED}
+    run("mark-current")
+
+    assert read(path).assets == {"core/orders": FORGOTTEN, "marts/sales": BEFORE["marts/sales"]}
+
+
+def test_an_asset_that_is_none_is_refused_by_name(path: Path, now: dict[str, Asset]) -> None:
+    done = run("mark-current", "core/order")
+
+    assert done.exit_code == 2
+    assert "there is no asset core/order; there are core/orders, marts/sales" in done.stderr
+
+
+def test_the_toy_is_locked_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "tests.toys")
+
+    path.unlink()
+
+    assert run("update").exit_code == 0
+    assert run("mark-current").exit_code == 0
+    assert run("check").exit_code == 0
+    assert "tests/toys/schemas.py: order_lines()" in read(path).assets["core/orders"].fingerprint.definitions

@@ -33,6 +33,12 @@ class Shape:
     columns: tuple[tuple[str, str], ...] = ()
     charset: str = "utf-8"
 
+    @staticmethod
+    def of_arrow(format: str, schema: pa.Schema) -> Shape:
+        """The form of a file whose columns have types, as Arrow sees it."""
+        # Sorted: columns are found by name, so files that differ in their order alone are read together.
+        return Shape(format, tuple(sorted((column.name, str(column.type)) for column in schema)))
+
 
 class Fault(NamedTuple):
     """What a row that is none is kept as, and why it is none."""

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 from pipelines.tidemark.lakehouse.readers.file_format import FileFormat, Rows, Shape
 from pipelines.tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, ObjectStore, SourceFile, Unusable
 from pipelines.tidemark.lakehouse.readers.remote_file import RemoteFile
-from pipelines.tidemark.lakehouse.readers.spark_place import paths_of
 from pipelines.tidemark.lakehouse.readers.typed_rows import rows_of_arrow, rows_of_spark
 from pipelines.tidemark.sources.feed import Feed
 from pipelines.tidemark.sources.formats import Format, endings_of
@@ -108,8 +107,7 @@ def _rows(feed: Feed, key: str, shape: Shape, body: bytes) -> Rows:
 
 
 def _scan(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, Shape]) -> DataFrame:
-    raw = spark.read.parquet(*paths_of(store, shapes))
-    return rows_of_spark(store, feed, next(iter(shapes.values())), raw, row_index=True, value=_value)
+    return rows_of_spark(store, feed, shapes, spark.read.format("parquet"), row_index=True, value=_value)
 
 
 def _value(column: Column, kind: str) -> Column:

@@ -7,17 +7,17 @@ which text a number or a list becomes in memory (`values`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, DataFrameReader
 from pyspark.sql import functions as F
 
 from pipelines.tidemark.lakehouse.readers import spark_records
 from pipelines.tidemark.lakehouse.readers.file_format import Fault, Rows, Shape
-from pipelines.tidemark.lakehouse.readers.files import ObjectStore
-from pipelines.tidemark.lakehouse.readers.spark_place import place_of
+from pipelines.tidemark.lakehouse.readers.files import ObjectStore, SourceFile
+from pipelines.tidemark.lakehouse.readers.spark_place import paths_of, place_of
 from pipelines.tidemark.lakehouse.readers.text import not_valid
 from pipelines.tidemark.lakehouse.readers.values import TO_JSON, is_nested, texts_of
 from pipelines.tidemark.sources.feed import Feed
@@ -26,13 +26,8 @@ _OF_BYTES = ("string", "large_string", "binary", "large_binary", "fixed_size_bin
 _NESTED = ("list", "large_list", "fixed_size_list", "struct", "map")
 
 
-def columns_of(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
-    """The columns of a `Shape`. Sorted: they are found by name, so files that differ in their order are one scan."""
-    return tuple(sorted((column.name, str(column.type)) for column in schema))
-
-
 def rows_of_arrow(feed: Feed, table: pa.Table) -> Rows:
-    """The rows of a small file, from an Arrow table with those of the feed's columns that the file has."""
+    """The rows of a small file as texts, from an Arrow table with those of the feed's columns that the file has."""
     columns = {
         c: _texts(table, c, as_written=kind == "string")
         if c in table.column_names
@@ -93,20 +88,21 @@ def _plain(column: Column, kind: str) -> Column:
 def rows_of_spark(
     store: ObjectStore,
     feed: Feed,
-    shape: Shape,
-    raw: DataFrame,
+    shapes: Mapping[SourceFile, Shape],
+    reader: DataFrameReader,
     *,
     row_index: bool = False,
     value: Callable[[Column, str], Column] = _plain,
 ) -> DataFrame:
-    """The rows of large files of one shape (`files.columns_of_rows`), from a frame as Spark's reader gives it.
+    """The rows of large files of equal shape as texts, in which values of a type have the text they have in small ones.
 
     Args:
-        raw: Directly from `spark.read`, on which nothing was done yet.
+        reader: Spark's reader of the format: `spark.read.format(...)`, with options.
         row_index: Whether that reader numbers the rows of a file.
-        value: What a column is to Spark that Arrow's type, the second argument, says otherwise.
+        value: What a column means that Spark reads as another type than Arrow, by Arrow's name of the type.
     """
-    kinds = dict(shape.columns)
+    raw = reader.load(paths_of(store, shapes))
+    kinds = dict(next(iter(shapes.values())).columns)
     values = {c: _as_text(c, kinds[c], value) if c in kinds else F.lit(None).cast("string") for c in feed.columns}
     place = raw.metadataColumn("_metadata")  # not by its name: a column of the file may be called so
     block = F.lit(0).cast("bigint") if row_index else place["file_block_start"]

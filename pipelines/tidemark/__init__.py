@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.lakehouse.readers.files import Unusable as Unusable
     from pipelines.tidemark.lakehouse.readers.formats import register_format as register_format
     from pipelines.tidemark.lakehouse.readers.remote_file import RemoteFile as RemoteFile
+    from pipelines.tidemark.lakehouse.readers.remote_file import arrow_faults as arrow_faults
     from pipelines.tidemark.lakehouse.readers.typed_rows import rows_of_arrow as rows_of_arrow
     from pipelines.tidemark.lakehouse.readers.typed_rows import rows_of_spark as rows_of_spark
     from pipelines.tidemark.lakehouse.shape import shaped_as as shaped_as
@@ -66,6 +67,7 @@ _FOUND_IN = {
     "Unusable": "lakehouse.readers.files",
     "register_format": "lakehouse.readers.formats",
     "RemoteFile": "lakehouse.readers.remote_file",
+    "arrow_faults": "lakehouse.readers.remote_file",
     "rows_of_arrow": "lakehouse.readers.typed_rows",
     "rows_of_spark": "lakehouse.readers.typed_rows",
     "shaped_as": "lakehouse.shape",
@@ -103,6 +105,7 @@ __all__ = [
     "SparkResource",
     "Table",
     "Unusable",
+    "arrow_faults",
     "assets_in",
     "build_definitions",
     "counting_missing",

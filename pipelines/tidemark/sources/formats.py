@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Format(StrEnum):
-    """The formats that are known without being registered, by name."""
+    """The formats that come with Tidemark, by name."""
 
     CSV = "csv"
     JSON = "json"

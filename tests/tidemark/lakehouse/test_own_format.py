@@ -2,7 +2,7 @@
 
 import io
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,19 +12,22 @@ import pytest
 from pyarrow import orc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from typer.testing import CliRunner
 
 from pipelines.tidemark import LINEAGE, FileFormat, Shape, Table, register_format
+from pipelines.tidemark.cli.app import app
 from pipelines.tidemark.lakehouse.loading.load import Load
 from pipelines.tidemark.lakehouse.readers import formats as registered
 from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers.files import SourceFile
 from pipelines.tidemark.lakehouse.readers.json_text import JSON
-from pipelines.tidemark.lakehouse.readers.verdict import damage_of
 from pipelines.tidemark.scaffold.sample import NoSample, read_sample
 from pipelines.tidemark.settings import CHECKOUT
 from pipelines.tidemark.sources import formats
 from pipelines.tidemark.sources.feed import Feed, Grain
-from pipelines.tidemark.sources.s3 import S3Bucket
+from pipelines.tidemark.sources.listing import BucketUnavailable
 from tests.tidemark.lakehouse.conftest import Loading, Put, quarantined, renamed, rows
+from tests.tidemark.lakehouse.test_verdict import Holding, damage
 
 COLUMNS = {"trip_id": "bigint", "rider": "string", "fare": "decimal(18,4)", "km": "string", "began_at": "timestamp"}
 TRIPS = Load(
@@ -106,12 +109,31 @@ def test_a_value_is_the_same_in_a_small_and_in_a_large_file_of_an_own_format(
     assert found[0] == found[1] and len(found[0]) == 20
 
 
-def test_damage_is_told_by_the_bytes_of_an_own_format(landing: S3Bucket, put: Put, own_format: ModuleType) -> None:
-    body, prefix = as_orc(1, 5_000), renamed(TRIPS).feed.prefix
-    put(f"{prefix}whole.orc", body)
-    put(f"{prefix}holed.orc", body[:500] + b"\xff" * 2_000 + body[2_500:])
-    said = {o.key.rpartition("/")[2]: damage_of(landing, o) for o in landing.list(prefix).objects}  # type: ignore[arg-type]
-    assert said["whole.orc"] is None and said["holed.orc"]
+def test_rows_of_an_own_format_count_though_no_column_of_theirs_is_declared(own_format: ModuleType) -> None:
+    columns, faults = own_format.rows(TRIPS.feed, "a.orc", Shape("orc"), as_orc_of({"other": [1, 2, 3]}))
+    assert len(faults) == 3 and {len(column) for column in columns.values()} == {3}
+
+
+@pytest.mark.parametrize(("begin", "end", "said"), [(0, 0, None), (500, 2_500, "damaged"), (-40, -1, "no ORC file")])
+def test_damage_is_told_by_the_bytes_of_an_own_format(
+    own_format: ModuleType, begin: int, end: int, said: str | None
+) -> None:
+    body = bytearray(as_orc(1, 5_000))
+    body[begin:end] = b"\xff" * len(body[begin:end])
+    found = damage("a.orc", Holding(bytes(body)))
+    assert found is None if said is None else found and said in found
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_bytes_of_an_own_format_that_cannot_be_had_are_no_verdict(own_format: ModuleType, share: float) -> None:
+    """Though the library that reads them calls it a fault of the file."""
+    body = as_orc(1, 5_000)
+    refused_from = int(len(body) * share)
+    with pytest.raises(BucketUnavailable):
+        damage("a.orc", Holding(body, refused_from))
+    large = SourceFile("a.orc", "v", datetime(2026, 10, 1, tzinfo=UTC), DAY, probe.SMALL + len(body))
+    with pytest.raises(BucketUnavailable):
+        probe.inspect(Holding(body, refused_from), TRIPS.feed, [large])
 
 
 def test_a_sample_may_be_of_an_own_format(tmp_path: Path, own_format: ModuleType) -> None:
@@ -119,6 +141,17 @@ def test_a_sample_may_be_of_an_own_format(tmp_path: Path, own_format: ModuleType
     path.write_bytes(as_orc(1, 30))
     seen = read_sample(path)
     assert (seen.suffix, seen.key, seen.columns["fare"]) == (".orc", ("trip_id",), "decimal(18,4)")
+
+
+def test_a_feed_is_written_from_a_sample_whose_format_is_registered_beside_the_feeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr("pipelines.tidemark.location.feeds", lambda settings: request.getfixturevalue("own_format"))
+    monkeypatch.setattr("pipelines.tidemark.cli.new.CHECKOUT", tmp_path)
+    path = tmp_path / "trips.orc"
+    path.write_bytes(as_orc(1, 30))
+    said = CliRunner().invoke(app, ["new", "feed", "trips", "--sample", str(path)])
+    assert said.exit_code == 0 and "6 columns from 30 rows" in said.output, said.output
 
 
 def test_a_feed_takes_formats_that_are_registered_after_it_was_declared(own_format: ModuleType) -> None:
@@ -133,7 +166,7 @@ def test_a_format_that_is_not_registered_is_none(tmp_path: Path) -> None:
 
 
 def a_format(**changed: Any) -> FileFormat[Shape]:
-    operations = {name: getattr(JSON, name) for name in ("shape", "weight", "rows", "scan", "damage")}
+    operations = {name: getattr(JSON, name) for name in ("shape", "weight", "rows", "scan", "verify")}
     return FileFormat(**({"name": "own", "endings": (".own",)} | operations | changed))
 
 
@@ -158,7 +191,7 @@ def test_a_format_that_takes_what_is_taken_is_refused_by_name(
 
 
 def test_a_format_that_lacks_an_operation_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="format own: it lacks scan, damage"):
+    with pytest.raises(ValueError, match="format own: it lacks scan, verify"):
         FileFormat(name="own", endings=(".own",), shape=JSON.shape, weight=JSON.weight, rows=JSON.rows)
     with pytest.raises(ValueError, match="format without a name: it lacks name"):
         FileFormat(endings=(".own",))

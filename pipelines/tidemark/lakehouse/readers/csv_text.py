@@ -21,7 +21,7 @@ from pipelines.tidemark.lakehouse.readers.file_format import Fault, FileFormat, 
 from pipelines.tidemark.lakehouse.readers.files import PLACE, ObjectStore, SourceFile, Unusable
 from pipelines.tidemark.lakehouse.readers.spark_place import paths_of, place_of
 from pipelines.tidemark.lakehouse.readers.text import NO_ROW, fields_of, records_of, text_of
-from pipelines.tidemark.lakehouse.readers.text_files import NOT_SUPPORTED, Head, damage_of, looked_into, weight_of
+from pipelines.tidemark.lakehouse.readers.text_files import NOT_SUPPORTED, Head, looked_into, verify, weight_of
 from pipelines.tidemark.sources.feed import Feed
 from pipelines.tidemark.sources.formats import Format, endings_of
 
@@ -115,7 +115,7 @@ CSV = FileFormat(
     rows=_rows,
     group=_group,
     scan=_scan,
-    damage=damage_of,
+    verify=verify,
     not_supported=(*NOT_SUPPORTED, "MALFORMED_CSV_RECORD"),  # more columns than it takes
     sample=_sample,
 )

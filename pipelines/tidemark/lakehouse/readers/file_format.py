@@ -63,8 +63,8 @@ class FileFormat(Generic[S]):
     """A file format: its name, its endings, and how its files are looked into and read.
 
     A file of up to 1 MB is fetched whole and read by `rows`, a larger one by Spark, in `scan`; what a value is as text
-    must not depend on that. Operations that look into a file raise `Unusable` for one that cannot be taken, and let
-    what the store raises pass.
+    must not depend on that. Operations raise `Unusable` for a file that cannot be taken. What the store raises is never
+    lost, even where a library in between reports something else (`remote_file.refusals_raised`).
 
     Args:
         name: As in `Shape.format` and in messages.
@@ -75,7 +75,7 @@ class FileFormat(Generic[S]):
             found without holding them; above `limit` bytes not how many exactly.
         rows: `(feed, key, shape, body)`: the rows of a small file.
         scan: `(spark, store, feed, shapes)`: the rows of large files of one group, with `files.columns_of_rows`.
-        damage: `(store, file)`: what is wrong with the bytes of a file that Spark fails on; None where nothing is.
+        verify: `(store, file)`: reads a file that Spark fails on to its end, and raises `Unusable` where it is damaged.
         group: Files of whose shapes it gives the same are one scan; by default those of equal shape.
         look_closer: `(spark, store, feed, shapes)`: the shapes as large files are to be read, where a part of a file
             does not say it, and the files that turn out to be none. None for a format whose files always say it.
@@ -95,7 +95,7 @@ class FileFormat(Generic[S]):
     weight: Callable[[Feed, str, bytes, int], tuple[int, int]] = _LACKING
     rows: Callable[[Feed, str, S, bytes], Rows] = _LACKING
     scan: Callable[[SparkSession, ObjectStore, Feed, Mapping[SourceFile, S]], DataFrame] = _LACKING
-    damage: Callable[[ObjectStore, SourceFile], str | None] = _LACKING
+    verify: Callable[[ObjectStore, SourceFile], None] = _LACKING
     group: Callable[[S], Hashable] = _itself
     look_closer: (
         Callable[

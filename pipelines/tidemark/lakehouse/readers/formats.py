@@ -38,7 +38,13 @@ def register_format(added: AnyFormat) -> None:
 
 
 def format_named(name: str) -> AnyFormat:
-    """A registered format."""
+    """A registered format.
+
+    Raises:
+        ValueError: there is none of this name; the message names those there are.
+    """
+    if name not in _REGISTERED:
+        raise ValueError(f"format {name}: it is not registered; there are {', '.join(_REGISTERED)}")
     return _REGISTERED[name]
 
 
@@ -52,4 +58,4 @@ def by_format(shapes: Mapping[SourceFile, S]) -> list[tuple[AnyFormat, dict[Sour
     found: dict[str, dict[SourceFile, S]] = defaultdict(dict)
     for file, shape in shapes.items():
         found[shape.format][file] = shape
-    return [(_REGISTERED[name], files) for name, files in found.items()]
+    return [(format_named(name), files) for name, files in found.items()]

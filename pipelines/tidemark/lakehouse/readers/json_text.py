@@ -38,7 +38,7 @@ from pipelines.tidemark.lakehouse.readers.text import (
     records_of,
     text_of,
 )
-from pipelines.tidemark.lakehouse.readers.text_files import NOT_SUPPORTED, Head, damage_of, looked_into, weight_of
+from pipelines.tidemark.lakehouse.readers.text_files import NOT_SUPPORTED, Head, looked_into, verify, weight_of
 from pipelines.tidemark.lakehouse.readers.values import nested_anew, nested_as_written
 from pipelines.tidemark.lakehouse.tables import as_ddl
 from pipelines.tidemark.sources.feed import Feed
@@ -259,7 +259,7 @@ JSON = FileFormat(
     group=_group,
     look_closer=_look_closer,
     scan=_scan,
-    damage=damage_of,
+    verify=verify,
     not_supported=NOT_SUPPORTED,
     sample=_sample,
 )

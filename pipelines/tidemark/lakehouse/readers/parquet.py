@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,12 +16,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.tidemark.lakehouse.readers.file_format import FileFormat, Rows, Shape
-from pipelines.tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, ObjectStore, SourceFile, Unusable
-from pipelines.tidemark.lakehouse.readers.remote_file import RemoteFile
+from pipelines.tidemark.lakehouse.readers.files import ObjectStore, SourceFile, Unusable
+from pipelines.tidemark.lakehouse.readers.remote_file import RemoteFile, arrow_faults
 from pipelines.tidemark.lakehouse.readers.typed_rows import rows_of_arrow, rows_of_spark
 from pipelines.tidemark.sources.feed import Feed
 from pipelines.tidemark.sources.formats import Format, endings_of
 
+_CALLED = "Parquet"
 _INT96 = "INT96"
 """How old writers put times into Parquet."""
 
@@ -35,18 +37,12 @@ def _shape(store: ObjectStore, feed: Feed, file: SourceFile, body: bytes | None)
     content = _tail(store, file) if body is None else body
     if not content:
         raise Unusable("empty", "the file is empty")
-    try:
-        with pq.ParquetFile(io.BytesIO(content)) as opened:
-            schema, leaves = opened.schema_arrow, [opened.schema.column(i) for i in range(len(opened.schema))]
-            # Arrow calls it nanoseconds; to Spark it is another type than a number of them.
-            kinds = {leaf.path: _INT96 for leaf in leaves if leaf.physical_type == _INT96}
-            # Sorted: columns are found by name, so files that differ in their order alone are read together.
-            columns = tuple(sorted((column.name, kinds.get(column.name, str(column.type))) for column in schema))
-    except LIMITS_OF_ARROW:
-        raise
-    except (pa.ArrowException, OSError, UnicodeError) as error:  # a column's name may be no text
-        raise Unusable("unreadable", _damaged(error)) from error
-    return Shape(Format.PARQUET, columns)
+    with arrow_faults(_CALLED), pq.ParquetFile(io.BytesIO(content)) as opened:
+        leaves = [opened.schema.column(i) for i in range(len(opened.schema))]
+        # Arrow calls it nanoseconds; to Spark it is another type than a number of them.
+        kinds = {leaf.path: _INT96 for leaf in leaves if leaf.physical_type == _INT96}
+        shape = Shape.of_arrow(Format.PARQUET, opened.schema_arrow)
+        return replace(shape, columns=tuple(sorted((name, kinds.get(name, kind)) for name, kind in shape.columns)))
 
 
 def _tail(store: ObjectStore, file: SourceFile) -> bytes:
@@ -58,10 +54,6 @@ def _tail(store: ObjectStore, file: SourceFile) -> bytes:
     if footer > _LARGEST_FOOTER:
         raise Unusable("unreadable", f"its footer has {footer} bytes, and at most {_LARGEST_FOOTER} are read")
     return store.read(file, last=footer)
-
-
-def _damaged(error: Exception) -> str:
-    return f"no Parquet file, or a damaged one: {error}"
 
 
 def _weight(feed: Feed, key: str, body: bytes, limit: int) -> tuple[int, int]:
@@ -95,14 +87,9 @@ def _bounds(opened: pq.ParquetFile) -> tuple[int, int]:
 
 def _rows(feed: Feed, key: str, shape: Shape, body: bytes) -> Rows:
     names = {name for name, _ in shape.columns}
-    try:
-        # Of nanoseconds the years before 1678 and after 2262 would be others.
-        with pq.ParquetFile(io.BytesIO(body), coerce_int96_timestamp_unit="us") as opened:
-            table = opened.read(columns=[c for c in feed.columns if c in names])
-    except LIMITS_OF_ARROW:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        raise Unusable("unreadable", _damaged(error)) from error
+    # Of nanoseconds the years before 1678 and after 2262 would be others.
+    with arrow_faults(_CALLED), pq.ParquetFile(io.BytesIO(body), coerce_int96_timestamp_unit="us") as opened:
+        table = opened.read(columns=[c for c in feed.columns if c in names])
     return rows_of_arrow(feed, table)
 
 
@@ -117,16 +104,11 @@ def _value(column: Column, kind: str) -> Column:
     return column
 
 
-def _damage(store: ObjectStore, file: SourceFile) -> str | None:
-    try:
-        with pq.ParquetFile(pa.PythonFile(RemoteFile(store, file), mode="r")) as opened:
-            for _ in opened.iter_batches(batch_size=_BATCH):
-                pass
-    except LIMITS_OF_ARROW:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        return _damaged(error)
-    return None
+def _verify(store: ObjectStore, file: SourceFile) -> None:
+    source = pa.PythonFile(RemoteFile(store, file), mode="r")
+    with arrow_faults(_CALLED), pq.ParquetFile(source) as opened:
+        for _ in opened.iter_batches(batch_size=_BATCH):
+            pass
 
 
 def _sample(body: bytes, limit: int) -> list[dict[str, Any]]:
@@ -141,7 +123,7 @@ PARQUET = FileFormat(
     weight=_weight,
     rows=_rows,
     scan=_scan,
-    damage=_damage,
+    verify=_verify,
     not_supported=(
         "ParquetDecodingException",
         "SchemaColumnConvertNotSupportedException",

@@ -18,6 +18,7 @@ from pipelines.tidemark.lakehouse.readers.file_format import Shape
 from pipelines.tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, FileFault, ObjectStore, SourceFile, Unusable
 from pipelines.tidemark.lakehouse.readers.formats import format_named, format_of
 from pipelines.tidemark.lakehouse.readers.long_lines import refuse_long_lines
+from pipelines.tidemark.lakehouse.readers.remote_file import refusals_raised
 from pipelines.tidemark.sources.feed import Feed, NewColumns
 from pipelines.tidemark.sources.formats import GZIP
 from pipelines.tidemark.sources.listing import ObjectUnavailable
@@ -78,7 +79,8 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
         body = store.read(file) if file in whole else None
         try:
             read_as = format_of(file.key)
-            shape = _checked(read_as.shape(store, feed, file, body), feed)
+            with refusals_raised(store) as asked:
+                shape = _checked(read_as.shape(asked, feed, file, body), feed)
             if read_as.is_text:
                 refuse_long_lines(store, file, shape.charset, body)
             return file, shape, body

@@ -113,17 +113,13 @@ def weight_of(feed: Feed, key: str, body: bytes, limit: int, *, json: bool) -> t
     return max(rows, values // _VALUES), len(text)
 
 
-def damage_of(store: ObjectStore, file: SourceFile) -> str | None:
-    """What is wrong with the bytes of a text file: only what is compressed can be damaged.
+def verify(store: ObjectStore, file: SourceFile) -> None:
+    """Read a text file to its end where its bytes can be damaged: where they are compressed.
 
     Raises:
+        Unusable: they are.
         ObjectChanged, ObjectUnavailable, BucketUnavailable: they could not be had.
     """
-    if not file.key.endswith(GZIP):
-        return None
-    try:
+    if file.key.endswith(GZIP):
         for _ in inflated(pieces_of(store, file)):
             pass
-    except Unusable as unusable:
-        return str(unusable)
-    return None

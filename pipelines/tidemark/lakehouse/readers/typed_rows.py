@@ -27,7 +27,7 @@ _NESTED = ("list", "large_list", "fixed_size_list", "struct", "map")
 
 
 def rows_of_arrow(feed: Feed, table: pa.Table) -> Rows:
-    """The rows of a small file as texts, from an Arrow table with those of the feed's columns that the file has."""
+    """The rows of a small file as texts, from an Arrow table with all of the feed's columns that the file has."""
     columns = {
         c: _texts(table, c, as_written=kind == "string")
         if c in table.column_names

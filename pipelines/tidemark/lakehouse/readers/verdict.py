@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.tidemark.lakehouse.readers.file_format import Shape
-from pipelines.tidemark.lakehouse.readers.files import FileFault, NotScanned, ObjectStore, SourceFile
+from pipelines.tidemark.lakehouse.readers.files import FileFault, NotScanned, ObjectStore, SourceFile, Unusable
 from pipelines.tidemark.lakehouse.readers.formats import format_of
+from pipelines.tidemark.lakehouse.readers.remote_file import refusals_raised
 from pipelines.tidemark.lakehouse.readers.spark_place import paths_of
 from pipelines.tidemark.lakehouse.readers.spark_scan import scan
 from pipelines.tidemark.sources.feed import Feed
@@ -113,7 +114,12 @@ def damage_of(store: ObjectStore, file: SourceFile) -> str | None:
     Raises:
         ObjectChanged, ObjectUnavailable, BucketUnavailable: they could not be had.
     """
-    return format_of(file.key).damage(store, file)
+    try:
+        with refusals_raised(store) as asked:
+            format_of(file.key).verify(asked, file)
+    except Unusable as unusable:
+        return str(unusable)
+    return None
 
 
 def _is_about_format(file: SourceFile, failure: PySparkException) -> bool:

@@ -24,14 +24,12 @@ def feed(
     from pipelines.tidemark import location
     from pipelines.tidemark.scaffold.feed_module import feed_module
     from pipelines.tidemark.scaffold.sample import read_sample
-    from pipelines.tidemark.sources.formats import ending_of
     from pipelines.tidemark.sources.layout import FOLDERS, Grain, folders_in_words
 
     settings = load_settings()
     if by not in list(Grain):
         fail(f"--by {by}: give one of {', '.join(Grain)}", code=2)
-    if ending_of(sample.name) is None:
-        location.feeds(settings)  # formats of the user's own are registered beside them
+    location.feeds(settings)  # a format of the user's own is registered beside them
     seen = read_sample(sample)
     text = feed_module(name, Grain(by), seen, key=_columns(key), package=settings.code_location)
     path = _write(_package(settings) / "feeds" / f"{name}.py", text)

@@ -154,6 +154,18 @@ def test_a_feed_is_written_from_a_sample_whose_format_is_registered_beside_the_f
     assert said.exit_code == 0 and "6 columns from 30 rows" in said.output, said.output
 
 
+def test_a_sample_is_read_as_its_longest_ending_says_though_that_is_registered_beside_the_feeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_format: ModuleType
+) -> None:
+    own = a_format(endings=(".own.csv",), sample=lambda body, limit: [{"own": 1}])
+    monkeypatch.setattr("pipelines.tidemark.location.feeds", lambda settings: register_format(own))
+    monkeypatch.setattr("pipelines.tidemark.cli.new.CHECKOUT", tmp_path)
+    path = tmp_path / "trips.own.csv"
+    path.write_text("a,b\n1,2\n")
+    said = CliRunner().invoke(app, ["new", "feed", "trips", "--sample", str(path)])
+    assert said.exit_code == 0 and "1 columns from 1 rows" in said.output, said.output
+
+
 def test_a_feed_takes_formats_that_are_registered_after_it_was_declared(own_format: ModuleType) -> None:
     assert TRIPS.feed.is_named_like_data("a.orc")
     assert not Feed("x", "x.csv", Grain.NONE, {}, suffixes=(".csv",)).is_named_like_data("a.orc")

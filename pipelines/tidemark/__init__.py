@@ -2,7 +2,8 @@
 
 A code location declares feeds (`Feed`) and tables (`Table`), loads feeds into tables (`LakehouseResource`,
 `landed_checks`), derives tables from tables (`shaped_as`), and hands all of them to
-`build_definitions`. What is due when follows from the contracts that its assets declare.
+`build_definitions`. What is due when follows from the contracts that its assets declare. Files of a format that is not
+known are read once it is declared (`FileFormat`) and registered (`register_format`).
 """
 
 from importlib import import_module
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
     from pipelines.tidemark.lakehouse.partitioning import ByDimensions as ByDimensions
     from pipelines.tidemark.lakehouse.partitioning import ByKey as ByKey
     from pipelines.tidemark.lakehouse.partitioning import ByTime as ByTime
+    from pipelines.tidemark.lakehouse.readers.file_format import FileFormat as FileFormat
+    from pipelines.tidemark.lakehouse.readers.file_format import Shape as Shape
+    from pipelines.tidemark.lakehouse.readers.files import Unusable as Unusable
+    from pipelines.tidemark.lakehouse.readers.formats import register_format as register_format
+    from pipelines.tidemark.lakehouse.readers.remote_file import RemoteFile as RemoteFile
+    from pipelines.tidemark.lakehouse.readers.remote_file import arrow_faults as arrow_faults
+    from pipelines.tidemark.lakehouse.readers.typed_rows import rows_of_arrow as rows_of_arrow
+    from pipelines.tidemark.lakehouse.readers.typed_rows import rows_of_spark as rows_of_spark
     from pipelines.tidemark.lakehouse.shape import shaped_as as shaped_as
     from pipelines.tidemark.lakehouse.tables import LINEAGE as LINEAGE
     from pipelines.tidemark.lakehouse.tables import Table as Table
@@ -55,6 +64,14 @@ _FOUND_IN = {
     "ByDimensions": "lakehouse.partitioning",
     "ByKey": "lakehouse.partitioning",
     "ByTime": "lakehouse.partitioning",
+    "FileFormat": "lakehouse.readers.file_format",
+    "Shape": "lakehouse.readers.file_format",
+    "Unusable": "lakehouse.readers.files",
+    "register_format": "lakehouse.readers.formats",
+    "RemoteFile": "lakehouse.readers.remote_file",
+    "arrow_faults": "lakehouse.readers.remote_file",
+    "rows_of_arrow": "lakehouse.readers.typed_rows",
+    "rows_of_spark": "lakehouse.readers.typed_rows",
     "shaped_as": "lakehouse.shape",
     "LINEAGE": "lakehouse.tables",
     "Table": "lakehouse.tables",
@@ -77,15 +94,20 @@ __all__ = [
     "ByKey",
     "ByTime",
     "Feed",
+    "FileFormat",
     "Grain",
     "LakehouseResource",
     "LandingResource",
     "NewColumns",
     "OnRemoval",
     "QueueResource",
+    "RemoteFile",
     "Settings",
+    "Shape",
     "SparkResource",
     "Table",
+    "Unusable",
+    "arrow_faults",
     "assets_in",
     "build_definitions",
     "counting_missing",
@@ -98,6 +120,9 @@ __all__ = [
     "load_settings",
     "observe_file",
     "observe_partitions",
+    "register_format",
+    "rows_of_arrow",
+    "rows_of_spark",
     "shaped_as",
     "versioned_by_code",
     "with_automation",

@@ -21,6 +21,7 @@ def feed(
     key: Annotated[str, typer.Option(help="Columns that name a row, by commas; by default inferred.")] = "",
 ) -> None:
     """Write a feed's module from a sample file: columns, types and key are inferred, to be read and mended."""
+    from pipelines.tidemark import location
     from pipelines.tidemark.scaffold.feed_module import OFFERED, feed_module
     from pipelines.tidemark.scaffold.sample import read_sample
     from pipelines.tidemark.sources.layout import folders_in_words
@@ -29,6 +30,7 @@ def feed(
     settings = load_settings()
     if by not in OFFERED:
         fail(f"--by {by}: give one of {', '.join(OFFERED)}", code=2)
+    location.feeds(settings)  # a format of the user's own is registered beside them
     seen = read_sample(sample)
     text = feed_module(name, Grain(by), seen, key=_columns(key), package=settings.code_location)
     path = _write(_package(settings) / "feeds" / f"{name}.py", text)

@@ -266,7 +266,7 @@ def _require_place_beside(feed: Feed, key: str, corrected: Path) -> None:
     except OutsideLayout as error:
         raise CannotHandle(f"{error}: move it to where it belongs instead") from error
     if not feed.is_named_like_data(corrected.name):
-        raise CannotHandle(f"{corrected.name} is no name of data of feed {feed.name}: {', '.join(feed.suffixes)}")
+        raise CannotHandle(f"{corrected.name} is no name of data of feed {feed.name}: {', '.join(feed.endings)}")
 
 
 def _put_beside(bucket: S3Bucket, key: str, corrected: Path) -> str:

@@ -1,13 +1,11 @@
 """What a sample file says of a feed: its columns, their types, and which of them name a row.
 
 A proposal that a person reads and mends: types are as wide as what is seen suggests, a key is the narrowest that is
-unique in the sample. Does not belong here: how files are read in earnest (`lakehouse.readers`).
+unique in the sample. Does not belong here: how files are read (`lakehouse.readers`).
 """
 
 import gzip
-import io
 import itertools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +13,10 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv as csv
-import pyarrow.parquet as pq
 
 from pipelines.tidemark.errors import Terminal
+from pipelines.tidemark.lakehouse.readers.formats import format_of
+from pipelines.tidemark.sources.formats import GZIP, ending_of, every_ending
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
@@ -52,17 +50,18 @@ class Sample:
 
 
 def read_sample(path: Path) -> Sample:
-    """Look at a sample file: CSV with a header, JSON (lines, or one list), or Parquet; CSV and JSON may be compressed.
+    """Look at a sample file of any registered format: CSV with a header, JSON (lines, or one list), Parquet, others.
 
     Raises:
         NoSample: it is empty, of another format, or no such file.
     """
-    suffix = next((s for s in _READERS if path.name.endswith(s)), None)
-    if suffix is None:
-        raise NoSample(f"{path.name}: a sample ends in {', '.join(_READERS)}")
+    suffix = ending_of(path.name)
+    read = suffix and format_of(path.name).sample
+    if not suffix or not read:
+        raise NoSample(f"{path.name}: a sample ends in {', '.join(e for e in every_ending() if format_of(e).sample)}")
     try:
         body = path.read_bytes()
-        rows = _READERS[suffix](gzip.decompress(body) if suffix.endswith(".gz") else body)[:_ROWS]
+        rows = read(gzip.decompress(body) if suffix.endswith(GZIP) else body, _ROWS)
     except (OSError, ValueError, pa.ArrowInvalid) as error:
         raise NoSample(f"{path}: {error}") from error
     if not rows:
@@ -70,39 +69,6 @@ def read_sample(path: Path) -> Sample:
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: _type_of([row.get(name) for row in rows]) for name in names}
     return Sample(suffix, columns, _key(rows, names), len(rows))
-
-
-def _csv_rows(body: bytes) -> list[dict[str, object]]:
-    texts = csv.ConvertOptions(strings_can_be_null=True, null_values=[""])
-    header = csv.read_csv(io.BytesIO(body)).column_names
-    texts.column_types = dict.fromkeys(header, pa.string())
-    rows: list[dict[str, object]] = csv.read_csv(io.BytesIO(body), convert_options=texts).slice(0, _ROWS).to_pylist()
-    return rows
-
-
-def _json_rows(body: bytes) -> list[dict[str, object]]:
-    text = body.decode()
-    is_list = text.lstrip().startswith("[")
-    found = json.loads(text) if is_list else [json.loads(line) for line in text.splitlines() if line]
-    if not all(isinstance(row, dict) for row in found):
-        raise ValueError("not every record is an object")
-    return list(found)
-
-
-def _parquet_rows(body: bytes) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = pq.read_table(io.BytesIO(body)).slice(0, _ROWS).to_pylist()
-    return rows
-
-
-_READERS = {
-    ".csv": _csv_rows,
-    ".csv.gz": _csv_rows,
-    ".jsonl": _json_rows,
-    ".jsonl.gz": _json_rows,
-    ".json": _json_rows,
-    ".json.gz": _json_rows,
-    ".parquet": _parquet_rows,
-}
 
 
 def _type_of(values: Sequence[object]) -> str:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from pipelines.tidemark.errors import Terminal
-from pipelines.tidemark.sources.formats import ENDINGS
+from pipelines.tidemark.sources.formats import every_ending
 from pipelines.tidemark.sources.layout import Classified, Layout, Partition
 from pipelines.tidemark.sources.times import FOLDERS, Grain
 
@@ -49,7 +49,7 @@ class Feed:
         prefix: Where its objects lie, ending in "/"; for an unpartitioned feed the key of its one object.
         grain: How its keys are cut into partitions by time; none where only `keys` cut them, or nothing does.
         columns: Column name to SQL type, as the feed promises them.
-        suffixes: Endings of the keys that are data.
+        suffixes: Endings of the keys that are data; by default (None) those of every format that is registered.
         required: Columns without which a row means nothing; a row with a null in one is rejected.
         rules: Reason code to a SQL condition that every good row meets.
         quarantine_share: Above this share of turned-away rows the check on the core asset fails; below it warns.
@@ -84,7 +84,7 @@ class Feed:
     prefix: str
     grain: Grain
     columns: dict[str, str]
-    suffixes: tuple[str, ...] = ENDINGS
+    suffixes: tuple[str, ...] | None = None
     required: tuple[str, ...] = ()
     rules: Mapping[str, str] = field(default_factory=dict)
     quarantine_share: float = 0.01
@@ -159,6 +159,11 @@ class Feed:
         """Whether its table gets the columns that only its files have."""
         return self.new_columns is NewColumns.ADD
 
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """Endings of the keys that are data. Asked for anew: a format may be registered after a feed is declared."""
+        return every_ending() if self.suffixes is None else self.suffixes
+
     def prefix_of(self, partition: Partition) -> str:
         """The prefix below which the objects of a partition lie."""
         if partition is None:
@@ -180,7 +185,7 @@ class Feed:
     def is_named_like_data(self, key: str) -> bool:
         """Whether a key's name is one of data; writers leave markers (`_SUCCESS`, `.tmp`), consoles leave folders."""
         name = key.rpartition("/")[2]
-        return bool(name) and name[0] not in "._" and name.endswith(self.suffixes)
+        return bool(name) and name[0] not in "._" and name.endswith(self.endings)
 
     def is_meant_as_data(self, key: str) -> bool:
         """Whether somebody meant a key as data, be its ending right or wrong: it is no marker and no half upload."""

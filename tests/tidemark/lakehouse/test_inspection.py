@@ -97,7 +97,7 @@ def test_a_limit_of_our_own_format_is_no_verdict_on_a_file(monkeypatch: pytest.M
     def full(*_: object, **__: object) -> None:
         raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
 
-    monkeypatch.setattr("pipelines.tidemark.lakehouse.readers.in_memory._column", full)
+    monkeypatch.setattr("pipelines.tidemark.lakehouse.readers.typed_rows._texts", full)
     with pytest.raises(pa.ArrowCapacityError):
         rows_of_all(ORDERS, inspected({"a.parquet": parquet(1)}).fetched)
 

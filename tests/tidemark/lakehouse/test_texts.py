@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from pipelines.tidemark.lakehouse.readers.in_memory import _objects_of
+from pipelines.tidemark.lakehouse.readers.json_text import _objects_of
 from pipelines.tidemark.lakehouse.readers.text import (
     LONGEST_RECORD,
     NEVER_CLOSED,

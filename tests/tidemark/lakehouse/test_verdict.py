@@ -10,10 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 
+from pipelines.tidemark.lakehouse.readers.file_format import Shape
 from pipelines.tidemark.lakehouse.readers.files import SourceFile
-from pipelines.tidemark.lakehouse.readers.probe import Shape
-from pipelines.tidemark.lakehouse.readers.spark_scan import unreadable
-from pipelines.tidemark.lakehouse.readers.verdict import damage_of
+from pipelines.tidemark.lakehouse.readers.verdict import damage_of, unreadable
 from pipelines.tidemark.sources.formats import Format
 from pipelines.tidemark.sources.listing import BucketUnavailable, ObjectVersion
 from tests.toys.feeds import ORDERS

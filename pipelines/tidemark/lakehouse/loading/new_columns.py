@@ -17,8 +17,9 @@ from pipelines.tidemark.lakehouse import catalog
 from pipelines.tidemark.lakehouse.loading.spec import Load
 from pipelines.tidemark.lakehouse.loading.validation import judge
 from pipelines.tidemark.lakehouse.readers.batch import no_rows
+from pipelines.tidemark.lakehouse.readers.file_format import Shape
 from pipelines.tidemark.lakehouse.readers.files import SourceFile
-from pipelines.tidemark.lakehouse.readers.probe import Inspected, Shape
+from pipelines.tidemark.lakehouse.readers.probe import Inspected
 from pipelines.tidemark.lakehouse.tables import LINEAGE
 
 MOST = 200

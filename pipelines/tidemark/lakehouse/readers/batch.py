@@ -13,9 +13,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.tidemark.lakehouse.readers import in_memory, spark_scan
+from pipelines.tidemark.lakehouse.readers import in_memory, spark_scan, verdict
+from pipelines.tidemark.lakehouse.readers.file_format import Shape
 from pipelines.tidemark.lakehouse.readers.files import FileFault, ObjectStore, SourceFile, columns_of_rows
-from pipelines.tidemark.lakehouse.readers.probe import Inspected, Shape
+from pipelines.tidemark.lakehouse.readers.probe import Inspected
 from pipelines.tidemark.lakehouse.tables import LINEAGE, as_ddl
 from pipelines.tidemark.sources.feed import Feed
 
@@ -70,7 +71,7 @@ class Batch:
         large = self._large()
         if not large:
             raise failure
-        faults = spark_scan.unreadable(
+        faults = verdict.unreadable(
             self.spark, self.store, self.feed, large, failure, beside=list(self.inspected.fetched)
         )
         return Batch(

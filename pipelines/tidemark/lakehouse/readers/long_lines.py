@@ -1,7 +1,7 @@
 """Lines that are too long for the Spark server that all runs share, found before a file is left to it.
 
 Spark holds a line as a whole and copies it several times; one of some hundred megabytes ends the server, with all that
-runs there, and of a compressed file it takes a thousandth. Does not belong here: the first line (`probe`).
+runs there, and of a compressed file it takes a thousandth. Does not belong here: the first line (`text_files`).
 """
 
 from collections.abc import Iterable, Iterator

@@ -2,18 +2,23 @@
 
 What a record is, is said in `text`; here the same is done to lines that lie on many machines. Lines are read as bytes,
 because Spark's own decoding puts U+FFFD where a byte is none of its text, and says nothing. Does not belong here: the
-values of a record (`spark_scan`).
+values of a record (`csv_text`, `json_text`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pipelines.tidemark.lakehouse.readers import text
+from pipelines.tidemark.lakehouse.readers.spark_place import position
 
 Place = Callable[[Column, Column], list[Column]]
 """From block and row to the columns that say where a record stands (`files.PLACE`)."""
+
+CORRUPT = "_corrupt_record"
+TOLERANT = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+"""A record that Spark's readers cannot take is kept beside the others."""
 
 _BYTES = "ISO-8859-1"  # each byte a character, and back
 _NOWHERE = {"sep": "\u2603", "quote": "\u2604", "escape": "\u2605"}  # in no line that is read so
@@ -31,7 +36,7 @@ def csv_lines(spark: SparkSession, paths: Sequence[str], charset: str, place: Pl
     # Spark's CSV reader knows which line of many files is a first one; to take lines apart is left for later.
     raw = spark.read.schema("line STRING").options(header=True, encoding=_BYTES, **_NOWHERE).csv(list(paths))
     record, is_text = _decoded_characters(F.col("line"), charset)
-    found = raw.select(*place(*_position()), record.alias("_record"), is_text.alias("_is_text"))
+    found = raw.select(*place(*position()), record.alias("_record"), is_text.alias("_is_text"))
     return found.select("source_file", "_block", "_row", "_record", _fault_of_line(charset).alias("_fault"))
 
 
@@ -96,6 +101,17 @@ def shown(characters: Column) -> Column:
     )
 
 
+def is_no_text(columns: Iterable[str]) -> Column:
+    """Whether any of these columns holds bytes that are no text."""
+    # Not one `or` in the other: an expression that is nested a hundred deep is none to Spark Connect.
+    return F.coalesce(*(F.when(~F.is_valid_utf8(c), F.lit(True)) for c in columns), F.lit(False))
+
+
+def faults(why: Column) -> list[Column]:
+    """What is wrong with records, as the columns that say so (`files.columns_of_rows`)."""
+    return [F.when(why.isNotNull(), F.col("_record")).alias("_malformed"), why.alias("_why")]
+
+
 _ORDER = ("source_file", "_block", "_row", "_part")
 
 
@@ -111,11 +127,6 @@ def _so_far() -> WindowSpec:
     return _in_order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
 
-def _position() -> tuple[Column, Column]:
-    # Taken directly on the scan: only there do the two say where in the file a row stands.
-    return F.col("_metadata.file_block_start"), F.monotonically_increasing_id()
-
-
 def _lines(spark: SparkSession, paths: Sequence[str], charset: str, place: Place) -> DataFrame:
     """Every line of these files: PLACE, `_part`, `_record` and `_is_text`."""
     if charset.startswith("utf-16"):
@@ -128,7 +139,7 @@ def _lines(spark: SparkSession, paths: Sequence[str], charset: str, place: Place
         is_text = as_bytes.rlike(f"^(?:{unit}|{first}{second})*+$")
         decoded = F.regexp_replace(F.decode(content, java), "^\ufeff", "")
         record = F.when(is_text, decoded).otherwise(F.replace(as_bytes, F.lit("\0"), F.lit("")))
-        found = raw.select(*place(*_position()), record.alias("_line"), is_text.alias("_is_text"))
+        found = raw.select(*place(*position()), record.alias("_line"), is_text.alias("_is_text"))
         parts = F.split(F.regexp_replace("_line", r"\r$", ""), r"\r")
         return found.select("source_file", "_block", "_row", "_is_text", F.posexplode(parts).alias("_part", "_record"))
     raw = spark.read.text(list(paths))
@@ -136,7 +147,7 @@ def _lines(spark: SparkSession, paths: Sequence[str], charset: str, place: Place
         record, is_text = shown(F.col("value")), F.is_valid_utf8("value")
     else:
         record, is_text = _decoded_characters(F.decode(F.col("value").cast("binary"), _BYTES), charset)
-    return raw.select(*place(*_position()), F.lit(0).alias("_part"), record.alias("_record"), is_text.alias("_is_text"))
+    return raw.select(*place(*position()), F.lit(0).alias("_part"), record.alias("_record"), is_text.alias("_is_text"))
 
 
 def _decoded_characters(line: Column, charset: str) -> tuple[Column, Column]:

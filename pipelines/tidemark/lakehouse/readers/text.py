@@ -1,7 +1,7 @@
 """From the bytes of a text file to its lines and records, as both readers see them.
 
 Belongs here: compression, encodings, line ends, quotes, and where a record ends. What is wrong with a line is said
-here in one place, for `in_memory` and for Spark (`spark_records`) alike. Does not belong here: what values mean
+here in one place, for rows in memory and for Spark (`spark_records`) alike. Does not belong here: what values mean
 (`validation`).
 """
 

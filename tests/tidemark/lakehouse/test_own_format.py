@@ -1,0 +1,214 @@
+"""A format of a user's own: the module that docs/feeds.md shows, registered here only, loads small and large files."""
+
+import io
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import orc
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from typer.testing import CliRunner
+
+from pipelines.tidemark import LINEAGE, FileFormat, Shape, Table, register_format
+from pipelines.tidemark.cli.app import app
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.lakehouse.readers import formats as registered
+from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers.files import SourceFile
+from pipelines.tidemark.lakehouse.readers.json_text import JSON
+from pipelines.tidemark.scaffold.sample import NoSample, read_sample
+from pipelines.tidemark.settings import CHECKOUT
+from pipelines.tidemark.sources import formats
+from pipelines.tidemark.sources.feed import Feed, Grain
+from pipelines.tidemark.sources.listing import BucketUnavailable
+from tests.tidemark.lakehouse.conftest import Loading, Put, quarantined, renamed, rows
+from tests.tidemark.lakehouse.test_verdict import Holding, damage
+
+COLUMNS = {"trip_id": "bigint", "rider": "string", "fare": "decimal(18,4)", "km": "string", "began_at": "timestamp"}
+TRIPS = Load(
+    Feed("trips", "trips/", Grain.DAY, COLUMNS, required=("trip_id",)),
+    Table("core.trips", {"day": "date"} | COLUMNS | LINEAGE, ("day", "trip_id"), partitioned_by="day"),
+    lambda landed: landed,
+    code_version="1",
+)
+DAY = "2026-10-01"
+BEGAN = datetime(2026, 10, 1, 7, 30, 0, 250_000)
+
+
+@pytest.fixture
+def own_format(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module of the page, imported as a user's would be; afterwards nobody knows of ORC."""
+    monkeypatch.setattr(formats, "_NAMES", dict(formats._NAMES))
+    monkeypatch.setattr(registered, "_REGISTERED", dict(registered._REGISTERED))
+    (snippet,) = re.findall(r'```python\n("""ORC.*?)```', (CHECKOUT / "docs" / "feeds.md").read_text(), re.S)
+    module = ModuleType("own_orc")
+    exec(compile(snippet, "docs/feeds.md", "exec"), vars(module))
+    return module
+
+
+def as_orc(first: int, count: int) -> bytes:
+    ids = range(first, first + count)
+    found = {
+        "trip_id": pa.array(ids, pa.int64()),
+        # Different texts, so that a large file is large.
+        "rider": pa.array([None if n % 7 == 0 else f"Zoë {n * 2654435761 % 2**32:x} {n**5:x}" for n in ids]),
+        "fare": pa.array([n / 8 for n in ids], pa.float64()).cast(pa.decimal128(18, 4)),
+        "km": pa.array([1e-9 * n for n in ids]),
+        "began_at": pa.array([BEGAN] * count, pa.timestamp("us")),
+        "not declared": pa.array(["x"] * count),
+    }
+    return as_orc_of(found)
+
+
+def as_orc_of(columns: dict[str, Any]) -> bytes:
+    sink = io.BytesIO()
+    orc.write_table(pa.table(columns), sink, compression="zlib")
+    return sink.getvalue()
+
+
+def test_small_and_large_files_of_an_own_format_become_rows(
+    spark: SparkSession, put: Put, loading: Loading, own_format: ModuleType
+) -> None:
+    load, count = renamed(TRIPS), 60_000
+    small, large = as_orc(1, 50), as_orc(51, count)
+    assert len(small) < probe.SMALL < len(large)
+    put(load.feed.prefix_of(DAY) + "small.orc", small)
+    put(load.feed.prefix_of(DAY) + "large.orc", large)
+    put(load.feed.prefix_of(DAY) + "a.csv", "trip_id,rider,fare,km,began_at\n0,Ada,1.5,2,2026-10-01T07:00:00Z\n")
+    put(load.feed.prefix_of(DAY) + "bad.orc", small[: len(small) // 2])
+    put(load.feed.prefix_of(DAY) + "lacking.orc", as_orc_of({"rider": ["x"]}))
+    loading(load, DAY)
+    assert quarantined(spark, load) == [("bad.orc", 0, "unreadable"), ("lacking.orc", 0, "missing_column")]
+    table = spark.table(load.table.identifier)
+    assert table.count() == 1 + 50 + count
+    assert table.where("began_at = timestamp'2026-10-01 07:30:00.25'").count() == 50 + count
+    named = table.groupBy(F.substring_index("source_file", "/", -1)).agg(F.count("trip_id"), F.count("rider")).collect()
+    riders = [sum(n % 7 != 0 for n in ids) for ids in (range(1, 51), range(51, 51 + count))]
+    assert {n: found for n, *found in named} == {
+        "a.csv": [1, 1],
+        "small.orc": [50, riders[0]],
+        "large.orc": [count, riders[1]],
+    }
+
+
+def test_a_value_is_the_same_in_a_small_and_in_a_large_file_of_an_own_format(
+    spark: SparkSession, put: Put, loading: Loading, own_format: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for size in (probe.SMALL, 0):
+        monkeypatch.setattr(probe, "SMALL", size)
+        load = renamed(TRIPS)
+        put(load.feed.prefix_of(DAY) + "a.orc", as_orc(1, 20))
+        loading(load, DAY)
+        found.append(rows(spark, load))
+    assert found[0] == found[1] and len(found[0]) == 20
+
+
+def test_rows_of_an_own_format_count_though_no_column_of_theirs_is_declared(own_format: ModuleType) -> None:
+    columns, faults = own_format.rows(TRIPS.feed, "a.orc", Shape("orc"), as_orc_of({"other": [1, 2, 3]}))
+    assert len(faults) == 3 and {len(column) for column in columns.values()} == {3}
+
+
+@pytest.mark.parametrize(("begin", "end", "said"), [(0, 0, None), (500, 2_500, "damaged"), (-40, -1, "no ORC file")])
+def test_damage_is_told_by_the_bytes_of_an_own_format(
+    own_format: ModuleType, begin: int, end: int, said: str | None
+) -> None:
+    body = bytearray(as_orc(1, 5_000))
+    body[begin:end] = b"\xff" * len(body[begin:end])
+    found = damage("a.orc", Holding(bytes(body)))
+    assert found is None if said is None else found and said in found
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_bytes_of_an_own_format_that_cannot_be_had_are_no_verdict(own_format: ModuleType, share: float) -> None:
+    """Though the library that reads them calls it a fault of the file."""
+    body = as_orc(1, 5_000)
+    refused_from = int(len(body) * share)
+    with pytest.raises(BucketUnavailable):
+        damage("a.orc", Holding(body, refused_from))
+    large = SourceFile("a.orc", "v", datetime(2026, 10, 1, tzinfo=UTC), DAY, probe.SMALL + len(body))
+    with pytest.raises(BucketUnavailable):
+        probe.inspect(Holding(body, refused_from), TRIPS.feed, [large])
+
+
+def test_a_sample_may_be_of_an_own_format(tmp_path: Path, own_format: ModuleType) -> None:
+    path = tmp_path / "trips.orc"
+    path.write_bytes(as_orc(1, 30))
+    seen = read_sample(path)
+    assert (seen.suffix, seen.key, seen.columns["fare"]) == (".orc", ("trip_id",), "decimal(18,4)")
+
+
+def test_a_feed_is_written_from_a_sample_whose_format_is_registered_beside_the_feeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr("pipelines.tidemark.location.feeds", lambda settings: request.getfixturevalue("own_format"))
+    monkeypatch.setattr("pipelines.tidemark.cli.new.CHECKOUT", tmp_path)
+    path = tmp_path / "trips.orc"
+    path.write_bytes(as_orc(1, 30))
+    said = CliRunner().invoke(app, ["new", "feed", "trips", "--sample", str(path)])
+    assert said.exit_code == 0 and "6 columns from 30 rows" in said.output, said.output
+
+
+def test_a_sample_is_read_as_its_longest_ending_says_though_that_is_registered_beside_the_feeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_format: ModuleType
+) -> None:
+    own = a_format(endings=(".own.csv",), sample=lambda body, limit: [{"own": 1}])
+    monkeypatch.setattr("pipelines.tidemark.location.feeds", lambda settings: register_format(own))
+    monkeypatch.setattr("pipelines.tidemark.cli.new.CHECKOUT", tmp_path)
+    path = tmp_path / "trips.own.csv"
+    path.write_text("a,b\n1,2\n")
+    said = CliRunner().invoke(app, ["new", "feed", "trips", "--sample", str(path)])
+    assert said.exit_code == 0 and "1 columns from 1 rows" in said.output, said.output
+
+
+def test_a_feed_takes_formats_that_are_registered_after_it_was_declared(own_format: ModuleType) -> None:
+    assert TRIPS.feed.is_named_like_data("a.orc")
+    assert not Feed("x", "x.csv", Grain.NONE, {}, suffixes=(".csv",)).is_named_like_data("a.orc")
+
+
+def test_a_format_that_is_not_registered_is_none(tmp_path: Path) -> None:
+    assert not TRIPS.feed.is_named_like_data("a.orc")
+    with pytest.raises(NoSample, match=r"a sample ends in \.csv, \.csv\.gz, \.jsonl,"):
+        read_sample(tmp_path / "a.orc")
+
+
+def a_format(**changed: Any) -> FileFormat[Shape]:
+    operations = {name: getattr(JSON, name) for name in ("shape", "weight", "rows", "scan", "verify")}
+    return FileFormat(**({"name": "own", "endings": (".own",)} | operations | changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"endings": (".own", ".csv.gz")}, "format own: the ending .csv.gz is taken by format csv"),
+        ({"endings": (".own", ".own")}, "format own: the ending .own stands there twice"),
+        ({"endings": ("own",)}, "format own: an ending begins with '.', unlike 'own'"),
+        ({"endings": ".own"}, "format own: endings are a tuple"),
+        ({"endings": ()}, "format own: endings are a tuple"),
+        ({"name": "json"}, "format json: there is a format of this name already"),
+    ],
+)
+def test_a_format_that_takes_what_is_taken_is_refused_by_name(
+    own_format: ModuleType, changed: dict[str, Any], said: str
+) -> None:
+    known = formats.every_ending()
+    with pytest.raises(ValueError, match=re.escape(said)):
+        register_format(a_format(**changed))
+    assert formats.every_ending() == known, "nothing of it was registered"
+
+
+def test_a_format_that_lacks_an_operation_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="format own: it lacks scan, verify"):
+        FileFormat(name="own", endings=(".own",), shape=JSON.shape, weight=JSON.weight, rows=JSON.rows)
+    with pytest.raises(ValueError, match="format without a name: it lacks name"):
+        FileFormat(endings=(".own",))
+
+
+def test_the_longest_ending_that_is_known_says_the_format(own_format: ModuleType) -> None:
+    register_format(a_format(endings=(".v2.orc",)))
+    assert (formats.format_of("a.v2.orc"), formats.format_of("a.orc")) == ("own", "orc")

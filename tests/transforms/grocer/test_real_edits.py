@@ -79,6 +79,7 @@ def edits(sources: Sources, runs: Mapping[str, Run]) -> Iterator[tuple[str, str,
     yield from Random(16).sample(found, len(found))
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900)  # about a hundred runs of Spark
 def test_50_edits_that_change_what_spark_computes_are_caught(
     runs: Mapping[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,7 +1,7 @@
 """Tidemark: declarative automation over PySpark assets. This is its public face; what is not in it is private.
 
 A code location declares feeds (`Feed`) and tables (`Table`), loads feeds into tables (`LakehouseResource`,
-`landed_checks`), derives tables from tables (`shaped_as`), and hands all of them to
+`landed_checks`), derives tables from tables (`shaped_as`), fits models to them (`Learner`), and hands all of them to
 `build_definitions`. What is due when follows from the contracts that its assets declare.
 """
 
@@ -20,11 +20,17 @@ if TYPE_CHECKING:
     from pipelines.tidemark.execution.load_asset import LakehouseResource as LakehouseResource
     from pipelines.tidemark.execution.load_check import landed_checks as landed_checks
     from pipelines.tidemark.feed_factory import feed_assets as feed_assets
+    from pipelines.tidemark.lakehouse.models import Learner as Learner
+    from pipelines.tidemark.lakehouse.models import Model as Model
+    from pipelines.tidemark.lakehouse.models import ModelStore as ModelStore
+    from pipelines.tidemark.lakehouse.models import current_version as current_version
     from pipelines.tidemark.lakehouse.partitioning import ByDimensions as ByDimensions
     from pipelines.tidemark.lakehouse.partitioning import ByKey as ByKey
     from pipelines.tidemark.lakehouse.partitioning import ByTime as ByTime
+    from pipelines.tidemark.lakehouse.read import Snapshot as Snapshot
     from pipelines.tidemark.lakehouse.shape import shaped_as as shaped_as
     from pipelines.tidemark.lakehouse.tables import LINEAGE as LINEAGE
+    from pipelines.tidemark.lakehouse.tables import MODEL_VERSIONS as MODEL_VERSIONS
     from pipelines.tidemark.lakehouse.tables import Table as Table
     from pipelines.tidemark.resources.aws import LandingResource as LandingResource
     from pipelines.tidemark.resources.aws import QueueResource as QueueResource
@@ -53,8 +59,14 @@ _FOUND_IN = {
     "ByDimensions": "lakehouse.partitioning",
     "ByKey": "lakehouse.partitioning",
     "ByTime": "lakehouse.partitioning",
+    "Learner": "lakehouse.models",
+    "Model": "lakehouse.models",
+    "ModelStore": "lakehouse.models",
+    "current_version": "lakehouse.models",
+    "Snapshot": "lakehouse.read",
     "shaped_as": "lakehouse.shape",
     "LINEAGE": "lakehouse.tables",
+    "MODEL_VERSIONS": "lakehouse.tables",
     "Table": "lakehouse.tables",
     "LandingResource": "resources.aws",
     "QueueResource": "resources.aws",
@@ -71,6 +83,7 @@ _FOUND_IN = {
 # Written out, because type checkers and ruff read it as text.
 __all__ = [
     "LINEAGE",
+    "MODEL_VERSIONS",
     "ByDimensions",
     "ByKey",
     "ByTime",
@@ -78,15 +91,20 @@ __all__ = [
     "Grain",
     "LakehouseResource",
     "LandingResource",
+    "Learner",
+    "Model",
+    "ModelStore",
     "NewColumns",
     "OnRemoval",
     "QueueResource",
     "Settings",
+    "Snapshot",
     "SparkResource",
     "Table",
     "assets_in",
     "build_definitions",
     "counting_missing",
+    "current_version",
     "declared",
     "derived",
     "feed_assets",

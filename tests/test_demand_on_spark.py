@@ -1,6 +1,7 @@
 """Features, model and forecast on a real Spark server: what they hold, what serves, and what a kill leaves behind."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,9 @@ from pipelines.tidemark.lakehouse import catalog, write
 from pipelines.tidemark.settings import CHECKOUT, Settings
 from tests.grocer_demand import FIRST_DAY, order_lines
 from tests.oracle import _SQL, assert_same
+
+# Dagster of its own nested resources.
+pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")
 
 DAYS = [FIRST_DAY + timedelta(days=number) for number in range(16)]
 LAST = DAYS[-1].isoformat()
@@ -82,7 +86,8 @@ class Lake:
         """The newest row after a run of the model, and which of its checks passed."""
         done = self.run("demand_model")
         checks = {each.check_name: each.passed for each in done.get_asset_check_evaluations()}
-        return self.rows(DEMAND_MODEL).sort_values("fitted_at").iloc[-1].to_dict(), checks
+        rows = self.spark.table(DEMAND_MODEL.identifier)
+        return rows.orderBy(rows["fitted_at"].desc()).head(1)[0].asDict(), checks
 
     def serving(self) -> set[str]:
         """The versions that forecast the last day, if it is forecast now."""
@@ -165,6 +170,11 @@ def test_the_model_says_what_it_is_worth_and_serves_until_a_better_one_comes(
     assert lake.serving() == {other["version"]}
     assert store.load(first["version"]).predict(features.sort_values(by)).tolist() == scored, "it scores as it did"
 
+    shutil.rmtree(other["path"])
+    restored, checks = lake.fit()
+    assert restored["version"] == other["version"] and restored["published"] and restored["replaced_error"] is None
+    assert lake.serving() == {other["version"]}
+
 
 @pytest.mark.parametrize(("where", "seed"), [("in the fit", 11), ("before the row", 12)])
 def test_a_kill_leaves_the_old_model_current_and_the_next_run_completes_it(
@@ -181,7 +191,7 @@ def test_a_kill_leaves_the_old_model_current_and_the_next_run_completes_it(
     newest, _ = lake.fit()
     assert len(lake.rows(DEMAND_MODEL)) == rows + 1
     assert (Path(newest["path"]) in kept) == (where == "before the row")
-    assert lake.serving() == {newest["version"]} if newest["published"] else served
+    assert lake.serving() == ({newest["version"]} if newest["published"] else served)
 
 
 def _killed_at(settings: Settings, reached: Path, *arguments: str) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 
 from pipelines.models import demand
 from pipelines.schemas import ml
@@ -61,7 +61,8 @@ class Newest:
         """The table's rows."""
         if self.row is None or not self.is_new:
             return versions
-        return versions.unionByName(versions.sparkSession.createDataFrame([Row(**self.row)], versions.schema))
+        row = tuple(self.row[name] for name in versions.columns)
+        return versions.unionByName(versions.sparkSession.createDataFrame([row], versions.schema))
 
     def metadata(self) -> dict[str, Any]:
         """What the materialization says."""
@@ -109,10 +110,12 @@ def refit(store: ModelStore[Any, Any], versions: DataFrame, features: Snapshot, 
     rows = demand.labelled(features.rows.toPandas())
     version = store.version_of(demand.digest(rows), code_version)
     last = versions.orderBy(versions["fitted_at"].desc()).head(1)
-    if last and last[0]["version"] == version and store.holds(version):
-        return Newest(last[0].asDict(), is_new=False)
+    # Without its files nothing is forecast by the version that serves, nor compared with it: the new one replaces it.
     serving = current_version(versions)
-    judged = demand.fit_and_judge(rows, learner, store.load(serving) if serving else None)
+    is_lost = serving is not None and not store.holds(serving)
+    if last and last[0]["version"] == version and store.holds(version) and not is_lost:
+        return Newest(last[0].asDict(), is_new=False)
+    judged = demand.fit_and_judge(rows, learner, store.load(serving) if serving and not is_lost else None)
     if judged is None:
         return Newest(last[0].asDict() if last else None, is_new=False)
     published, reason = verdict(judged.error, judged.replaced_error)
@@ -138,7 +141,7 @@ def refit(store: ModelStore[Any, Any], versions: DataFrame, features: Snapshot, 
 def verdict(error: float, replaced_error: float | None) -> tuple[bool, str]:
     """Whether a model is to serve, and why."""
     if replaced_error is None:
-        return True, "the first version"
+        return True, "there is no other version to compare with"
     compared = f"error {error:.3f} units, of the version that served {replaced_error:.3f}"
     if error > replaced_error * (1 + WORSE_BY):
         return False, f"worse by more than {WORSE_BY:.0%}: {compared}; the older version serves on"

@@ -133,6 +133,32 @@ _SQL = {
             (sign(change) * ((2 * abs(change) + before) // (2 * before)) / 10000::DECIMAL(9,0))::DECIMAL(18,4)
                 AS revenue_change
         FROM compared""",
+    # Of every day on which, or within 13 days before which, anything was ordered.
+    "ml.demand_features": """
+        WITH sold AS (
+            SELECT hour::DATE AS sold_on, store_id, product_id, sum(greatest(quantity, 0))::BIGINT AS units
+            FROM "core.orders" GROUP BY ALL),
+        open_days AS (SELECT DISTINCT sold_on FROM sold),
+        days AS (SELECT DISTINCT (sold_on + age::INTEGER)::DATE AS day FROM open_days, range(14) ages(age)),
+        products AS (
+            SELECT DISTINCT day, store_id, product_id FROM days JOIN sold ON sold_on BETWEEN day - 13 AND day),
+        filled AS (  -- each product of a day with each of the 14 days that had orders
+            SELECT p.*, (p.day - o.sold_on)::INTEGER AS age, coalesce(s.units, 0) AS units
+            FROM products p JOIN open_days o ON o.sold_on BETWEEN p.day - 13 AND p.day
+            LEFT JOIN sold s ON s.sold_on = o.sold_on AND s.store_id = p.store_id AND s.product_id = p.product_id),
+        summed AS (
+            SELECT day, store_id, product_id,
+                (sum(units) FILTER (age = 0))::BIGINT AS quantity,
+                (sum(units) FILTER (age = 6))::BIGINT AS quantity_6_days_before,
+                (sum(units) FILTER (age = 13))::BIGINT AS quantity_13_days_before,
+                (sum(units) FILTER (age < 7))::DOUBLE / nullif(count(*) FILTER (age < 7), 0) AS mean_of_7_days,
+                sum(units)::DOUBLE / count(*) AS mean_of_14_days
+            FROM filled GROUP BY ALL)
+        SELECT summed.*, unit_price_usd
+        FROM summed JOIN "core.orders" o USING (store_id, product_id)
+        WHERE o.hour::DATE BETWEEN day - 13 AND day
+        QUALIFY row_number() OVER (
+            PARTITION BY day, store_id, product_id ORDER BY ordered_at DESC, order_id DESC, line_number DESC) = 1""",
     "marts.offer_reach": """
         SELECT day, coalesce(segment, 'unknown') AS segment, count(DISTINCT customer_id) AS customers,
             count(DISTINCT product_id) AS products

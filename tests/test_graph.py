@@ -24,6 +24,9 @@ ASSETS = [
     "marts/sales_daily",
     "marts/sales_hourly",
     "marts/weekly_review",
+    "ml/demand_features",
+    "ml/demand_forecast",
+    "ml/demand_model",
 ]
 GRAPH = defs.resolve_asset_graph()
 TABLES = {table.name: table for table in definitions.TABLES}

@@ -271,6 +271,31 @@ def test_a_week_is_compared_with_the_one_before_and_the_top_store_is_the_smaller
     assert rows(result, "marts.executive_rollup", "day", "top_store_id") == [(date(2026, 11, 11), 1)]
 
 
+def test_features_of_demand_look_back_on_14_days_of_which_those_without_orders_do_not_count(judge: Judge) -> None:
+    def file(day: str, *lines: str) -> dict[str, str | bytes]:
+        told = "".join(f"{n},1,1,{line},0,{day}T07:10:00\n" for n, line in enumerate(lines))
+        return {f"orders/dt={day}/hour=07/a.csv": HEADER + told}
+
+    # Product, store, quantity, price: six and thirteen days before the 20th, and a return that day.
+    result = judge(
+        file("2026-11-07", "101,1,10,3")
+        | file("2026-11-14", "101,1,5,2", "102,1,4,9")
+        | file("2026-11-20", "101,1,2,1.5", "101,1,4,2.5", "101,1,-3,7")
+    )
+    friday = date(2026, 11, 20)
+    features = rows(result, "ml.demand_features")
+    assert [row for row in features if row[0] == friday] == [
+        (friday, 1, 101, 6, 5, 10, 5.5, 7.0, D("7.0000")),
+        (friday, 1, 102, 0, 4, 0, 2.0, 4 / 3, D("9.0000")),
+    ]
+    saturday = date(2026, 11, 21)
+    assert [row for row in features if row[0] == saturday] == [
+        (saturday, 1, 101, None, None, None, 6.0, 5.5, D("7.0000")),
+        (saturday, 1, 102, None, None, None, 0.0, 2.0, D("9.0000")),
+    ]
+    assert max(row[0] for row in features) == date(2026, 12, 3)
+
+
 def test_without_customers_there_are_no_order_stats(judge: Judge) -> None:
     result = judge({f"{HOUR_7}a.csv": f"{HEADER}1,1,1,1,1,1,1,0,2026-11-20T07:00:00\n"})
     assert rows(result, "marts.order_stats") == []

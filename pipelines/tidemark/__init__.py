@@ -1,7 +1,7 @@
 """Tidemark: declarative automation over PySpark assets. This is its public face; what is not in it is private.
 
 A code location declares feeds (`Feed`) and tables (`Table`), loads feeds into tables (`LakehouseResource`,
-`landed_checks`), derives tables from tables (`shaped_as`), and hands all of them to
+`landed_checks`), derives tables from tables (`shaped_as`), fits models to them (`Learner`), and hands all of them to
 `build_definitions`. What is due when follows from the contracts that its assets declare. Files of a format that is not
 known are read once it is declared (`FileFormat`) and registered (`register_format`).
 """
@@ -22,9 +22,14 @@ if TYPE_CHECKING:
     from pipelines.tidemark.execution.load_asset import LakehouseResource as LakehouseResource
     from pipelines.tidemark.execution.load_check import landed_checks as landed_checks
     from pipelines.tidemark.feed_factory import feed_assets as feed_assets
+    from pipelines.tidemark.lakehouse.models import Learner as Learner
+    from pipelines.tidemark.lakehouse.models import Model as Model
+    from pipelines.tidemark.lakehouse.models import ModelStore as ModelStore
+    from pipelines.tidemark.lakehouse.models import current_version as current_version
     from pipelines.tidemark.lakehouse.partitioning import ByDimensions as ByDimensions
     from pipelines.tidemark.lakehouse.partitioning import ByKey as ByKey
     from pipelines.tidemark.lakehouse.partitioning import ByTime as ByTime
+    from pipelines.tidemark.lakehouse.read import Snapshot as Snapshot
     from pipelines.tidemark.lakehouse.readers.file_format import FileFormat as FileFormat
     from pipelines.tidemark.lakehouse.readers.file_format import Shape as Shape
     from pipelines.tidemark.lakehouse.readers.files import Unusable as Unusable
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.lakehouse.readers.typed_rows import rows_of_spark as rows_of_spark
     from pipelines.tidemark.lakehouse.shape import shaped_as as shaped_as
     from pipelines.tidemark.lakehouse.tables import LINEAGE as LINEAGE
+    from pipelines.tidemark.lakehouse.tables import MODEL_VERSIONS as MODEL_VERSIONS
     from pipelines.tidemark.lakehouse.tables import Table as Table
     from pipelines.tidemark.resources.aws import LandingResource as LandingResource
     from pipelines.tidemark.resources.aws import QueueResource as QueueResource
@@ -64,6 +70,11 @@ _FOUND_IN = {
     "ByDimensions": "lakehouse.partitioning",
     "ByKey": "lakehouse.partitioning",
     "ByTime": "lakehouse.partitioning",
+    "Learner": "lakehouse.models",
+    "Model": "lakehouse.models",
+    "ModelStore": "lakehouse.models",
+    "current_version": "lakehouse.models",
+    "Snapshot": "lakehouse.read",
     "FileFormat": "lakehouse.readers.file_format",
     "Shape": "lakehouse.readers.file_format",
     "Unusable": "lakehouse.readers.files",
@@ -74,6 +85,7 @@ _FOUND_IN = {
     "rows_of_spark": "lakehouse.readers.typed_rows",
     "shaped_as": "lakehouse.shape",
     "LINEAGE": "lakehouse.tables",
+    "MODEL_VERSIONS": "lakehouse.tables",
     "Table": "lakehouse.tables",
     "LandingResource": "resources.aws",
     "QueueResource": "resources.aws",
@@ -90,6 +102,7 @@ _FOUND_IN = {
 # Written out, because type checkers and ruff read it as text.
 __all__ = [
     "LINEAGE",
+    "MODEL_VERSIONS",
     "ByDimensions",
     "ByKey",
     "ByTime",
@@ -98,12 +111,16 @@ __all__ = [
     "Grain",
     "LakehouseResource",
     "LandingResource",
+    "Learner",
+    "Model",
+    "ModelStore",
     "NewColumns",
     "OnRemoval",
     "QueueResource",
     "RemoteFile",
     "Settings",
     "Shape",
+    "Snapshot",
     "SparkResource",
     "Table",
     "Unusable",
@@ -111,6 +128,7 @@ __all__ = [
     "assets_in",
     "build_definitions",
     "counting_missing",
+    "current_version",
     "declared",
     "derived",
     "feed_assets",

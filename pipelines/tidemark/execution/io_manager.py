@@ -1,7 +1,7 @@
 """DataFrames in and out of assets: the Iceberg IO manager.
 
 A partitioned asset's output replaces its partitions in one commit; an input is the upstream table, pruned to
-the partitions the mapping asks for. The one file of this folder that knows Dagster.
+the partitions the mapping asks for; as of one commit, where it is annotated as a `Snapshot`.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,13 +54,15 @@ class IcebergIOManager(dg.IOManager):
             }
             context.step_context.add_asset_metadata(said, context.asset_key, partition)
 
-    def load_input(self, context: dg.InputContext) -> DataFrame:
+    def load_input(self, context: dg.InputContext) -> DataFrame | read.Snapshot:
         table = self._table(context.asset_key)
         partitions = list(context.asset_partition_keys) if context.has_asset_partitions else None
         if self._inputs:
             self._inputs.about_to_read(context)
         spark = self._spark.session
         with naming_the_server(spark):
+            if context.dagster_type.typing_type is read.Snapshot:
+                return read.read_snapshot(spark, table, partitions)
             return read.read(spark, table, partitions)
 
     def _table(self, key: dg.AssetKey) -> Table:

@@ -15,6 +15,8 @@ from pipelines.tidemark.execution.load_check import landed_results, told_columns
 from pipelines.tidemark.execution.watermark import through
 from pipelines.tidemark.failpoints import reached
 from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, Observed, run_load
+from pipelines.tidemark.lakehouse.models import Given, Learner, ModelStore, Told
+from pipelines.tidemark.lakehouse.read import read
 from pipelines.tidemark.lakehouse.session import naming_the_server
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.resources.aws import LandingResource
@@ -28,7 +30,7 @@ _TOLD = 20  # files that are spelled out in the metadata of a run
 
 
 class LakehouseResource(dg.ConfigurableResource[None]):
-    """The lake: where core assets load their files into."""
+    """The lake: where core assets load their files into, and where models are kept."""
 
     spark: dg.ResourceDependency[SparkResource]
     landing: dg.ResourceDependency[LandingResource]
@@ -92,6 +94,16 @@ class LakehouseResource(dg.ConfigurableResource[None]):
             | _columns_beside(table, loaded),
             check_results=checks,
         )
+
+    def read(self, table: Table) -> DataFrame:
+        """All rows of a table. Of the asset's own: what earlier runs left."""
+        spark = self.spark.session
+        with naming_the_server(spark):
+            return read(spark, table)
+
+    def models(self, name: str, learner: Learner[Given, Told]) -> ModelStore[Given, Told]:
+        """The versions of a model."""
+        return ModelStore(name, learner, load_settings())
 
 
 def _counted(loaded: Loaded) -> dict[Partition, Counter[str]]:

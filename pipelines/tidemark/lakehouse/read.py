@@ -2,17 +2,31 @@
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.tidemark.lakehouse.catalog import ensure
 from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.lakehouse.write import CommitConflict
+from pipelines.tidemark.lakehouse.write import CommitConflict, current_snapshot
 
 
 class SnapshotExpired(CommitConflict):
     """So many others have committed since a snapshot that it has expired. A retry on what they left helps."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Rows of a table as of one commit: what an asset gets whose input is annotated so.
+
+    Args:
+        rows: The rows of the input's partitions; the same however often they are asked for, and whoever writes.
+        id: The Iceberg snapshot they are of; None where the table had no commit yet.
+    """
+
+    rows: DataFrame
+    id: int | None
 
 
 def read(spark: SparkSession, table: Table, partitions: Collection[str] | None = None) -> DataFrame:
@@ -25,6 +39,16 @@ def read(spark: SparkSession, table: Table, partitions: Collection[str] | None =
     if partitions is None:
         return frame
     return frame.where(table.predicate(partitions)) if partitions else frame.limit(0)
+
+
+def read_snapshot(spark: SparkSession, table: Table, partitions: Collection[str] | None = None) -> Snapshot:
+    """The same as of the table's newest commit."""
+    ensure(spark, table, may_have_more=True)
+    snapshot_id = current_snapshot(spark, table)
+    if snapshot_id is None or (partitions is not None and not partitions):
+        return Snapshot(spark.table(table.identifier).limit(0), snapshot_id)
+    frame = spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}")
+    return Snapshot(frame.where(table.predicate(partitions)), snapshot_id)
 
 
 @contextmanager

@@ -22,6 +22,25 @@ _LINEAGE_COMMENTS = {
     "loaded_by": "The code version that loaded the row",
 }
 
+MODEL_VERSIONS = {
+    "version": "string",
+    "path": "string",
+    "published": "boolean",
+    "reason": "string",
+    "libraries": "string",
+    "fitted_at": "timestamp",
+}
+"""Columns of every table of a model's versions; the newest published row is the one that serves."""
+
+_MODEL_VERSIONS_COMMENTS = {
+    "version": "A hash of what the model was made of: features, parameters, libraries, code",
+    "path": "Where its files lie",
+    "published": "Whether it serves from then on: the newest published row is the current one",
+    "reason": "Why it was published, or not",
+    "libraries": "The libraries that fitted it, with their versions",
+    "fitted_at": "When it was fitted, UTC",
+}
+
 
 @dataclass(frozen=True)
 class Retention:
@@ -50,7 +69,8 @@ class Table:
             of a column that holds the start of an hour (timestamp), or of a day, week or month (date); or None.
         row_key: The columns that identify a row.
         comment: One line: what one row is.
-        column_comments: Column name to what it holds, with its unit; those of `LINEAGE` are known.
+        column_comments: Column name to what it holds, with its unit; those of `LINEAGE` and `MODEL_VERSIONS` are
+            known.
         stored_by: The columns its files are kept apart by, where these are not `partitioned_by`.
         retention: Which old snapshots are kept.
         added: Those of `columns` that nobody declared: a load has found them in files (`NewColumns.ADD`).
@@ -76,7 +96,8 @@ class Table:
 
     def comment_on(self, column: str) -> str:
         """What a column holds; empty where nobody said so."""
-        return self.column_comments.get(column) or _LINEAGE_COMMENTS.get(column, "")
+        known = _LINEAGE_COMMENTS | (_MODEL_VERSIONS_COMMENTS if self.columns.keys() >= MODEL_VERSIONS.keys() else {})
+        return self.column_comments.get(column) or known.get(column, "")
 
     @property
     def identifier(self) -> str:

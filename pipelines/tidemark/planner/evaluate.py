@@ -148,8 +148,12 @@ class Tick:
             return replace(facts, state=State.NO_DATA, reason=names(pending.missing_inputs), wait_for=lacking)
         demand = None if pending.arrival is None else self.demands.of(target, pending.arrival)
         if demand is not None and pending.arrival is not None:
-            facts = replace(facts, due_at=demand.at, due_for=demand.for_)
-            return self._by_contract(node, target, pending, demand, facts)
+            due = replace(facts, due_at=demand.at, due_for=demand.for_)
+            by_contract = self._by_contract(node, target, pending, demand, due)
+            # New data comes to a model all the time: it would learn from rebuilt inputs with its next deadline only.
+            is_refit = pending.stale and node.key in self.graph.models
+            if by_contract.state is not State.NOT_DUE or not is_refit:
+                return by_contract
         if pending.stale:
             return self._by_code(node, target, facts)
         if pending.unchanged:

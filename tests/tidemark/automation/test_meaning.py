@@ -690,6 +690,18 @@ def test_a_model_is_refitted_once_when_all_its_inputs_are_rebuilt() -> None:
     assert [(r.assets, r.rebuild) for r in w.plan().requests] == [((MODEL,), True)]
 
 
+def test_a_model_is_refitted_for_new_code_though_its_new_data_is_due_later() -> None:
+    w = forecasting()
+    for asset, partition in ((CORE, H7), ("features", D20), (MODEL, None), (FORECAST, D20)):
+        w.made(asset, partition, content="1")
+    w.now = time("2026-09-21 12:00")
+    w.arrive("2026-09-21-07:00", "v1")
+    w.made(CORE, "2026-09-21-07:00"), w.made("features", "2026-09-21", content="1")
+    assert w.state(MODEL, None) is State.NOT_DUE
+    w.deploy(bumped(w, MODEL, "2"))
+    assert ((MODEL,), True) in [(r.assets, r.rebuild) for r in w.plan().requests]
+
+
 # What cannot be
 
 

@@ -11,7 +11,9 @@ from pyspark.sql import functions as F
 
 from pipelines.tidemark.execution.io_manager import IcebergIOManager, NoSuchTable, iceberg_io_manager
 from pipelines.tidemark.execution.watermark import THROUGH, InputArrivals, through
+from pipelines.tidemark.lakehouse.read import Snapshot
 from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.lakehouse.write import current_snapshot
 from pipelines.tidemark.tags import CONTENT
 from tests.toys.partitions import DAYS, HOURS, WITHIN
 
@@ -111,6 +113,29 @@ def test_writing_a_partition_again_leaves_the_others(spark: SparkSession, locati
     assert spark.table(f"lake.{tag}.hourly").count() == 3
     assert first.metadata[CONTENT] == second.metadata[CONTENT]
     assert first.metadata["snapshot id"] != second.metadata["snapshot id"]
+
+
+def test_an_input_as_of_one_commit_holds_what_it_held_then(
+    spark: SparkSession, location: SimpleNamespace, tag: str
+) -> None:
+    seen: list[tuple[int | None, int, int]] = []
+
+    @dg.asset(key=[tag, "pinned"], ins={"days": dg.AssetIn(key=[tag, "daily"])}, io_manager_key="none")
+    def pinned(days: Snapshot) -> None:
+        before = days.rows.count()
+        if days.id is not None:
+            run(location, "days", partition_key="2026-10-02")
+        seen.append((days.id, before, days.rows.count()))
+
+    location.resources["none"] = dg.mem_io_manager
+    alone = {"selection": [pinned], "resources": location.resources}
+    dg.materialize([pinned, location.days.to_source_asset()], **alone)
+    run(location, "hours", tags=range_of("2026-10-01-00:00", "2026-10-02-23:00"))
+    run(location, "days", partition_key="2026-10-01")
+    snapshot = current_snapshot(spark, location.tables[f"{tag}.daily"])
+    dg.materialize([pinned, location.days.to_source_asset()], **alone)
+    assert seen == [(None, 0, 0), (snapshot, 1, 1)]
+    assert spark.table(f"lake.{tag}.daily").count() == 2
 
 
 def test_an_asset_without_a_declared_table_is_refused_by_name(spark: SparkSession) -> None:

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-MODULES = ("orders", "sales", "order_stats", "margin")
+MODULES = ("orders", "sales", "order_stats", "margin", "demand")
 
 
 def test_transforms_do_not_load_dagster() -> None:

@@ -1,0 +1,1 @@
+"""The models: what is learned from the tables, and what follows from it."""

@@ -1,0 +1,215 @@
+"""The demand model: units of a store's product on the day that follows a day's features.
+
+Belongs here: what is learned from features, how it is judged, and scikit-learn. Does not belong here: which version is
+published (`pipelines/assets/ml/demand_model.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pandas as pd
+
+    from pipelines.tidemark import Learner, Model
+
+    Units = npt.NDArray[np.float64]
+    DemandModels = Learner[pd.DataFrame, Units]
+    """Anything that learns from these features: another library takes the place of `DemandLearner`."""
+
+CATEGORIES = ["weekday", "store_id", "product_id"]
+NUMBERS = [
+    "quantity",
+    "quantity_6_days_before",
+    "quantity_13_days_before",
+    "mean_of_7_days",
+    "mean_of_14_days",
+    "unit_price_usd",
+]
+NAIVE = "quantity_6_days_before"
+"""The naive forecast: the same day last week."""
+LABEL = "next_quantity"
+_KEY = ["day", "store_id", "product_id"]
+_MOST_CATEGORIES = 255  # of one column in a histogram; ids of a column with more are taken by their order
+_MOST_HELD_OUT = 7
+_FILE = "model.skops"
+
+# What a file may hold beside numbers and what skops trusts by itself. Anything else in it is refused.
+_TRUSTED = [
+    "functools.partial",  # of the next one
+    "sklearn.utils.validation.check_array",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+]
+
+
+class DemandModel:
+    """A fitted pipeline of scikit-learn."""
+
+    def __init__(self, pipeline: Any) -> None:
+        self._pipeline = pipeline
+
+    def predict(self, features: pd.DataFrame) -> Units:
+        """Expected units on the day after each row's."""
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(1):
+            predicted: Units = self._pipeline.predict(_columns(features))
+        return predicted
+
+    def save(self, folder: Path) -> None:
+        """One file, without pickle."""
+        from skops import io
+
+        io.dump(self._pipeline, folder / _FILE)
+
+
+@dataclass(frozen=True)
+class DemandLearner:
+    """Boosted trees on histograms, for counts (Poisson). One thread and a seed: equal rows give equal trees."""
+
+    iterations: int = 150
+    learning_rate: float = 0.05
+    leaves: int = 15
+    rows_in_a_leaf: int = 40
+    seed: int = 0
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        """The hyperparameters, the seed and the columns."""
+        return {**vars(self), "columns": [*CATEGORIES, *NUMBERS]}
+
+    @property
+    def libraries(self) -> Mapping[str, str]:
+        """Those whose version may change a tree or how it is kept."""
+        import numpy as np
+        import sklearn
+        import skops
+
+        return {"scikit-learn": sklearn.__version__, "skops": skops.__version__, "numpy": np.__version__}
+
+    def fit(self, features: pd.DataFrame) -> DemandModel:
+        """A model of rows with a label (`labelled`)."""
+        import numpy as np
+        from sklearn.compose import ColumnTransformer
+        from sklearn.ensemble import HistGradientBoostingRegressor
+        from sklearn.pipeline import Pipeline
+        from sklearn.preprocessing import OrdinalEncoder
+        from threadpoolctl import threadpool_limits
+
+        rows = features.sort_values(_KEY)
+        inputs = _columns(rows)
+        encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)
+        trees = HistGradientBoostingRegressor(
+            loss="poisson",
+            max_iter=self.iterations,
+            learning_rate=self.learning_rate,
+            max_leaf_nodes=self.leaves,
+            min_samples_leaf=self.rows_in_a_leaf,
+            categorical_features=[n for n, c in enumerate(CATEGORIES) if inputs[c].nunique() <= _MOST_CATEGORIES],
+            early_stopping=False,
+            random_state=self.seed,
+        )
+        # A history of less than a week knows no week before: the trees take no column without any value.
+        filled = [number for number in NUMBERS if inputs[number].notna().any()]
+        encoded = ColumnTransformer([("categories", encoder, CATEGORIES), ("numbers", "passthrough", filled)])
+        pipeline = Pipeline([("encoded", encoded), ("trees", trees)])
+        with threadpool_limits(1):
+            pipeline.fit(inputs, rows[LABEL])
+        return DemandModel(pipeline)
+
+    def load(self, folder: Path) -> DemandModel:
+        """The model that was saved into a folder."""
+        from skops import io
+
+        return DemandModel(io.load(folder / _FILE, trusted=_TRUSTED))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A model, and its mean absolute error on later days than it was fitted to.
+
+    Args:
+        naive_error: Of the same day last week, on the same rows; None where none of them has such a day.
+        replaced_error: Of the model that served so far, on the same rows; None where there is none.
+    """
+
+    model: Model[pd.DataFrame, Units]
+    error: float
+    naive_error: float | None
+    replaced_error: float | None
+    trained: tuple[date, date]
+    tested: tuple[date, date]
+
+
+def labelled(features: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose next day's demand is known, with it as `next_quantity`, in one order.
+
+    The newest day is no label: it may not be over yet.
+    """
+    import pandas as pd
+
+    days = pd.to_datetime(features["day"])
+    next_days = features.assign(day=(days - timedelta(days=1)).dt.date).loc[days < days.max()]
+    labels = next_days[[*_KEY, "quantity"]].rename(columns={"quantity": LABEL}).dropna()
+    return features.merge(labels, on=_KEY, how="inner", validate="1:1").sort_values(_KEY, ignore_index=True)
+
+
+def digest(rows: pd.DataFrame) -> str:
+    """A hash of rows: equal for equal rows in the same order."""
+    import pandas as pd
+
+    floats = dict.fromkeys((*NUMBERS, LABEL), "float64")
+    values = pd.util.hash_pandas_object(rows[[*_KEY, *floats]].astype(floats))
+    return hashlib.sha256(values.to_numpy().tobytes()).hexdigest()
+
+
+def fit_and_judge(
+    rows: pd.DataFrame, learner: DemandModels, serving: Model[pd.DataFrame, Units] | None
+) -> Judged | None:
+    """Fit to all days but the last ones, and judge by those; None where there are too few days for both.
+
+    Held out are seven days, or a quarter of them where that is less. The model that is judged is the one that serves
+    afterwards: no day counts twice.
+
+    Args:
+        rows: Labelled rows.
+        serving: The model that serves so far. It was fitted to earlier days, so the days held out are new to it too.
+    """
+    days = sorted(rows["day"].unique())
+    if len(days) < 2:
+        return None
+    held_out = days[-max(1, min(_MOST_HELD_OUT, len(days) // 4)) :]
+    early, late = rows[rows["day"] < held_out[0]], rows[rows["day"] >= held_out[0]]
+    model = learner.fit(early)
+    known = late[late[NAIVE].notna()]
+    return Judged(
+        model=model,
+        error=_error(late, model.predict(late)),
+        naive_error=_error(known, known[NAIVE].to_numpy(float)) if len(known) else None,
+        replaced_error=None if serving is None else _error(late, serving.predict(late)),
+        trained=(_day_after(early["day"].min()), _day_after(early["day"].max())),
+        tested=(_day_after(held_out[0]), _day_after(held_out[-1])),
+    )
+
+
+def _columns(features: pd.DataFrame) -> pd.DataFrame:
+    import pandas as pd
+
+    weekday = (pd.to_datetime(features["day"]).dt.weekday + 1) % 7
+    numbers = features[NUMBERS].astype("float64")
+    return numbers.assign(weekday=weekday, store_id=features["store_id"], product_id=features["product_id"])
+
+
+def _error(rows: pd.DataFrame, forecast: Units) -> float:
+    return float(abs(rows[LABEL].to_numpy(float) - forecast).mean())
+
+
+def _day_after(day: date) -> date:
+    return day + timedelta(days=1)

@@ -19,13 +19,16 @@ FUNCTIONS = {
     "marts/order_stats": ("marts.order_stats", "order_stats"),
     "marts/executive_rollup": ("marts.reviews", "executive_rollup"),
     "marts/weekly_review": ("marts.reviews", "weekly_review"),
+    "ml/demand_features": ("ml.demand_features", "demand_features"),
+    "ml/demand_model": ("ml.demand_model", "demand_model"),
+    "ml/demand_forecast": ("ml.demand_forecast", "demand_forecast"),
 }
 """Where each asset's function is, below `pipelines.assets`."""
 
 
 def grocer_sources() -> Sources:
     """What is the user's, without the sample feed: path from the root to text."""
-    folders = ("assets", "feeds", "schemas", "transforms")
+    folders = ("assets", "feeds", "models", "schemas", "transforms")
     paths = [path for folder in folders for path in (CHECKOUT / "pipelines" / folder).rglob("*.py")]
     paths += [CHECKOUT / "pipelines" / name for name in ("__init__.py", "partitions.py")]
     return {path.relative_to(CHECKOUT).as_posix(): path.read_text() for path in paths}

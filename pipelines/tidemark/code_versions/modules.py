@@ -5,7 +5,7 @@ Belongs here: what a module says by itself. Does not belong here: whether anothe
 """
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ class Module:
         imports: Name to (module, attribute); no attribute where the name is the module.
         stars: Modules of which everything is imported.
         others: Statements at module level that bind nothing.
+        for_types: Names that only type checkers see.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Module:
     imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)
     others: list[ast.stmt] = field(default_factory=list)
+    for_types: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._collect(self.tree.body)
@@ -76,7 +78,8 @@ class Module:
                     self.stars.append(self.imported_from(statement))
                 case ast.Import() | ast.ImportFrom():
                     self.imports |= dict(self.imports_of(statement))
-                case ast.If(test=test) if is_type_checking(test):
+                case ast.If(test=test) if is_type_checking(test, self.imports):
+                    self.for_types.update(name for seen in statement.body for name in bound_at_import(self, seen))
                     self._collect(statement.orelse)
                 case ast.If(test=test) if _is_main(test):
                     pass
@@ -147,11 +150,11 @@ def root_of(node: ast.AST) -> ast.Name | None:
     return node if isinstance(node, ast.Name) else None
 
 
-def is_type_checking(test: ast.expr) -> bool:
-    """Whether a block is for type checkers only."""
-    return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
-        isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
-    )
+def is_type_checking(test: ast.expr, imports: Mapping[str, tuple[str, str | None]]) -> bool:
+    """Whether a block is for type checkers only, by what the names in its test are imports of."""
+    if isinstance(test, ast.Name):
+        return imports.get(test.id, ("", test.id))[1] == "TYPE_CHECKING"
+    return isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
 
 
 def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

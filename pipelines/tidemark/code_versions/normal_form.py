@@ -36,6 +36,12 @@ OPTIONS_THAT_COMPUTE_NOTHING = {
 """What a decorator, a table or a feed says that does not change rows: when something runs, how it is shown."""
 
 _DECLARING = ("dagster.", f"{MACHINERY}.")
+_READ_NO_ANNOTATION = (
+    "builtins.property",
+    "builtins.staticmethod",
+    "builtins.classmethod",
+    "functools.cached_property",
+)
 _COSMETIC = {"annotation", "returns", "type_comment", "type_params", "kind", "ctx", "type_ignores", "simple"}
 
 
@@ -106,7 +112,7 @@ class _Writer:
                 self._annotated(node)
             case ast.Import() | ast.ImportFrom():
                 self._import(node)
-            case ast.If(test=test) if is_type_checking(test):
+            case ast.If(test=test) if is_type_checking(test, self._module.imports):
                 for statement in node.orelse:
                     self.write(statement)
             case ast.Global() | ast.Nonlocal() | ast.Pass() | ast.Expr(value=ast.Constant()):
@@ -204,9 +210,9 @@ class _Writer:
             else:
                 self.write(decorator)
 
-    def _is_dagsters(self, decorator: ast.expr) -> bool:
+    def _decorated_by(self, decorator: ast.expr, names: tuple[str, ...]) -> bool:
         target = self._references.target_of(decorator.func if isinstance(decorator, ast.Call) else decorator)
-        return isinstance(target, External) and target.name.startswith("dagster.")
+        return isinstance(target, External) and target.name.startswith(names)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         if is_overload(node):
@@ -224,9 +230,10 @@ class _Writer:
     def _annotations(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """Those that are read: by decorators, and the classes of the project that Dagster makes (a `Config`)."""
         annotations = [*(argument.annotation for argument in arguments_of(node.args)), node.returns]
-        if not all(self._is_dagsters(decorator) for decorator in node.decorator_list):
+        decorators = [each for each in node.decorator_list if not self._decorated_by(each, _READ_NO_ANNOTATION)]
+        if not all(self._decorated_by(decorator, ("dagster.",)) for decorator in decorators):
             self._all(each and _unquoted(each) for each in annotations)
-        elif node.decorator_list:
+        elif decorators:
             for name in (name for each in annotations if each for name in ast.walk(_unquoted(each))):
                 target = self._references.target_of(name) if isinstance(name, ast.Name | ast.Attribute) else None
                 if isinstance(target, Definition) and self._project.is_class(target):

@@ -157,6 +157,8 @@ class Project:
             return Files(module.path.parent)
         if name in _BUILTINS or name in _OF_MODULES:
             return External(f"builtins.{name}")
+        if name in module.for_types:  # a field's type, which nothing looks up at run time
+            return External(f"typing.{name}")
         return Unknown(name)
 
     def _bound(self, module: Module, name: str, under_way: frozenset[tuple[str, str]]) -> Target | None:

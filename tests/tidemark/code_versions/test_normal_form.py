@@ -34,6 +34,20 @@ COSMETIC: dict[str, Pair] = {
         "def total(x): return x",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from toy.helpers import best\ndef total(x): return x",
     ),
+    "imports for types by an alias": one(
+        "def total(x): return x",
+        "from typing import TYPE_CHECKING as T\nif T:\n    from toy.helpers import best\ndef total(x): return x",
+    ),
+    "a field's type for type checkers": one(
+        "from __future__ import annotations\nfrom typing import TYPE_CHECKING\nfrom dataclasses import dataclass\n"
+        "if TYPE_CHECKING: import numpy\n@dataclass\nclass C:\n    a: numpy.int8\ndef total(x): return C()",
+        "from __future__ import annotations\nfrom typing import TYPE_CHECKING\nfrom dataclasses import dataclass\n"
+        "if TYPE_CHECKING: import numpy\n@dataclass\nclass C:\n    a: numpy.int8\ndef total(x): return C()\nother = 1",
+    ),
+    "annotations of a property": one(
+        "class C:\n    @property\n    def a(self): return 1\ndef total(x): return C().a",
+        "class C:\n    @property\n    def a(self) -> int: return 1\ndef total(x): return C().a",
+    ),
     "an unused import": one("def total(x): return x", "import os\nfrom toy import helpers\ndef total(x): return x"),
     "imports in another order": one(
         "import os\nimport re\ndef total(x): return re.sub(os.sep, x)",

@@ -91,6 +91,14 @@ def mark(names: list[str]) -> None:
         typer.echo(f"{name}: its code has not changed")
 
 
+def forgotten() -> list[str]:
+    """Whose code changed under the same version, a sentence each. Nothing rebuilds these."""
+    from pipelines.tidemark.code_versions import lock_file
+
+    found = lock_file.differences(lock_file.read(_path()), _assets())
+    return [finding.message for finding in found if finding.difference is lock_file.Difference.FORGOTTEN]
+
+
 def _assets() -> "Mapping[str, Asset]":
     import warnings
 

@@ -1,11 +1,15 @@
 """`pipelines plan`: what the code of this folder would make run, before it is deployed; and deploying it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pipelines.tidemark.cli import lock
 from pipelines.tidemark.cli.commands import fail
+from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.settings import load_settings
 
 SOMETHING_TO_DO = 2
@@ -26,25 +30,49 @@ def plan(
     apply: Annotated[
         bool, typer.Option("--apply", help="Reload the code location, and watch until all of it is rebuilt.")
     ] = False,
+    mark_current: Annotated[
+        bool,
+        typer.Option(
+            "--mark-current",
+            help="Record code that changed under its code version as harmless, in code-versions.lock; plan nothing.",
+        ),
+    ] = False,
 ) -> None:
     """Show what deploying this code makes run: which partitions of which assets, why, and how long that takes.
 
     It is about code and graph only; data that is waiting is shown by `status`. Exits with 2 if there is something to
-    do, 0 if there is nothing.
+    do, 0 if there is nothing, 1 or 3 if it cannot tell.
     """
     from pipelines.tidemark.cli import plan_apply, plan_view
 
     settings = load_settings()
-    if save is not None:
-        plan_view.save(settings, save)
-        typer.echo(f"{save}: plan elsewhere with --against {save}")
-        return
-    if apply and (select or against or as_json):
-        fail("--apply deploys all of the code: leave --select, --against and --json away", code=1)
-    found = plan_view.show(settings, select, against=against, as_json=as_json)
-    if not found.has_work:
-        return
-    if apply:
-        plan_apply.apply(settings, found)
-        return
-    raise typer.Exit(SOMETHING_TO_DO)
+    with _failing_with_1():
+        if mark_current:
+            if apply or against or as_json or save:
+                fail("--mark-current plans nothing: give it alone or with --select", code=1)
+            lock.mark([] if select is None else plan_view.selected_keys(settings, select))
+            return
+        if save is not None:
+            plan_view.save(settings, save)
+            typer.echo(f"{save}: plan elsewhere with --against {save}")
+            return
+        if apply and (select or against or as_json):
+            fail("--apply deploys all of the code: leave --select, --against and --json away", code=1)
+        found = plan_view.show(settings, select, against=against, as_json=as_json)
+        for message in lock.forgotten():
+            typer.echo(message, err=True)
+        if not found.has_work:
+            return
+        if apply:
+            plan_apply.apply(settings, found)
+            return
+        raise typer.Exit(SOMETHING_TO_DO)
+
+
+@contextmanager
+def _failing_with_1() -> Iterator[None]:
+    """Let no error end as if there were something to do."""
+    try:
+        yield
+    except Terminal as error:
+        fail(str(error), code=1 if error.exit_code == SOMETHING_TO_DO else error.exit_code)

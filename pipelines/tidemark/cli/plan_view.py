@@ -61,6 +61,19 @@ def show(settings: Settings, select: str | None, *, against: Path | None, as_jso
     return found
 
 
+def selected_keys(settings: Settings, select: str) -> list[str]:
+    """The assets that a selection means, sources left out; at least one.
+
+    Raises:
+        NoSelection: it cannot be understood, or selects nothing.
+    """
+    definitions = location.definitions(settings)
+    built = {key.to_user_string() for key in definitions.resolve_asset_graph().materializable_asset_keys}
+    if not (chosen := _keys(definitions, select) & built):
+        raise NoSelection(f"--select {select}: it selects sources only")
+    return sorted(chosen)
+
+
 def save(settings: Settings, path: Path) -> None:
     """Write what a plan needs to know of the instance.
 
@@ -148,11 +161,15 @@ def reasons_of(rebuilds: Sequence[Rebuild]) -> list[str]:
 
 
 def _selected(plan: CodePlan, definitions: dg.Definitions, select: str) -> CodePlan:
+    keys = _keys(definitions, select)
+    return replace(plan, assets=[asset for asset in plan.assets if asset.key in keys], removed=())
+
+
+def _keys(definitions: dg.Definitions, select: str) -> set[str]:
     try:
         chosen = dg.AssetSelection.from_string(select).resolve(definitions.resolve_asset_graph())
     except dg.DagsterError as error:
         raise NoSelection(f"--select {select}: {error}") from error
     if not chosen:
         raise NoSelection(f"--select {select}: it selects no asset")
-    keys = {key.to_user_string() for key in chosen}
-    return replace(plan, assets=[asset for asset in plan.assets if asset.key in keys], removed=())
+    return {key.to_user_string() for key in chosen}

@@ -4,9 +4,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import dagster as dg
 import pytest
 from typer.testing import CliRunner, Result
 
+from pipelines.tidemark import location
 from pipelines.tidemark.cli import lock
 from pipelines.tidemark.cli.app import app
 from pipelines.tidemark.code_versions.fingerprint import Fingerprint
@@ -109,3 +111,29 @@ def test_the_toy_is_locked_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch)
     assert run("mark-current").exit_code == 0
     assert run("check").exit_code == 0
     assert "tests/toys/schemas.py: order_lines()" in read(path).assets["core/orders"].fingerprint.definitions
+
+
+def test_plan_marks_current_too(path: Path, now: dict[str, Asset]) -> None:
+    now["core/orders"] = FORGOTTEN
+    assert [message.partition(":")[0] for message in lock.forgotten()] == ["core/orders"]
+    done = CliRunner().invoke(app, ["plan", "--mark-current"])
+
+    assert done.exit_code == 0, done.output
+    assert read(path).assets["core/orders"] == FORGOTTEN
+    assert lock.forgotten() == []
+    assert CliRunner().invoke(app, ["plan", "--mark-current", "--json"]).exit_code == 1
+
+
+def test_plan_marks_only_what_is_selected(path: Path, now: dict[str, Asset], monkeypatch: pytest.MonkeyPatch) -> None:
+    now |= {"core/orders": FORGOTTEN, "marts/sales": Asset("1", RAISED.fingerprint)}
+    made = [dg.asset(key=name.split("/"))(lambda: None) for name in BEFORE]
+    defs = dg.Definitions(assets=[dg.AssetSpec("raw"), *made])
+    monkeypatch.setattr(location, "definitions", lambda settings: defs)
+    done = CliRunner().invoke(app, ["plan", "--mark-current", "--select", "core/orders"])
+
+    assert done.exit_code == 0, done.output
+    assert read(path).assets["core/orders"] == FORGOTTEN
+    assert read(path).assets["marts/sales"] == BEFORE["marts/sales"]
+    done = CliRunner().invoke(app, ["plan", "--mark-current", "--select", "raw"])
+    assert done.exit_code == 1, done.output  # 2 would be something to do
+    assert read(path).assets["marts/sales"] == BEFORE["marts/sales"]

@@ -8,20 +8,24 @@ import pytest
 
 from tests.live.conftest import Judge, Loaded
 from tests.live.ui import values
+from tests.live.waiting import eventually
 
 HOURS_OF_A_WEEK = 168
+MIXED = ("core/orders", "marts/margin_hourly", "marts/executive_rollup")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def backfills(loaded: Loaded) -> dict[str, str]:
-    """Three backfills of different tables, launched before all else: Dagster looks for new ones every 30 s only."""
+    """Backfills of different tables, launched before all else: Dagster looks for new ones every 30 s only."""
     ui, first = loaded.platform.ui, loaded.days[0]
+    day = [hour for hour in loaded.hours if hour.startswith(str(first))]
     days = [str(day) for day in loaded.days]
     week = [f"{first + timedelta(days=n // 24)}-{n % 24:02}:00" for n in range(HOURS_OF_A_WEEK)]
     return {
-        "range": ui.backfill("marts/order_stats", days),
+        "range": ui.backfill("marts/order_stats", partitions=days),
         "all": ui.backfill("marts/sales_daily"),
-        "week": ui.backfill("marts/sales_hourly", week),
+        "week": ui.backfill("marts/sales_hourly", partitions=week),
+        "grains": ui.backfill(*MIXED, partitions=day),
     }
 
 
@@ -63,6 +67,32 @@ def test_a_week_of_hours_is_one_run_and_one_commit(
     assert len({values(event)["snapshot id"] for event in built.values()}) == 1
     assert {hour for hour, event in built.items() if values(event)["dagster/partition_row_count"]} == set(loaded.hours)
     judge("marts.sales_hourly")
+
+
+def test_assets_of_several_grains_follow_each_other(loaded: Loaded, judge: Judge, backfills: dict[str, str]) -> None:
+    ui, day = loaded.platform.ui, str(loaded.days[0])
+    _, runs = ui.backfilled(backfills["grains"])
+    built = {asset: {e["partition"] for e in ui.materializations(asset) if e["runId"] in runs} for asset in MIXED}
+    of_the_day = {hour for hour in loaded.hours if hour.startswith(day)}
+    assert built == {"core/orders": of_the_day, "marts/margin_hourly": of_the_day, "marts/executive_rollup": {day}}
+    judge("core.orders", "marts.margin_hourly", "marts.executive_rollup")
+
+
+def test_what_failed_of_a_backfill_is_tried_again(loaded: Loaded, judge: Judge) -> None:
+    ui, days = loaded.platform.ui, [str(day) for day in loaded.days]
+    backfill = ui.backfill("marts/sales_daily", partitions=days)
+
+    def is_started() -> str:
+        [run] = ui.backfill_state(backfill)["runs"]
+        return str(run["runId"])
+
+    run = eventually(is_started, seconds=60)
+    ui.terminate(run)
+    ui.backfilled(backfill, status="COMPLETED_FAILED")
+    count, [again] = ui.backfilled(ui.backfill_what_failed(backfill))
+    assert count == len(days)
+    assert {e["partition"] for e in ui.materializations("marts/sales_daily") if e["runId"] == again} == set(days)
+    judge("marts.sales_daily")
 
 
 def test_one_partition_with_the_same_content_sets_nothing_else_going(

@@ -22,6 +22,9 @@ _LAUNCH = """mutation LaunchPipelineExecution($executionParams: ExecutionParams!
 _BACKFILL = """mutation LaunchPartitionBackfill($backfillParams: LaunchBackfillParams!) {
     launchPartitionBackfill(backfillParams: $backfillParams) {
         __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
+_BACKFILL_AGAIN = """mutation Again($reexecutionParams: ReexecutionParams) {
+    reexecutePartitionBackfill(reexecutionParams: $reexecutionParams) {
+        __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
 _BACKFILL_STATE = """query Backfill($id: String!) { partitionBackfillOrError(backfillId: $id) {
     ... on PartitionBackfill { status numPartitions error { message } runs(limit: 100) { runId } } } }"""
 _FAILURES = """query Failures($id: ID!) { runOrError(runId: $id) { ... on Run { eventConnection { events {
@@ -132,24 +135,42 @@ class Ui:
         """Press "Observe"; the id of the run."""
         return self._launch(source, {})
 
-    def backfill(self, asset: str, partitions: Sequence[str] | None = None) -> str:
-        """Press "Materialize" for several partitions, or for all; the id of the backfill."""
+    def backfill(self, *assets: str, partitions: Sequence[str] | None = None) -> str:
+        """Press "Materialize" for several partitions, or for all; the id of the backfill.
+
+        Args:
+            partitions: Of assets of several grains those of the one that the others are derived from.
+        """
         chosen = {"allPartitions": True} if partitions is None else {"partitionNames": partitions, "fromFailure": False}
-        params = {"assetSelection": [_key(asset)], "tags": [], **chosen}
+        params = {"assetSelection": [_key(asset) for asset in assets], "tags": [], **chosen}
         answer = self.query(_BACKFILL, backfillParams=params)["launchPartitionBackfill"]
         assert answer["__typename"] == "LaunchBackfillSuccess", answer
         return str(answer["backfillId"])
 
-    def backfilled(self, backfill_id: str, *, seconds: float = 120) -> tuple[int, list[str]]:
-        """Wait for a backfill to succeed; its number of partitions and the ids of its runs."""
+    def backfill_what_failed(self, backfill_id: str) -> str:
+        """Press "Re-execute from failure" of a backfill; the id of the new one."""
+        params = {"parentRunId": backfill_id, "strategy": "FROM_FAILURE"}
+        answer = self.query(_BACKFILL_AGAIN, reexecutionParams=params)["reexecutePartitionBackfill"]
+        assert answer["__typename"] == "LaunchBackfillSuccess", answer
+        return str(answer["backfillId"])
+
+    def backfill_state(self, backfill_id: str) -> dict[str, Any]:
+        """How a backfill stands, and its runs."""
+        state: dict[str, Any] = self.query(_BACKFILL_STATE, id=backfill_id)["partitionBackfillOrError"]
+        return state
+
+    def backfilled(
+        self, backfill_id: str, *, status: str = "COMPLETED_SUCCESS", seconds: float = 120
+    ) -> tuple[int | None, list[str]]:
+        """Wait for a backfill to end; its number of partitions (None: of several grains) and the ids of its runs."""
 
         def check() -> dict[str, Any]:
-            state: dict[str, Any] = self.query(_BACKFILL_STATE, id=backfill_id)["partitionBackfillOrError"]
-            assert state["status"] not in ("REQUESTED", "COMPLETED"), f"backfill {backfill_id} is {state['status']}"
+            state = self.backfill_state(backfill_id)
+            assert state["status"] not in ("REQUESTED", "COMPLETED", "FAILING"), f"{backfill_id}: {state['status']}"
             return state
 
         state = eventually(check, seconds=seconds)
-        assert state["status"] == "COMPLETED_SUCCESS", state
+        assert state["status"] == status, state
         return state["numPartitions"], [run["runId"] for run in state["runs"]]
 
     def partition_keys(self, asset: str) -> list[str]:

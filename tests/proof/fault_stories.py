@@ -85,12 +85,12 @@ def a_backfill_that_overlaps_automation_ends_in_one_state(toy: ToyPlatform) -> N
     days = [f"2026-11-{day:02}" for day in range(2, 14)]
     for day in days:
         toy.land("raw/overlapped", day, day)
-    toy.ui.backfill("core/overlapped", days)
+    toy.ui.backfill("core/overlapped", partitions=days)
     for day in days:
         toy.land("raw/overlapped", day, f"{day} again")
     for day in days:
         toy.wait("core/overlapped", day, f"{day} again")
-    toy.ui.backfilled(toy.ui.backfill("core/overlapped", days[:3]))
+    toy.ui.backfilled(toy.ui.backfill("core/overlapped", partitions=days[:3]))
     toy.nothing_more("core/overlapped", seconds=30)
     assert {run.status.value for run in toy.runs_of("core/overlapped")} == {"SUCCESS"}, "also its checks, run along"
     assert max(toy.times_built("core/overlapped").values()) <= 4, toy.times_built("core/overlapped")

@@ -1,0 +1,20 @@
+"""New code on five hundred hours, four tables deep: the rebuild in the simulator, alone and with arrivals."""
+
+from tests.proof.conftest import Report
+from tests.tidemark.automation.test_rebuilds import DEPTH, goes_through, whatever_arrives_is_there_in_time
+
+HOURS = 500
+ALLOWED = 1.3  # times the sum of the runs
+
+
+def test_five_hundred_hours(report: Report) -> None:
+    figures = goes_through(HOURS)
+    report(
+        "rebuild-of-500-hours",
+        {"what": f"{HOURS} hours of {DEPTH} tables rebuilt because of the first one's code, simulated", **figures},
+    )
+    assert figures["wall / compute"] <= ALLOWED
+
+
+def test_what_arrives_meanwhile_is_there_within_the_hour() -> None:
+    whatever_arrives_is_there_in_time(HOURS)

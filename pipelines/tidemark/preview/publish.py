@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
+import psutil
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from dagster._core.definitions.partitions.context import partition_loading_context
 from pyspark.sql import SparkSession
@@ -35,7 +36,7 @@ from pipelines.tidemark.preview.build import QUIET, events, read_digest, run_of,
 from pipelines.tidemark.preview.manifest import Manifest, RunPreview, Store, TablePreview
 from pipelines.tidemark.preview.targets import runs_of
 from pipelines.tidemark.sources.feed import Partition
-from pipelines.tidemark.tags import PUBLISHED, TABLES
+from pipelines.tidemark.tags import PROCESS, PUBLISHED, TABLES
 
 _OF_THE_TABLE = ("snapshot id", "dagster/row_count", THROUGH)
 """What a materialization said of the branch; of the table another is true."""
@@ -155,7 +156,6 @@ class Publisher:
         table, decided = self._table(own), own.decided or []
         if now == own.base and len(decided) == len(own.partitions):
             branches.fast_forward(self.spark, table, self.manifest.branch)
-            self.found.forwarded.append(own.asset)
             return
         keys = _keys(decided)
         rows = branches.rows_of(self.spark, table, keys, own.head)
@@ -223,6 +223,12 @@ class Publisher:
                     done.update(part)
                 left = [p for p in left if p in decided and p not in done]
         for own in owns:
+            if (
+                own.decided
+                and own.head is not None
+                and branches.has_in_its_past(self.spark, self._table(own), own.head)
+            ):
+                self.found.forwarded.append(own.asset)
             self.found.partitions[own.asset] = [p for p in own.partitions if p in done]
             if rest := [p for p in own.partitions if p not in done]:
                 self.found.left[own.asset] = rest
@@ -255,7 +261,7 @@ class Publisher:
 
         tables = ", ".join(own.asset for own in owns)
         more = run_of(part)
-        tags = {**more.pop("tags", {}), PUBLISHED: self.manifest.id, TABLES: tables}
+        tags = {**more.pop("tags", {}), PUBLISHED: self.manifest.id, TABLES: tables, PROCESS: _this_process()}
         keys = [dg.AssetKey.from_user_string(own.asset) for own in owns]
         done = dg.materialize(
             [_reporting(self.definitions, keys, run, body), *_others(self.definitions, keys)],
@@ -312,6 +318,12 @@ class Publisher:
     @property
     def _run_id(self) -> str:
         return f"preview-{self.manifest.id}"
+
+
+def _this_process() -> str:
+    """What the launcher's look at the health of runs knows this process by."""
+    process = psutil.Process()
+    return f"{process.pid}@{process.create_time()}"
 
 
 def _sources(way: Any, partition: Partition, among: Collection[Target]) -> Iterator[Target]:

@@ -121,7 +121,9 @@ def test_each_version_of_the_partitions_is_read_once_and_no_other_partition(spar
     catalog.ensure(spark, x)
     write.overwrite(spark.createDataFrame(rows, SCHEMA), x, DAYS, run_id="1")
     base = write.current_snapshot(spark, x)
-    frames = [branches.rows_of(spark, x, DAYS[:1], base) for _ in range(2)]
+    branches.create(spark, x, "preview_x", base)
+    head = branches.overwrite(spark.createDataFrame(rows[:100], SCHEMA), x, "preview_x", DAYS[:1], run_id="2")
+    frames = [branches.rows_of(spark, x, DAYS[:1], at) for at in (base, head)]
     asked = compared(x, *frames)
     asked.collect()
     found = asked.executionInfo

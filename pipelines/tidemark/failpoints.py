@@ -10,13 +10,13 @@ import sys
 import threading
 from functools import cache
 
-from pipelines.tidemark.settings import Boundary, load_settings
+from pipelines.tidemark.settings import Boundary, PreviewBoundary, load_settings
 
 _lock = threading.Lock()
 _counts: dict[str, int] = {}
 
 
-def reached(boundary: Boundary) -> None:
+def reached(boundary: Boundary | PreviewBoundary) -> None:
     """The process has come to this boundary; it returns, unless it was told to die here."""
     wanted, count = _appointment()
     if wanted != boundary:

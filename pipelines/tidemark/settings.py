@@ -35,6 +35,8 @@ Boundary = Literal[
     "before_recorded",
 ]
 """The points at which `TIDEMARK_KILL_AT` can make a process die (`failpoints`), in the order of a file's way."""
+PreviewBoundary = Literal["preview_branched", "preview_decided", "preview_committed", "preview_reported"]
+"""The same of a preview: its branches are there; of each table what is published is decided, committed, reported."""
 
 
 class SettingsError(Terminal):
@@ -102,8 +104,9 @@ class Settings(BaseSettings):
     @classmethod
     def _names_a_boundary(cls, value: str | None) -> str | None:
         boundary, _, count = (value or "").partition(":")
-        if value is not None and not (boundary in get_args(Boundary) and count.isdecimal() and int(count)):
-            raise ValueError(f"give <boundary>:<n>, with one of {', '.join(get_args(Boundary))}, and n from 1")
+        known = (*get_args(Boundary), *get_args(PreviewBoundary))
+        if value is not None and not (boundary in known and count.isdecimal() and int(count)):
+            raise ValueError(f"give <boundary>:<n>, with one of {', '.join(known)}, and n from 1")
         return value
 
     @model_validator(mode="before")

@@ -32,6 +32,8 @@ REQUESTED_BY = "tidemark/requested-by"
 """Which sensor of ours asked for the run."""
 TABLES = "tidemark/tables"
 """What the run builds, for the list of runs: a few of its assets."""
+PUBLISHED = "tidemark/published"
+"""The id of the preview whose rows the run reports: it computed none."""
 PROCESS = ".dagster/tidemark/process"  # with this beginning the list of runs does not show it
 """The id of the run's process and when that began, in Unix seconds, as `4711@1790000000.25`."""
 

@@ -10,7 +10,7 @@ import typer
 from pipelines.tidemark.cli import lock
 from pipelines.tidemark.cli.commands import fail
 from pipelines.tidemark.errors import Terminal
-from pipelines.tidemark.settings import load_settings
+from pipelines.tidemark.settings import Settings, load_settings
 
 SOMETHING_TO_DO = 2
 
@@ -30,6 +30,21 @@ def plan(
     apply: Annotated[
         bool, typer.Option("--apply", help="Reload the code location, and watch until all of it is rebuilt.")
     ] = False,
+    preview: Annotated[
+        bool,
+        typer.Option("--preview", help="Build it on branches of the tables, and show how the rows differ."),
+    ] = False,
+    partitions: Annotated[
+        str | None,
+        typer.Option(
+            help='With --preview: these partitions of changed assets, and what reads them: "A...B" or "A,B".',
+            show_default=False,
+        ),
+    ] = None,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Make the preview the tables, and deploy this code.")
+    ] = False,
+    discard: Annotated[bool, typer.Option("--discard", help="Drop the preview.")] = False,
     mark_current: Annotated[
         bool,
         typer.Option(
@@ -41,12 +56,22 @@ def plan(
     """Show what deploying this code makes run: which partitions of which assets, why, and how long that takes.
 
     It is about code and graph only; data that is waiting is shown by `status`. Exits with 2 if there is something to
-    do, 0 if there is nothing, 1 or 3 if it cannot tell.
+    do, 0 if there is nothing, 1 or 3 if it cannot tell. A preview exits with 2 if rows differ or a check failed.
     """
-    from pipelines.tidemark.cli import plan_apply, plan_view
-
     settings = load_settings()
     with _failing_with_1():
+        if preview or publish or discard or partitions:
+            _preview(
+                settings,
+                select,
+                partitions,
+                as_json=as_json,
+                chosen=[name for name, on in (("preview", preview), ("publish", publish), ("discard", discard)) if on],
+                others=bool(against or save or apply or mark_current),
+            )
+            return
+        from pipelines.tidemark.cli import plan_apply, plan_view
+
         if mark_current:
             if apply or against or as_json or save:
                 fail("--mark-current plans nothing: give it alone or with --select", code=1)
@@ -66,6 +91,32 @@ def plan(
         if apply:
             plan_apply.apply(settings, found)
             return
+        raise typer.Exit(SOMETHING_TO_DO)
+
+
+def _preview(
+    settings: Settings,
+    select: str | None,
+    partitions: str | None,
+    *,
+    as_json: bool,
+    chosen: list[str],
+    others: bool,
+) -> None:
+    """What `--preview`, `--publish` and `--discard` do: one of them, with what goes with it."""
+    if partitions and chosen != ["preview"]:
+        fail("--partitions chooses what --preview builds: give both", code=1)
+    if len(chosen) > 1 or others:
+        fail("--preview, --publish and --discard go with no other of the command's actions: give one alone", code=1)
+    if chosen != ["preview"] and (select or as_json):
+        fail(f"--{chosen[0]} is about the whole preview: leave --select and --json away", code=1)
+    from pipelines.tidemark.cli import plan_preview
+
+    if chosen == ["publish"]:
+        plan_preview.publish(settings)
+    elif chosen == ["discard"]:
+        plan_preview.discard(settings)
+    elif plan_preview.preview(settings, select, partitions, as_json=as_json):
         raise typer.Exit(SOMETHING_TO_DO)
 
 

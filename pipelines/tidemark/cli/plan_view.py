@@ -53,7 +53,7 @@ def show(settings: Settings, select: str | None, *, against: Path | None, as_jso
     else:
         with DagsterInstance.get() as instance:
             found = plan_of(definitions, instance, contract_scale=settings.contract_scale)
-    found = found if select is None else _selected(found, definitions, select)
+    found = found if select is None else selected(found, definitions, select)
     if as_json:
         print(json.dumps(as_dict(found), indent=2))
     else:
@@ -160,7 +160,12 @@ def reasons_of(rebuilds: Sequence[Rebuild]) -> list[str]:
     return found[:_REASONS] + ([f"and {len(found) - _REASONS} more reasons"] if len(found) > _REASONS else [])
 
 
-def _selected(plan: CodePlan, definitions: dg.Definitions, select: str) -> CodePlan:
+def selected(plan: CodePlan, definitions: dg.Definitions, select: str) -> CodePlan:
+    """What a plan says of the assets that a selection means.
+
+    Raises:
+        NoSelection: it cannot be understood, or selects nothing.
+    """
     keys = _keys(definitions, select)
     return replace(plan, assets=[asset for asset in plan.assets if asset.key in keys], removed=())
 

@@ -174,6 +174,12 @@ def state_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract
     )
 
 
+def follow(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> Follower:
+    """What the event log says by now, for the graph of these definitions. It keeps nothing for others."""
+    with partition_loading_context(dynamic_partitions_store=instance):
+        return _read(instance, _graph(definitions.get_repository_def(), contract_scale))
+
+
 def _graph(repository: dg.RepositoryDefinition, contract_scale: float) -> Graph:
     return graph_of(repository.asset_graph, contract_scale=contract_scale)
 

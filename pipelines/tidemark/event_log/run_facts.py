@@ -25,7 +25,7 @@ from dagster_shared.error import SerializableErrorInfo
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.lakehouse.session import SparkLost, SparkUnreachable
 from pipelines.tidemark.planner.records import Outcome
-from pipelines.tidemark.tags import REBUILD, REQUESTED_BY
+from pipelines.tidemark.tags import PUBLISHED, REBUILD, REQUESTED_BY
 
 _PAGE = 1000
 _LONGEST_QUEUE = 60.0  # after an outage runs wait for each other, which says nothing of how long one takes
@@ -80,7 +80,8 @@ def _facts(instance: DagsterInstance, record: RunRecord) -> RunFacts:
     if run.status in _ENDED:
         ended_at = record.end_time or record.update_timestamp.timestamp()
         outcome = _outcome(instance, run, is_recent=ended_at > adapter.now() - _RECENTLY)
-    if run.status is DagsterRunStatus.SUCCESS and record.start_time and ended_at:
+    # A run that reports a preview computes nothing, and says nothing of how long that takes.
+    if run.status is DagsterRunStatus.SUCCESS and PUBLISHED not in run.tags and record.start_time and ended_at:
         queued = max(0.0, record.start_time - record.create_timestamp.timestamp())
         seconds = min(queued, _LONGEST_QUEUE) + ended_at - record.start_time
     return RunFacts(ended_at, outcome, seconds, REQUESTED_BY not in run.tags, REBUILD in run.tags)

@@ -1,0 +1,136 @@
+"""Which partitions of which assets a preview builds: the changed ones that were chosen, and what reads them.
+
+Belongs here: the choice, as plain data. Does not belong here: what is planned at all (`engine.code_plan`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pipelines.tidemark.engine.code_plan import CodePlan
+from pipelines.tidemark.errors import Terminal
+from pipelines.tidemark.planner.graph import Graph, Node, Target
+from pipelines.tidemark.planner.rehearsal import Rebuild
+from pipelines.tidemark.planner.requests import ranges
+from pipelines.tidemark.sources.feed import Partition
+
+_RANGE = "..."
+
+
+class NoSuchPartitions(Terminal):
+    """None of the chosen partitions is one that a changed asset would build."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Assets that one operation builds, in most cases one, with the partitions to build, oldest first."""
+
+    assets: tuple[str, ...]
+    partitions: tuple[Partition, ...]
+
+
+@dataclass
+class Targets:
+    """What a preview builds, in topological order.
+
+    Args:
+        left_out: Assets that would run and are not previewed, with the reason.
+    """
+
+    groups: list[Group] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def all(self) -> frozenset[Target]:
+        """Every partition of every asset."""
+        return frozenset((key, p) for group in self.groups for key in group.assets for p in group.partitions)
+
+
+def choose(plan: CodePlan, graph: Graph, partitions: str | None, refused: Mapping[str, str]) -> Targets:
+    """What of a plan is previewed.
+
+    Args:
+        partitions: `A...B` or a comma list: keys of changed assets. None: all that is planned.
+        refused: Assets that cannot be previewed, with the reason.
+
+    Raises:
+        NoSuchPartitions: none is left.
+    """
+    planned = {asset.key: asset.rebuilds for asset in plan.assets}
+    found, chosen, without = Targets(), set[Target](), set[Target]()
+    done = set[str]()
+    for key, node in graph.nodes.items():
+        if key in done or key not in planned:
+            continue
+        assets = tuple(name for name in graph.nodes if name in node.together) or (key,)
+        done.update(assets)
+        mine = [r for name in assets for r in planned.get(name, ())]
+        ready = [r for r in mine if not r.held]
+        wanted = {r.partition for r in ready if _is_chosen(graph.nodes[r.asset], r, partitions, chosen | without)}
+        if not wanted:
+            if mine and not ready:
+                found.left_out[key] = f"held, {mine[0].held}"
+            continue
+        why = next((refused[name] for name in assets if name in refused), "")
+        above = {source[0] for name in assets for p in wanted for source in _reads(graph.nodes[name], p, without)}
+        if above and not why:
+            why = f"is made of {', '.join(sorted(above))}, which is not previewed"
+        if why:
+            found.left_out |= dict.fromkeys(assets, why)
+            without.update((name, p) for name in assets for p in wanted)
+            continue
+        found.groups.append(Group(assets, tuple(sorted(wanted, key=node.order))))
+        chosen.update((name, p) for name in assets for p in wanted)
+    if partitions is not None and not found.groups and not found.left_out:
+        raise NoSuchPartitions(f"--partitions {partitions}: {_what_there_is(planned)}")
+    return found
+
+
+def runs_of(graph: Graph, assets: Sequence[str], partitions: Sequence[Partition]) -> list[Sequence[Partition]]:
+    """The partitions of a group as runs: consecutive ones, no more than a backfill policy allows, the oldest first."""
+    nodes = [graph.nodes[name] for name in assets]
+    most = min((node.most for node in nodes if node.most is not None), default=None)
+    newest_first = sorted(partitions, key=nodes[0].order, reverse=True)
+    return sorted(ranges(nodes[0], newest_first, most), key=lambda run: nodes[0].order(run[0]))
+
+
+def _is_chosen(node: Node, rebuild: Rebuild, partitions: str | None, above: set[Target]) -> bool:
+    if rebuild.certain and (partitions is None or _has(node, partitions)(rebuild.partition)):
+        return True
+    return bool(_reads(node, rebuild.partition, above))
+
+
+def _reads(node: Node, partition: Partition, among: set[Target]) -> set[Target]:
+    """Which of some partitions a partition is made of."""
+    found = set[Target]()
+    for read in node.inputs:
+        mine = {target for target in among if target[0] == read.key}
+        if mine and read.upstream is not None:
+            mine &= {(read.key, p) for p in read.upstream(partition)}
+        found |= mine
+    return found
+
+
+def _has(node: Node, partitions: str) -> Callable[[Partition], bool]:
+    """Whether a key of an asset is among those that were chosen; of one without such keys none is."""
+    first, dots, last = partitions.partition(_RANGE)
+    keys = [key.strip() for key in ((first, last) if dots else partitions.split(","))]
+    if not node.partitioned or any(node.problem(key) for key in keys):
+        return lambda _: False
+    if not dots:
+        return lambda partition: partition in keys
+    (along, begins), (other, ends) = (node.place(key) for key in keys)
+
+    def between(partition: Partition) -> bool:
+        of, place = node.place(partition)
+        return bool(of == along == other and begins <= place <= ends)
+
+    return between
+
+
+def _what_there_is(planned: Mapping[str, Sequence[Rebuild]]) -> str:
+    keys = {
+        asset: [r.partition for r in rebuilds if r.certain and r.partition is not None and not r.held]
+        for asset, rebuilds in planned.items()
+    }
+    said = [f"{asset} {min(of)}...{max(of)}" for asset, of in keys.items() if of]
+    return f"no changed asset would build these; there are {', '.join(said) or 'none with partitions'}"

@@ -1,0 +1,215 @@
+"""The command around previews: what is chosen, what is printed, and the sensors meanwhile. No Spark."""
+
+import io
+import json
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._serdes import serialize_value
+from rich.console import Console
+from typer.testing import CliRunner
+
+from pipelines.tidemark.cli import plan_preview
+from pipelines.tidemark.cli.app import app
+from pipelines.tidemark.cli.webserver import Sensor
+from pipelines.tidemark.engine.code_plan import AssetPlan, CodePlan
+from pipelines.tidemark.lakehouse.row_diff import Example, RowDiff, Total
+from pipelines.tidemark.planner.graph import Graph, Input, Node
+from pipelines.tidemark.planner.rehearsal import Rebuild
+from pipelines.tidemark.preview.build import FROM_FILES
+from pipelines.tidemark.preview.manifest import Manifest, NoPreview, RunPreview, Store, TablePreview
+from pipelines.tidemark.preview.targets import Group, NoSuchPartitions, Targets, choose
+
+KEYS = [f"k{number}" for number in range(6)]
+
+
+def node(key: str, *reads: str, whole: bool = False) -> Node:
+    def upstream(partition: str | None) -> list[str | None]:
+        return list(KEYS) if whole else [partition]
+
+    inputs = [Input(read, upstream, upstream) for read in reads]
+    return Node(
+        key,
+        inputs,
+        order=lambda p: KEYS.index(p) if p else 0,
+        problem=lambda p: None if (p in KEYS) is not whole else "no such key",
+        partitioned=not whole,
+    )
+
+
+def planned(key: str, *partitions: str | None, after: str = "", held: str = "") -> AssetPlan:
+    rebuilds = [
+        Rebuild(key, p, "code version 1 -> 2" if not after else f"after {after}", certain=not after, held=held)
+        for p in partitions
+    ]
+    return AssetPlan(key, "", rebuilds)
+
+
+GRAPH = Graph(
+    {n.key: n for n in (node("a", "raw"), node("b", "a"), node("c", "b", whole=True), node("d", "x"), node("e", "d"))}
+)
+PLAN = CodePlan(
+    [
+        planned("a", *KEYS),
+        planned("b", *KEYS, after="a"),
+        planned("c", None, after="b"),
+        planned("d", *KEYS[:2]),
+        planned("e", *KEYS[:2], after="d"),
+    ]
+)
+
+
+def test_by_default_all_that_is_planned_is_built_in_the_order_of_the_graph() -> None:
+    found = choose(PLAN, GRAPH, None, {})
+    both = tuple(KEYS[:2])
+    assert found.groups == [
+        Group(("a",), tuple(KEYS)),
+        Group(("b",), tuple(KEYS)),
+        Group(("c",), (None,)),
+        Group(("d",), both),
+        Group(("e",), both),
+    ]
+
+
+@pytest.mark.parametrize(("partitions", "chosen"), [("k2...k4", KEYS[2:5]), ("k3, k5", ["k3", "k5"])])
+def test_partitions_are_those_of_changed_assets_and_what_reads_them_follows(partitions: str, chosen: list[str]) -> None:
+    found = choose(PLAN, GRAPH, partitions, {})
+    groups = {group.assets[0]: list(group.partitions) for group in found.groups}
+    assert groups == {"a": chosen, "b": chosen, "c": [None]}
+
+
+def test_what_cannot_be_previewed_is_left_out_with_what_is_made_of_it() -> None:
+    found = choose(PLAN, GRAPH, None, {"a": FROM_FILES})
+    assert [group.assets[0] for group in found.groups] == ["d", "e"]
+    assert found.left_out == {
+        "a": FROM_FILES,
+        "b": "is made of a, which is not previewed",
+        "c": "is made of b, which is not previewed",
+    }
+    held = CodePlan([planned("a", *KEYS, held="a check failed"), planned("b", *KEYS, after="a")])
+    assert choose(held, GRAPH, None, {}) == Targets([], {"a": "held, a check failed"})
+
+
+def test_partitions_that_nobody_would_build_are_refused_with_those_there_are() -> None:
+    with pytest.raises(NoSuchPartitions, match=r"there are a k0\.\.\.k5, d k0\.\.\.k1"):
+        choose(PLAN, GRAPH, "2026-10-01", {})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--partitions", "a...b"),
+        ("--preview", "--publish"),
+        ("--preview", "--apply"),
+        ("--discard", "--mark-current"),
+        ("--publish", "--select", "core/orders"),
+        ("--discard", "--json"),
+        ("--preview", "--against", "x.json"),
+    ],
+)
+def test_options_that_make_no_sense_together_are_refused(options: tuple[str, ...]) -> None:
+    found = CliRunner().invoke(app, ["plan", *options])
+    assert found.exit_code == 1 and found.stderr.startswith("pipelines: --"), found.output
+
+
+def a_preview() -> tuple[Manifest, dict[str, RowDiff], list[Any]]:
+    diff = RowDiff(
+        rows_before=1_000,
+        rows_after=1_001,
+        added=2,
+        removed=1,
+        changed=30,
+        columns={"margin_usd": 30, "note": 1},
+        examples={
+            "margin_usd": [Example({"hour": "2026-10-01 00:00:00", "product_id": "17"}, "1.25", None)] * 3,
+            "note": [Example({"hour": "2026-10-01 00:00:00", "product_id": "17"}, "x" * 200, "y")],
+            "": [Example({"hour": "2026-10-01 00:00:00", "product_id": "18"}, None, "there")],
+        },
+        totals={"margin_usd": Total(Decimal("12345678.25"), Decimal("12345600.00")), "share": Total(0.1, 0.1)},
+    )
+    manifest = Manifest.begun({}, {"core/orders": FROM_FILES})
+    manifest.tables = [TablePreview("marts/margin_hourly", partitions=["2026-10-01-00:00", "2026-10-01-01:00"])]
+    check = dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(["marts", "margin_hourly"]),
+        check_name="cost_usd_filled",
+        passed=False,
+        metadata={},
+        severity=dg.AssetCheckSeverity.WARN,
+        description="3 hours without a purchase cost",
+    )
+    manifest.runs = [RunPreview(["marts/margin_hourly"], [], [], [serialize_value(check)])]
+    return manifest, {"marts/margin_hourly": diff}, [check]
+
+
+def test_a_preview_is_readable_at_80_columns() -> None:
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(plan_preview.shown(*a_preview()))
+    text = console.export_text()
+    assert "marts/margin_hourly 2 partitions, 2026-10-01-00:00 to 2026-10-01-01:00" in text
+    assert "1,000 rows -> 1,001: 2 added, 1 removed, 30 changed" in text
+    assert "added: 2026-10-01 00:00:00 18" in text
+    assert "check cost_usd_filled warns: 3 hours without a purchase cost" in text
+    for word in ("margin_usd", "12,345,678.25", "12,345,600.00", "1.25", "--publish"):
+        assert word in text, text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_same_as_json() -> None:
+    found = json.loads(json.dumps(plan_preview.as_dict(*a_preview())))
+    (asset,) = found["assets"]
+    assert (asset["key"], asset["added"], asset["columns"]["margin_usd"]["rows"]) == ("marts/margin_hourly", 2, 30)
+    assert asset["totals"]["margin_usd"] == {"before": "12345678.25", "after": "12345600.00"}
+    assert asset["checks"][0]["passed"] is False and found["left_out"] == {"core/orders": FROM_FILES}
+
+
+class _Webserver:
+    def __init__(self) -> None:
+        self.on, self.did = True, list[str]()
+
+    def sensors(self, name: str, _: Any) -> list[Sensor]:
+        return [Sensor("1", {"sensorName": name}, self.on)]
+
+    def stop(self, _: Sensor) -> None:
+        self.on = False
+
+    def start(self, _: Any) -> None:
+        self.on = True
+
+
+def test_rebuilds_are_off_meanwhile_and_on_again_whatever_happens(tmp_path: Path) -> None:
+    web, store, manifest = _Webserver(), Store(tmp_path), a_preview()[0]
+    defs: Any = SimpleNamespace(resolve_asset_graph=lambda: SimpleNamespace(materializable_asset_keys=()))
+    with (
+        pytest.raises(KeyError),
+        plan_preview._no_rebuilds(defs, web, store, manifest),  # type: ignore[arg-type]
+    ):
+        kept = store.read()
+        assert not web.on and kept is not None and kept.sensors_off == [{"sensorName": "catch_up"}]
+        raise KeyError
+    assert web.on and not manifest.sensors_off
+    # A process that was killed has left it off, and noted that it did.
+    web.on, manifest.sensors_off = False, [{"sensorName": "catch_up"}]
+    with plan_preview._no_rebuilds(defs, web, store, manifest):  # type: ignore[arg-type]
+        assert not web.on
+    assert web.on
+    # Somebody else has switched it off: it stays off.
+    web.on = False
+    with plan_preview._no_rebuilds(defs, web, store, manifest):  # type: ignore[arg-type]
+        pass
+    assert not web.on
+
+
+def test_what_is_recorded_is_read_as_it_was_and_what_is_no_record_is_named(tmp_path: Path) -> None:
+    store, manifest = Store(tmp_path / "new"), a_preview()[0]
+    assert store.read() is None
+    store.write(manifest)
+    assert store.read() == manifest
+    store.path.write_text("{")
+    with pytest.raises(NoPreview, match="holds no preview"):
+        store.read()
+    store.delete()
+    store.delete()

@@ -49,6 +49,21 @@ def test_what_arrives_during_a_rebuild_is_there_in_time() -> None:
     whatever_arrives_is_there_in_time(COUNT)
 
 
+def test_of_many_partitions_only_those_are_rebuilt_that_were_built() -> None:
+    every = keys(790)
+    built = [every[5], every[400], every[401]]
+    simulation = Simulation(dg.Definitions(assets=chain(1, len(every))), start=START, pace=RunPace())
+    for key in built:
+        simulation.arrive("raw/h", key, at=simulation.time(minutes=1))
+    simulation.run(hours=3)
+    deployed = simulation.clock.now + 1
+    simulation.deploy(chain(2, len(every)), at=deployed)
+    simulation.run(hours=3)
+    after = [run for run in simulation.runs if run.created_at > deployed]
+    for table in TABLES:
+        assert [list(run.of[table]) for run in after if table in run.committed] == [built[1:], built[:1]], table
+
+
 def goes_through(count: int) -> dict[str, float]:
     """See a rebuild of so many hours go chunk by chunk; its figures."""
     simulation, deployed = rebuilt(count, arrivals=0)

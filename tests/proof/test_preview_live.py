@@ -1,0 +1,260 @@
+"""A week of marts/margin_hourly tried on branches and published, on a whole platform whose users go on reading.
+
+The judges are DuckDB, which compares both versions itself, and the oracle of the tables with the change worked out by
+hand. Does not belong here: kills and collisions, each on its own (`tests.tidemark.test_preview`).
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from pipelines.tidemark.settings import CHECKOUT
+from tests.conftest import JARS
+from tests.live.platform import Platform
+from tests.live.test_arrivals import order_file
+from tests.live.ui import values
+from tests.live.waiting import eventually
+from tests.oracle import assert_same, download, expected_tables
+from tests.proof.conftest import Report
+
+DAYS = 8  # the last of them is not in the preview
+MARGIN, ROLLUP = "marts.margin_hourly", "marts.executive_rollup"
+KEYS = {MARGIN: ("hour", "product_id"), ROLLUP: ("day",)}
+EDITS = {
+    "pipelines/transforms/margin.py": [
+        ('F.col("revenue_usd") - F.col("cost_usd"))', 'F.col("revenue_usd") - F.col("cost_usd") * 2)'),
+        ("return shaped_as(margins,", 'return shaped_as(margins.where(F.col("revenue_usd") > 20),'),
+    ],
+    "pipelines/assets/marts/margin.py": [('code_version="1"', 'code_version="2"')],
+}
+CHANGED = """SELECT hour, product_id, revenue_usd, cost_usd, (revenue_usd - cost_usd * 2)::DECIMAL(18, 4) AS margin_usd
+    FROM before WHERE revenue_usd > 20"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A working tree of its own, to be edited."""
+    target = tmp_path / "project"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, check=True).stdout
+    for name in filter(None, listed.decode().split("\0")):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(CHECKOUT / name, target / name)
+    return target
+
+
+@pytest.fixture
+def platform(project: Path, tmp_path: Path) -> Iterator[Platform]:
+    """A platform that runs this working tree, without a sample feed."""
+    made = Platform(tmp_path / "state", JARS, tmp_path / "up.log")
+    made.asked["PYTHONPATH"] = str(project)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.end()
+
+
+def test_a_week_is_tried_and_published_under_its_readers(
+    platform: Platform, project: Path, tmp_path: Path, report: Report
+) -> None:
+    first = datetime.now(UTC).date() - timedelta(days=DAYS + 3)
+    platform.pipelines("feed", "--once", "--start", f"{first}T00", "--hours", str(24 * DAYS))
+    eventually(lambda: _as_expected(platform, tmp_path / "before", changed=False), seconds=900, every=5)
+    eventually(lambda: _has_days(platform, DAYS), seconds=300, every=2)
+    platform.quiet(seconds=300)
+    for name, edits in EDITS.items():
+        for old, new in edits:
+            text = (project / name).read_text()
+            assert text.count(old) == 1, f"{name}: {old}"
+            (project / name).write_text(text.replace(old, new))
+
+    week = f"{first}-00:00...{first + timedelta(days=6)}-23:00"
+    listed = json.loads(_pipelines(platform, "plan", "--json", code=2))
+    planned = {each["key"]: len(each["partitions"]) for each in listed["assets"]}
+    previewed = json.loads(_pipelines(platform, "plan", "--preview", "--partitions", week, "--json", code=2))
+    assert platform.table(MARGIN).num_rows == _margins(tmp_path / "before").num_rows, "readers see nothing of it"
+    own = {each["key"].replace("/", "."): each for each in previewed["assets"]}
+    assert set(own) == set(KEYS)
+    diffs = {name: _duckdbs(platform, name, previewed["branch"], own[name]["partitions"]) for name in KEYS}
+    for name, diff in diffs.items():
+        assert {figure: own[name][figure] for figure in diff["figures"]} == diff["figures"], name
+        assert {column: each["rows"] for column, each in own[name]["columns"].items()} == diff["columns"], name
+        totals = {c: (t["before"], t["after"]) for c, t in own[name]["totals"].items() if c in diff["totals"]}
+        assert totals == diff["totals"], name
+
+    late = f"{first + timedelta(days=2)}-05:00"
+    _send_again(platform, late)
+    eventually(lambda: _is_built_again(platform, late), seconds=120, every=1)
+    platform.quiet()
+    began = datetime.now(UTC).timestamp()
+    with _read_all_the_time(platform) as seen:
+        _pipelines(platform, "plan", "--publish")
+        eventually(lambda: _as_expected(platform, tmp_path / "after", changed=True), seconds=300, every=5)
+        platform.quiet()
+    hours = [hour for hour in own[MARGIN]["partitions"] if hour != late]
+    states = _states(seen, set(hours))
+    assert states == ["old", "new"], "readers saw a mixture"
+    computed = _computed(platform, "marts/margin_hourly", began)
+    assert not computed & set(hours), "published, and built again"
+    assert (
+        _pipelines(platform, "plan", "--json", "--select", "marts/margin_hourly")
+        and not json.loads(_pipelines(platform, "plan", "--json", "--select", "marts/margin_hourly"))["assets"]
+    )
+    report(
+        "preview-live",
+        {
+            "what": "a week of marts/margin_hourly previewed and published while a pyiceberg reader polls",
+            "planned partitions": planned,
+            "previewed partitions": {name: len(each["partitions"]) for name, each in own.items()},
+            "DuckDB's figures, equal to those shown": {name: diff["figures"] for name, diff in diffs.items()},
+            "a load committed in between": late,
+            "reads while it was published": len(seen),
+            "states of the week that they saw": states,
+            "published partitions computed again": len(computed & set(hours)),
+            "other partitions computed": len(computed - set(hours)),
+        },
+    )
+
+
+def _pipelines(platform: Platform, *arguments: str, code: int = 0) -> str:
+    done = subprocess.run(
+        [Path(sys.executable).parent / "pipelines", *arguments],
+        env=platform.asked,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def _margins(landed: Path) -> pa.Table:
+    return expected_tables(landed).tables[MARGIN]
+
+
+def _as_expected(platform: Platform, folder: Path, *, changed: bool) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    before = _margins(download(platform.s3, "landing", folder))
+    assert before.num_rows
+    if changed:
+        found = duckdb.sql(CHANGED).arrow()
+        before = (found if isinstance(found, pa.Table) else found.read_all()).cast(before.schema)
+    assert_same(MARGIN, before, platform.table(MARGIN))
+
+
+def _has_days(platform: Platform, count: int) -> None:
+    assert platform.table(ROLLUP).num_rows == count
+
+
+def _duckdbs(platform: Platform, name: str, branch: str, partitions: list[str]) -> dict[str, Any]:
+    """The same figures by a full join in DuckDB, over what pyiceberg reads of both versions."""
+    table = platform.catalog.load_table(name)
+    refs = table.refs()
+    key = KEYS[name]
+    form = "%Y-%m-%d-%H:00" if key[0] == "hour" else "%Y-%m-%d"
+    chosen = pa.table({"partition": partitions})
+    before, after = (table.scan(snapshot_id=refs[ref].snapshot_id).to_arrow() for ref in ("main", branch))
+    assert chosen.num_rows and before.num_rows and after.num_rows
+    one, other = (
+        duckdb.sql(f"SELECT * FROM {rows} WHERE strftime({key[0]}, '{form}') IN (SELECT partition FROM chosen)")
+        for rows in ("before", "after")
+    )
+    assert one.columns == other.columns
+    said = [column for column in one.columns if column not in (*key, "loaded_by")]
+    decimals = [c for c, kind in zip(one.columns, one.types, strict=True) if str(kind).startswith("DECIMAL")]
+    on = " AND ".join(f"b.{column} = a.{column}" for column in key)
+    differ = {column: f"b.{column} IS DISTINCT FROM a.{column}" for column in said}
+    both = f"b.{key[0]} IS NOT NULL AND a.{key[0]} IS NOT NULL"
+    asked = [
+        f"count(b.{key[0]})",
+        f"count(a.{key[0]})",
+        f"count(*) FILTER (b.{key[0]} IS NULL)",
+        f"count(*) FILTER (a.{key[0]} IS NULL)",
+        f"count(*) FILTER ({both} AND ({' OR '.join(differ.values())}))",
+        *(f"count(*) FILTER ({both} AND {condition})" for condition in differ.values()),
+        *(f"sum({side}.{column})::VARCHAR" for column in decimals for side in "ba"),
+    ]
+    found = duckdb.sql(f"SELECT {', '.join(asked)} FROM one b FULL JOIN other a ON {on}").fetchone()
+    assert found is not None
+    names = ("rows_before", "rows_after", "added", "removed", "changed")
+    sums = found[5 + len(said) :]
+    return {
+        "figures": dict(zip(names, found[:5], strict=True)),
+        "columns": {c: n for c, n in zip(said, found[5 : 5 + len(said)], strict=True) if n},
+        "totals": {c: tuple(sums[2 * n : 2 * n + 2]) for n, c in enumerate(decimals)},
+    }
+
+
+def _send_again(platform: Platform, hour: str) -> None:
+    """One more file of that hour."""
+    day, number = date.fromisoformat(hour[:10]), int(hour[11:13])
+    platform.put(f"orders/dt={day}/hour={number:02}/late.csv", order_file(day, number, order_id=990_000_003))
+
+
+def _is_built_again(platform: Platform, hour: str) -> None:
+    built = [e for e in platform.ui.materializations("marts/margin_hourly") if e["partition"] == hour]
+    assert len(built) > 1, "the late file is not in it yet"
+
+
+@contextmanager
+def _read_all_the_time(platform: Platform) -> Iterator[list[dict[str, pa.Table]]]:
+    """Of each read the rows."""
+    seen: list[Any] = []
+    over, faults = threading.Event(), list[Exception]()
+
+    def poll() -> None:
+        try:
+            while not over.is_set():
+                seen.append(platform.table(MARGIN))
+        except Exception as error:
+            faults.append(error)
+
+    reader = threading.Thread(target=poll)
+    reader.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        reader.join()
+    seen.append(platform.table(MARGIN))
+    assert not faults, faults
+
+
+def _states(seen: list[Any], hours: set[str]) -> list[str]:
+    """The versions of these hours that the reads saw, in their order: old, new, or a mixture."""
+    found: list[str] = []
+    chosen = pa.table({"partition": sorted(hours)})
+    assert chosen.num_rows
+    for rows in seen:
+        by_code = duckdb.sql(
+            """SELECT hour, bool_and(coalesce(margin_usd = revenue_usd - cost_usd, true)) AS old,
+                bool_and(coalesce(margin_usd = revenue_usd - cost_usd * 2, true) AND revenue_usd > 20) AS new
+            FROM rows WHERE strftime(hour, '%Y-%m-%d-%H:00') IN (SELECT partition FROM chosen) GROUP BY hour"""
+        ).fetchall()
+        assert len(by_code) == len(hours) and rows.num_rows
+        state = "old" if all(old for _, old, _ in by_code) else "new" if all(n for *_, n in by_code) else "a mixture"
+        if found[-1:] != [state]:
+            found.append(state)
+    return found
+
+
+def _computed(platform: Platform, asset: str, since: float) -> set[str]:
+    """The partitions of an asset that runs have computed since, those left out that only report what was published."""
+    published = {run.id for run in platform.ui.runs() if "tidemark/published" in run.tags}
+    return {
+        str(e["partition"])
+        for e in platform.ui.materializations(asset)
+        if float(e["timestamp"]) / 1000 > since and e["runId"] not in published and values(e)
+    }

@@ -7,11 +7,14 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipelines.tidemark.local.platform import process_tree
 from tests.live.waiting import eventually
 from tests.proof.conftest import Report
 from tests.proof.shapes_bodies import put
@@ -109,6 +112,48 @@ def test_what_is_listed_is_what_runs(tmp_path: Path, report: Report) -> None:
             told[deploy.what] = _deployed(toy, deploy)
     report("code-plan-live", told)
     assert {what: said["faults"] for what, said in told.items() if said["faults"]} == {}
+
+
+def test_a_rebuild_is_completed_once_whatever_is_killed_in_the_middle(tmp_path: Path, report: Report) -> None:
+    below: Built = days("core/a", "core/b") | {("marts/all", None)}
+    told: dict[str, list[str]] = {}
+    with toy_platform(tmp_path, None, {"plan": "plan_location/definitions"}) as toy:
+        _write(toy, FIRST, ())
+        toy.start()
+        toy.land("raw/one")
+        for day in DAYS:
+            toy.land("raw/days", day)
+        eventually(lambda: _has(toy, 0.0, below | {("marts/alone", None)}), seconds=180, every=1)
+        for version, victim in enumerate(("run", "dagster._daemon", "dagster api grpc"), 2):
+            began, since = len(toy.asked("core/a")), time.time()
+            gate = toy.order("closed", "core/a", DAYS[0])
+            _write(toy, FIRST | {"core/a": FIRST["core/a"] | {"version": version}}, ())
+            toy.ui.reload()
+            toy.wait_asked("core/a", began + 1)
+            if victim == "run":
+                toy.order("killed", "core/a", DAYS[0])
+            else:
+                victims = [p for p in process_tree.marked(toy.mark) if victim in " ".join(p.cmdline())]
+                assert victims, f"no process is {victim}"
+                for process in victims:
+                    process.kill()
+                toy.stop()
+                toy.start()
+            gate.unlink()
+            eventually(partial(_has, toy, since, below), seconds=240, every=1)
+            time.sleep(_QUIET)
+            times = Counter((n, p) for n in FIRST for note in toy.built(n) if note.at > since for p in note.partitions)
+            told[victim] = [f"{key} {times[key]} times" for key in sorted(times, key=str) if times[key] != 1]
+            told[victim] += [
+                f"{name} is {toy.value(name, p)}" for name, p in below if not _is_of(toy, name, p, version)
+            ]
+    report("code-plan-kills", {"killed in the middle of a rebuild, and what was wrong then": told})
+    assert not any(told.values()), told
+
+
+def _is_of(toy: ToyPlatform, name: str, partition: str | None, version: int) -> bool:
+    """Whether a value was made by this version of core/a."""
+    return f"core/a {version}" in (toy.value(name, partition) or "")
 
 
 def _deployed(toy: ToyPlatform, deploy: Deploy) -> dict[str, Any]:

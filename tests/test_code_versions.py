@@ -108,6 +108,7 @@ def differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     return sorted(asset for asset in before if before[asset] != after[asset])
 
 
+@pytest.mark.proof  # a minute; many at once are tried below
 def test_200_cosmetic_edits_move_no_fingerprint(
     sources: Sources, before: Mapping[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -176,7 +176,9 @@ def test_the_model_says_what_it_is_worth_and_serves_until_a_better_one_comes(
     assert lake.serving() == {other["version"]}
 
 
-@pytest.mark.parametrize(("where", "seed"), [("in the fit", 11), ("before the row", 12)])
+@pytest.mark.parametrize(
+    ("where", "seed"), [("in the fit", 11), pytest.param("before the row", 12, marks=pytest.mark.proof)]
+)
 def test_a_kill_leaves_the_old_model_current_and_the_next_run_completes_it(
     lake: Lake, learner: Callable[..., None], tmp_path: Path, where: str, seed: int
 ) -> None:

@@ -88,6 +88,7 @@ def test_assets_of_several_grains_follow_each_other(
     assert_same("marts.executive_rollup", rollup.filter(is_first), found)
 
 
+@pytest.mark.proof  # two minutes
 def test_what_failed_of_a_backfill_is_tried_again(loaded: Loaded, judge: Judge) -> None:
     ui, days = loaded.platform.ui, [str(day) for day in loaded.days]
     backfill = ui.backfill("marts/sales_daily", partitions=days)

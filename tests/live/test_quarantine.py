@@ -4,12 +4,15 @@ import json
 from datetime import UTC, datetime, time
 from pathlib import Path
 
+import pytest
+
 from pipelines.demo.plan import mishaps
 from tests.live.conftest import Judge, Loaded
 from tests.live.test_arrivals import order_file
 from tests.live.waiting import eventually
 
 
+@pytest.mark.proof  # two minutes; each command alone: lakehouse/test_handling.py
 def test_what_was_turned_away_is_read_again_and_patched_by_commands(
     loaded: Loaded, judge: Judge, tmp_path: Path
 ) -> None:
@@ -50,6 +53,7 @@ def test_what_was_turned_away_is_read_again_and_patched_by_commands(
     platform.quiet(calm=25)  # what is due a little later, by the contracts, is over too
 
 
+@pytest.mark.proof  # two minutes
 def test_what_goes_wrong_in_the_sample_is_seen_and_breaks_no_contract(loaded: Loaded, judge: Judge) -> None:
     platform = loaded.platform
     bad = mishaps(datetime.combine(loaded.days[0], time(), UTC), 72, seed=0)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import date
 
 import psutil
+import pytest
 
 from tests.live.conftest import Judge, Loaded
 from tests.live.platform import Platform
@@ -26,6 +27,7 @@ def test_killed_while_nobody_uses_it(loaded: Loaded, judge: Judge, note: Callabl
     assert "Spark Connect server was started again" in platform.said()
 
 
+@pytest.mark.proof  # two minutes; the server comes back cold
 def test_killed_under_a_run(loaded: Loaded, judge: Judge, note: Callable[[str], None]) -> None:
     platform, day = loaded.platform, loaded.days[1]
     platform.quiet()
@@ -46,7 +48,7 @@ def test_killed_under_a_run(loaded: Loaded, judge: Judge, note: Callable[[str], 
     back(platform, dead)
     # A new file ends the backoff of the hour.
     put_order(platform, day, 990_000_102)
-    judge(seconds=90)
+    judge(seconds=180)
 
 
 def put_order(platform: Platform, day: date, order_id: int) -> None:

@@ -30,7 +30,7 @@ def wide(count: int, **more: Any) -> list[Any]:
     return [source("orders"), *assets, *contract_checks(assets)]
 
 
-@pytest.mark.parametrize(("count", "sensors"), [(251, 1), (1001, 3)])
+@pytest.mark.parametrize(("count", "sensors"), [(251, 1), pytest.param(1001, 3, marks=pytest.mark.proof)])
 def test_any_number_of_assets_with_contracts_is_asked_for(
     instance: dg.DagsterInstance, count: int, sensors: int
 ) -> None:

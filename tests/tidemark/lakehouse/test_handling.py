@@ -53,6 +53,7 @@ def waiting(spark: SparkSession, load: Load) -> list[tuple[str, int]]:
     return [(b.reason, b.count) for b in backlog_of(spark, load.asset) if not b.is_waived]
 
 
+@pytest.mark.proof  # a minute
 def test_a_waiver_holds_for_its_version_of_a_file_however_often_that_is_read(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
@@ -189,6 +190,7 @@ def test_a_corrected_copy_beside_a_file_takes_its_place(
     assert entry.because == f"patched by {target}: again"
 
 
+@pytest.mark.proof  # a minute
 def test_what_is_misplaced_may_be_waived_too_until_there_is_more_of_it(
     spark: SparkSession, place: Target, put: Put, loading: Loading, orders: Load
 ) -> None:

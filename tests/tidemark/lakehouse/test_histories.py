@@ -37,30 +37,36 @@ LOAD = RunLoad(HOURS)
             RunLoad(HOURS, "after_commit"),
         ],
         # Added in one hour, overwritten and re-coded in another.
-        [
-            PutFile(SEVEN, "a.csv", ((1, 4), (1, 5))),
-            PutFile(EIGHT, "a.csv", ((1, None),)),
-            LOAD,
-            PutFile(EIGHT, "a.csv", ()),
-            PutFile(SEVEN, "b.csv", ((1, 7), (3, None))),
-            RunLoad((SEVEN,)),
-            NewCode(),
-            RunLoad((EIGHT,), "between_quarantine_and_table"),
-        ],
-        # One run replaces an hour, another looks later, adds to it and commits first; the one it overtook dies.
-        [
-            PutFile(SEVEN, "a.csv", ((1, 4), (2, None))),
-            PutFile(EIGHT, "a.csv", ((1, 5),)),
-            LOAD,
-            PutFile(SEVEN, "a.csv", ((1, 6), (2, None))),
-            PutFile(EIGHT, "b.csv", ((2, None), (3, 1))),
-            Overlap(
-                RunLoad(HOURS, "after_commit"),
+        pytest.param(
+            [
+                PutFile(SEVEN, "a.csv", ((1, 4), (1, 5))),
+                PutFile(EIGHT, "a.csv", ((1, None),)),
                 LOAD,
-                PutFile(SEVEN, "c.csv", ((1, None), (3, 7))),
-                turns=(0, 1, 0, 1, 1, 1),
-            ),
-        ],
+                PutFile(EIGHT, "a.csv", ()),
+                PutFile(SEVEN, "b.csv", ((1, 7), (3, None))),
+                RunLoad((SEVEN,)),
+                NewCode(),
+                RunLoad((EIGHT,), "between_quarantine_and_table"),
+            ],
+            marks=pytest.mark.proof,
+        ),
+        # One run replaces an hour, another looks later, adds to it and commits first; the one it overtook dies.
+        pytest.param(
+            [
+                PutFile(SEVEN, "a.csv", ((1, 4), (2, None))),
+                PutFile(EIGHT, "a.csv", ((1, 5),)),
+                LOAD,
+                PutFile(SEVEN, "a.csv", ((1, 6), (2, None))),
+                PutFile(EIGHT, "b.csv", ((2, None), (3, 1))),
+                Overlap(
+                    RunLoad(HOURS, "after_commit"),
+                    LOAD,
+                    PutFile(SEVEN, "c.csv", ((1, None), (3, 7))),
+                    turns=(0, 1, 0, 1, 1, 1),
+                ),
+            ],
+            marks=pytest.mark.proof,
+        ),
     ],
 )
 def test_a_table_that_lived_through_a_history_is_what_a_fresh_load_makes(
@@ -69,6 +75,7 @@ def test_a_table_that_lived_through_a_history_is_what_a_fresh_load_makes(
     play(spark, other_spark, landing, orders, history)
 
 
+@pytest.mark.proof  # three hundred of them: tests/proof/test_load_histories.py
 @seed(1)
 @settings(
     max_examples=2,

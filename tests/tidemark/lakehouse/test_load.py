@@ -261,6 +261,7 @@ def test_a_column_of_parquet_may_be_called_as_what_spark_hides(
     assert [r.source_file for r in spark.table(load.table.identifier).collect()] == [load.feed.prefix]
 
 
+@pytest.mark.proof  # a minute
 def test_a_feed_may_have_more_than_a_hundred_columns(
     spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def cell(request: pytest.FixtureRequest) -> Cell:
     return found
 
 
+@pytest.mark.proof  # all cells: tests/proof/test_overlapping_loads.py
 def test_of_two_overlapping_loads_nothing_is_lost_whoever_dies(
     spark: SparkSession,
     other_spark: SparkSession,

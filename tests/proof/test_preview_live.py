@@ -145,8 +145,8 @@ def _as_expected(platform: Platform, folder: Path, *, changed: bool) -> None:
     before = expected_tables(download(platform.s3, "landing", folder)).tables[MARGIN]
     assert before.num_rows
     if changed:
-        found = duckdb.sql(CHANGED).arrow()
-        before = (found if isinstance(found, pa.Table) else found.read_all()).cast(before.schema)
+        with duckdb.connect() as db:
+            before = db.register("before", before).sql(CHANGED).to_arrow_table().cast(before.schema)
     assert_same(MARGIN, before, platform.table(MARGIN))
 
 
@@ -160,13 +160,14 @@ def _duckdbs(platform: Platform, name: str, branch: str, partitions: list[str]) 
     refs = table.refs()
     key = KEYS[name]
     form = "%Y-%m-%d-%H:00" if key[0] == "hour" else "%Y-%m-%d"
-    chosen = pa.table({"partition": partitions})
-    before, after = (table.scan(snapshot_id=refs[ref].snapshot_id).to_arrow() for ref in ("main", branch))
-    assert chosen.num_rows and before.num_rows and after.num_rows
-    one, other = (
-        duckdb.sql(f"SELECT * FROM {rows} WHERE strftime({key[0]}, '{form}') IN (SELECT partition FROM chosen)")
-        for rows in ("before", "after")
-    )
+    db = duckdb.connect()
+    db.execute("SET TimeZone = 'UTC'")
+    db.register("chosen", pa.table({"partition": partitions}))
+    for side, ref in (("b", "main"), ("a", branch)):
+        db.register(f"rows_{side}", table.scan(snapshot_id=refs[ref].snapshot_id).to_arrow())
+        of_chosen = f"strftime({key[0]}, '{form}') IN (SELECT partition FROM chosen)"
+        db.execute(f"CREATE TABLE {side}_rows AS SELECT * FROM rows_{side} WHERE {of_chosen}")
+    one, other = (db.sql(f"SELECT * FROM {side}_rows LIMIT 0") for side in "ba")
     assert one.columns == other.columns
     said = [column for column in one.columns if column not in (*key, "loaded_by")]
     decimals = [c for c, kind in zip(one.columns, one.types, strict=True) if str(kind).startswith("DECIMAL")]
@@ -182,7 +183,7 @@ def _duckdbs(platform: Platform, name: str, branch: str, partitions: list[str]) 
         *(f"count(*) FILTER ({both} AND {condition})" for condition in differ.values()),
         *(f"sum({side}.{column})::VARCHAR" for column in decimals for side in "ba"),
     ]
-    found = duckdb.sql(f"SELECT {', '.join(asked)} FROM one b FULL JOIN other a ON {on}").fetchone()
+    found = db.execute(f"SELECT {', '.join(asked)} FROM b_rows b FULL JOIN a_rows a ON {on}").fetchone()
     assert found is not None
     names = ("rows_before", "rows_after", "added", "removed", "changed")
     sums = found[5 + len(said) :]
@@ -231,15 +232,20 @@ def _read_all_the_time(platform: Platform) -> Iterator[list[dict[str, pa.Table]]
 def _states(seen: list[Any], hours: set[str]) -> list[str]:
     """The versions of these hours that the reads saw, in their order: old, new, or a mixture."""
     found: list[str] = []
-    chosen = pa.table({"partition": sorted(hours)})
-    assert chosen.num_rows
-    for rows in seen:
-        by_code = duckdb.sql(
-            """SELECT hour, bool_and(coalesce(margin_usd = revenue_usd - cost_usd, true)) AS old,
+    db = duckdb.connect()
+    db.execute("SET TimeZone = 'UTC'")
+    db.register("chosen", pa.table({"partition": sorted(hours)}))
+    for read in seen:
+        by_code = (
+            db.register("read", read)
+            .execute(
+                """SELECT hour, bool_and(coalesce(margin_usd = revenue_usd - cost_usd, true)) AS old,
                 bool_and(coalesce(margin_usd = revenue_usd - cost_usd * 2, true) AND revenue_usd > 20) AS new
-            FROM rows WHERE strftime(hour, '%Y-%m-%d-%H:00') IN (SELECT partition FROM chosen) GROUP BY hour"""
-        ).fetchall()
-        assert len(by_code) == len(hours) and rows.num_rows
+            FROM read WHERE strftime(hour, '%Y-%m-%d-%H:00') IN (SELECT partition FROM chosen) GROUP BY hour"""
+            )
+            .fetchall()
+        )
+        assert len(by_code) == len(hours)
         state = "old" if all(old for _, old, _ in by_code) else "new" if all(n for *_, n in by_code) else "a mixture"
         if found[-1:] != [state]:
             found.append(state)

@@ -66,6 +66,7 @@ class Engine:
     _rejected: dict[Target, str] = field(default_factory=dict)
     _raising: dict[str, str] = field(default_factory=dict)
     _told: dict[Target, str] = field(default_factory=dict)
+    _told_of_code: dict[str, str] = field(default_factory=dict)
     _of_others: dict[Target, str] = field(default_factory=dict)
     _told_others: dict[Target, str] | None = None
     _unplannable: dict[str, str] = field(default_factory=dict)
@@ -151,6 +152,14 @@ class Engine:
         with _told_lock:
             new = {target: why for target, why in plan.set_aside.items() if self._told.get(target) != why}
             self._told = dict(plan.set_aside)
+            return new
+
+    def newly_not_loaded(self) -> dict[str, str]:
+        """By asset the code version of its runs that this code location has not loaded: each is logged once."""
+        with _told_lock:
+            found = self.planner.backlog.not_loaded
+            new = {asset: version for asset, version in found.items() if self._told_of_code.get(asset) != version}
+            self._told_of_code = dict(found)
             return new
 
     def look(self, now: float, instance: DagsterInstance | None = None) -> Plan:
@@ -270,6 +279,7 @@ def engine_for(instance: DagsterInstance, assets: build.AnyGraph) -> Engine:
         if (found := _made_for(identity, assets)) is not None:
             return found
         graph = build.graph_of(assets, contract_scale=load_settings().contract_scale)
+        graph.moment.loaded_at = adapter.now()
         others = _engines.get(identity, [])
         same = next((e for _, e in others if e.follower.key == checkpoint.key_of(graph)), None)
         if same is not None and set(same.graph.nodes) == set(graph.nodes):

@@ -34,6 +34,8 @@ def log_new(context: Context, engine: Engine, plan: Plan) -> None:
         context.log.warning(f"set aside: {what}: {reason}")
     if len(new) > _LOGGED:
         context.log.warning(f"set aside: {len(new) - _LOGGED} more")
+    for asset, version in engine.newly_not_loaded().items():
+        context.log.warning(f"{asset} was built by code {version}, which is not loaded here: reload the code location")
 
 
 def planned(assets: Iterable[Any]) -> Graph:

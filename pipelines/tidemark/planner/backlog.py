@@ -27,6 +27,9 @@ _AT_ONCE = 500
 _LOOK_AGAIN = 60.0
 """Seconds until a partition that was set aside is looked at again without any event."""
 
+_CLOCKS_DIFFER = 60.0
+"""So many seconds after code was loaded a run of another version may still be one that began before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pending:
@@ -75,6 +78,7 @@ class Backlog:
         of: By asset and partition; what is not here contains everything.
         aside: The partitions about which nothing could be found out, with the reason.
         moved: Whether something in it is another since this was last set to False.
+        not_loaded: By asset the code version that its runs have and the process that plans has not.
     """
 
     graph: Graph
@@ -82,6 +86,7 @@ class Backlog:
     of: dict[str, dict[Partition, Pending]] = field(default_factory=dict)
     aside: dict[Target, str] = field(default_factory=dict)
     moved: bool = True
+    not_loaded: dict[str, str] = field(default_factory=dict)
     candidates: Candidates = field(init=False)
     _dirty: dict[str, set[Partition]] = field(default_factory=dict)
     _asleep: list[tuple[float, str, bool, str]] = field(default_factory=list)
@@ -286,7 +291,10 @@ class Backlog:
 
     def _stale(self, node: Node, target: Target, built: Built) -> str:
         if built.code_version and node.code_version and built.code_version != node.code_version:
-            return f"built by code {built.code_version}, today's is {node.code_version}"
+            if built.started_at < self.graph.moment.loaded_at + _CLOCKS_DIFFER:
+                return f"built by code {built.code_version}, today's is {node.code_version}"
+            # Files were edited and the location was not loaded since: a run gives the same once more, without an end.
+            self.not_loaded[node.key] = built.code_version
         run = self.history.again.get(target)
         return f"run {run.split('-')[0]} was lost with the platform before it had built this again" if run else ""
 

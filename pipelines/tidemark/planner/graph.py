@@ -24,11 +24,13 @@ class Moment:
         now: Unix seconds.
         dynamic: From the name of a dynamic partitions definition to the keys that exist.
         revision: Another one whenever the dynamic keys are others.
+        loaded_at: When the process that plans loaded this code, in Unix seconds. By default nobody runs it yet.
     """
 
     now: float = 0.0
     dynamic: Mapping[str, Sequence[str]] = field(default_factory=dict)
     revision: int = 0
+    loaded_at: float = float("inf")
 
     def moves_to(self, now: float, dynamic: Mapping[str, Sequence[str]] | None = None) -> None:
         """Time has passed; and these dynamic keys exist, if they were asked for."""

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import dagster as dg
+import pytest
 
 from pipelines.tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.toy_graph import START, asset, lag, source
@@ -62,6 +63,30 @@ def test_of_many_partitions_only_those_are_rebuilt_that_were_built() -> None:
     after = [run for run in simulation.runs if run.created_at > deployed]
     for table in TABLES:
         assert [list(run.of[table]) for run in after if table in run.committed] == [built[1:], built[:1]], table
+
+
+@pytest.mark.parametrize("loaded", ["long ago", "just now"])
+def test_code_that_is_edited_and_not_yet_loaded_makes_nothing_run_again_and_again(loaded: str) -> None:
+    every = keys(6)
+    simulation = Simulation(dg.Definitions(assets=chain(1, len(every))), start=START, pace=RunPace())
+    for key in every:
+        simulation.arrive("raw/h", key, at=simulation.time(minutes=1))
+    simulation.run(hours=3)
+    if loaded == "just now":
+        simulation.restart(at=simulation.clock.now + 1)
+        simulation.run(minutes=1)
+    # From now on runs import the edited code, and the sensors have the one before.
+    simulation.tables.code_versions = {**simulation.tables.code_versions, TABLES[0]: "2"}
+    edited = simulation.clock.now
+    simulation.arrive("raw/h", every[2], at=edited + 1)
+    simulation.run(hours=3)
+    again = [run for run in simulation.runs if run.created_at > edited and TABLES[0] in run.committed]
+    assert len(again) == 1 if loaded == "long ago" else len(again) < 12, "it goes round in circles"
+    deployed = simulation.clock.now + 1
+    simulation.deploy(chain(2, len(every)), at=deployed)
+    simulation.run(hours=3)
+    after = [p for run in simulation.runs if run.created_at > deployed for p in run.of.get(TABLES[0], ())]
+    assert sorted(after) == sorted(set(every) - {every[2]}), "what the edited code has built is not built again"
 
 
 def goes_through(count: int) -> dict[str, float]:

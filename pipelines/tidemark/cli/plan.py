@@ -89,7 +89,7 @@ def plan(
         if not found.has_work:
             return
         if apply:
-            plan_apply.apply(settings, found)
+            plan_apply.apply(plan_view.of_the_platform(settings), found)
             return
         raise typer.Exit(SOMETHING_TO_DO)
 

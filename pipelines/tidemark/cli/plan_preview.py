@@ -26,7 +26,6 @@ from pipelines.tidemark.code_versions.project import Project
 from pipelines.tidemark.engine.code_plan import follow, plan_of
 from pipelines.tidemark.lakehouse.row_diff import Example, RowDiff, row_diff
 from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.local.platform.instance_lock import take_environment
 from pipelines.tidemark.planner.decisions import RANGES
 from pipelines.tidemark.preview import build
 from pipelines.tidemark.preview.manifest import Manifest, NoPreview, Store, TablePreview
@@ -49,7 +48,7 @@ def preview(settings: Settings, select: str | None, partitions: str | None, *, a
         NoSuchPartitions: no planned partition was chosen.
         PreviewFailed: a run failed; nothing is left of the preview.
     """
-    settings = _of_the_platform(settings)
+    settings = plan_view.of_the_platform(settings)
     definitions = _definitions(settings)
     tables = location.tables(settings)
     with DagsterInstance.get() as instance, _session() as spark:
@@ -91,7 +90,7 @@ def publish(settings: Settings) -> None:
         NotToPublish: it must not be published.
         NoWebserver: nobody answers who could load this code.
     """
-    settings = _of_the_platform(settings)
+    settings = plan_view.of_the_platform(settings)
     definitions = _definitions(settings)
     store, webserver = _store(settings), Webserver.of(settings)
     manifest = _recorded(store)
@@ -119,7 +118,7 @@ def discard(settings: Settings) -> None:
     Raises:
         NoPreview: there is none.
     """
-    settings = _of_the_platform(settings)
+    settings = plan_view.of_the_platform(settings)
     store = _store(settings)
     manifest = _recorded(store)
     with _session() as spark:
@@ -301,12 +300,6 @@ def _recorded(store: Store) -> Manifest:
 
 def _store(settings: Settings) -> Store:
     return Store(settings.state_dir)
-
-
-def _of_the_platform(settings: Settings) -> Settings:
-    """The settings, with whatever the running platform says."""
-    take_environment(settings)
-    return load_settings()
 
 
 def _definitions(settings: Settings) -> dg.Definitions:

@@ -23,7 +23,7 @@ from pipelines.tidemark.local.platform.instance_lock import take_environment
 from pipelines.tidemark.planner.contract_status import span
 from pipelines.tidemark.planner.rehearsal import Rebuild
 from pipelines.tidemark.planner.wording import moment
-from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.settings import Settings, load_settings
 
 _REASONS = 3
 """Reasons of an asset that are told; they are few where partitions are many."""
@@ -45,7 +45,7 @@ def show(settings: Settings, select: str | None, *, against: Path | None, as_jso
         NoSelection: nothing is selected.
     """
     if against is None:
-        take_environment(settings)
+        settings = of_the_platform(settings)
     # Only now: the code location reads the environment when it is imported.
     definitions = location.definitions(settings)
     if against is not None:
@@ -59,6 +59,16 @@ def show(settings: Settings, select: str | None, *, against: Path | None, as_jso
     else:
         Console().print(told(found))
     return found
+
+
+def of_the_platform(settings: Settings) -> Settings:
+    """The settings, with whatever the running platform says: its contracts may run at a part of their time.
+
+    Raises:
+        NothingRuns: no platform runs, and the environment names no Dagster home.
+    """
+    take_environment(settings)
+    return load_settings()
 
 
 def selected_keys(settings: Settings, select: str) -> list[str]:
@@ -80,7 +90,7 @@ def save(settings: Settings, path: Path) -> None:
     Raises:
         NothingRuns: no platform runs, and the environment names no Dagster home.
     """
-    take_environment(settings)
+    settings = of_the_platform(settings)
     with DagsterInstance.get() as instance:
         state_of(location.definitions(settings), instance, contract_scale=settings.contract_scale).write(path)
 

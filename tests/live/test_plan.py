@@ -1,4 +1,4 @@
-"""`pipelines plan` beside a platform whose contracts run at a part of their time, from a shell that does not know that."""
+"""`pipelines plan` beside a platform whose contracts run at a part of their time, which the shell does not know."""
 
 import subprocess
 import sys

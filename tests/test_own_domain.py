@@ -197,7 +197,6 @@ def pipelines(project: Path, *arguments: str) -> str:
     return run(project, ["-c", "from pipelines.tidemark.cli.app import main; main()", *arguments])
 
 
-@pytest.mark.proof  # its suite runs in tests/proof/test_without_grocer.py
 def test_without_the_grocer_an_empty_location_loads_and_the_suite_is_whole(copy: Path) -> None:
     run(copy, ["-c", "from pipelines.definitions import defs, ASSETS; assert not ASSETS; defs.get_repository_def()"])
     collected = run(copy, ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"])

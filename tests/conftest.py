@@ -6,6 +6,7 @@ started once by a process that needs them; tests share them, so each takes its o
 
 import ctypes
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -139,6 +140,15 @@ def start_service(
         )
     port_answers_within(process, port, log, seconds=seconds)
     return process
+
+
+def copied_checkout(target: Path) -> Path:
+    """The project as git has it, in another folder."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, check=True).stdout
+    for name in filter(None, listed.decode().split("\0")):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(CHECKOUT / name, target / name)
+    return target
 
 
 def _end_with_parent() -> None:

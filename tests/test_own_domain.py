@@ -8,7 +8,6 @@ import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,8 +21,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.tidemark.settings import CHECKOUT, Settings
-from tests.conftest import JARS
+from pipelines.tidemark.settings import Settings
+from tests.conftest import JARS, copied_checkout
 
 HOURS = ("2026-10-01-07:00", "2026-10-01-08:00", "2026-11-02-00:00")
 REGIONS = ("north", "south")
@@ -160,11 +159,7 @@ def landed() -> dict[str, bytes]:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The project as git has it, without the grocer: what the page's first step leaves."""
-    target = tmp_path / "project"
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, check=True).stdout
-    for name in filter(None, listed.decode().split("\0")):
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(CHECKOUT / name, target / name)
+    target = copied_checkout(tmp_path / "project")
     delete_the_grocer(target)
     return target
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -129,10 +129,17 @@ class Platform:
         connections = self.spark_server().net_connections("tcp")
         return sum(c.status == psutil.CONN_ESTABLISHED and c.laddr.port == port for c in connections)
 
-    def pipelines(self, *arguments: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-        """One of the project's commands, in a shell that knows no more than which platform is meant."""
+    def pipelines(
+        self, *arguments: str, code: int = 0, seconds: float = 120, shell: Mapping[str, str] | None = None
+    ) -> "subprocess.CompletedProcess[str]":
+        """One of the project's commands, in a shell that knows no more than which platform is meant, or in this one."""
         done = subprocess.run(
-            [_BIN / "pipelines", *arguments], env=self.asked, capture_output=True, text=True, timeout=120, check=False
+            [_BIN / "pipelines", *arguments],
+            env=self.asked if shell is None else shell,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
         )
         assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done
@@ -214,6 +221,18 @@ class Platform:
             holds_for(no_run, seconds=calm)
 
         eventually(calm_now, seconds=seconds)
+
+
+@contextlib.contextmanager
+def running(folder: Path, jars: Path, **settings: str) -> Iterator[Platform]:
+    """A platform of these settings in a folder, without a sample feed; nothing of it is left."""
+    made = Platform(folder / "state", jars, folder / "up.log")
+    made.asked |= settings
+    try:
+        made.start()
+        yield made
+    finally:
+        made.end()
 
 
 def statuses(runs: Iterable[Any]) -> set[str]:

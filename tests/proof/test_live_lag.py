@@ -14,7 +14,7 @@ import dagster as dg
 import pytest
 
 from tests.grocer_days import HOUR, PARTITIONS, READS, WITHIN, counts, promise, reads, window
-from tests.live.platform import Platform
+from tests.live.platform import Platform, running
 from tests.proof.conftest import Report
 from tests.tidemark.automation.lag_oracle import Oracle, RunRecord, Target, sample
 
@@ -30,13 +30,8 @@ LAZY = [asset for asset in JUDGED if asset != "core/orders"]
 def platform(tmp_path: Path) -> Iterator[Platform]:
     """A platform on the scaled clock, without the sample feed."""
     jars = Path(os.environ.get("TIDEMARK_JARS_DIR") or ".tidemark/jars").absolute()
-    made = Platform(tmp_path / "state", jars, tmp_path / "up.log")
-    made.asked["TIDEMARK_CONTRACT_SCALE"] = str(SCALE)
-    try:
-        made.start()
+    with running(tmp_path, jars, TIDEMARK_CONTRACT_SCALE=str(SCALE)) as made:
         yield made
-    finally:
-        made.end()
 
 
 def feed(platform: Platform) -> list[tuple[float, Target]]:

@@ -6,11 +6,7 @@ hand. Does not belong here: kills and collisions, each on its own (`tests.tidema
 
 import json
 import shutil
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,12 +15,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from pipelines.tidemark.settings import CHECKOUT
-from tests.conftest import JARS
-from tests.live.platform import Platform
+from tests.conftest import JARS, copied_checkout
+from tests.live.platform import Platform, running
 from tests.live.test_arrivals import order_file
 from tests.live.ui import values
-from tests.live.waiting import eventually
+from tests.live.waiting import all_the_time, eventually
 from tests.oracle import assert_same, download, expected_tables
 from tests.proof.conftest import Report
 
@@ -45,24 +40,14 @@ CHANGED = """SELECT hour, product_id, revenue_usd, cost_usd, (revenue_usd - cost
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A working tree of its own, to be edited."""
-    target = tmp_path / "project"
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, check=True).stdout
-    for name in filter(None, listed.decode().split("\0")):
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(CHECKOUT / name, target / name)
-    return target
+    return copied_checkout(tmp_path / "project")
 
 
 @pytest.fixture
 def platform(project: Path, tmp_path: Path) -> Iterator[Platform]:
     """A platform that runs this working tree, without a sample feed."""
-    made = Platform(tmp_path / "state", JARS, tmp_path / "up.log")
-    made.asked["PYTHONPATH"] = str(project)
-    try:
-        made.start()
+    with running(tmp_path, JARS, PYTHONPATH=str(project)) as made:
         yield made
-    finally:
-        made.end()
 
 
 def test_a_week_is_tried_and_published_under_its_readers(
@@ -80,9 +65,10 @@ def test_a_week_is_tried_and_published_under_its_readers(
             (project / name).write_text(text.replace(old, new))
 
     week = f"{first}-00:00...{first + timedelta(days=6)}-23:00"
-    listed = json.loads(_pipelines(platform, "plan", "--json", code=2))
+    listed = json.loads(platform.pipelines("plan", "--json", code=2).stdout)
     planned = {each["key"]: len(each["partitions"]) for each in listed["assets"]}
-    previewed = json.loads(_pipelines(platform, "plan", "--preview", "--partitions", week, "--json", code=2))
+    preview = platform.pipelines("plan", "--preview", "--partitions", week, "--json", code=2, seconds=600)
+    previewed = json.loads(preview.stdout)
     _as_expected(platform, tmp_path / "before", changed=False)  # readers see nothing of it
     own = {each["key"].replace("/", "."): each for each in previewed["assets"]}
     assert set(own) == set(KEYS)
@@ -98,8 +84,9 @@ def test_a_week_is_tried_and_published_under_its_readers(
     eventually(lambda: _is_built_again(platform, late), seconds=120, every=1)
     platform.quiet()
     began = datetime.now(UTC).timestamp()
-    with _read_all_the_time(platform) as seen:
-        _pipelines(platform, "plan", "--publish")
+    seen: list[pa.Table] = []
+    with all_the_time(lambda: seen.append(platform.table(MARGIN))):
+        platform.pipelines("plan", "--publish", seconds=600)
         eventually(lambda: _as_expected(platform, tmp_path / "after", changed=True), seconds=300, every=5)
         platform.quiet()
     hours = [hour for hour in own[MARGIN]["partitions"] if hour != late]
@@ -107,10 +94,7 @@ def test_a_week_is_tried_and_published_under_its_readers(
     assert states == ["old", "new"], "readers saw a mixture"
     computed = _computed(platform, "marts/margin_hourly", began)
     assert not computed & set(hours), "published, and built again"
-    assert (
-        _pipelines(platform, "plan", "--json", "--select", "marts/margin_hourly")
-        and not json.loads(_pipelines(platform, "plan", "--json", "--select", "marts/margin_hourly"))["assets"]
-    )
+    assert not json.loads(platform.pipelines("plan", "--json", "--select", "marts/margin_hourly").stdout)["assets"]
     report(
         "preview-live",
         {
@@ -125,19 +109,6 @@ def test_a_week_is_tried_and_published_under_its_readers(
             "other partitions computed": len(computed - set(hours)),
         },
     )
-
-
-def _pipelines(platform: Platform, *arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [Path(sys.executable).parent / "pipelines", *arguments],
-        env=platform.asked,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-    return done.stdout
 
 
 def _as_expected(platform: Platform, folder: Path, *, changed: bool) -> None:
@@ -205,31 +176,7 @@ def _is_built_again(platform: Platform, hour: str) -> None:
     assert len(built) > 1, "the late file is not in it yet"
 
 
-@contextmanager
-def _read_all_the_time(platform: Platform) -> Iterator[list[dict[str, pa.Table]]]:
-    """Of each read the rows."""
-    seen: list[Any] = []
-    over, faults = threading.Event(), list[Exception]()
-
-    def poll() -> None:
-        try:
-            while not over.is_set():
-                seen.append(platform.table(MARGIN))
-        except Exception as error:
-            faults.append(error)
-
-    reader = threading.Thread(target=poll)
-    reader.start()
-    try:
-        yield seen
-    finally:
-        over.set()
-        reader.join()
-    seen.append(platform.table(MARGIN))
-    assert not faults, faults
-
-
-def _states(seen: list[Any], hours: set[str]) -> list[str]:
+def _states(seen: list[pa.Table], hours: set[str]) -> list[str]:
     """The versions of these hours that the reads saw, in their order: old, new, or a mixture."""
     found: list[str] = []
     db = duckdb.connect()

@@ -1,6 +1,5 @@
 """Changed code on branches, on a real Spark server: what is shown, what publishing leaves, and what a kill leaves."""
 
-import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from pipelines.tidemark.preview import build, publish
 from pipelines.tidemark.preview.manifest import Manifest, Store
 from pipelines.tidemark.preview.targets import choose
 from pipelines.tidemark.settings import Settings
+from tests.live.waiting import all_the_time
 from tests.toys.partitions import DAYS, HOURS, WITHIN
 
 # Dagster of its own nested resources, and of what the project uses knowingly.
@@ -230,7 +230,6 @@ class Toy:
 def polling(toy: Toy) -> Iterator[dict[str, list[Rows]]]:
     """The different states that a reader saw, who has looked all the time, and once more in the end."""
     seen: dict[str, list[Rows]] = {asset: [] for asset in toy.all_rows()}
-    over, faults = threading.Event(), []
     spark = new_session(toy.settings)
 
     def look() -> None:
@@ -239,24 +238,12 @@ def polling(toy: Toy) -> Iterator[dict[str, list[Rows]]]:
             if rows not in states:
                 states.append(rows)
 
-    def poll() -> None:
-        try:
-            while not over.is_set():
-                look()
-        except Exception as error:
-            faults.append(error)
-
     look()
-    reader = threading.Thread(target=poll)
-    reader.start()
     try:
-        yield seen
+        with all_the_time(look):
+            yield seen
     finally:
-        over.set()
-        reader.join()
-        look()
         spark.stop()
-    assert not faults
 
 
 @pytest.fixture

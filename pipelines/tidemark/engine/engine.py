@@ -6,9 +6,10 @@ observations take the same lock: a plan sees all of what one look found, or noth
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from dagster import AssetCheckKey, AssetKey, DagsterInstance, RepositoryDefinition, SensorEvaluationContext
 
@@ -21,6 +22,8 @@ from pipelines.tidemark.planner.decisions import Asked, Plan, Request, held
 from pipelines.tidemark.planner.graph import Graph, Target
 from pipelines.tidemark.planner.planner import Planner
 from pipelines.tidemark.settings import load_settings
+
+K = TypeVar("K")
 
 SLICE_SECONDS = 8.0
 """A tick dies after 60 s, and the code server answers nothing meanwhile: more work than this waits for the next."""
@@ -150,7 +153,7 @@ class Engine:
     def untold(self, plan: Plan) -> dict[Target, str]:
         """What is set aside and was not when this was asked last: each is logged once."""
         with _told_lock:
-            new = {target: why for target, why in plan.set_aside.items() if self._told.get(target) != why}
+            new = _news(plan.set_aside, self._told)
             self._told = dict(plan.set_aside)
             return new
 
@@ -158,7 +161,7 @@ class Engine:
         """By asset the code version of its runs that this code location has not loaded: each is logged once."""
         with _told_lock:
             found = self.planner.backlog.not_loaded
-            new = {asset: version for asset, version in found.items() if self._told_of_code.get(asset) != version}
+            new = _news(found, self._told_of_code)
             self._told_of_code = dict(found)
             return new
 
@@ -258,6 +261,11 @@ class Engine:
     def _use(self, graph: Graph) -> None:
         self.follower.adopt(graph)
         self.planner = Planner(graph, self.follower.history, slots=self.slots)
+
+
+def _news(now: Mapping[K, str], before: Mapping[K, str]) -> dict[K, str]:
+    """What is said now, and was not said before or otherwise."""
+    return {key: said for key, said in now.items() if before.get(key) != said}
 
 
 def _after(seconds: float) -> Callable[[], bool]:

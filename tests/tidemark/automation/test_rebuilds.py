@@ -11,6 +11,7 @@ from pipelines.tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.toy_graph import START, asset, lag, source
 
 COUNT, DEPTH = 72, 4  # five hundred hours: tests/proof/test_rebuild_of_500_hours.py
+ALLOWED = 1.3  # times the sum of the runs
 TABLES = [f"t/{n}" for n in range(1, DEPTH + 1)]
 
 
@@ -43,7 +44,7 @@ def rebuilt(count: int, *, arrivals: int) -> tuple[Simulation, float]:
 
 
 def test_many_hours_four_deep_take_little_longer_than_their_runs() -> None:
-    assert goes_through(COUNT)["wall / compute"] <= 1.3
+    assert goes_through(COUNT)["wall / compute"] <= ALLOWED
 
 
 def test_what_arrives_during_a_rebuild_is_there_in_time() -> None:
@@ -108,7 +109,7 @@ def goes_through(count: int) -> dict[str, float]:
         "runs": len(runs),
         "wall, s": round(wall),
         "compute, s": round(compute),
-        "wall / compute": round(wall / compute, 3),
+        "wall / compute": wall / compute,
     }
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.lakehouse.readers.typed_rows import rows_of_spark as rows_of_spark
     from pipelines.tidemark.lakehouse.shape import shaped_as as shaped_as
     from pipelines.tidemark.lakehouse.tables import LINEAGE as LINEAGE
+    from pipelines.tidemark.lakehouse.tables import MESSAGE as MESSAGE
     from pipelines.tidemark.lakehouse.tables import MODEL_VERSIONS as MODEL_VERSIONS
     from pipelines.tidemark.lakehouse.tables import Table as Table
     from pipelines.tidemark.resources.aws import LandingResource as LandingResource
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.sources.feed import Grain as Grain
     from pipelines.tidemark.sources.feed import NewColumns as NewColumns
     from pipelines.tidemark.sources.feed import OnRemoval as OnRemoval
+    from pipelines.tidemark.streams.stream import Stream as Stream
 
 _FOUND_IN = {
     "versioned_by_code": "code_versions.assets",
@@ -85,6 +87,7 @@ _FOUND_IN = {
     "rows_of_spark": "lakehouse.readers.typed_rows",
     "shaped_as": "lakehouse.shape",
     "LINEAGE": "lakehouse.tables",
+    "MESSAGE": "lakehouse.tables",
     "MODEL_VERSIONS": "lakehouse.tables",
     "Table": "lakehouse.tables",
     "LandingResource": "resources.aws",
@@ -98,10 +101,12 @@ _FOUND_IN = {
     "Grain": "sources.feed",
     "NewColumns": "sources.feed",
     "OnRemoval": "sources.feed",
+    "Stream": "streams.stream",
 }
 # Written out, because type checkers and ruff read it as text.
 __all__ = [
     "LINEAGE",
+    "MESSAGE",
     "MODEL_VERSIONS",
     "ByDimensions",
     "ByKey",
@@ -122,6 +127,7 @@ __all__ = [
     "Shape",
     "Snapshot",
     "SparkResource",
+    "Stream",
     "Table",
     "Unusable",
     "arrow_faults",

@@ -24,8 +24,10 @@ from pipelines.tidemark.sensors.contracts import contract_checks, contract_senso
 from pipelines.tidemark.sensors.landing import landing_sensor
 from pipelines.tidemark.sensors.reconcile import reconcile_schedules
 from pipelines.tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
+from pipelines.tidemark.sensors.streams import streams_sensor
 from pipelines.tidemark.settings import CHECKOUT, Settings
 from pipelines.tidemark.sources.feed import Feed
+from pipelines.tidemark.streams.stream import Stream
 from pipelines.tidemark.table_partitions import require_equal_partitions
 
 
@@ -61,6 +63,7 @@ def build_definitions(
     assets: Iterable[Any],
     feeds: Sequence[Feed],
     tables: Iterable[Table],
+    streams: Sequence[Stream] = (),
     **overrides: Any,
 ) -> dg.Definitions:
     """The definitions of a code location, in one deployment.
@@ -70,6 +73,7 @@ def build_definitions(
             gets its automation from its contract and graph.
         feeds: What lands in the bucket; each has a source asset `raw/<name>` among the assets.
         tables: Every table an asset returns or loads, by name `<namespace>.<table>` for the asset key of these parts.
+        streams: Messages that are kept as they come; the asset that stands for one has the key of its table.
         overrides: Resources to put in the place of `landing`, `events_queue`, `spark`, `lakehouse` or `io_manager`,
             or to add.
 
@@ -106,6 +110,7 @@ def build_definitions(
             *automation_sensors([*automated, *checks]),
             catch_up_sensor(),
             contract_sensor(),
+            *([streams_sensor(streams)] if streams else []),
         ],
         schedules=reconcile_schedules(feeds, settings.start_date),
         resources=resources | overrides,

@@ -37,6 +37,16 @@ Boundary = Literal[
 """The points at which `TIDEMARK_KILL_AT` can make a process die (`failpoints`), in the order of a file's way."""
 PreviewBoundary = Literal["preview_branched", "preview_decided", "preview_committed", "preview_reported"]
 """The same of a preview: its branches are there; of each table what is published is decided, committed, reported."""
+StreamBoundary = Literal[
+    "stream_received",
+    "stream_rejected",
+    "stream_committed",
+    "stream_outbox",
+    "stream_published",
+    "stream_reported",
+    "stream_acknowledged",
+]
+"""The same of a batch of messages, each after what it is named for."""
 
 
 class SettingsError(Terminal):
@@ -60,11 +70,20 @@ class Settings(BaseSettings):
 
     landing_bucket: str = "landing"
     events_queue: str = "landing-events"
+    readings_queue: str = "cold-chain-readings"
+    readings_topic: str = "cold-chain-readings"
+    kafka_bootstrap_servers: str | None = None  # unset: the Kafka parts are off
+    alerts_queue: str = "alerts"
+    scoring_queue: str = "scoring-requests"
+    scores_queue: str = "scores"
+    deliveries_queue: str = "deliveries"
+    delivery_answers_queue: str = "delivery-answers"
     catalog_uri: str = ""
     warehouse: str = ""
     start_date: date = date(2026, 9, 28)
     contract_scale: float = Field(default=1.0, gt=0)  # of lag windows, in the planner; never of a time of day
     kill_at: str | None = None  # <boundary>:<n>; only tests set it
+    stop_at: str | None = None  # the same; the process stops (SIGSTOP) and may be continued
 
     spark_remote: str | None = Field(default=None, validation_alias=AliasChoices("SPARK_REMOTE", "spark_remote"))
     dagster_home: Path | None = Field(default=None, validation_alias=AliasChoices("DAGSTER_HOME", "dagster_home"))
@@ -100,11 +119,11 @@ class Settings(BaseSettings):
             raise ValueError(f"{value} is a {value:%A}; weeks begin on Monday, so the first day has to be one")
         return value
 
-    @field_validator("kill_at")
+    @field_validator("kill_at", "stop_at")
     @classmethod
     def _names_a_boundary(cls, value: str | None) -> str | None:
         boundary, _, count = (value or "").partition(":")
-        known = (*get_args(Boundary), *get_args(PreviewBoundary))
+        known = (*get_args(Boundary), *get_args(PreviewBoundary), *get_args(StreamBoundary))
         if value is not None and not (boundary in known and count.isdecimal() and int(count)):
             raise ValueError(f"give <boundary>:<n>, with one of {', '.join(known)}, and n from 1")
         return value
@@ -147,6 +166,18 @@ class Settings(BaseSettings):
         for name, value in resolved.items():
             object.__setattr__(self, name, value)
         return self
+
+    @property
+    def message_queues(self) -> tuple[str, ...]:
+        """The queues that messages are taken from or sent to, besides the notifications of the bucket."""
+        return (
+            self.readings_queue,
+            self.alerts_queue,
+            self.scoring_queue,
+            self.scores_queue,
+            self.deliveries_queue,
+            self.delivery_answers_queue,
+        )
 
     @property
     def own_cloud(self) -> bool:

@@ -20,12 +20,14 @@ from dagster import (
     DagsterInstance,
     EventLogRecord,
     EventRecordsResult,
+    RunsFilter,
 )
 from dagster._core.assets import AssetDetails
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster._core.definitions.freshness import FreshnessState, FreshnessStateChange
 from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
 from dagster._core.storage.event_log.in_memory import InMemoryEventLogStorage
 from dagster._core.storage.event_log.schema import AssetKeyTable
@@ -36,7 +38,7 @@ from dagster._time import get_current_timestamp
 from dagster._utils.warnings import disable_dagster_warnings
 
 from pipelines.tidemark.sources.feed import Partition
-from pipelines.tidemark.tags import CONTENT
+from pipelines.tidemark.tags import CONTENT, STREAM
 
 _PAGE = 1000
 _AT_ONCE = 20  # runs of one asset; of these the one that evaluated last need not be the one that began last
@@ -201,9 +203,17 @@ def _wiped_at(details: str | None) -> float:
 
 
 def run_slots(instance: DagsterInstance) -> int | None:
-    """How many runs the instance's queue lets run at once; None without a queue or a limit."""
+    """How many runs of tables the instance's queue lets run at once; None without a queue or a limit."""
     queue = instance.get_concurrency_config().run_queue_config
-    return queue.max_concurrent_runs if queue and queue.max_concurrent_runs > 0 else None
+    if queue is None or queue.max_concurrent_runs <= 0:
+        return None
+    return max(1, queue.max_concurrent_runs - len(unfinished_shifts(instance)))
+
+
+def unfinished_shifts(instance: DagsterInstance) -> list[dg.RunRecord]:
+    """The runs that work at streams and have not ended, as far as the instance knows."""
+    live = RunsFilter(statuses=NOT_FINISHED_STATUSES)
+    return [record for record in instance.get_run_records(live) if STREAM in record.dagster_run.tags]
 
 
 def dynamic_partitions(instance: DagsterInstance, names: Collection[str]) -> dict[str, list[str]]:

@@ -10,26 +10,9 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.lakehouse.session import without_token
+from pipelines.tidemark.lakehouse.table_properties import PROPERTIES
 from pipelines.tidemark.lakehouse.tables import CATALOG, Table, as_ddl, quoted
 
-# Writers of disjoint partitions never conflict but have to take turns at the catalog.
-_PROPERTIES = {
-    "format-version": "2",
-    "commit.retry.num-retries": "20",
-    "commit.retry.min-wait-ms": "50",
-    # One join instead of two: a file of 20 rows merged in 0.7 s instead of 1.0 s.
-    "write.merge.mode": "merge-on-read",
-    # Each commit writes a metadata.json that names all snapshots, 1.4 KB each: kept for ever they would be 70 GB after
-    # 10,000 commits. A reader that was handed one of the last five still finds it.
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "5",
-    "write.metadata.compression-codec": "gzip",
-    # Java's default and not pyiceberg's. No smaller manifests than 8 MB: what is to be merged is packed by size, mostly
-    # headers, and the nearer a manifest is to the limit, the oftener it would be written again.
-    "commit.manifest-merge.enabled": "true",
-    # One task for 128 small files, not for 32: on the hours that arrive in many files a tenth less.
-    "read.split.open-file-cost": "1048576",
-}
 _RACES = ("UncheckedSQLException", "AlreadyExistsException", "CommitFailedException", "FIELD_ALREADY_EXISTS")
 
 logger = logging.getLogger(__name__)
@@ -94,7 +77,7 @@ def set_properties(spark: SparkSession, table: Table) -> None:
     """
     try:
         set_so = {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.identifier}").collect()}
-        if differing := {name: value for name, value in _PROPERTIES.items() if set_so.get(name) != value}:
+        if differing := {name: value for name, value in PROPERTIES.items() if set_so.get(name) != value}:
             spark.sql(f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ({_listed(differing)})")
     except Exception as error:  # of the engine, the catalog or another run that alters the table
         said = without_token(str(error)).partition("\n")[0]
@@ -177,7 +160,7 @@ def _create(spark: SparkSession, table: Table) -> None:
     columns = as_ddl(table.columns, {column: _escaped(said) for column, said in comments.items()})
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {table.identifier} ({columns}) USING iceberg {partitioning} "
-        f"COMMENT '{_escaped(table.comment)}' TBLPROPERTIES ({_listed(_PROPERTIES)})"
+        f"COMMENT '{_escaped(table.comment)}' TBLPROPERTIES ({_listed(PROPERTIES)})"
     )
 
 

@@ -22,6 +22,25 @@ _LINEAGE_COMMENTS = {
     "loaded_by": "The code version that loaded the row",
 }
 
+MESSAGE = {
+    "message_id": "string",
+    "message_source": "string",
+    "topic_id": "string",
+    "topic_partition": "int",
+    "topic_offset": "bigint",
+    "sent_at": "timestamp",
+}
+"""Columns of every table of messages: which message a row is, and where it came from."""
+
+_MESSAGE_COMMENTS = {
+    "message_id": "The message: the queue's id of it, or its topic's id, partition and offset",
+    "message_source": "Where it came from: sqs:<queue> or kafka:<topic>/<partition>",
+    "topic_id": "Kafka's id of the topic, which a topic made anew does not share; null of a queue",
+    "topic_partition": "Kafka's partition; null of a queue",
+    "topic_offset": "Kafka's offset in the partition; null of a queue",
+    "sent_at": "When the broker took the message, UTC",
+}
+
 MODEL_VERSIONS = {
     "version": "string",
     "path": "string",
@@ -69,8 +88,8 @@ class Table:
             of a column that holds the start of an hour (timestamp), or of a day, week or month (date); or None.
         row_key: The columns that identify a row.
         comment: One line: what one row is.
-        column_comments: Column name to what it holds, with its unit; those of `LINEAGE` and `MODEL_VERSIONS` are
-            known.
+        column_comments: Column name to what it holds, with its unit; those of `LINEAGE`, `MESSAGE` and
+            `MODEL_VERSIONS` are known.
         stored_by: The columns its files are kept apart by, where these are not `partitioned_by`.
         retention: Which old snapshots are kept.
         added: Those of `columns` that nobody declared: a load has found them in files (`NewColumns.ADD`).
@@ -96,7 +115,9 @@ class Table:
 
     def comment_on(self, column: str) -> str:
         """What a column holds; empty where nobody said so."""
-        known = _LINEAGE_COMMENTS | (_MODEL_VERSIONS_COMMENTS if self.columns.keys() >= MODEL_VERSIONS.keys() else {})
+        known = dict(_LINEAGE_COMMENTS)
+        for columns, comments in ((MODEL_VERSIONS, _MODEL_VERSIONS_COMMENTS), (MESSAGE, _MESSAGE_COMMENTS)):
+            known |= comments if self.columns.keys() >= columns.keys() else {}
         return self.column_comments.get(column) or known.get(column, "")
 
     @property

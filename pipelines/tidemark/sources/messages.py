@@ -23,11 +23,18 @@ _LATER = (60, 120, 240, 480, 900)
 
 @dataclass(frozen=True)
 class Message:
-    """A message that was received, for the `receives`-th time, and not deleted yet."""
+    """A message that was received, for the `receives`-th time, and not deleted yet.
+
+    Args:
+        message_id: The same each time it is received.
+        sent_at: When the queue took it, in Unix seconds.
+    """
 
     body: str
     receipt: str
     receives: int = 1
+    message_id: str = ""
+    sent_at: float = 0.0
 
 
 class DeleteRefused(Transient):
@@ -65,6 +72,18 @@ class MessageSource(Protocol):
 
         Raises:
             QueueUnavailable: nobody may ask, or gets an answer.
+        """
+        ...
+
+
+class MessageSink(Protocol):
+    """A queue that messages are sent to."""
+
+    def send(self, bodies: Sequence[str]) -> None:
+        """Send these, in their order as far as the queue keeps one.
+
+        Raises:
+            QueueUnavailable: some may not have been sent.
         """
         ...
 
@@ -141,9 +160,11 @@ class FakeMessageSource:
     _receives: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def send(self, body: str) -> None:
-        self.sent += 1
-        self.waiting.append(Message(body, receipt=str(self.sent)))
+    def send(self, bodies: str | Sequence[str]) -> None:
+        for body in [bodies] if isinstance(bodies, str) else bodies:
+            self.sent += 1
+            message_id = f"message-{self.sent}"
+            self.waiting.append(Message(body, receipt=str(self.sent), message_id=message_id, sent_at=time.time()))
 
     def receive(self, wait_seconds: int) -> list[Message]:
         with self._lock:

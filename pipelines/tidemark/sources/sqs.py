@@ -36,12 +36,27 @@ class SqsQueue:
             MaxNumberOfMessages=_BATCH,
             WaitTimeSeconds=min(wait_seconds, 20),
             VisibilityTimeout=HOLD_SECONDS,
-            AttributeNames=["ApproximateReceiveCount"],
+            AttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
         )
-        return [
-            Message(m["Body"], m["ReceiptHandle"], int(m.get("Attributes", {}).get("ApproximateReceiveCount", 1)))
-            for m in answer.get("Messages", ())
-        ]
+        return [_message(found) for found in answer.get("Messages", ())]
+
+    def send(self, bodies: Sequence[str]) -> None:
+        """Send these.
+
+        Raises:
+            QueueUnavailable: some may not have been sent.
+        """
+        for start in range(0, len(bodies), _BATCH):
+            some = bodies[start : start + _BATCH]
+            entries: list[Any] = [{"Id": str(i), "MessageBody": body} for i, body in enumerate(some)]
+            try:
+                failed = self._client.send_message_batch(QueueUrl=self._url, Entries=entries).get("Failed", ())
+            except (BotoCoreError, ClientError) as error:
+                raise QueueUnavailable(f"the queue {self._url} takes no messages: {error}") from error
+            if failed:
+                raise QueueUnavailable(
+                    f"{len(failed)} of {len(some)} messages were not taken by {self._url}: {failed[0]}"
+                )
 
     def extend(self, messages: Sequence[Message], seconds: int = HOLD_SECONDS) -> None:
         """Hide these for longer, from now on."""
@@ -123,6 +138,17 @@ class SqsQueue:
             return self._client.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
         except self._client.exceptions.QueueDoesNotExist:
             return None
+
+
+def _message(found: Any) -> Message:
+    said = found.get("Attributes", {})
+    return Message(
+        found["Body"],
+        found["ReceiptHandle"],
+        int(said.get("ApproximateReceiveCount", 1)),
+        found["MessageId"],
+        int(said.get("SentTimestamp", 0)) / 1000,
+    )
 
 
 def _batches(messages: Sequence[Message]) -> Iterator[list[Any]]:

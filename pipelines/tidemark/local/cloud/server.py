@@ -18,7 +18,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from moto.s3 import notifications
 from moto.s3.models import FakeBucket, FakeKey, S3Backend, s3_backends
-from moto.sqs.models import sqs_backends
+from moto.sqs.models import Queue, sqs_backends
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from pipelines.tidemark.local.cloud.objects import ObjectFolder, StoredObject
@@ -107,20 +107,22 @@ class Cloud:
         return count
 
     def set_up_landing_zone(self) -> None:
-        """The landing bucket, and its notifications into a queue that gives up on a message after five receives."""
-        region, bucket, queue = (
-            self._settings.aws_region,
-            self._settings.landing_bucket,
-            self._settings.events_queue,
-        )
-        sqs = sqs_backends[DEFAULT_ACCOUNT_ID][region]
-        dead_letters = sqs.create_queue(f"{queue}-dlq")
-        redrive = {"deadLetterTargetArn": dead_letters.queue_arn, "maxReceiveCount": MAX_RECEIVES}
-        events = sqs.create_queue(queue, RedrivePolicy=json.dumps(redrive))
+        """The landing bucket, the queue of its notifications, and the queues of messages."""
+        region, bucket = self._settings.aws_region, self._settings.landing_bucket
+        events = self._queue(self._settings.events_queue)
+        for name in self._settings.message_queues:
+            self._queue(name)
         if bucket not in self._s3.buckets:
             self._s3.create_bucket(bucket, region)
         changes = {"Id": "landing", "Queue": events.queue_arn, "Event": ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]}
         self._s3.put_bucket_notification_configuration(bucket, {"QueueConfiguration": [changes]})
+
+    def _queue(self, name: str) -> Queue:
+        """A queue that gives up on a message after five receives."""
+        sqs = sqs_backends[DEFAULT_ACCOUNT_ID][self._settings.aws_region]
+        dead_letters = sqs.create_queue(f"{name}-dlq")
+        redrive = {"deadLetterTargetArn": dead_letters.queue_arn, "maxReceiveCount": MAX_RECEIVES}
+        return sqs.create_queue(name, RedrivePolicy=json.dumps(redrive))
 
     @property
     def _s3(self) -> S3Backend:

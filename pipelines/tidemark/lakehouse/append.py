@@ -1,0 +1,331 @@
+"""Small commits without Spark: rows appended through pyiceberg, by writers who all know what the table held.
+
+A commit names the snapshot that its writer looked at. Where another one has taken its place nothing is written
+(`HeadMoved`): the writer looks again and decides anew. So two writers at once, and one that was thought dead, neither
+lose nor double a row. Method: optimistic concurrency on the head of a table, as Iceberg's REST specification has it
+(`assert-ref-snapshot-id`).
+
+Does not belong here: which rows, and what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg import expressions
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table import Transaction
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    TimestamptzType,
+)
+from sqlalchemy.exc import SQLAlchemyError
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random
+
+from pipelines.tidemark.errors import Transient
+from pipelines.tidemark.lakehouse.table_properties import PROPERTIES
+from pipelines.tidemark.lakehouse.tables import CATALOG, Table
+from pipelines.tidemark.settings import LOCAL_KEY, Settings, sqlalchemy_uri
+
+_TYPES: Mapping[str, PrimitiveType] = {
+    "string": StringType(),
+    "bigint": LongType(),
+    "int": IntegerType(),
+    "double": DoubleType(),
+    "float": FloatType(),
+    "boolean": BooleanType(),
+    "timestamp": TimestamptzType(),
+    "date": DateType(),
+    "binary": BinaryType(),
+}
+_RETRIES = "commit.retry.num-retries"
+
+
+class HeadMoved(Transient):
+    """Somebody else has committed to the table since the writer looked. Nothing was written; a second look helps."""
+
+
+def open_lake(settings: Settings) -> Catalog:
+    """The catalog as pyiceberg sees it, with a connection of the caller's own."""
+    options: dict[str, str | None] = {
+        "type": "sql",
+        "uri": sqlalchemy_uri(settings.catalog_uri),
+        "warehouse": settings.warehouse,
+    }
+    if "://" in settings.warehouse and settings.aws_endpoint_url:
+        options["s3.endpoint"] = settings.aws_endpoint_url
+        options["s3.region"] = settings.aws_region
+        if settings.own_cloud:
+            options["s3.access-key-id"] = options["s3.secret-access-key"] = LOCAL_KEY
+    return load_catalog(CATALOG, **options)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one commit does to a table.
+
+    Args:
+        rows: Appended.
+        instead_of: The rows that go for them.
+        properties: Of the snapshot.
+        marks: Properties of the table, set in the same commit.
+    """
+
+    rows: pa.Table | None = None
+    instead_of: BooleanExpression | None = None
+    properties: Mapping[str, str] | None = None
+    marks: Mapping[str, str] | None = None
+
+
+class Appendable:
+    """A table of the lake as one writer has seen it. Used by one thread.
+
+    Args:
+        lake: From `open_lake`.
+        table: The declaration; the table is made if it is not there.
+    """
+
+    def __init__(self, lake: Catalog, table: Table) -> None:
+        self.table = table
+        self._lake = lake
+        self._loaded = _made(lake, table)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows, in the order of the declaration."""
+        fields = {field.name: field for field in self._loaded.schema().as_arrow()}
+        return pa.schema([pa.field(name, _small(fields[name].type)) for name in self.table.columns])
+
+    @property
+    def head(self) -> int | None:
+        """The snapshot that this writer has seen; None before the first commit."""
+        snapshot = self._loaded.current_snapshot()
+        return None if snapshot is None else snapshot.snapshot_id
+
+    def refresh(self) -> bool:
+        """Look again. Returns whether there is another head."""
+        before = self.head
+        self._loaded = self._lake.load_table(self._loaded.name())
+        return self.head != before
+
+    def newest(self, name: str) -> str | None:
+        """A property of the newest snapshot that has it, of the head's ancestors that have not expired."""
+        for snapshot in self._ancestors():
+            if snapshot.summary and (found := snapshot.summary.additional_properties.get(name)) is not None:
+                return found
+        return None
+
+    def mark(self, name: str) -> str | None:
+        """A property of the table."""
+        return self._loaded.properties.get(name)
+
+    def rows(
+        self, where: BooleanExpression | None = None, columns: Sequence[str] = ("*",), snapshot_id: int | None = None
+    ) -> pa.Table:
+        """Rows of the head, or of an earlier snapshot."""
+        if self.head is None:
+            return self.schema.empty_table() if tuple(columns) == ("*",) else _of(self.schema, columns).empty_table()
+        scan = self._loaded.scan(where or AlwaysTrue(), tuple(columns), snapshot_id=snapshot_id)
+        return _with_small_types(scan.to_arrow())
+
+    def appended_since(self, snapshot_id: int | None, columns: Sequence[str] = ("*",)) -> pa.Table | None:
+        """Rows appended after a snapshot (None: ever) up to the head; None where that snapshot has expired."""
+        if self.head is None or snapshot_id == self.head:
+            return _of(self.schema, columns).empty_table()
+        if snapshot_id is None:
+            return self.rows(columns=columns)
+        if all(snapshot.snapshot_id != snapshot_id for snapshot in self._ancestors()):
+            return None
+        scan = self._loaded.incremental_append_scan(
+            from_snapshot_id_exclusive=snapshot_id, to_snapshot_id_inclusive=self.head, selected_fields=tuple(columns)
+        )
+        return _with_small_types(scan.to_arrow())
+
+    def commit(self, change: Change) -> int | None:
+        """Change the table, if its head is still the one that was seen. Returns the new head.
+
+        Raises:
+            HeadMoved: it is not, or the catalog was changed in the same moment.
+        """
+
+        def _change(transaction: Transaction) -> None:
+            properties = dict(change.properties or {})
+            if change.instead_of is not None:
+                transaction.delete(change.instead_of, snapshot_properties=properties)
+            if change.rows is not None:
+                transaction.append(_as(change.rows, self.schema), snapshot_properties=properties)
+            if change.marks:
+                transaction.set_properties(dict(change.marks))
+
+        self._commit(_change)
+        return self.head
+
+    def expire(self, *, keep: int, not_since: int | None = None) -> int:
+        """Forget old snapshots, and the files that only those need. Returns how many.
+
+        Args:
+            keep: So many of the newest stay.
+            not_since: And this one with all that came after it: somebody still has to read what was appended since.
+        """
+        there = list(self._ancestors())
+        kept = {snapshot.snapshot_id for snapshot in there[:keep]}
+        for snapshot in there if not_since is not None else ():
+            kept.add(snapshot.snapshot_id)
+            if snapshot.snapshot_id == not_since:
+                break
+        kept |= {ref.snapshot_id for ref in self._loaded.refs().values()}
+        gone = [snapshot for snapshot in there if snapshot.snapshot_id not in kept]
+        if not gone:
+            return 0
+        needed = {path for snapshot in there if snapshot.snapshot_id in kept for path in self._files_of(snapshot)}
+        unneeded = {path for snapshot in gone for path in self._files_of(snapshot)} - needed
+        self._loaded.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in gone]).commit()
+        self._loaded = self._lake.load_table(self._loaded.name())
+        for path in unneeded:
+            self._loaded.io.delete(path)
+        return len(gone)
+
+    def _files_of(self, snapshot: Snapshot) -> Iterator[str]:
+        """A snapshot's list of manifests, and those. Their data files belong to the rows, which stay."""
+        yield snapshot.manifest_list
+        for manifest in snapshot.manifests(self._loaded.io):
+            yield manifest.manifest_path
+
+    def _ancestors(self) -> Iterator[Snapshot]:
+        """The head and what it was put upon, newest first, as far as it has not expired."""
+        yield from ancestors_of(self._loaded.current_snapshot(), self._loaded.metadata)
+
+    def _commit(self, change: Callable[[Transaction], None]) -> None:
+        # pyiceberg would put the change upon whatever somebody else has committed meanwhile, by itself. In memory only:
+        # Spark's writers, which check their partitions anew, may retry.
+        self._loaded.metadata.properties[_RETRIES] = "0"
+        try:
+            with self._loaded.transaction() as transaction:
+                change(transaction)
+        except CommitFailedException as error:
+            raise HeadMoved(f"{self.table.name}: another writer has committed: {error}") from error
+        except SQLAlchemyError as error:
+            # Whether it was committed is not known; a second look tells, as with a process that was killed here.
+            raise CatalogUnavailable(f"{self.table.name}: the catalog fails: {type(error).__name__}") from error
+
+
+class CatalogUnavailable(Transient):
+    """The catalog does not answer, or refuses. A retry helps once it is back."""
+
+
+@retry(
+    retry=retry_if_exception_type((TableAlreadyExistsError, CommitFailedException, SQLAlchemyError)),
+    wait=wait_random(0.1, 0.5),
+    stop=stop_after_attempt(10),
+    reraise=True,
+)
+def _made(lake: Catalog, table: Table) -> IcebergTable:
+    """The table, made if it is not there; two that make it at once are a race, and the loser finds it."""
+    try:
+        return lake.load_table(table.name)
+    except NoSuchTableError:
+        pass
+    schema = Schema(
+        *(
+            NestedField(number, name, _type(kind), required=False, doc=table.comment_on(name) or None)
+            for number, (name, kind) in enumerate(table.columns.items(), start=1)
+        )
+    )
+    numbers = {field.name: field.field_id for field in schema.fields}
+    spec = PartitionSpec(
+        *(
+            PartitionField(numbers[column], 1000 + at, IdentityTransform(), column)
+            for at, column in enumerate(table.stored_by)
+        )
+    )
+    namespace, _, name = table.name.rpartition(".")
+    lake.create_namespace_if_not_exists(namespace)
+    return lake.create_table(
+        table.name,
+        schema,
+        # Where Spark would put it.
+        location=f"{lake.properties['warehouse'].rstrip('/')}/{namespace}/{name}",
+        partition_spec=spec,
+        properties=PROPERTIES | {"comment": table.comment},
+    )
+
+
+def _type(kind: str) -> PrimitiveType:
+    if kind.startswith("decimal("):
+        precision, scale = kind.removeprefix("decimal(").rstrip(")").split(",")
+        return DecimalType(int(precision), int(scale))
+    return _TYPES[kind]
+
+
+def _small(kind: pa.DataType) -> pa.DataType:
+    """pyiceberg gives texts of any length; ours are short, and what reads them expects them so."""
+    return pa.string() if pa.types.is_large_string(kind) else pa.binary() if pa.types.is_large_binary(kind) else kind
+
+
+def _with_small_types(rows: pa.Table) -> pa.Table:
+    return rows.cast(pa.schema([pa.field(f.name, _small(f.type)) for f in rows.schema]))
+
+
+def _of(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    return schema if tuple(columns) == ("*",) else pa.schema([schema.field(name) for name in columns])
+
+
+def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    return rows.select(schema.names).cast(schema)
+
+
+_of_values: Any = expressions  # whose types want a keyword that its own code sets
+
+
+def equal(column: str, value: Any) -> BooleanExpression:
+    """Rows with this value."""
+    found: BooleanExpression = _of_values.EqualTo(column, value)
+    return found
+
+
+def one_of(column: str, values: Collection[Any]) -> BooleanExpression:
+    """Rows with one of these values."""
+    found: BooleanExpression = _of_values.In(column, sorted(values))
+    return found
+
+
+def at_least(column: str, value: Any) -> BooleanExpression:
+    """Rows with this value or more."""
+    found: BooleanExpression = _of_values.GreaterThanOrEqual(column, _literal(value))
+    return found
+
+
+def below(column: str, value: Any) -> BooleanExpression:
+    """Rows with less than this value."""
+    found: BooleanExpression = _of_values.LessThan(column, _literal(value))
+    return found
+
+
+def _literal(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def rows_of(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows of a table's schema from mappings; what is not said is null."""
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)

@@ -1,0 +1,1 @@
+"""Messages as data: streams, what is committed of them, and what is answered. Long-lived runs do it (`shift`)."""

@@ -1,0 +1,72 @@
+"""Messages that are no rows, and what is said of messages that are gone: entries of ops/quarantine, without Spark.
+
+An entry of a message stands beside those of files: `source_file` is its source, `source_version` its topic or its id,
+`row_number` its offset. Does not belong here: why a message is none (`decode`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And
+
+from pipelines.tidemark.lakehouse.append import Appendable, Change, HeadMoved, equal, one_of, rows_of
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.streams.decode import Fault
+
+LOST = "lost"
+"""The reason of an entry about messages that were never read."""
+_TRIES = 50
+_MANY = 200
+_SAME = ("source_file", "source_version", "row_number", "reason")
+
+
+def enter(lake: Catalog, asset: str, faults: Sequence[Fault], lost: Sequence[tuple[str, str]], by: str) -> int:
+    """Enter these, each once. Returns how many are new.
+
+    Args:
+        asset: Whose table lacks them.
+        lost: Source and sentence of what is gone.
+        by: The code that read them.
+    """
+    wanted = [_of_fault(fault) for fault in faults] + [_of_loss(source, said) for source, said in lost]
+    if not wanted:
+        return 0
+    table, now = Appendable(lake, QUARANTINE), datetime.now(UTC)
+    for _ in range(_TRIES):
+        versions = sorted({str(entry["source_version"]) for entry in wanted})
+        # Of thousands of ids the whole asset is read: an expression of so many is slower than the rows.
+        of_asset = equal("asset", asset)
+        of_these = of_asset if len(versions) > _MANY else And(of_asset, one_of("source_version", versions))
+        there = {tuple(row[c] for c in _SAME) for row in table.rows(of_these, _SAME).to_pylist()}
+        new = [entry for entry in wanted if tuple(entry[c] for c in _SAME) not in there]
+        if not new:
+            return 0
+        rows = [{**entry, "asset": asset, "loaded_by": by, "quarantined_at": now} for entry in new]
+        try:
+            table.commit(Change(rows_of(table.schema, rows)))
+        except HeadMoved:
+            table.refresh()  # loads commit to it as well
+            continue
+        return len(new)
+    raise HeadMoved(f"{QUARANTINE.name}: others have committed {_TRIES} times in a row")
+
+
+def _of_fault(fault: Fault) -> Mapping[str, Any]:
+    record = fault.record
+    return {
+        "source_file": record.source,
+        "source_version": record.topic_id or record.message_id,
+        "arrived_at": record.sent_at,
+        "row_number": record.offset,
+        "content": fault.content,
+        "reason": fault.reason,
+        "message": fault.message,
+    }
+
+
+def _of_loss(source: str, said: str) -> Mapping[str, Any]:
+    return {"source_file": source, "source_version": said[:200], "row_number": None, "reason": LOST, "message": said}

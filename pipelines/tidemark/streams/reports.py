@@ -1,0 +1,120 @@
+"""What Dagster hears of a stream: observations of its table's partitions, materializations of what followed.
+
+An observation says that a partition has rows that were not there before, and since when they wait: the planner makes
+of it what it makes of a file that has arrived. How far the table is reported is a mark on the table itself, so that a
+shift that was killed between a commit and its report is made up for by the next. Does not belong here: Dagster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from pipelines.tidemark.lakehouse.append import Change, HeadMoved, at_least
+from pipelines.tidemark.streams.kept import KeptMessages, oldest_by
+from pipelines.tidemark.streams.stream import Reaction, Stream
+
+REPORTED = "tidemark.reported"
+"""Property of a stream's table: Dagster has heard of all that was appended up to this snapshot."""
+
+
+class EventLog(Protocol):
+    """Where reports go."""
+
+    def observed(self, asset: str, partition: str | None, *, version: str, arrived_at: float) -> None:
+        """A partition of an asset has other rows, of which the oldest arrived at this time (Unix seconds)."""
+        ...
+
+    def materialized(self, asset: str, metadata: Mapping[str, int | float | str]) -> None:
+        """An asset was written."""
+        ...
+
+
+@dataclass
+class Reports:
+    """Collects what is to be reported, and reports it when it is time.
+
+    Args:
+        stream: Whose.
+        log: Where it is reported.
+    """
+
+    stream: Stream
+    log: EventLog
+    reported: int | None = None
+    _waiting: dict[Any, datetime] = field(default_factory=dict)
+    _since: float | None = None
+    _flushed_at: float = float("-inf")
+
+    def begin(self, kept: KeptMessages) -> None:
+        """Take up what an earlier shift has committed and not reported."""
+        mark = kept.table.mark(REPORTED)
+        self.reported = None if mark is None else int(mark)
+        if kept.table.head is not None and self.reported != kept.table.head:
+            kept.others = True
+            self._since = time.monotonic() - self.stream.quiet.total_seconds()
+
+    def added(self, rows: list[dict[str, Any]], kept: KeptMessages) -> None:
+        """These rows are in the table's head."""
+        column = next(iter(self.stream.table.partition_columns), None)
+        for row in rows:
+            at = row[column] if column else None
+            self._waiting[at] = min(self._waiting.get(at, row["sent_at"]), row["sent_at"])
+        if rows and self._since is None:
+            self._since = time.monotonic()
+
+    def marks(self, kept: KeptMessages) -> Mapping[str, str]:
+        """What the next commit of the table says of what is reported."""
+        mark = None if self.reported is None else str(self.reported)
+        return {} if mark is None or mark == kept.table.mark(REPORTED) else {REPORTED: mark}
+
+    def flush_if_due(self, kept: KeptMessages, reaction: Reaction | None, *, idle: bool) -> None:
+        """Report, if something has waited for long enough, or nothing else is to be done."""
+        now, quiet = time.monotonic(), self.stream.quiet.total_seconds()
+        if self._since is None:
+            return
+        if now - self._since >= quiet or (idle and now - self._flushed_at >= quiet):
+            self.flush(kept, reaction)
+
+    def flush(self, kept: KeptMessages, reaction: Reaction | None) -> None:
+        """Report all that is committed."""
+        if self._since is None or kept.table.head is None:
+            return
+        head = kept.table.head
+        waiting = self._everything(kept) if kept.others else self._waiting
+        for value, oldest in sorted(waiting.items(), key=lambda item: str(item[0])):
+            partition = self.stream.key_of(value)
+            self.log.observed(self.stream.asset, partition, version=str(head), arrived_at=oldest.timestamp())
+        for asset, metadata in (reaction.summary() if reaction else {}).items():
+            self.log.materialized(asset, metadata)
+        kept.others = False
+        self.reported = head
+        self._waiting, self._since, self._flushed_at = {}, None, time.monotonic()
+        self._keep_mark(kept)
+
+    def _everything(self, kept: KeptMessages) -> dict[Any, datetime]:
+        """All that the table has got since it was last reported, by whomever."""
+        column = next(iter(self.stream.table.partition_columns), None)
+        columns = ("sent_at",) if column is None else (column, "sent_at")
+        rows = kept.table.appended_since(self.reported, columns)
+        if rows is None:  # somebody else has let that snapshot expire
+            rows = kept.table.rows(at_least("sent_at", _long_ago(self._waiting)), columns)
+        if column is None:
+            sent = rows["sent_at"].to_pylist()
+            return {None: min(sent)} if sent else {}
+        return oldest_by(rows, column)
+
+    def _keep_mark(self, kept: KeptMessages) -> None:
+        """Nobody waits now: a commit of its own keeps the next shift from reporting all of it again."""
+        if marks := self.marks(kept):
+            with suppress(HeadMoved):  # the next commit takes it along
+                kept.table.commit(Change(marks=marks))
+
+
+def _long_ago(waiting: Mapping[Any, datetime]) -> datetime:
+    oldest = min(waiting.values(), default=datetime.now(UTC))
+    return oldest - timedelta(days=1)

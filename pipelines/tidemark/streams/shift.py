@@ -1,0 +1,239 @@
+"""The run that fills a stream's table, for as long as it is asked to: receive, commit, react, publish, report.
+
+Killed anywhere it loses nothing: what was not acknowledged comes again, and what follows from a message is committed
+before it is acknowledged. Belongs here: the order of the steps, and what is done when one of them fails. Does not
+belong here: when a shift ends, and who starts the next (`streams.job`, `sensors.streams`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pipelines.tidemark.errors import TidemarkError, Transient
+from pipelines.tidemark.failpoints import reached
+from pipelines.tidemark.lakehouse.append import Appendable, rows_of
+from pipelines.tidemark.sources.messages import DeleteRefused
+from pipelines.tidemark.sources.records import Batch, Inlet
+from pipelines.tidemark.streams import rejects
+from pipelines.tidemark.streams.decode import Decoder, Row, table_rows
+from pipelines.tidemark.streams.kept import KeptMessages, Overtaken, next_offsets
+from pipelines.tidemark.streams.reports import Reports
+from pipelines.tidemark.streams.stream import Reaction, Workplace
+
+_WAIT_SECONDS = 2.0  # a receiver that waits does not hear what else there is to do
+_WAIT_EACH_SECONDS = 0.1  # with several inlets
+_LINGER_SECONDS = 0.4  # between two commits: under load files hold more rows, and a single message never waits
+_LONGEST_BACKOFF = 15.0
+_TRIES_OF_A_BUG = 3
+_KEEP_SNAPSHOTS = 60
+_EXPIRE_EVERY = 25
+
+
+@dataclass
+class _Line:
+    """An inlet, and when it is tried again after it has failed."""
+
+    inlet: Inlet
+    failures: int = 0
+    again_at: float = 0.0
+
+
+@dataclass
+class Counts:
+    """What a shift has done."""
+
+    received: int = 0
+    added: int = 0
+    refused: int = 0
+    published: int = 0
+    commits: int = 0
+
+
+@dataclass
+class Shift:
+    """One run at one stream.
+
+    Args:
+        place: Whose stream it is, and with what it works.
+        inlets: Where messages come from.
+        reports: How Dagster hears of it.
+        code: Which code this is, for the entries of what is refused.
+        ends: A reason once the shift is to end.
+        log: Where its sentences go.
+    """
+
+    place: Workplace
+    inlets: Sequence[Inlet]
+    reports: Reports
+    code: str
+    ends: Callable[[], str | None]
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
+    counts: Counts = field(default_factory=Counts)
+    _committed_at: float = 0.0
+    _commits_since_expiry: int = 0
+
+    def __post_init__(self) -> None:
+        stream = self.place.stream
+        self._kept = KeptMessages(Appendable(self.place.lake, stream.table))
+        self._decoder = Decoder(stream, self.place.settings.start_date)
+        self._reaction: Reaction | None = stream.reaction(self.place) if stream.reaction else None
+        self._lines = [_Line(inlet) for inlet in self.inlets]
+
+    def work(self) -> str:
+        """Work until it is to end. Returns why."""
+        self._catch_up()
+        try:
+            while (why := self.ends()) is None:
+                self.step()
+            self.reports.flush(self._kept, self._reaction)
+            return why
+        finally:
+            for inlet in self.inlets:
+                inlet.close()
+
+    def step(self) -> bool:
+        """Take what there is from each inlet, once. Returns whether there was anything."""
+        wait = _WAIT_SECONDS if len(self._lines) == 1 else _WAIT_EACH_SECONDS
+        busy = False
+        for line in self._lines:
+            if time.monotonic() < line.again_at:
+                continue
+            try:
+                # Before anything is received: what cannot be committed is left where others may take it.
+                self._kept.look()
+                name = line.inlet.property_name()
+                resumed = {} if name is None else {name: self._kept.table.newest(name)}
+                batch = line.inlet.receive(self._resume(line.inlet), wait)
+            except Exception as error:
+                self._put_off(line, error)
+                continue
+            line.failures = 0
+            if batch is not None:
+                busy = True
+                self._work_through(line.inlet, batch, resumed)
+        if all(time.monotonic() < line.again_at for line in self._lines):
+            time.sleep(0.2)
+        if not busy:
+            self._look_after()
+        self.reports.flush_if_due(self._kept, self._reaction, idle=not busy)
+        if busy and (rest := self._committed_at + _LINGER_SECONDS - time.monotonic()) > 0:
+            time.sleep(rest)
+        return busy
+
+    def _work_through(self, inlet: Inlet, batch: Batch, resumed: Mapping[str, str | None]) -> None:
+        """See a batch through, however long the world is in the way: it stays in hand meanwhile."""
+        failures = 0
+        while True:
+            try:
+                self._process(inlet, batch, resumed)
+                return
+            except Overtaken as overtaken:
+                self.log.warning("%s", overtaken)
+                return
+            except Exception as error:
+                failures += 1
+                if not isinstance(error, Transient | OSError) and failures >= _TRIES_OF_A_BUG:
+                    raise
+                self.log.warning("%s: tried again in a moment: %s", inlet.name, told(error))
+                self._rest(min(2.0**failures / 2, _LONGEST_BACKOFF))
+                if self.ends() is not None:
+                    raise
+
+    def _process(self, inlet: Inlet, batch: Batch, resumed: Mapping[str, str | None]) -> None:
+        reached("stream_received")
+        stream, lake = self.place.stream, self.place.lake
+        rows, faults = self._decoder.read(batch.records, datetime.now(UTC))
+        for fault in faults:
+            self.log.warning("%s, message %s: %s", fault.record.source, fault.record.message_id, fault.message)
+        for sentence in batch.lost:
+            self.log.error("%s", sentence)
+        rejects.enter(lake, stream.asset, faults, [(inlet.name, said) for said in batch.lost], self.code)
+        reached("stream_rejected")
+        made = table_rows(stream, rows)
+        self._kept.look()
+        added = self._kept.add(made, batch.reached, resumed, self.reports.marks(self._kept))
+        self._committed_at = time.monotonic()
+        self._commits_since_expiry += 1
+        reached("stream_committed")
+        self.reports.added(made, self._kept)
+        self._react(made)
+        self._count(batch, rows, added, len(faults))
+        try:
+            inlet.acknowledge(batch, frozenset(fault.record.message_id for fault in faults))
+        except DeleteRefused as refused:
+            self.log.warning("%s", refused)  # they come again and are found unchanged
+        reached("stream_acknowledged")
+        if self._commits_since_expiry >= 2 * _EXPIRE_EVERY:
+            self._look_after()
+
+    def _react(self, made: Sequence[Any]) -> None:
+        if self._reaction is None:
+            return
+        self._reaction.react(rows_of(self._kept.table.schema, made), self._kept.table.head)
+        reached("stream_outbox")
+        self.counts.published += self._reaction.publish()
+        reached("stream_published")
+
+    def _count(self, batch: Batch, rows: Sequence[Row], added: int, refused: int) -> None:
+        self.counts.received += len(batch.records)
+        self.counts.added += added
+        self.counts.refused += refused
+        self.counts.commits += 1
+        if rows:
+            self.log.debug("%d messages, %d new, %d refused", len(batch.records), added, refused)
+
+    def _catch_up(self) -> None:
+        """What an earlier shift has committed and not seen through."""
+        for attempt in range(1, 6):
+            try:
+                self._kept.look()
+                self.reports.begin(self._kept)
+                self._react([])
+                return
+            except Exception as error:
+                if attempt == 5:
+                    raise
+                self.log.warning("%s", told(error))
+                self._rest(2.0**attempt / 2)
+
+    def _resume(self, inlet: Inlet) -> str | None:
+        name = inlet.property_name()
+        if name is None:
+            return None
+        found = self._kept.table.newest(name)
+        if found is None and self._kept.table.head is not None:
+            found = inlet.resume_after(next_offsets(self._kept.table))
+        return found
+
+    def _look_after(self) -> None:
+        """Forget old snapshots of the table, while nobody waits."""
+        if self._commits_since_expiry < _EXPIRE_EVERY:
+            return
+        self._commits_since_expiry = 0
+        try:
+            self._kept.table.expire(keep=_KEEP_SNAPSHOTS, not_since=self.reports.reported)
+        except Exception as error:  # another time
+            self.log.warning("%s: old snapshots stay: %s", self.place.stream.table.name, told(error))
+
+    def _put_off(self, line: _Line, error: Exception) -> None:
+        line.failures += 1
+        seconds = min(2.0 ** (line.failures - 1), _LONGEST_BACKOFF)
+        line.again_at = time.monotonic() + seconds
+        if line.failures == 1 or seconds == _LONGEST_BACKOFF:
+            self.log.warning("%s: tried again in %.0f s: %s", line.inlet.name, seconds, told(error))
+
+    def _rest(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and self.ends() is None:
+            time.sleep(0.1)
+
+
+def told(error: Exception) -> str:
+    """An error in a line."""
+    said = str(error).strip().partition("\n")[0]
+    return said if isinstance(error, TidemarkError) else f"{type(error).__name__}: {said}"

@@ -1,0 +1,182 @@
+"""What a stream is: messages of one kind, the table that keeps them, and what follows from them at once.
+
+Belongs here: the declaration. Does not belong here: how bodies are read (`decode`), the loop (`shift`), and the streams
+themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pipelines.tidemark.errors import Terminal
+from pipelines.tidemark.lakehouse.partitioning import ByTime
+from pipelines.tidemark.lakehouse.tables import MESSAGE, Table
+from pipelines.tidemark.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+
+NamedBy = str | Callable[[Settings], str]
+"""A name, or how the settings say it."""
+
+Fields = Mapping[str, Any]
+"""A message's fields in their declared types."""
+
+
+_KINDS = re.compile(r"string|bigint|int|double|float|boolean|timestamp|date|decimal\(\d+,\d+\)")
+
+
+class Reaction(Protocol):
+    """What follows from messages within the run that receives them; made once in a run, used by one thread."""
+
+    def react(self, rows: pa.Table, head: int | None) -> None:
+        """Commit what follows from these rows. Called again with the same rows it changes nothing.
+
+        Args:
+            rows: Of the stream's table. Also those that were there before: a message came again.
+            head: The table's snapshot that holds them.
+        """
+        ...
+
+    def publish(self) -> int:
+        """Send what is committed and was not sent yet. Returns the number of messages."""
+        ...
+
+    def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
+        """By asset key what was committed since this was last asked: metadata of its materialization."""
+        ...
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What a reaction works with.
+
+    Args:
+        settings: Of the deployment.
+        lake: The catalog, through pyiceberg.
+        stream: Whose messages are followed.
+    """
+
+    settings: Settings
+    lake: Catalog
+    stream: Stream
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Messages of one kind, kept in an append table.
+
+    Args:
+        name: Its run is `shift_<name>`; its asset has the key of its table.
+        table: Has a column for each field of a message, those of `MESSAGE`, and, where it is partitioned by the hour or
+            day, the column of that (`time` says of which field).
+        queue: The SQS queue that they come from, if they come from one: its name, or how the settings say it.
+        topic: The Kafka topic, likewise.
+        required: Fields without which a message means nothing.
+        rules: Reason code to a condition on the fields that every good message meets.
+        time: The field that says which partition a row is in.
+        workers: So many runs work at it at once. Kafka's offsets are one line: of a topic only one gets anywhere.
+        reaction: What follows at once; made when a run begins.
+        latest: How far ahead of the clock `time` may be.
+        quiet: A row is reported to Dagster, and so to the assets that read the table, at the latest so long after it
+            was committed.
+
+    Raises:
+        StreamRefused: something of it cannot be; the message names the stream.
+    """
+
+    name: str
+    table: Table
+    queue: NamedBy | None = None
+    topic: NamedBy | None = None
+    required: tuple[str, ...] = ()
+    rules: Mapping[str, Callable[[Fields], bool]] = field(default_factory=dict)
+    time: str | None = None
+    workers: int = 1
+    reaction: Callable[[Workplace], Reaction] | None = None
+    latest: timedelta = timedelta(days=1)
+    quiet: timedelta = timedelta(seconds=15)
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise StreamRefused(f"stream {self.name!r}: its name is a Python name, because a job is called so")
+        if self.queue is None and self.topic is None:
+            raise StreamRefused(f"stream {self.name}: name the queue or the topic that it comes from")
+        if self.workers < 1:
+            raise StreamRefused(f"stream {self.name}: workers is at least 1")
+        if missing := [c for c, kind in MESSAGE.items() if self.table.columns.get(c) != kind]:
+            raise StreamRefused(f"stream {self.name}: table {self.table.name} lacks {', '.join(missing)} of MESSAGE")
+        if self.table.partitioned_by is not None:
+            self._require_time()
+        if odd := [f"{c} ({kind})" for c, kind in self.fields.items() if not _KINDS.fullmatch(kind)]:
+            raise StreamRefused(f"stream {self.name}: fields of this type cannot be read from JSON: {', '.join(odd)}")
+        if unknown := [c for c in self.required if c not in self.fields]:
+            raise StreamRefused(f"stream {self.name}: required {', '.join(unknown)} are no fields of {self.table.name}")
+
+    def _require_time(self) -> None:
+        by = self.table.partitioning
+        if not isinstance(by, ByTime) or by.format is not None or by.timezone != "UTC":
+            raise StreamRefused(
+                f"stream {self.name}: its table is cut by hours or days (UTC), by a column of that name, or not at all"
+            )
+        if self.table.columns.get(self.time or "") not in ("timestamp", "date"):
+            raise StreamRefused(
+                f"stream {self.name}: its table is cut by {by.column}; say with time= which timestamp field that is of"
+            )
+        if self.time not in self.required:
+            raise StreamRefused(f"stream {self.name}: {self.time} says the partition, so it has to be required")
+
+    @cached_property
+    def fields(self) -> Mapping[str, str]:
+        """A message's fields with their types."""
+        derived = {*MESSAGE, *self.table.partition_columns}
+        return {c: kind for c, kind in self.table.columns.items() if c not in derived}
+
+    def queue_in(self, settings: Settings) -> str | None:
+        """The name of its queue in a deployment."""
+        return _named(self.queue, settings)
+
+    def topic_in(self, settings: Settings) -> str | None:
+        """The name of its topic; None also where the deployment has no Kafka."""
+        return _named(self.topic, settings) if settings.kafka_bootstrap_servers else None
+
+    @property
+    def job(self) -> str:
+        """The name of the job whose runs work at it."""
+        return f"shift_{self.name}"
+
+    @property
+    def asset(self) -> str:
+        """The key of the asset that stands for its table."""
+        return self.table.name.replace(".", "/")
+
+    def partition_of(self, fields: Fields) -> datetime | date | None:
+        """The value of the partition column."""
+        if not self.table.partition_columns:
+            return None
+        at: datetime = fields[self.time or ""]
+        if self.table.columns[self.table.partition_columns[0]] == "date":
+            return at.date() if isinstance(at, datetime) else at
+        return at.replace(minute=0, second=0, microsecond=0)
+
+    def key_of(self, value: datetime | date | None) -> str | None:
+        """Dagster's key of a partition."""
+        by = self.table.partitioning
+        if value is None or not isinstance(by, ByTime):
+            return None
+        at = value.astimezone(UTC) if isinstance(value, datetime) else value
+        return at.strftime(by.format_of(self.table.columns))
+
+
+def _named(name: NamedBy | None, settings: Settings) -> str | None:
+    return name(settings) if callable(name) else name
+
+
+class StreamRefused(Terminal):
+    """A stream's declaration contradicts itself, or asks for what there is not."""

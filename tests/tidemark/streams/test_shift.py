@@ -1,0 +1,185 @@
+"""A shift at a queue, on the local cloud and a real Iceberg table."""
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from pipelines.tidemark.lakehouse.append import Appendable, open_lake
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.inlets import QueueInlet, _InHand
+from pipelines.tidemark.sources.records import Batch
+from pipelines.tidemark.sources.sqs import SqsQueue
+from pipelines.tidemark.streams.shift import Shift
+from pipelines.tidemark.streams.stream import Stream
+from tests.live.waiting import eventually
+from tests.tidemark.streams import toy
+
+
+@dataclass
+class Post:
+    """A stream, its queue and what the event log has heard of it."""
+
+    stream: Stream
+    queue: SqsQueue
+    settings: Settings
+    heard: toy.Heard
+
+    def shift(self, kind: type[QueueInlet] = QueueInlet) -> Shift:
+        inlet = kind(f"sqs:{self.stream.queue}", lambda: self.queue)
+        return toy.shift(self.stream, self.settings, [inlet], self.heard)
+
+    def kept(self) -> list[str]:
+        return [row["gadget"] for row in toy.kept(self.stream, self.settings)]
+
+    def quarantined(self) -> list[tuple[str, str]]:
+        rows = Appendable(open_lake(self.settings), QUARANTINE).rows().to_pylist()
+        return sorted((row["reason"], row["content"]) for row in rows if row["asset"] == self.stream.asset)
+
+
+class KilledBeforeItAcknowledges(QueueInlet):
+    """What it received is soon somebody else's."""
+
+    def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
+        in_hand = batch.handle
+        assert isinstance(in_hand, _InHand) and self._queue is not None
+        in_hand.hold.close()
+        self._queue.extend(in_hand.messages, 0)
+
+
+class ImpatientWithRefused(QueueInlet):
+    """What is refused comes back at once, not when its time is over."""
+
+    def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
+        super().acknowledge(batch, refused)
+        in_hand = batch.handle
+        assert isinstance(in_hand, _InHand) and self._queue is not None
+        self._queue.extend([message for message in in_hand.messages if message.message_id in refused], 0)
+
+
+@pytest.fixture
+def post(cloud: Settings) -> Post:
+    name = toy.new_name()
+    stream = toy.stream(name)
+    return Post(stream, toy.make_queue(cloud, f"queue-{name}", receives=2), cloud, toy.Heard())
+
+
+def test_messages_become_rows_of_their_hour_and_are_gone_from_the_queue(post: Post) -> None:
+    post.queue.send([toy.ping("a", minute=1), toy.ping("b", minute=2, strength=3.5)])
+    shift = post.shift()
+    shift.step()
+    rows = toy.kept(post.stream, post.settings)
+    assert [(row["gadget"], row["strength"], row["hour"]) for row in rows] == [
+        ("a", 1.0, toy.HOUR),
+        ("b", 3.5, toy.HOUR),
+    ]
+    assert {row["message_source"] for row in rows} == {f"sqs:{post.stream.queue}"}
+    assert all(row["sent_at"] is not None and row["topic_id"] is None for row in rows)
+    assert post.queue.receive(0) == []
+
+
+def test_a_message_that_comes_again_is_no_second_row(post: Post) -> None:
+    post.queue.send([toy.ping("a")])
+    first = post.shift(KilledBeforeItAcknowledges)
+    first.step()
+    again = post.shift()  # another process, that knows nothing of the first
+    again.step()
+    assert post.kept() == ["a"]
+    assert (first.counts.added, again.counts.received, again.counts.added) == (1, 1, 0)
+    assert post.queue.receive(0) == []
+
+
+def test_two_at_once_take_every_message_once(post: Post) -> None:
+    one, two = post.shift(), post.shift()
+    for n in range(6):
+        post.queue.send([toy.ping(f"g{n}{i}") for i in range(3)])
+        (one if n % 2 else two).step()
+    assert post.kept() == sorted(f"g{n}{i}" for n in range(6) for i in range(3))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("junk", "malformed"),
+        ("[1, 2]", "malformed"),
+        ('{"gadget": "x", "at": "2026-10-01T00:00:00Z", "strength": "warm"}', "bad_type"),
+        ('{"gadget": "x", "at": 3, "strength": 1}', "bad_type"),
+        ('{"gadget": "x", "at": "2026-10-01T00:00:00Z", "strength": NaN}', "malformed"),
+        ('{"gadget": "", "at": "2026-10-01T00:00:00Z", "strength": 1}', "null_value"),
+        ('{"gadget": "x", "strength": 1}', "null_value"),
+        ('{"gadget": "x", "at": "2016-10-01T00:00:00Z", "strength": 1}', "before_start"),
+        ('{"gadget": "x", "at": "9999-12-31T23:00:00Z", "strength": 1}', "in_future"),
+        ('{"gadget": "x", "at": "2026-10-01T00:00:00Z", "strength": -1}', "weak"),
+        ('{"gadget": "\\ud800", "at": "2026-10-01T00:00:00Z", "strength": 1}', "malformed"),
+    ],
+)
+def test_what_is_no_row_is_named_and_its_neighbours_go_on(post: Post, body: str, reason: str) -> None:
+    post.queue.send([toy.ping("a"), body, toy.ping("b")])
+    shift = post.shift()
+    shift.step()
+    assert post.kept() == ["a", "b"]
+    assert post.quarantined() == [(reason, body)]
+    assert shift.counts.refused == 1
+
+
+def test_a_refused_message_is_entered_once_and_ends_in_the_dead_letter_queue(post: Post) -> None:
+    post.queue.send(["junk"])
+    shift = post.shift(ImpatientWithRefused)
+
+    def given_up() -> None:
+        shift.step()
+        assert post.queue.dead_letters() == 1
+
+    eventually(given_up, seconds=60)
+    assert shift.counts.received == 2, "received as often as the queue allows"
+    assert post.quarantined() == [("malformed", "junk")]
+
+
+def received(shift: Shift) -> Batch:
+    batch = shift.inlets[0].receive(None, 1)
+    assert batch is not None
+    return batch
+
+
+def test_values_as_people_send_them(post: Post) -> None:
+    post.queue.send(
+        [
+            '{"gadget": 17, "at": "2026-10-01 10:00:00", "strength": "4", "colour": "red"}',
+            '{"strength": 2.5, "at": "2026-10-01T12:30:00.123456+02:00", "gadget": "b"}',
+        ]
+    )
+    post.shift().step()
+    rows = toy.kept(post.stream, post.settings)
+    assert [(row["gadget"], row["strength"], f"{row['at']:%d %H:%M:%S.%f}", f"{row['hour']:%H}") for row in rows] == [
+        ("17", 4.0, "01 10:00:00.000000", "10"),
+        ("b", 2.5, "01 10:30:00.123456", "10"),
+    ]
+
+
+def test_what_is_committed_is_reported_by_hour_with_the_time_of_its_oldest_message(post: Post) -> None:
+    shift = post.shift()
+    before = time.time()
+    post.queue.send([toy.ping("a"), toy.ping("b", minute=-90)])
+    shift.step()
+    reported = {partition: at for _, partition, _, at in post.heard.observations}
+    hours = [f"{toy.HOUR - timedelta(hours=h):%Y-%m-%d-%H:%M}" for h in (2, 0)]
+    assert sorted(reported) == hours
+    assert all(before - 1 < at < time.time() + 1 for at in reported.values())
+
+
+def test_what_a_killed_shift_committed_and_did_not_report_the_next_one_reports(post: Post) -> None:
+    post.queue.send([toy.ping("a")])
+    killed = post.shift()
+    killed._work_through(killed.inlets[0], received(killed), {})
+    assert post.heard.observations == []
+    following = post.shift()
+    following._catch_up()
+    following.step()
+    assert [partition for _, partition, _, _ in post.heard.observations] == [f"{toy.HOUR:%Y-%m-%d-%H:%M}"]
+    third = post.shift()
+    third._catch_up()
+    third.step()
+    assert len(post.heard.observations) == 1, "reported twice"

@@ -1,0 +1,88 @@
+"""A stream of a toy domain: pings of gadgets, kept by the hour; and what a test needs to work at it."""
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+
+from pipelines.tidemark.lakehouse.append import Appendable, open_lake
+from pipelines.tidemark.lakehouse.tables import MESSAGE, Table
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.records import Inlet
+from pipelines.tidemark.sources.sqs import SqsQueue
+from pipelines.tidemark.streams.reports import Reports
+from pipelines.tidemark.streams.shift import Shift
+from pipelines.tidemark.streams.stream import Stream, Workplace
+
+HOUR = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def table(name: str) -> Table:
+    fields = {"gadget": "string", "at": "timestamp", "strength": "double"}
+    return Table(
+        name=f"raw.{name}",
+        columns={"hour": "timestamp"} | fields | MESSAGE,
+        row_key=("message_id",),
+        partitioned_by="hour",
+        comment="A ping",
+    )
+
+
+def stream(name: str, **declared: Any) -> Stream:
+    said: dict[str, Any] = {
+        "queue": f"queue-{name}",
+        "required": ("gadget", "at", "strength"),
+        "rules": {"weak": lambda fields: fields["strength"] >= 0},
+        "time": "at",
+        "quiet": timedelta(0),
+    }
+    return Stream(name, table(name), **said | declared)
+
+
+def ping(gadget: str, *, minute: int = 0, strength: float = 1.0) -> str:
+    at = HOUR + timedelta(minutes=minute)
+    return json.dumps({"gadget": gadget, "at": at.isoformat(), "strength": strength})
+
+
+def new_name() -> str:
+    return f"pings_{uuid.uuid4().hex[:12]}"
+
+
+def make_queue(settings: Settings, name: str, *, receives: int = 5) -> SqsQueue:
+    """A queue on the local cloud that gives up on a message after so many receives."""
+    client: Any = boto3.client("sqs", **settings.aws_options())
+    dead = client.create_queue(QueueName=f"{name}-dlq")["QueueUrl"]
+    arn = client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": receives})
+    client.create_queue(QueueName=name, Attributes={"RedrivePolicy": policy})
+    return SqsQueue(client, name)
+
+
+@dataclass
+class Heard:
+    """The event log of a shift under test."""
+
+    observations: list[tuple[str, str | None, str, float]] = field(default_factory=list)
+    materializations: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+
+    def observed(self, asset: str, partition: str | None, *, version: str, arrived_at: float) -> None:
+        self.observations.append((asset, partition, version, arrived_at))
+
+    def materialized(self, asset: str, metadata: Mapping[str, int | float | str]) -> None:
+        self.materializations.append((asset, metadata))
+
+
+def shift(of: Stream, settings: Settings, inlets: Sequence[Inlet], heard: Heard | None = None) -> Shift:
+    """A shift that is stepped by the test."""
+    place = Workplace(settings, open_lake(settings), of)
+    return Shift(place, inlets, Reports(of, heard or Heard()), "code-1", lambda: None)
+
+
+def kept(of: Stream, settings: Settings) -> list[dict[str, Any]]:
+    """The rows of the stream's table, by gadget and time."""
+    rows = Appendable(open_lake(settings), of.table).rows().to_pylist()
+    return sorted(rows, key=lambda row: (row["gadget"], row["at"]))

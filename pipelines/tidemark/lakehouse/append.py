@@ -181,19 +181,17 @@ class Appendable:
         self._commit(_change)
         return self.head
 
-    def expire(self, *, keep: int, not_since: int | None = None) -> int:
+    def expire(self, *, keep: int, not_since: Collection[int] = ()) -> int:
         """Forget old snapshots, and the files that only those need. Returns how many.
 
         Args:
             keep: So many of the newest stay.
-            not_since: And this one with all that came after it: somebody still has to read what was appended since.
+            not_since: And these with all that came after them: somebody still has to read what was appended since.
         """
         there = list(self._ancestors())
         kept = {snapshot.snapshot_id for snapshot in there[:keep]}
-        for snapshot in there if not_since is not None else ():
-            kept.add(snapshot.snapshot_id)
-            if snapshot.snapshot_id == not_since:
-                break
+        needed_from = [at for at, snapshot in enumerate(there) if snapshot.snapshot_id in not_since]
+        kept |= {snapshot.snapshot_id for snapshot in there[: max(needed_from, default=-1) + 1]}
         kept |= {ref.snapshot_id for ref in self._loaded.refs().values()}
         gone = [snapshot for snapshot in there if snapshot.snapshot_id not in kept]
         if not gone:
@@ -319,6 +317,12 @@ def at_least(column: str, value: Any) -> BooleanExpression:
 def below(column: str, value: Any) -> BooleanExpression:
     """Rows with less than this value."""
     found: BooleanExpression = _of_values.LessThan(column, _literal(value))
+    return found
+
+
+def is_null(column: str) -> BooleanExpression:
+    """Rows without a value."""
+    found: BooleanExpression = _of_values.IsNull(column)
     return found
 
 

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import boto3
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from pipelines.tidemark.sources.messages import HOLD_SECONDS, DeleteRefused, Message, QueueUnavailable
@@ -18,8 +19,9 @@ _AT_ONCE = 4  # boto3 keeps ten connections; a call to AWS is waiting, not work
 
 
 def open_queue(name: str, **options: Any) -> "SqsQueue":
-    """A queue by its name, with a client of its own."""
-    return SqsQueue(boto3.client("sqs", **options), name)
+    """A queue by its name, with a client of its own whose calls end within half a minute."""
+    config = Config(connect_timeout=3, read_timeout=25, retries={"mode": "standard", "total_max_attempts": 3})
+    return SqsQueue(boto3.client("sqs", config=config, **options), name)
 
 
 class SqsQueue:

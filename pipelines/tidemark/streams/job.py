@@ -11,16 +11,14 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-import boto3
 import dagster as dg
-from botocore.config import Config
 
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.settings import Settings, load_settings
 from pipelines.tidemark.sources.inlets import QueueInlet
 from pipelines.tidemark.sources.records import Inlet
-from pipelines.tidemark.sources.sqs import SqsQueue
+from pipelines.tidemark.sources.sqs import open_queue
 from pipelines.tidemark.streams.stream import Stream, Workplace
 from pipelines.tidemark.tags import ARRIVED_AT, CODE_OF_STREAMS, DATA_VERSION, LISTED_AT, PRIORITY, STREAM, TABLES
 
@@ -85,18 +83,12 @@ def inlets_of(stream: Stream, settings: Settings) -> list[Inlet]:
     """Where the messages of a stream come from in this deployment."""
     found: list[Inlet] = []
     if queue := stream.queue_in(settings):
-        found.append(QueueInlet(f"sqs:{queue}", lambda: open_queue(queue, settings)))
+        found.append(QueueInlet(f"sqs:{queue}", lambda: open_queue(queue, **settings.aws_options())))
     if topic := stream.topic_in(settings):
         from pipelines.tidemark.sources.kafka import KafkaTopic
 
         found.append(KafkaTopic(topic, settings.kafka_options()))
     return found
-
-
-def open_queue(name: str, settings: Settings) -> SqsQueue:
-    """A queue, by a client whose calls end soon: a shift has other things to do than to wait for one of them."""
-    config = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 3})
-    return SqsQueue(boto3.client("sqs", config=config, **settings.aws_options()), name)
 
 
 class InstanceLog:

@@ -216,7 +216,8 @@ class Shift:
             return
         self._commits_since_expiry = 0
         try:
-            self._kept.table.expire(keep=_KEEP_SNAPSHOTS, not_since=self.reports.reported)
+            needed = [self.reports.reported, self._reaction.needs_since() if self._reaction else None]
+            self._kept.table.expire(keep=_KEEP_SNAPSHOTS, not_since=[each for each in needed if each is not None])
         except Exception as error:  # another time
             self.log.warning("%s: old snapshots stay: %s", self.place.stream.table.name, told(error))
 

@@ -48,6 +48,10 @@ class Reaction(Protocol):
         """Send what is committed and was not sent yet. Returns the number of messages."""
         ...
 
+    def needs_since(self) -> int | None:
+        """The snapshot of the stream's table that the reaction of the next run goes on from; None: it needs none."""
+        ...
+
     def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
         """By asset key what was committed since this was last asked: metadata of its materialization."""
         ...

@@ -1,0 +1,204 @@
+"""What is known of each key of a stream, in the order of its own time: the part of it that news can change.
+
+Belongs here: which messages have to be looked at together. Does not belong here: what a rule makes of them, and where
+they are kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+_FIRST_LOOK = timedelta(hours=1)
+_FARTHER = 6
+"""Times as far with each look."""
+_KEPT_FOR = timedelta(hours=2)
+_MOST = 400_000
+_EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
+
+
+@dataclass(frozen=True, order=True)
+class Said:
+    """What a message says of its key at a time. Of two about one time the greater counts.
+
+    Args:
+        fields: The message's fields.
+    """
+
+    at: datetime
+    sent_at: datetime
+    message_id: str
+    fields: Mapping[str, Any] = field(compare=False)
+
+
+class Cuts(Protocol):
+    """What a rule says of where one thing ends and the next begins."""
+
+    silence: timedelta
+    """Nothing spans a longer time without a message."""
+
+    def closes(self, fields: Mapping[str, Any]) -> bool:
+        """Nothing spans a message that says this."""
+        ...
+
+
+Load = Callable[[Collection[str], datetime], Iterable[tuple[str, Said]]]
+"""By keys and a time: all that the table holds of these keys from that time on."""
+
+
+@dataclass
+class _Line:
+    """All that is known of a key from a time on, by time."""
+
+    since: datetime
+    times: list[datetime] = field(default_factory=list)
+    by_time: dict[datetime, Said] = field(default_factory=dict)
+
+    def put(self, said: Said) -> None:
+        there = self.by_time.get(said.at)
+        if there is None:
+            insort(self.times, said.at)
+        if there is None or said > there:
+            self.by_time[said.at] = said
+
+    def forget_before(self, at: datetime) -> None:
+        upto = bisect_left(self.times, at)
+        for gone in self.times[:upto]:
+            del self.by_time[gone]
+        del self.times[:upto]
+        self.since = max(self.since, at)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part of a key's time that news have changed, and nothing spans its ends.
+
+    Args:
+        start: Nothing before it belongs to it.
+        end: Nothing from it on belongs to it; None: it is the last.
+        before: What was known, in order.
+        after: What is known with the news.
+    """
+
+    key: str
+    start: datetime
+    end: datetime | None
+    before: Sequence[Said]
+    after: Sequence[Said]
+
+
+class Timeline:
+    """The keys of a stream that have had news lately.
+
+    Args:
+        cuts: Of the rule.
+        load: Gives what lies farther back. It may hold the news already.
+    """
+
+    def __init__(self, cuts: Cuts, load: Load) -> None:
+        self._cuts = cuts
+        self._load = load
+        self._lines: dict[str, _Line] = {}
+
+    def forget(self) -> None:
+        """What is known may not be what is kept."""
+        self._lines = {}
+
+    def add(self, news: Mapping[str, Sequence[Said]]) -> list[Stretch]:
+        """Take news in. Returns what they change, each stretch before and after."""
+        ids = {said.message_id for some in news.values() for said in some}
+        first = {key: min(said.at for said in some) for key, some in news.items()}
+        self._reach_back(first, ids)
+        changed: list[Stretch] = []
+        for key, some in news.items():
+            line = self._lines[key]
+            before = dict(line.by_time)
+            for said in some:
+                line.put(said)
+            changed += self._stretches(key, line, before, sorted({said.at for said in some}))
+        self._make_room()
+        return changed
+
+    def _reach_back(self, first: Mapping[str, datetime], news: Collection[str]) -> None:
+        """Know of each key as much as lies between its first news and the cut before them."""
+        look = _FIRST_LOOK
+        wanted = {key: at for key, at in first.items() if not self._begins(key, at)}
+        while wanted:
+            since = max(min(wanted.values()) - look, _EARLIEST) if look < timedelta(days=3650) else _EARLIEST
+            lines = {key: _Line(since) for key in wanted}
+            for key, said in self._load(list(wanted), since):
+                if said.message_id not in news:
+                    lines[key].put(said)
+            self._lines |= lines
+            look *= _FARTHER
+            wanted = {key: at for key, at in wanted.items() if not self._begins(key, at)}
+
+    def _begins(self, key: str, at: datetime) -> bool:
+        """Whether what is known of a key holds the cut before a time."""
+        line = self._lines.get(key)
+        if line is None or line.since > at:
+            return False
+        return line.since == _EARLIEST or self._cut_before(line, bisect_left(line.times, at), at) is not None
+
+    def _cut_before(self, line: _Line, index: int, at: datetime) -> int | None:
+        """The index of the first message that what lies at a time may belong with; None where it is not known."""
+        later = at
+        while index > 0:
+            earlier = line.times[index - 1]
+            if later - earlier > self._cuts.silence or self._cuts.closes(line.by_time[earlier].fields):
+                return index
+            later, index = earlier, index - 1
+        return 0 if later - line.since > self._cuts.silence or line.since == _EARLIEST else None
+
+    def _stretches(
+        self, key: str, line: _Line, before: Mapping[datetime, Said], changed: Sequence[datetime]
+    ) -> list[Stretch]:
+        """The parts around changed times. A message that is another one now may have been a cut, or be one."""
+        found: list[Stretch] = []
+        for at in changed:
+            if found and (found[-1].end is None or at < found[-1].end):
+                continue
+            start = self._start(line, before, at)
+            end = self._end(line, before, at)
+            times = line.times[bisect_left(line.times, start) : None if end is None else bisect_left(line.times, end)]
+            after = [line.by_time[time] for time in times]
+            found.append(Stretch(key, start, end, [before[time] for time in times if time in before], after))
+        return found
+
+    def _start(self, line: _Line, before: Mapping[datetime, Said], at: datetime) -> datetime:
+        """The beginning of the stretch around a time, by what was known and by what is known."""
+        index = bisect_left(line.times, at)
+        while index > 0:
+            later, earlier = line.times[index], line.times[index - 1]
+            if self._parted(line, before, earlier, later):
+                break
+            index -= 1
+        return line.times[index]
+
+    def _end(self, line: _Line, before: Mapping[datetime, Said], at: datetime) -> datetime | None:
+        index = bisect_left(line.times, at)
+        while index + 1 < len(line.times):
+            earlier, later = line.times[index], line.times[index + 1]
+            if self._parted(line, before, earlier, later):
+                return later
+            index += 1
+        return None
+
+    def _parted(self, line: _Line, before: Mapping[datetime, Said], earlier: datetime, later: datetime) -> bool:
+        """Whether nothing spans two neighbours, neither before the news nor after."""
+        if later - earlier > self._cuts.silence:
+            return True
+        was, is_now = before.get(earlier), line.by_time[earlier]
+        return self._cuts.closes(is_now.fields) and (was is None or was is is_now or self._cuts.closes(was.fields))
+
+    def _make_room(self) -> None:
+        if sum(len(line.times) for line in self._lines.values()) <= _MOST:
+            return
+        for line in self._lines.values():
+            if line.times:
+                line.forget_before(line.times[-1] - _KEPT_FOR)
+        if sum(len(line.times) for line in self._lines.values()) > _MOST:
+            self.forget()

@@ -3,9 +3,7 @@
 import json
 import random
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,34 +13,9 @@ from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.inlets import QueueInlet
 from pipelines.tidemark.sources.sqs import SqsQueue
-from pipelines.tidemark.streams.alerting import Alerting
-from pipelines.tidemark.streams.reconcile import Episode
 from pipelines.tidemark.streams.shift import Shift
 from pipelines.tidemark.streams.stream import Stream
 from tests.tidemark.streams import toy
-
-
-class Strong:
-    """Pings of strength 5 and more, as long as they go on: two at least, ten minutes apart at most."""
-
-    name = "strong"
-    silence = timedelta(minutes=10)
-
-    def closes(self, fields: Mapping[str, Any]) -> bool:
-        return bool(fields["strength"] < 5)
-
-    def episodes(self, said: Sequence[Mapping[str, Any]]) -> list[Episode]:
-        found: list[list[datetime]] = []
-        last: datetime | None = None
-        for fields in said:
-            if self.closes(fields):
-                last = None
-                continue
-            if last is None or fields["at"] - last > self.silence:
-                found.append([])
-            found[-1].append(fields["at"])
-            last = fields["at"]
-        return [Episode(times[0], times[-1]) for times in found if len(times) > 1]
 
 
 @dataclass
@@ -85,24 +58,9 @@ class Post:
 @pytest.fixture
 def post(cloud: Settings) -> Post:
     name = toy.new_name()
-    alerts = Table(
-        name=f"alerts.{name}",
-        columns={
-            "alert_id": "string",
-            "rule": "string",
-            "gadget": "string",
-            "episode_started_at": "timestamp",
-            "raised_at": "timestamp",
-            "retracted_at": "timestamp",
-            "raised_in": "bigint",
-            "retracted_in": "bigint",
-        },
-        row_key=("alert_id",),
-        comment="An alert",
-    )
-    out = f"out-{name}"
-    stream = toy.stream(name, reaction=Alerting(Strong(), alerts, "gadget", out))
-    return Post(cloud, stream, alerts, toy.make_queue(cloud, f"queue-{name}"), toy.make_queue(cloud, out))
+    stream = toy.stream_with_alerts(name)
+    queues = [toy.make_queue(cloud, f"{kind}-{name}") for kind in ("queue", "out")]
+    return Post(cloud, stream, toy.alerts(name), *queues)
 
 
 def test_an_episode_raises_one_alert_and_what_follows_raises_none(post: Post) -> None:
@@ -205,25 +163,10 @@ def test_any_order_of_messages_and_shifts_ends_the_same(post: Post, seed: int) -
             shifts[dice.randrange(2)] = post.shift()
         dice.choice(shifts).step()
         time.sleep(0.002)
-    assert post.standing() == expected(truth)
+    assert post.standing() == toy.expected(truth)
     counted: dict[str, list[str]] = {}
     for kind, alert_id in post.sent():
         counted.setdefault(alert_id, []).append(kind)
     gone = {row["alert_id"] for row in post.rows() if row["retracted_at"] is not None}
     assert all(kinds == (["raise", "retract"] if each in gone else ["raise"]) for each, kinds in counted.items())
     assert counted.keys() == {row["alert_id"] for row in post.rows()}
-
-
-def expected(truth: Mapping[tuple[str, int], float]) -> list[tuple[str, int]]:
-    found = []
-    for gadget in "ab":
-        minutes = sorted(minute for of, minute in truth if of == gadget)
-        strong: list[int] = []
-        for minute in [*minutes, 10_000]:
-            ends = minute == 10_000 or truth[gadget, minute] < 5
-            if strong and (ends or minute - strong[-1] > 10):
-                found += [(gadget, strong[0])] if len(strong) > 1 else []
-                strong = []
-            if not ends:
-                strong.append(minute)
-    return sorted(found)

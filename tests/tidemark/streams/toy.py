@@ -14,6 +14,8 @@ from pipelines.tidemark.lakehouse.tables import MESSAGE, Table
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.records import Inlet
 from pipelines.tidemark.sources.sqs import SqsQueue
+from pipelines.tidemark.streams.alerting import Alerting
+from pipelines.tidemark.streams.reconcile import Episode
 from pipelines.tidemark.streams.reports import Reports
 from pipelines.tidemark.streams.shift import Shift
 from pipelines.tidemark.streams.stream import Stream, Workplace
@@ -41,6 +43,51 @@ def stream(name: str, **declared: Any) -> Stream:
         "quiet": timedelta(0),
     }
     return Stream(name, table(name), **said | declared)
+
+
+class Strong:
+    """Pings of strength 5 and more, as long as they go on: two at least, ten minutes apart at most."""
+
+    name = "strong"
+    silence = timedelta(minutes=10)
+
+    def closes(self, fields: Mapping[str, Any]) -> bool:
+        return bool(fields["strength"] < 5)
+
+    def episodes(self, said: Sequence[Mapping[str, Any]]) -> list[Episode]:
+        found: list[list[datetime]] = []
+        last: datetime | None = None
+        for fields in said:
+            if self.closes(fields):
+                last = None
+                continue
+            if last is None or fields["at"] - last > self.silence:
+                found.append([])
+            found[-1].append(fields["at"])
+            last = fields["at"]
+        return [Episode(times[0], times[-1]) for times in found if len(times) > 1]
+
+
+def alerts(name: str) -> Table:
+    return Table(
+        name=f"alerts.{name}",
+        columns={
+            "alert_id": "string",
+            "rule": "string",
+            "gadget": "string",
+            "episode_started_at": "timestamp",
+            "raised_at": "timestamp",
+            "retracted_at": "timestamp",
+            "raised_in": "bigint",
+            "retracted_in": "bigint",
+        },
+        row_key=("alert_id",),
+        comment="An alert",
+    )
+
+
+def stream_with_alerts(name: str, **declared: Any) -> Stream:
+    return stream(name, reaction=Alerting(Strong(), alerts(name), "gadget", f"out-{name}"), **declared)
 
 
 def ping(gadget: str, *, minute: int = 0, strength: float = 1.0) -> str:
@@ -86,3 +133,18 @@ def kept(of: Stream, settings: Settings) -> list[dict[str, Any]]:
     """The rows of the stream's table, by gadget and time."""
     rows = Appendable(open_lake(settings), of.table).rows().to_pylist()
     return sorted(rows, key=lambda row: (row["gadget"], row["at"]))
+
+
+def expected(truth: Mapping[tuple[str, int], float]) -> list[tuple[str, int]]:
+    found = []
+    for gadget in sorted({of for of, _ in truth}):
+        minutes = sorted(minute for of, minute in truth if of == gadget)
+        strong: list[int] = []
+        for minute in [*minutes, 10_000]:
+            ends = minute == 10_000 or truth[gadget, minute] < 5
+            if strong and (ends or minute - strong[-1] > 10):
+                found += [(gadget, strong[0])] if len(strong) > 1 else []
+                strong = []
+            if not ends:
+                strong.append(minute)
+    return sorted(found)

@@ -1,0 +1,50 @@
+"""A shift in a process of its own, without Dagster: `python -m tests.tidemark.streams.worker NAME SECONDS`.
+
+It works at the toy stream of this name, with alerts, until nothing has come for so many seconds. Its settings are the
+environment's; told to, it dies or stops at a boundary (`failpoints`).
+"""
+
+import logging
+import sys
+import time
+
+from pipelines.tidemark.lakehouse.append import open_lake
+from pipelines.tidemark.settings import Settings, load_settings
+from pipelines.tidemark.sources import sqs
+from pipelines.tidemark.sources.inlets import QueueInlet
+from pipelines.tidemark.sources.records import Inlet
+from pipelines.tidemark.streams.reports import Reports
+from pipelines.tidemark.streams.shift import Shift
+from pipelines.tidemark.streams.stream import Workplace
+from tests.tidemark.streams import toy
+
+HOLD_SECONDS = 2
+"""What a killed process had in hand is somebody else's so soon."""
+
+
+def inlets(name: str, transport: str, settings: Settings) -> list[Inlet]:
+    sqs.HOLD_SECONDS = HOLD_SECONDS
+    queue = f"queue-{name}"
+    return [QueueInlet(f"sqs:{queue}", lambda: sqs.open_queue(queue, **settings.aws_options()), hold_seconds=0.5)]
+
+
+def main(name: str, transport: str, seconds: float) -> None:
+    logging.basicConfig(level=logging.WARNING)
+    settings = load_settings()
+    stream = toy.stream_with_alerts(name)
+    last = [time.monotonic(), 0]
+
+    def ends() -> str | None:
+        if shift.counts.received != last[1]:
+            last[:] = [time.monotonic(), shift.counts.received]
+        return "nothing has come" if time.monotonic() - last[0] > seconds else None
+
+    place = Workplace(settings, open_lake(settings), stream)
+    shift = Shift(place, inlets(name, transport, settings), Reports(stream, toy.Heard()), "code-1", ends)
+    print("ready", flush=True)
+    shift.work()
+    print(shift.counts, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))

@@ -1,0 +1,140 @@
+"""The sensor `streams`: somebody works at each stream, and nobody twice."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance, DagsterRunStatus
+from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
+from dagster._core.test_utils import create_run_for_test
+
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.sensors import streams as sensor
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.streams.job import CodeLoaded, NoInlet, code_of, inlets_of, run_shift, shift_job
+from pipelines.tidemark.tags import CODE_OF_STREAMS, STREAM, WORKER
+from tests.tidemark.streams import toy
+
+PINGS = toy.stream("pings", workers=2)
+OFF = toy.stream("off", queue=None, topic="pings")
+
+
+@pytest.fixture
+def instance() -> Iterator[DagsterInstance]:
+    with DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def run(instance: DagsterInstance, worker: str, status: DagsterRunStatus = DagsterRunStatus.STARTED) -> dg.DagsterRun:
+    made: dg.DagsterRun = create_run_for_test(
+        instance, job_name=PINGS.job, tags={STREAM: "pings", WORKER: worker}, status=status
+    )
+    return made
+
+
+def wanted(instance: DagsterInstance, now: float | None = None) -> list[tuple[str | None, str]]:
+    asked, _ = sensor._wanted(instance, [PINGS], Settings(), time.time() if now is None else now)
+    return [(request.job_name, request.tags[WORKER]) for request in asked]
+
+
+def test_each_worker_that_is_not_there_is_asked_for(instance: DagsterInstance) -> None:
+    assert wanted(instance) == [("shift_pings", "0"), ("shift_pings", "1")]
+    run(instance, "0")
+    run(instance, "1", DagsterRunStatus.STARTING)
+    assert wanted(instance) == []
+
+
+def test_one_that_has_ended_is_followed_by_another(instance: DagsterInstance) -> None:
+    run(instance, "0")
+    ended = run(instance, "1")
+    assert wanted(instance) == []
+    instance.report_run_canceled(ended)
+    assert wanted(instance) == [("shift_pings", "1")]
+
+
+def test_one_whose_process_is_gone_is_replaced_before_run_monitoring_has_noticed(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, alive = run(instance, "0"), run(instance, "1")
+
+    def health(of: dg.DagsterRun) -> CheckRunHealthResult:
+        return CheckRunHealthResult(WorkerStatus.NOT_FOUND if of.run_id == gone.run_id else WorkerStatus.RUNNING)
+
+    launcher: Any = type(instance.run_launcher)
+    monkeypatch.setattr(launcher, "supports_check_run_worker_health", property(lambda _: True), raising=False)
+    monkeypatch.setattr(launcher, "check_run_worker_health", lambda _, of: health(of), raising=False)
+    assert wanted(instance) == [("shift_pings", "0")]
+    assert alive.run_id != gone.run_id
+
+
+def test_a_launcher_that_cannot_be_asked_leaves_it_to_run_monitoring(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(instance, "0"), run(instance, "1")
+
+    def refuses(_: object, of: dg.DagsterRun) -> CheckRunHealthResult:
+        raise PermissionError("not from here")
+
+    launcher: Any = type(instance.run_launcher)
+    monkeypatch.setattr(launcher, "supports_check_run_worker_health", property(lambda _: True), raising=False)
+    monkeypatch.setattr(launcher, "check_run_worker_health", refuses, raising=False)
+    assert wanted(instance) == []
+
+
+def test_one_that_fails_at_each_start_is_tried_less_and_less_often(instance: DagsterInstance) -> None:
+    run(instance, "1")
+    assert wanted(instance) == [("shift_pings", "0")]
+    instance.report_run_failed(run(instance, "0"))
+    assert wanted(instance) == [("shift_pings", "0")], "a single failure (a kill) costs no time"
+    for _ in range(3):
+        instance.report_run_failed(run(instance, "0"))
+    now = time.time()
+    assert wanted(instance, now) == []
+    assert wanted(instance, now + 50) == [("shift_pings", "0")]
+
+
+def test_without_kafka_a_stream_of_a_topic_alone_is_off_and_says_so(instance: DagsterInstance) -> None:
+    asked, said = sensor._wanted(instance, [OFF], Settings(kafka_bootstrap_servers=None), time.time())
+    assert asked == []
+    assert said == ["off is off: TIDEMARK_KAFKA_BOOTSTRAP_SERVERS is not set"]
+    assert inlets_of(OFF, Settings(kafka_bootstrap_servers=None)) == []
+    with pytest.raises(NoInlet):
+        run_shift(dg.build_op_context(instance=instance), OFF, Settings(kafka_bootstrap_servers=None))
+
+
+def test_its_runs_take_no_slot_of_the_tables(instance: DagsterInstance) -> None:
+    assert adapter.unfinished_shifts(instance) == []
+    run(instance, "0")
+    run(instance, "1", DagsterRunStatus.STARTING)
+    create_run_for_test(instance, job_name="tables", status=DagsterRunStatus.STARTED)
+    assert len(adapter.unfinished_shifts(instance)) == 2
+
+
+def test_a_shift_ends_when_other_code_is_loaded_and_not_because_it_runs_edited_files(
+    instance: DagsterInstance,
+) -> None:
+    settings, clock = Settings(), [0.0]
+    key = CODE_OF_STREAMS + settings.code_location
+    adapter.save(instance, key, "what the sensor has loaded")
+    code = CodeLoaded(instance, settings, clock=lambda: clock[0])
+    clock[0] = 10.0
+    assert code.changed() is None
+    adapter.save(instance, key, "the next")
+    clock[0] = 20.0
+    assert code.changed() == "other code was loaded"
+
+
+def test_the_sensor_tells_what_code_it_has_loaded(instance: DagsterInstance) -> None:
+    settings = Settings()
+    sensor._tell_code(instance, settings)
+    assert adapter.saved(instance, CODE_OF_STREAMS + settings.code_location) == code_of(settings)
+    assert len(code_of(settings)) == 16
+
+
+def test_a_run_of_the_job_is_found_by_its_tags() -> None:
+    job = shift_job(replace(PINGS, workers=1))
+    assert job.name == "shift_pings"
+    assert job.tags[STREAM] == "pings"

@@ -27,6 +27,7 @@ from pipelines.tidemark.sensors.source_checks import dead_letters, landing_check
 from pipelines.tidemark.sensors.streams import streams_sensor
 from pipelines.tidemark.settings import CHECKOUT, Settings
 from pipelines.tidemark.sources.feed import Feed
+from pipelines.tidemark.streams.checks import stream_check
 from pipelines.tidemark.streams.stream import Stream
 from pipelines.tidemark.table_partitions import require_equal_partitions
 
@@ -100,7 +101,7 @@ def build_definitions(
     every = with_automation(assets)
     automated = [each for each in every if not isinstance(each, dg.AssetChecksDefinition)]
     own = [each for each in every if isinstance(each, dg.AssetChecksDefinition)]
-    of_sources = [*landing_checks(feeds, settings.start_date), dead_letters()]
+    of_sources = [*landing_checks(feeds, settings.start_date), dead_letters(), *map(stream_check, streams)]
     checks = [*own, *contract_checks(automated), *with_automation(of_sources)]
     return dg.Definitions(
         assets=[*automated, notifications()],

@@ -43,7 +43,7 @@ class ContractRow:
         last_built: When it was built last.
         within: Share of the last day (or of the time since it was first judged) it was not breached, 0 to 1.
         set_aside: What of it nobody looks after, each with the reason.
-        source: Its data comes from outside. Sources have a row only where something of them is set aside.
+        source: Its data comes from outside. Sources have a row only where something of them is set aside or refused.
         files_rejected: Some of the files that its feed has in the quarantine as a whole and nobody has waived.
         rows_rejected: How many rows beside them.
     """
@@ -80,7 +80,9 @@ def rows(instance: DagsterInstance, assets: AnyGraph, only: str | None = None) -
     """
     plan, standings = overview(instance, assets, wait=True)
     nodes = engine.engine_for(instance, assets).graph.nodes
-    shown = [key for key, node in nodes.items() if node.automated or node.left_out or node.contract or plan.aside(key)]
+    refused = {key for key, node in nodes.items() if node.source and _in_quarantine(instance, node)[1]}
+    looked_after = {key for key, node in nodes.items() if node.automated or node.left_out or node.contract}
+    shown = [key for key in nodes if key in looked_after or key in refused or plan.aside(key)]
     wanted = [key for key in shown if only in (None, key)]
     if not wanted:
         known = ", ".join(shown)
@@ -155,7 +157,7 @@ def _row(
 def _in_quarantine(instance: DagsterInstance, node: Node) -> tuple[tuple[str, ...], int]:
     """The files and the number of rows that the check of a loaded table names."""
     key = dg.AssetCheckKey(dg.AssetKey.from_user_string(node.key), QUARANTINE)
-    said = (adapter.latest_check_metadata(instance, key) if not node.source else None) or {}
+    said = adapter.latest_check_metadata(instance, key) or {}
     files, count = said.get("files", []), said.get("rows", 0)
     known = tuple(str(file) for file in files) if isinstance(files, list) else ()
     return known, count if isinstance(count, int) else 0

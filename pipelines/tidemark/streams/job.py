@@ -15,10 +15,12 @@ import dagster as dg
 
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.observations import QUARANTINE
 from pipelines.tidemark.settings import Settings, load_settings
 from pipelines.tidemark.sources.inlets import QueueInlet
 from pipelines.tidemark.sources.records import Inlet
 from pipelines.tidemark.sources.sqs import open_queue
+from pipelines.tidemark.streams.checks import refused_result
 from pipelines.tidemark.streams.stream import Stream, Workplace
 from pipelines.tidemark.tags import ARRIVED_AT, CODE_OF_STREAMS, DATA_VERSION, LISTED_AT, PRIORITY, STREAM, TABLES
 
@@ -107,6 +109,21 @@ class InstanceLog:
         """An asset was written."""
         key = dg.AssetKey.from_user_string(asset)
         self._instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata=dict(metadata)))
+
+    def refused(self, asset: str, by_reason: Mapping[str, int]) -> None:
+        """So many messages of an asset are in the quarantine."""
+        key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), QUARANTINE)
+        found = refused_result(by_reason)
+        self._instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(
+                asset_key=key.asset_key,
+                check_name=key.name,
+                passed=found.passed,
+                severity=found.severity,
+                description=found.description,
+                metadata=found.metadata,
+            )
+        )
 
 
 class CodeLoaded:

@@ -6,6 +6,7 @@ An entry of a message stands beside those of files: `source_file` is its source,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -15,10 +16,9 @@ from pyiceberg.expressions import And
 
 from pipelines.tidemark.lakehouse.append import Appendable, Change, HeadMoved, equal, one_of, rows_of
 from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.streams.checks import LOST
 from pipelines.tidemark.streams.decode import Fault
 
-LOST = "lost"
-"""The reason of an entry about messages that were never read."""
 _TRIES = 50
 _MANY = 200
 _SAME = ("source_file", "source_version", "row_number", "reason")
@@ -53,6 +53,12 @@ def enter(lake: Catalog, asset: str, faults: Sequence[Fault], lost: Sequence[tup
             continue
         return len(new)
     raise HeadMoved(f"{QUARANTINE.name}: others have committed {_TRIES} times in a row")
+
+
+def counted(lake: Catalog, asset: str) -> dict[str, int]:
+    """By reason how many entries there are of an asset's messages."""
+    rows = Appendable(lake, QUARANTINE).rows(equal("asset", asset), ("reason",))
+    return dict(sorted(Counter(rows["reason"].to_pylist()).items()))
 
 
 def _of_fault(fault: Fault) -> Mapping[str, Any]:

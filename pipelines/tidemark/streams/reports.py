@@ -8,7 +8,7 @@ shift that was killed between a commit and its report is made up for by the next
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -33,6 +33,10 @@ class EventLog(Protocol):
         """An asset was written."""
         ...
 
+    def refused(self, asset: str, by_reason: Mapping[str, int]) -> None:
+        """So many messages of an asset are in the quarantine."""
+        ...
+
 
 @dataclass
 class Reports:
@@ -46,6 +50,8 @@ class Reports:
     stream: Stream
     log: EventLog
     reported: int | None = None
+    refused: Callable[[], Mapping[str, int]] | None = None
+    """Counts what is in the quarantine; set where there is something new."""
     _waiting: dict[Any, datetime] = field(default_factory=dict)
     _since: float | None = None
     _flushed_at: float = float("-inf")
@@ -74,6 +80,9 @@ class Reports:
 
     def flush_if_due(self, kept: KeptMessages, reaction: Reaction | None, *, idle: bool) -> None:
         """Report, if something has waited for long enough, or nothing else is to be done."""
+        if idle and self.refused is not None:
+            self.log.refused(self.stream.asset, self.refused())
+            self.refused = None
         now, quiet = time.monotonic(), self.stream.quiet.total_seconds()
         if self._since is None:
             return

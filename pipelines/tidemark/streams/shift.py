@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pipelines.tidemark.errors import TidemarkError, Transient
@@ -152,7 +153,8 @@ class Shift:
             self.log.warning("%s, message %s: %s", fault.record.source, fault.record.message_id, fault.message)
         for sentence in batch.lost:
             self.log.error("%s", sentence)
-        rejects.enter(lake, stream.asset, faults, [(inlet.name, said) for said in batch.lost], self.code)
+        if rejects.enter(lake, stream.asset, faults, [(inlet.name, said) for said in batch.lost], self.code):
+            self.reports.refused = partial(rejects.counted, lake, stream.asset)
         reached("stream_rejected")
         made = table_rows(stream, rows)
         self._kept.look()

@@ -123,6 +123,8 @@ def test_what_is_no_row_is_named_and_its_neighbours_go_on(post: Post, body: str,
     assert post.kept() == ["a", "b"]
     assert post.quarantined() == [(reason, body)]
     assert shift.counts.refused == 1
+    shift.step()
+    assert post.heard.quarantined == {reason: 1}
 
 
 def test_a_refused_message_is_entered_once_and_ends_in_the_dead_letter_queue(post: Post) -> None:

@@ -115,6 +115,10 @@ class Heard:
 
     observations: list[tuple[str, str | None, str, float]] = field(default_factory=list)
     materializations: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    quarantined: dict[str, int] = field(default_factory=dict)
+
+    def refused(self, asset: str, by_reason: Mapping[str, int]) -> None:
+        self.quarantined = dict(by_reason)
 
     def observed(self, asset: str, partition: str | None, *, version: str, arrived_at: float) -> None:
         self.observations.append((asset, partition, version, arrived_at))

@@ -1,4 +1,4 @@
-"""What the tables must hold, computed a second time: with DuckDB, from the landed files, by design.md alone.
+"""What the tables must hold, computed a second time: with DuckDB, from files and messages, by design.md alone.
 
 Belongs here: the independent answer, and the comparison with it. Does not belong here: anything imported from
 `pipelines`; an oracle that shares code with what it judges repeats its mistakes. Longer than 250 lines, so that all
@@ -166,6 +166,32 @@ _SQL = {
 }
 
 
+_SQL_OF_MESSAGES = {
+    # Of several messages about one reading the last that was sent.
+    "core.readings": """
+        SELECT date_trunc('hour', read_at) AS hour, device_id, store_id, read_at, temperature_c, door_open, sent_at
+        FROM (SELECT * REPLACE (read_at AT TIME ZONE 'UTC' AS read_at, sent_at AT TIME ZONE 'UTC' AS sent_at)
+              FROM messages)
+        QUALIFY row_number() OVER (PARTITION BY device_id, read_at ORDER BY sent_at DESC, message_id DESC) = 1""",
+    # Every reading against every hour: the part of the hour in which it is the last one, and not older than 15 minutes.
+    "marts.hot_spots": """
+        WITH hours AS (
+            SELECT DISTINCT hour + later * INTERVAL 1 HOUR AS hour FROM "core.readings", range(2) other(later)),
+        lasting AS (
+            SELECT *, least(read_at + INTERVAL 15 MINUTE, (
+                SELECT min(read_at) FROM "core.readings" n WHERE n.device_id = r.device_id AND n.read_at > r.read_at
+            )) AS until FROM "core.readings" r),
+        parts AS (
+            SELECT h.hour, device_id, store_id, read_at, temperature_c,
+                epoch_us(least(until, h.hour + INTERVAL 1 HOUR)) - epoch_us(greatest(read_at, h.hour)) AS lasted
+            FROM lasting JOIN hours h ON read_at < h.hour + INTERVAL 1 HOUR AND until > h.hour)
+        SELECT hour, device_id, arg_max(store_id, read_at) AS store_id,
+            coalesce(sum(lasted) FILTER (temperature_c > 8), 0)::BIGINT / 1e6::DOUBLE AS seconds_above_limit,
+            max(temperature_c) AS max_temperature_c
+        FROM parts GROUP BY hour, device_id""",
+}
+
+
 @dataclass(frozen=True)
 class Landed:
     """An object of the landing bucket and its local copy."""
@@ -227,6 +253,20 @@ def expected_tables(landed: Iterable[Landed], *, start_date: date | None = None)
         for name, query in _SQL.items():
             db.execute(f'CREATE TABLE "{name}" AS {query}')
         return Expected({name: db.sql(f'FROM "{name}"').to_arrow_table() for name in _SQL}, rejected)
+
+
+def expected_of_messages(messages: pa.Table) -> dict[str, pa.Table]:
+    """The tables that the messages of sensors must become, by name.
+
+    Args:
+        messages: device_id, store_id, read_at, temperature_c, door_open, message_id, sent_at; more does no harm.
+    """
+    with duckdb.connect() as db:
+        db.execute("SET TimeZone = 'UTC'")
+        db.register("messages", messages)
+        for name, query in _SQL_OF_MESSAGES.items():
+            db.execute(f'CREATE TABLE "{name}" AS {query}')
+        return {name: db.sql(f'FROM "{name}"').to_arrow_table() for name in _SQL_OF_MESSAGES}
 
 
 def assert_same(table_name: str, expected: pa.Table, actual: pa.Table, *, shown: int = 10) -> None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from moto import mock_aws
 
-from tests.oracle import Expected, Landed, assert_same, download, expected_tables
+from tests.oracle import Expected, Landed, assert_same, download, expected_of_messages, expected_tables
 
 HEADER = "order_id,line_number,customer_id,product_id,store_id,quantity,unit_price_usd,discount,ordered_at\n"
 HOUR_7 = "orders/dt=2026-11-20/hour=07/"
@@ -342,3 +342,45 @@ def test_the_comparison_refuses_other_columns_and_money_in_doubles() -> None:
         assert_same("core.x", exact, exact.set_column(1, "usd", [[1.5]]))
     with pytest.raises(AssertionError, match="columns"):
         assert_same("core.x", exact, exact.append_column("more", [["1"]]))
+
+
+def test_messages_of_sensors_become_readings_and_hot_spots() -> None:
+    def message(id: str, device: str, at: datetime, degrees: float, sent: int, store: int = 1) -> dict[str, Any]:
+        sent_at = NOON + timedelta(seconds=sent)
+        said = {"device_id": device, "store_id": store, "read_at": at, "temperature_c": degrees, "door_open": None}
+        return said | {"message_id": id, "sent_at": sent_at}
+
+    eleven_50, noon_10 = NOON - timedelta(minutes=10), NOON + timedelta(minutes=10)
+    messages = [
+        message("1", "a", eleven_50, 9.0, 1),  # 15 minutes: 10 in its hour, 5 in the next
+        message("2", "a", noon_10, 30.0, 3),
+        message("3", "a", noon_10, 7.0, 4, store=2),  # sent last
+        message("4", "a", noon_10, 31.0, 2),
+        message("5", "b", NOON, 8.5, 1),  # 10 minutes
+        message("6", "b", noon_10, 8.0, 1),
+        message("7", "b", noon_10, 8.0, 1),
+    ]
+    schema = pa.schema(
+        {
+            "device_id": pa.string(),
+            "store_id": pa.int64(),
+            "read_at": pa.timestamp("us", "UTC"),
+            "temperature_c": pa.float64(),
+            "door_open": pa.bool_(),
+            "message_id": pa.string(),
+            "sent_at": pa.timestamp("us", "UTC"),
+        }
+    )
+    result = Expected(expected_of_messages(pa.Table.from_pylist(messages, schema)), {})
+    eleven, noon = datetime(2026, 11, 20, 11), datetime(2026, 11, 20, 12)
+    assert rows(result, "core.readings", "hour", "device_id", "store_id", "temperature_c") == [
+        (eleven, "a", 1, 9.0),
+        (noon, "a", 2, 7.0),
+        (noon, "b", 1, 8.0),
+        (noon, "b", 1, 8.5),
+    ]
+    assert rows(result, "marts.hot_spots") == [
+        (eleven, "a", 1, 600.0, 9.0),
+        (noon, "a", 2, 300.0, 9.0),
+        (noon, "b", 1, 600.0, 8.5),
+    ]

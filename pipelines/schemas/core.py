@@ -1,4 +1,4 @@
-"""The landing columns of each feed, and the core tables that are loaded from them."""
+"""The landing columns of each feed, the core tables that are loaded from them, and the one of the sensors' readings."""
 
 from pipelines.tidemark import LINEAGE, Table
 
@@ -72,5 +72,30 @@ PRICES = Table(
         "day": "The day that the price is of: the partition",
         "product_id": "The product",
         "cost_usd": "What a unit costs the shop, USD",
+    },
+)
+
+READINGS = Table(
+    name="core.readings",
+    columns={
+        "hour": "timestamp",
+        "device_id": "string",
+        "store_id": "bigint",
+        "read_at": "timestamp",
+        "temperature_c": "double",
+        "door_open": "boolean",
+        "sent_at": "timestamp",
+    },
+    partitioned_by="hour",
+    row_key=("hour", "device_id", "read_at"),
+    comment="A reading of a cold-chain sensor",
+    column_comments={
+        "hour": "The hour it was read in, UTC: the partition",
+        "device_id": "The sensor",
+        "store_id": "The store that the sensor was in",
+        "read_at": "When it was read, by the sensor's clock, UTC",
+        "temperature_c": "Degrees Celsius",
+        "door_open": "Whether the door stood open; null where the sensor does not say",
+        "sent_at": "When the broker took the message that says so, UTC: of several about one reading the last",
     },
 )

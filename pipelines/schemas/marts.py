@@ -139,3 +139,24 @@ OFFER_REACH = Table(
         "products": "Products with a price that day",
     },
 )
+
+HOT_SPOTS = Table(
+    name="marts.hot_spots",
+    columns={
+        "hour": "timestamp",
+        "device_id": "string",
+        "store_id": "bigint",
+        "seconds_above_limit": "double",
+        "max_temperature_c": "double",
+    },
+    partitioned_by="hour",
+    row_key=("hour", "device_id"),
+    comment="A sensor's hour",
+    column_comments={
+        "hour": "The hour, UTC: the partition",
+        "device_id": "The sensor",
+        "store_id": "The store that the sensor was in last, of the readings that hold in the hour",
+        "seconds_above_limit": "How much of the hour was above 8.0 degrees Celsius, as far as readings say",
+        "max_temperature_c": "The highest reading that holds in the hour, degrees Celsius",
+    },
+)

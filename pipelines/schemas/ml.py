@@ -1,4 +1,4 @@
-"""The tables of the demand model: its features, its versions, its forecasts."""
+"""The tables of the demand model: its features, its versions, its forecasts, and its scores on request."""
 
 from pipelines.tidemark import MODEL_VERSIONS, Table
 
@@ -78,5 +78,25 @@ DEMAND_FORECAST = Table(
         "product_id": "The product",
         "quantity": "Expected units",
         "model_version": "Which version of ml/demand_model forecast it",
+    },
+)
+
+SCORES = Table(
+    name="ml.scores",
+    columns={
+        "request_id": "string",
+        "score": "double",
+        "model_version": "string",
+        "scored_at": "timestamp",
+        "error": "string",
+    },
+    row_key=("request_id",),
+    comment="A request that was answered",
+    column_comments={
+        "request_id": "The request, as its sender names it; see raw/scoring_requests",
+        "score": "Expected units; null where the request could not be scored",
+        "model_version": "Which version of ml/demand_model scored it; null where none did",
+        "scored_at": "When it was answered, UTC",
+        "error": "Why it could not be scored; null where it was",
     },
 )

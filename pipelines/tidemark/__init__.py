@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.sources.feed import Grain as Grain
     from pipelines.tidemark.sources.feed import NewColumns as NewColumns
     from pipelines.tidemark.sources.feed import OnRemoval as OnRemoval
+    from pipelines.tidemark.streams.reconcile import Episode as Episode
     from pipelines.tidemark.streams.stream import Stream as Stream
 
 _FOUND_IN = {
@@ -101,6 +102,7 @@ _FOUND_IN = {
     "Grain": "sources.feed",
     "NewColumns": "sources.feed",
     "OnRemoval": "sources.feed",
+    "Episode": "streams.reconcile",
     "Stream": "streams.stream",
 }
 # Written out, because type checkers and ruff read it as text.
@@ -111,6 +113,7 @@ __all__ = [
     "ByDimensions",
     "ByKey",
     "ByTime",
+    "Episode",
     "Feed",
     "FileFormat",
     "Grain",

@@ -56,6 +56,9 @@ def _local_session() -> SparkSession:
 
 _ARROW = {
     "bigint": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
     "string": pa.string(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),

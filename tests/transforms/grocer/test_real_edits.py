@@ -5,7 +5,7 @@ hash has no part in that.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import date
+from datetime import UTC, date
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -28,7 +28,14 @@ Run = Callable[[ModuleType], DataFrame]
 
 
 @pytest.fixture
-def runs(spark: SparkSession, orders: MakeFrame, customers: MakeFrame, prices: MakeFrame) -> Mapping[str, Run]:
+def runs(
+    spark: SparkSession,
+    orders: MakeFrame,
+    customers: MakeFrame,
+    prices: MakeFrame,
+    messages: MakeFrame,
+    readings: MakeFrame,
+) -> Mapping[str, Run]:
     """Each transform on frames in which every column matters, by module and name."""
     lines = orders(
         {"order_id": 1, "hour": at(7), "ordered_at": at(7, 30), "quantity": 2, "unit_price_usd": Decimal("1.5")},
@@ -44,7 +51,22 @@ def runs(spark: SparkSession, orders: MakeFrame, customers: MakeFrame, prices: M
         {"hour": at(7), "margin_usd": Decimal("1")}, {"hour": at(8), "margin_usd": None}
     )
     landed = lines.drop("hour", "revenue_usd")
+    sent = messages(
+        {"message_id": "1", "temperature_c": 9.0},
+        {"message_id": "2", "sent_at": at(7, 31), "store_id": 2},
+        {"message_id": "3", "device_id": "b", "sent_at": at(7, 31)},
+        {"message_id": "4", "device_id": "b", "sent_at": at(7, 31), "door_open": True},
+    )
+    read = readings(
+        {"read_at": at(7, 55), "temperature_c": 8.0, "store_id": 2},
+        {"read_at": at(8, 10), "temperature_c": 8.5},
+        {"read_at": at(8, 12), "temperature_c": 3.0},
+        {"read_at": at(8, 50), "temperature_c": 9.0, "device_id": "b"},
+    )
+    hours = [at(hour).replace(tzinfo=UTC) for hour in (7, 8, 9)]
     return {
+        "readings.readings": lambda module: module.readings(sent),
+        "hot_spots.hot_spots": lambda module: module.hot_spots(read, hours=hours),
         "orders.order_lines": lambda module: module.order_lines(landed),
         "sales.sales_hourly": lambda module: module.sales_hourly(lines),
         "sales.sales_daily": lambda module: module.sales_daily(lines),

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.sources.feed import Grain as Grain
     from pipelines.tidemark.sources.feed import NewColumns as NewColumns
     from pipelines.tidemark.sources.feed import OnRemoval as OnRemoval
+    from pipelines.tidemark.streams.alerting import Alerting as Alerting
     from pipelines.tidemark.streams.reconcile import Episode as Episode
     from pipelines.tidemark.streams.stream import Stream as Stream
 
@@ -103,6 +104,7 @@ _FOUND_IN = {
     "NewColumns": "sources.feed",
     "OnRemoval": "sources.feed",
     "Episode": "streams.reconcile",
+    "Alerting": "streams.alerting",
     "Stream": "streams.stream",
 }
 # Written out, because type checkers and ruff read it as text.
@@ -110,6 +112,7 @@ __all__ = [
     "LINEAGE",
     "MESSAGE",
     "MODEL_VERSIONS",
+    "Alerting",
     "ByDimensions",
     "ByKey",
     "ByTime",

@@ -1,0 +1,14 @@
+"""raw/readings: what the sensors of the cold chain say, as it comes."""
+
+import dagster as dg
+
+from pipelines.partitions import HOURS
+
+readings = dg.AssetSpec(
+    key=["raw", "readings"],
+    partitions_def=HOURS,
+    group_name="raw",
+    kinds={"sqs", "kafka", "iceberg"},
+    owners=["team:operations"],
+    description="One row per message of a cold-chain sensor, kept as it came by the runs of `shift_readings`.",
+)

@@ -1,0 +1,25 @@
+"""raw/readings: what the sensors of the cold chain say, and the alerts that follow within a second."""
+
+from operator import attrgetter
+
+from pipelines.schemas import alerts, raw
+from pipelines.tidemark import Alerting, Stream
+from pipelines.transforms.cold_chain import TOO_WARM
+
+READINGS = Stream(
+    name="readings",
+    table=raw.READINGS,
+    queue=attrgetter("readings_queue"),
+    topic=attrgetter("readings_topic"),
+    required=("device_id", "store_id", "read_at", "temperature_c"),
+    # A sensor that is broken says something absurd; whoever reads on must not take it for heat.
+    rules={"temperature_out_of_range": lambda fields: -100 <= fields["temperature_c"] <= 100},
+    time="read_at",
+    reaction=Alerting(
+        rule=TOO_WARM,
+        table=alerts.COLD_CHAIN,
+        key="device_id",
+        facts=("store_id",),
+        queue=attrgetter("alerts_queue"),
+    ),
+)

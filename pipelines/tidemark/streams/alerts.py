@@ -1,0 +1,197 @@
+"""Alerts at work: raised where a rule finds episodes in what the messages of a key say, and retracted again.
+
+State and outbox are one table and change in one commit; only then is anything sent, at least once, each change with the
+number of its commit. A writer that was thought dead sends nothing that another has sent. Belongs here: the order of
+these steps. Does not belong here: what an episode is (the rule), and which alert stands for which episode
+(`reconcile`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyiceberg.expressions import And, BooleanExpression
+
+from pipelines.tidemark.lakehouse.append import Appendable, HeadMoved, at_least, one_of
+from pipelines.tidemark.sources.messages import MessageSink
+from pipelines.tidemark.streams.alert_table import AlertTable
+from pipelines.tidemark.streams.alerting import Alerting
+from pipelines.tidemark.streams.reconcile import Alert, Changes, Episode, reconcile
+from pipelines.tidemark.streams.stream import Workplace
+from pipelines.tidemark.streams.timeline import Said, Stretch, Timeline
+
+INCORPORATES = "tidemark.incorporates"
+"""Property of the table of alerts: they follow from the stream's table as of this snapshot."""
+
+_TRIES = 20
+_SURE_FOR_SECONDS = 1.0  # so long after a look what is to be sent is not looked at again
+_MARK_EVERY_SECONDS = 10.0
+_AT_ONCE = 10
+
+
+@dataclass
+class Alerts:
+    """Alerts at work, in one run.
+
+    Args:
+        declared: What is alerted of.
+        place: Whose messages it follows.
+        connect: Gives the queue that alerts are sent to.
+    """
+
+    declared: Alerting
+    place: Workplace
+    connect: Callable[[], MessageSink]
+    _raised: int = 0
+    _retracted: int = 0
+    _changed: bool = False
+    _through: int | None = None
+    _knows_through: bool = False
+    _marked_at: float = field(default_factory=time.monotonic)
+    _standing: dict[str, list[Alert]] | None = None
+    _queue: MessageSink | None = None
+
+    def __post_init__(self) -> None:
+        declared = self.declared
+        table = Appendable(self.place.lake, declared.table)
+        self._table = AlertTable(table, declared.rule.name, declared.key, declared.facts)
+        self._messages = Appendable(self.place.lake, self.place.stream.table)
+        self._timeline = Timeline(self.declared.rule, self._load)
+
+    def react(self, rows: pa.Table, head: int | None) -> None:
+        """Raise and retract what follows from all that the stream's table has got, these rows among it."""
+        for _ in range(_TRIES):
+            try:
+                self._follow()
+                return
+            except HeadMoved:
+                self._forget()
+            except BaseException:
+                self._forget()
+                raise
+        raise HeadMoved(f"{self.declared.table.name}: others have committed {_TRIES} times in a row")
+
+    def publish(self) -> int:
+        """Send what is committed and was not sent yet, in the order of the commits."""
+        sent = 0
+        while waiting := self._table.unpublished():
+            for start in range(0, len(waiting), _AT_ONCE):
+                # This process may have slept for an hour: then another has sent these, and later ones.
+                if not self._table.is_fresh(_SURE_FOR_SECONDS):
+                    self._table.refresh()
+                    break
+                some = waiting[start : start + _AT_ONCE]
+                self._send([json.dumps(message) for message in some])
+                sent += len(some)
+            else:
+                try:
+                    self._table.mark_published(waiting[-1]["sequence"])
+                except HeadMoved:
+                    self._table.refresh()
+        return sent
+
+    def _send(self, bodies: Sequence[str]) -> None:
+        self._queue = self._queue or self.connect()
+        try:
+            self._queue.send(bodies)
+        except BaseException:
+            self._queue = None
+            raise
+
+    def needs_since(self) -> int | None:
+        """The snapshot of the stream's table that the next shift would go on from."""
+        found = self._table.table.mark(INCORPORATES)
+        return None if found is None else int(found)
+
+    def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
+        """How many were raised and retracted."""
+        if not self._changed:
+            return {}
+        said: dict[str, int | float | str] = {"raised": self._raised, "retracted": self._retracted}
+        self._raised = self._retracted = 0
+        self._changed = False
+        return {self.declared.table.name.replace(".", "/"): said}
+
+    def _follow(self) -> None:
+        if self._table.refresh() or not self._knows_through:
+            self._forget()
+            self._through, self._knows_through = self.needs_since(), True
+        self._messages.refresh()
+        if self._messages.head == self._through:
+            return
+        through = self._messages.head
+        changes, now = self._changes(self._news()), datetime.now(UTC)
+        raised = {
+            key: [self._table.as_raised(each, key, now) for each in every]
+            for key, every in changes.items()
+            if any(every)
+        }
+        if raised or time.monotonic() - self._marked_at > _MARK_EVERY_SECONDS:
+            self._table.commit(raised, now, {INCORPORATES: str(through)})
+            self._marked_at = time.monotonic()
+        self._through = through
+        for key, each in ((key, each) for key, every in raised.items() for each in every):
+            self._standing_of[key] = each.applied(self._standing_of.get(key, ()))
+            self._raised += len(each.raised)
+            self._retracted += len(each.retracted)
+            self._changed = True
+
+    @property
+    def _standing_of(self) -> dict[str, list[Alert]]:
+        if self._standing is None:
+            self._standing = self._table.standing()
+        return self._standing
+
+    def _changes(self, news: Mapping[str, Sequence[Said]]) -> dict[str, list[Changes]]:
+        """By key what becomes of its alerts, in each stretch that has changed."""
+        found: dict[str, list[Changes]] = defaultdict(list)
+        for stretch in self._timeline.add(news):
+            here = [alert for alert in self._standing_of.get(stretch.key, ()) if _is_in(alert, stretch)]
+            before, after = self._episodes(stretch.before), self._episodes(stretch.after)
+            found[stretch.key].append(reconcile(self.declared.rule.name, stretch.key, here, before=before, after=after))
+        return found
+
+    def _episodes(self, said: Sequence[Said]) -> Sequence[Episode]:
+        return self.declared.rule.episodes([each.fields for each in said])
+
+    def _news(self) -> dict[str, list[Said]]:
+        """What the stream's table has got since it was last followed, by key."""
+        rows = self._messages.appended_since(self._through, self._columns())
+        if rows is None:  # somebody else has let that snapshot expire: all is looked at again
+            rows = self._messages.rows(columns=self._columns())
+        news: dict[str, list[Said]] = defaultdict(list)
+        for key, said in self._said(rows):
+            news[key].append(said)
+        return news
+
+    def _load(self, keys: Collection[str], since: datetime) -> Iterator[tuple[str, Said]]:
+        stream = self.place.stream
+        where: BooleanExpression = And(one_of(self.declared.key, keys), at_least(stream.time or "", since))
+        for column in stream.table.partition_columns:
+            where = And(where, at_least(column, stream.partition_of({stream.time or "": since})))
+        yield from self._said(self._messages.rows(where, self._columns()))
+
+    def _said(self, rows: pa.Table) -> Iterator[tuple[str, Said]]:
+        stream = self.place.stream
+        for row in rows.to_pylist():
+            fields = {name: row[name] for name in stream.fields}
+            yield str(row[self.declared.key]), Said(row[stream.time], row["sent_at"], row["message_id"], fields)
+
+    def _columns(self) -> tuple[str, ...]:
+        return (*self.place.stream.fields, "message_id", "sent_at")
+
+    def _forget(self) -> None:
+        self._timeline.forget()
+        self._standing = None
+        self._knows_through = False
+        self._table.refresh()
+
+
+def _is_in(alert: Alert, stretch: Stretch) -> bool:
+    return stretch.start <= alert.started_at and (stretch.end is None or alert.started_at < stretch.end)

@@ -15,16 +15,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import latency, throughput
+from bench import latency, messages, throughput
 from bench.contestants import Baseline, ours
 from pipelines.tidemark.local.spark.class_archive import record_classes
 from pipelines.tidemark.local.spark.jars import fetch_jars
 from pipelines.tidemark.settings import CHECKOUT, load_settings
+from pipelines.tidemark.sources.sqs import SqsQueue
 from tests.conftest import end_service, make_settings, start_service
 from tests.live.platform import Platform
 
 _REPORT = CHECKOUT / "bench" / "report.json"
-_PARTS = "start,latency,throughput"
+_PARTS = "start,latency,messages,throughput"
 
 
 def main(
@@ -40,7 +41,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         if "throughput" in parts:
             report["throughput"] = _about() | _throughput(Path(folder), lines)
-        if "start" in parts or "latency" in parts:
+        if any(part in parts for part in ("start", "latency", "messages")):
             report |= {name: _about() | found for name, found in _platforms(Path(folder), parts, rounds).items()}
     _REPORT.write_text(json.dumps(report, indent=2) + "\n")
     _show(report)
@@ -86,11 +87,30 @@ def _platforms(folder: Path, parts: str, rounds: int) -> dict[str, dict[str, Any
                 "what": "MB of all processes of each, idle after the latency benchmark (PSS)",
                 "contestants": {c.name: round(c.memory_mb()) for c in contestants},
             }
+        if "messages" in parts:
+            stock = next((b for b in baselines if b.name == "stock"), None)
+            queues = {name: _listener(platform, name) for name in ("tidemark", "stock")}
+            if stock is None:
+                baselines.append(stock := Baseline("stock", platform, folder))
+                platform.s3.create_bucket(Bucket="stock")
+                stock.start()
+            found["messages"] = messages.measure(list(queues.values()), rounds=rounds)
     finally:
         for baseline in baselines:
             baseline.stop()
         platform.end()
     return found
+
+
+def _listener(platform: Platform, name: str) -> messages.Listener:
+    """The two queues of a contestant."""
+    if name == "tidemark":
+        names = ("cold-chain-readings", "alerts")
+    else:
+        names = (f"{name}-readings", f"{name}-alerts")
+        for queue in names:
+            platform.sqs.create_queue(QueueName=queue)
+    return messages.Listener(name, *(SqsQueue(platform.sqs, queue) for queue in names))
 
 
 def _about() -> dict[str, Any]:
@@ -113,6 +133,11 @@ def _show(report: dict[str, Any]) -> None:
             ratio = f"{found['median'] / by['tidemark']['median']:.1f}"
             table.add_row(name, str(found["median"]), str(found["p95"]), str(found["n"]), ratio)
         console.print(table)
+    if "messages" in report:
+        table = Table("reading to alert", "median s", "p95 s", "n")
+        for name, found in report["messages"]["contestants"].items():
+            table.add_row(name, str(found["median"]), str(found["p95"]), str(found["n"]))
+        console.print(table, f"ratio of the medians {report['messages']['ratio of the medians']}")
     if "throughput" in report:
         table = Table("rows per second", "tidemark", "script", "ratio")
         for name, found in report["throughput"]["tables"].items():

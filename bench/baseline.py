@@ -1,18 +1,23 @@
 """The code location of the baselines: a sensor that lists the bucket, and core.orders by a Spark session per run.
 
 Belongs here: what `bench/stock` and `bench/tuned` share, which is all but their settings. The sensor is
-that of dagster-aws, the session what every run of a Spark asset builds for itself.
+that of dagster-aws, the session what every run of a Spark asset builds for itself. Beside it a sensor that receives
+messages, and a run for them.
 """
 
+import json
 from datetime import datetime
 
 import boto3
 import dagster as dg
 from dagster_aws.s3.sensor import get_objects
+from pyspark.sql import functions as F
 
 from bench import plain
 from pipelines.tidemark.lakehouse.session import new_session
 from pipelines.tidemark.settings import load_settings
+from pipelines.tidemark.sources.sqs import open_queue
+from pipelines.transforms.cold_chain import too_warm
 
 HOURS = dg.HourlyPartitionsDefinition(start_date="2026-09-28-00:00", end_offset=1)
 
@@ -28,6 +33,43 @@ def orders(context: dg.AssetExecutionContext) -> None:
         plain.load_orders(spark, s3, settings.landing_bucket, list(context.partition_keys))
     finally:
         spark.stop()
+
+
+class Messages(dg.Config):
+    """The bodies of messages."""
+
+    bodies: list[str]
+
+
+@dg.op
+def alert_of(config: Messages) -> None:
+    """Keep readings, and send an alert of each sensor that is too warm for ten minutes."""
+    settings = load_settings()
+    spark = new_session(settings)
+    try:
+        said = spark.createDataFrame([(body,) for body in config.bodies], "body string")
+        columns = "device_id string, store_id bigint, read_at timestamp, temperature_c double, door_open boolean"
+        rows = said.select(F.from_json("body", columns).alias("r")).select("r.*")
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.raw")
+        spark.sql(f"CREATE TABLE IF NOT EXISTS lake.raw.readings ({columns}) USING iceberg")
+        rows.writeTo("lake.raw.readings").append()
+        devices = rows.select("device_id").distinct()
+        known = spark.table("lake.raw.readings").join(devices, on="device_id", how="inner")
+        found = [
+            {"device_id": row["device_id"], "episode_started_at": episode.started_at.isoformat()}
+            for row in known.groupBy("device_id").agg(F.collect_list(F.struct("*")).alias("readings")).collect()
+            for episode in too_warm(sorted((r.asDict() for r in row["readings"]), key=lambda r: r["read_at"]))
+        ]
+    finally:
+        spark.stop()
+    if found:
+        open_queue(settings.alerts_queue, **settings.aws_options()).send([json.dumps(each) for each in found])
+
+
+@dg.job
+def alert() -> None:
+    """An alert of what is too warm."""
+    alert_of()
 
 
 def definitions(minimum_interval_seconds: int | None, executor: dg.ExecutorDefinition | None) -> dg.Definitions:
@@ -53,4 +95,20 @@ def definitions(minimum_interval_seconds: int | None, executor: dg.ExecutorDefin
         requests = [dg.RunRequest(partition_key=hour) for hour in hours]
         return dg.SensorResult(run_requests=requests, cursor=newest.isoformat() if newest else None)
 
-    return dg.Definitions(assets=[orders], sensors=[new_files], executor=executor)
+    @dg.sensor(
+        job=alert,
+        minimum_interval_seconds=minimum_interval_seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def new_messages() -> dg.SensorResult:
+        """A run for the messages that wait. It deletes them: what dies later loses them."""
+        settings = load_settings()
+        queue = open_queue(settings.readings_queue, **settings.aws_options())
+        found = []
+        while messages := queue.receive(0):
+            found += [message.body for message in messages]
+            queue.delete(messages)
+        config = {"ops": {"alert_of": {"config": {"bodies": found}}}}
+        return dg.SensorResult(run_requests=[dg.RunRequest(run_config=config)] if found else [])
+
+    return dg.Definitions(assets=[orders], jobs=[alert], sensors=[new_files, new_messages], executor=executor)

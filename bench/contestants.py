@@ -57,6 +57,8 @@ class Baseline:
         } | {
             "DAGSTER_HOME": str(home),
             "TIDEMARK_LANDING_BUCKET": name,
+            "TIDEMARK_READINGS_QUEUE": f"{name}-readings",
+            "TIDEMARK_ALERTS_QUEUE": f"{name}-alerts",
             "TIDEMARK_CATALOG_URI": catalog,
             "TIDEMARK_WAREHOUSE": str(home / "warehouse"),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),

@@ -60,7 +60,7 @@ def measure(contestants: Sequence[Contestant], s3: Any, *, rounds: int, seed: in
         "what": "seconds from put_object to the Iceberg snapshot",
         "rows in each table": first.num_rows,
         "order of turns": order[1:],
-        "contestants": {name: _summary(values) for name, values in seconds.items()},
+        "contestants": {name: summary(values) for name, values in seconds.items()},
     }
 
 
@@ -68,7 +68,8 @@ def _key(hour: datetime, number: int) -> str:
     return f"orders/dt={hour:%Y-%m-%d}/hour={hour:%H}/{number:04}.csv"
 
 
-def _summary(seconds: Sequence[float]) -> dict[str, Any]:
+def summary(seconds: Sequence[float]) -> dict[str, Any]:
+    """Median and 95th percentile of some seconds, and all of them."""
     cuts = statistics.quantiles(seconds, n=20, method="inclusive")
     return {
         "median": round(statistics.median(seconds), 2),

@@ -153,9 +153,14 @@ class Platform:
         """A plain AWS client."""
         return self._aws("s3")
 
+    @property
+    def sqs(self) -> Any:
+        """A plain AWS client."""
+        return self._aws("sqs")
+
     def observed(self, *, seconds: float = 120) -> None:
         """Wait until every file's event was taken from the queue, which is done after it has been observed."""
-        sqs = self._aws("sqs")
+        sqs = self.sqs
         url = sqs.get_queue_url(QueueName="landing-events")["QueueUrl"]
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
 

@@ -1,4 +1,4 @@
-"""`pipelines redrive`: notifications that the queue has given up go back to it."""
+"""`pipelines redrive`: messages that a queue has given up go back to it."""
 
 import json
 from typing import Annotated
@@ -10,25 +10,30 @@ from pipelines.tidemark.settings import load_settings
 
 
 def redrive(
+    queue: Annotated[
+        str | None,
+        typer.Option(help="The queue; by default that of the bucket's notifications.", show_default=False),
+    ] = None,
     most: Annotated[int, typer.Option(min=1, help="Send about so many messages at most.")] = 10_000,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a line.")] = False,
 ) -> None:
-    """Send the notifications again that the queue has given up; exits with 1 if it cannot be reached."""
+    """Send the messages again that a queue has given up; exits with 1 if it cannot be reached."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from pipelines.tidemark.sources.messages import QueueUnavailable
     from pipelines.tidemark.sources.sqs import open_queue
 
     settings = load_settings()
+    name = queue or settings.events_queue
     try:
-        queue = open_queue(settings.events_queue, **settings.aws_options())
-        sent = sum(queue.redrive(most))
-        left = queue.dead_letters()
+        opened = open_queue(name, **settings.aws_options())
+        sent = sum(opened.redrive(most))
+        left = opened.dead_letters()
     except (BotoCoreError, ClientError, QueueUnavailable) as error:
-        fail(f"queue {settings.events_queue} cannot be reached: {error}", code=1)
+        fail(f"queue {name} cannot be reached: {error}", code=1)
     if as_json:
         typer.echo(json.dumps({"sent": sent, "left": left}))
     elif left is None:
-        typer.echo(f"{settings.events_queue} has no dead-letter queue")
+        typer.echo(f"{name} has no dead-letter queue")
     else:
         typer.echo(f"{sent} messages sent again, {left} left")

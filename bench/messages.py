@@ -1,0 +1,77 @@
+"""From a reading to the alert on the other queue, against a stock sensor that starts a run.
+
+Method: a round is one sensor of the cold chain whose last reading makes it warm for ten minutes of its own time; the
+figure is from the moment that reading is sent until the alert is received. The contestants take turns, at a random
+phase. Both keep the readings in an Iceberg table before they alert.
+"""
+
+import json
+import random
+import statistics
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bench.latency import summary
+from pipelines.tidemark.sources.sqs import SqsQueue
+
+_SECONDS_TO_ALERT = 300
+_WARM_UP = 3
+
+
+@dataclass
+class Listener:
+    """A code location that takes readings from one queue and sends alerts to another."""
+
+    name: str
+    readings: SqsQueue
+    alerts: SqsQueue
+
+
+def measure(listeners: Sequence[Listener], *, rounds: int, seed: int = 0) -> dict[str, Any]:
+    """Seconds per contestant and round.
+
+    Args:
+        listeners: This project first.
+    """
+    phase = random.Random(seed)
+    seconds: dict[str, list[float]] = {listener.name: [] for listener in listeners}
+    for _ in range(_WARM_UP):
+        _reading_to_alert(listeners[0])
+    for number in range(rounds + 1):
+        for listener in [*listeners[number % len(listeners) :], *listeners[: number % len(listeners)]]:
+            time.sleep(phase.uniform(1, 31 if listener.name == "stock" else 3))
+            took = _reading_to_alert(listener)
+            print(f"round {number} {listener.name}: {took:.2f} s", flush=True)
+            if number:
+                seconds[listener.name].append(took)
+    ratio = statistics.median(seconds[listeners[0].name]) / statistics.median(seconds[listeners[-1].name])
+    return {
+        "what": "seconds from the reading that makes an alert due to the alert on the other queue",
+        "ratio of the medians": round(ratio, 4),
+        "contestants": {name: summary(values) for name, values in seconds.items()},
+    }
+
+
+def reading(device: str, at: datetime, temperature: float) -> str:
+    """The body of a message."""
+    said = {"device_id": device, "store_id": 1, "read_at": at.isoformat(), "temperature_c": temperature}
+    return json.dumps(said | {"door_open": False})
+
+
+def _reading_to_alert(listener: Listener) -> float:
+    device, start = f"device-{uuid.uuid4().hex[:8]}", datetime.now(UTC) - timedelta(minutes=30)
+    listener.readings.send([reading(device, start + timedelta(minutes=m), 9.0) for m in (0, 6)])
+    time.sleep(1)
+    begun = time.time()
+    listener.readings.send([reading(device, start + timedelta(minutes=11), 9.0)])
+    while time.time() < begun + _SECONDS_TO_ALERT:
+        messages = listener.alerts.receive(5)
+        received = time.time()
+        listener.alerts.delete(messages)
+        if any(json.loads(message.body)["device_id"] == device for message in messages):
+            return received - begun
+    raise TimeoutError(f"{listener.name} had not alerted after {_SECONDS_TO_ALERT} s")

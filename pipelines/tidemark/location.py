@@ -1,7 +1,7 @@
 """The user's code location, as the machinery finds it: by name, when it is needed, and never by an import of its own.
 
 The package that `TIDEMARK_CODE_LOCATION` names (`pipelines`) holds `definitions.defs`, `definitions.TABLES` and
-`feeds.FEEDS`. It may hold a sample feed, `demo`: `demo.feed.first_round(settings)` writes what is due, once, and
+`feeds.FEEDS`. It may hold streams, `streams.STREAMS`, and a sample feed, `demo`: `demo.feed.first_round(settings)` writes what is due, once, and
 returns a line about it; `demo.command.app` is the command `pipelines feed`, which goes on.
 
 Commands import this inside a function: a code location reads the environment when it is imported.
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pipelines.tidemark.lakehouse.tables import Table
     from pipelines.tidemark.sources.feed import Feed
+    from pipelines.tidemark.streams.stream import Stream
 
 
 class NoSampleFeed(Terminal):
@@ -40,6 +41,14 @@ def asset_graph(settings: Settings) -> "BaseAssetGraph[Any]":
 def feeds(settings: Settings) -> "Sequence[Feed]":
     """What lands in the bucket."""
     found: Sequence[Feed] = _module(settings, "feeds").FEEDS
+    return found
+
+
+def streams(settings: Settings) -> "Sequence[Stream]":
+    """What comes in as messages; a location without a package `streams` has none."""
+    if find_spec(f"{settings.code_location}.streams") is None:
+        return ()
+    found: Sequence[Stream] = _module(settings, "streams").STREAMS
     return found
 
 

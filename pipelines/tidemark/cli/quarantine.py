@@ -135,5 +135,5 @@ def _selection(
     from pipelines.tidemark.lakehouse.loading.handling import Selection
 
     if asset:
-        place.load_of(asset)
+        place.require(asset)
     return Selection(asset, tuple(reason or ()), since, file)

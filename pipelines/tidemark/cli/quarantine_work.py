@@ -54,6 +54,16 @@ class Target:
     instance: DagsterInstance
     ledger: EventLog
     loads: Mapping[str, Load]
+    streams: Sequence[str] = ()
+
+    def require(self, asset: str) -> None:
+        """There is something like it that things are turned away from.
+
+        Raises:
+            CannotHandle: there is not.
+        """
+        if asset not in self.streams:
+            self.load_of(asset)
 
     def load_of(self, asset: str) -> Load:
         """How an asset is loaded.
@@ -90,6 +100,7 @@ def open_place(settings: Settings) -> Iterator[Target]:
             instance,
             EventLog(instance, settings.start_date),
             loads_of(graph, location.feeds(settings), location.tables(settings)),
+            [stream.asset for stream in location.streams(settings)],
         )
 
 

@@ -1,9 +1,9 @@
 """The user's code location, as the machinery finds it: by name, when it is needed, and never by an import of its own.
 
 The package that `TIDEMARK_CODE_LOCATION` names (`pipelines`) holds `definitions.defs`, `definitions.TABLES` and
-`feeds.FEEDS`. It may hold streams, `streams.STREAMS`. It may hold a sample feed, `demo`:
-`demo.feed.first_round(settings)` writes what is due, once, and returns a line about it; `demo.command.app` is the command
-`pipelines feed`, which goes on.
+`feeds.FEEDS`. It may hold streams, `streams.STREAMS`, and a sample feed, `demo`: `demo.feed.first_round(settings)`
+writes what is due, once, and returns a line about it; `demo.command.app` is the command `pipelines feed`, which goes
+on.
 
 Commands import this inside a function: a code location reads the environment when it is imported.
 """

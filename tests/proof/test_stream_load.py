@@ -1,4 +1,4 @@
-"""Fifty readings a second for ten minutes on a whole platform: how long from a reading to its alert, and is it steady."""
+"""Fifty readings a second for ten minutes on a whole platform: from reading to alert, and whether that is steady."""
 
 import json
 import os

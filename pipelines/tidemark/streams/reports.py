@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+from pipelines.tidemark.failpoints import reached
 from pipelines.tidemark.lakehouse.append import Change, HeadMoved, at_least
 from pipelines.tidemark.streams.kept import KeptMessages, oldest_by
 from pipelines.tidemark.streams.stream import Reaction, Stream
@@ -104,6 +105,7 @@ class Reports:
         self.reported = head
         self._waiting, self._since, self._flushed_at = {}, None, time.monotonic()
         self._keep_mark(kept)
+        reached("stream_reported")
 
     def _everything(self, kept: KeptMessages) -> dict[Any, datetime]:
         """All that the table has got since it was last reported, by whomever."""

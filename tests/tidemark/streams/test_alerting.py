@@ -151,6 +151,11 @@ def test_one_that_slept_sends_nothing_that_another_has_sent(post: Post, monkeypa
 
 @pytest.mark.parametrize("seed", range(4))
 def test_any_order_of_messages_and_shifts_ends_the_same(post: Post, seed: int) -> None:
+    any_order(post, seed)
+
+
+def any_order(post: Post, seed: int) -> None:
+    """Messages and corrections in random batches, to shifts that begin anew now and then."""
     dice = random.Random(seed)
     truth: dict[tuple[str, int], float] = {}
     shifts = [post.shift(), post.shift()]

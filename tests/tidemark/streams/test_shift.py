@@ -1,18 +1,23 @@
 """A shift at a queue, on the local cloud and a real Iceberg table."""
 
+import base64
 import time
-from collections.abc import Collection
+import uuid
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from pipelines.tidemark.lakehouse.append import Appendable, open_lake
+from pipelines.tidemark.lakehouse.append import Appendable, Change, equal, open_lake, rows_of
 from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.inlets import QueueInlet, _InHand
-from pipelines.tidemark.sources.records import Batch
+from pipelines.tidemark.sources.messages import FakeMessageSource
+from pipelines.tidemark.sources.records import Batch, Record
 from pipelines.tidemark.sources.sqs import SqsQueue
+from pipelines.tidemark.streams.kept import next_offsets
 from pipelines.tidemark.streams.shift import Shift
 from pipelines.tidemark.streams.stream import Stream
 from tests.live.waiting import eventually
@@ -48,6 +53,39 @@ class KilledBeforeItAcknowledges(QueueInlet):
         assert isinstance(in_hand, _InHand) and self._queue is not None
         in_hand.hold.close()
         self._queue.extend(in_hand.messages, 0)
+
+
+@dataclass
+class OnceInlet:
+    """A log in memory that gives these once."""
+
+    records: tuple[Record, ...]
+    name: str = "memory:pings"
+
+    def property_name(self) -> str | None:
+        return None
+
+    def resume_after(self, offsets: Mapping[str, Mapping[int, int]]) -> str | None:
+        return None
+
+    def receive(self, resume: str | None, wait_seconds: float) -> Batch | None:
+        given, self.records = self.records, ()
+        return Batch(given) if given else None
+
+    def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def record(body: bytes) -> Record:
+    return Record(body, uuid.uuid4().hex, datetime.now(UTC), "memory:pings")
+
+
+def entries(stream: Stream, settings: Settings) -> list[dict[str, Any]]:
+    rows = Appendable(open_lake(settings), QUARANTINE).rows(equal("asset", stream.asset))
+    return list(rows.to_pylist())
 
 
 class ImpatientWithRefused(QueueInlet):
@@ -138,6 +176,45 @@ def test_a_refused_message_is_entered_once_and_ends_in_the_dead_letter_queue(pos
     eventually(given_up, seconds=60)
     assert shift.counts.received == 2, "received as often as the queue allows"
     assert post.quarantined() == [("malformed", "junk")]
+
+
+def test_any_queue_that_redelivers_will_do(cloud: Settings) -> None:
+    stream, queue = toy.stream(toy.new_name()), FakeMessageSource()
+    queue.send([toy.ping("a"), "junk", toy.ping("b")])
+    shift = toy.shift(stream, cloud, [QueueInlet("memory:pings", lambda: queue)])
+    shift.step()
+    assert [row["gadget"] for row in toy.kept(stream, cloud)] == ["a", "b"]
+    assert [message.body for message in queue.in_flight.values()] == ["junk"]
+    queue.redeliver()
+    shift.step()
+    assert len(toy.kept(stream, cloud)) == 2
+
+
+@pytest.mark.parametrize(
+    "body", [b"\xff\xfe{}", '{"gadget": "é", "at": "2026-10-01", "strength": 1}'.encode("latin-1")]
+)
+def test_bytes_that_are_no_text_are_kept_as_base64_and_the_tables_stay_readable(cloud: Settings, body: bytes) -> None:
+    stream = toy.stream(toy.new_name())
+    shift = toy.shift(stream, cloud, [OnceInlet((record(body), record(toy.ping("a").encode())))])
+    shift.step()
+    assert [row["gadget"] for row in toy.kept(stream, cloud)] == ["a"]
+    (entry,) = entries(stream, cloud)
+    assert (entry["reason"], base64.b64decode(entry["content"])) == ("not_utf8", body)
+
+
+def test_how_far_a_log_was_read_is_committed_with_its_rows_and_found_at_once_among_many_files(cloud: Settings) -> None:
+    stream = toy.stream(toy.new_name())
+    table = Appendable(open_lake(cloud), stream.table)
+    for n in range(120):
+        made = toy.record_row(stream, toy.ping(f"g{n}"), offset=n)
+        table.commit(Change(rows_of(table.schema, [made]), properties={"log": str(n + 1)}))
+    began = time.perf_counter()
+    table.refresh()
+    assert table.newest("log") == "120"
+    assert time.perf_counter() - began < 0.05
+    table.commit(Change(rows_of(table.schema, []), properties={"log": "200"}))
+    assert table.newest("log") == "200", "a range without any record is read only once"
+    assert next_offsets(table) == {"topic-1": {0: 120}}, "where no snapshot says it, the rows do"
 
 
 def received(shift: Shift) -> Batch:

@@ -4,7 +4,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import boto3
@@ -12,9 +12,10 @@ import boto3
 from pipelines.tidemark.lakehouse.append import Appendable, open_lake
 from pipelines.tidemark.lakehouse.tables import MESSAGE, Table
 from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.records import Inlet
+from pipelines.tidemark.sources.records import Inlet, Record
 from pipelines.tidemark.sources.sqs import SqsQueue
 from pipelines.tidemark.streams.alerting import Alerting
+from pipelines.tidemark.streams.decode import Decoder, table_rows
 from pipelines.tidemark.streams.reconcile import Episode
 from pipelines.tidemark.streams.reports import Reports
 from pipelines.tidemark.streams.shift import Shift
@@ -93,6 +94,14 @@ def stream_with_alerts(name: str, **declared: Any) -> Stream:
 def ping(gadget: str, *, minute: int = 0, strength: float = 1.0) -> str:
     at = HOUR + timedelta(minutes=minute)
     return json.dumps({"gadget": gadget, "at": at.isoformat(), "strength": strength})
+
+
+def record_row(of: Stream, body: str, *, offset: int) -> dict[str, Any]:
+    """The row of a message of a log."""
+    sent_at = datetime.now(UTC)
+    record = Record(body.encode(), f"topic-1/0/{offset:020d}", sent_at, "kafka:pings/0", "topic-1", 0, offset)
+    rows, _ = Decoder(of, date(2026, 9, 28)).read([record], sent_at)
+    return table_rows(of, rows)[0]
 
 
 def new_name() -> str:

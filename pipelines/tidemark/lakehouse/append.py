@@ -24,7 +24,9 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table import Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update import AssertRefSnapshotId
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
@@ -171,6 +173,10 @@ class Appendable:
 
         def _change(transaction: Transaction) -> None:
             properties = dict(change.properties or {})
+            # By itself pyiceberg asks for the head only where there are rows: marks alone would be put upon whatever
+            # others have committed, and this writer would then take their head for one that it has seen.
+            is_seen = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": self.head})
+            transaction._apply((), (is_seen,))
             if change.instead_of is not None:
                 transaction.delete(change.instead_of, snapshot_properties=properties)
             if change.rows is not None:

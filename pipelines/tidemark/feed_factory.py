@@ -52,7 +52,7 @@ def feed_assets(
         partitions_def=partitions_def,
         backfill_policy=dg.BackfillPolicy.single_run() if partitions_def else None,
         code_version=code_version,
-        description=f"One row per {table.comment[:1].lower()}{table.comment[1:]}, from {feed.prefix} in the bucket.",
+        description=_one_row(feed, table),
         metadata={"dagster/code_references": _caller(), **core.pop("metadata", {})},
         check_specs=landed_checks(feed, key),
         **core,
@@ -63,6 +63,12 @@ def feed_assets(
         return lakehouse.load(context, feed, table, transform)
 
     return [_source(feed, raw, partitions_def), _table]
+
+
+def _one_row(feed: Feed, table: Table) -> str:
+    if not table.comment:
+        return f"What lies in {feed.prefix} in the bucket."
+    return f"One row is {table.comment[:1].lower()}{table.comment[1:]}, from {feed.prefix} in the bucket."
 
 
 def _caller() -> dg.CodeReferencesMetadataValue:

@@ -1,6 +1,6 @@
 """The text of a feed's module, from what a sample says."""
 
-from pipelines.tidemark.scaffold.python_text import NoModule, literal, require_name, tuple_of
+from pipelines.tidemark.scaffold.python_text import NoModule, fitted, literal, require_name
 from pipelines.tidemark.scaffold.sample import Sample
 from pipelines.tidemark.sources.times import TYPES, Grain
 
@@ -28,9 +28,10 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
     columns = ([f'{{"{by}": "{TYPES[grain]}"}}'] if by and by not in sample.columns else []) + ["LANDING", "LINEAGE"]
     lands_at = f"{name}/latest{sample.suffix}" if by is None else f"{name}/"
     words = name.replace("_", " ")
-    uncertain = "" if key or sample.key else "  # no few columns tell the sample's rows apart: say which do"
+    lies_at = f"the object {lands_at}" if by is None else f"the files below {lands_at}"
+    uncertain = [] if key or sample.key else ["    # No few columns tell the sample's rows apart: say which do."]
     lines = [
-        f'"""{words.capitalize()}: the files below {lands_at}, and the table they become."""',
+        f'"""{words.capitalize()}: {lies_at}, and the table {"it becomes" if by is None else "they become"}."""',
         "",
         *([f"from {package}.partitions import {_DEFINITION[grain]}"] if by else []),
         f"from {package}.tidemark import LINEAGE, Feed, Grain, Table, feed_assets",
@@ -43,8 +44,9 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
         f'    name="core.{name}",',
         f"    columns={' | '.join(columns)},",
         *([f'    partitioned_by="{by}",'] if by else []),
-        f"    row_key={tuple_of(row_key)},{uncertain}",
-        f'    comment="A row of {words}",',
+        *uncertain,
+        *fitted("row_key=(", [*map(literal, row_key)], "),"),
+        f'    comment="A record of {words}",  # in your words: what is one row?',
         ")",
         "",
         "FEED = Feed(",
@@ -52,7 +54,7 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
         f'    prefix="{lands_at}",',
         f"    grain=Grain.{grain.name},",
         "    columns=LANDING,",
-        f"    required={tuple_of(tuple(c for c in rows_by if c in sample.columns))},",
+        *fitted("required=(", [literal(c) for c in rows_by if c in sample.columns], "),"),
         ")",
         "",
         "ASSETS = feed_assets(",

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pipelines.tidemark.errors import Terminal
 
 
+_LINE = 120
+
+
 class NoModule(Terminal):
     """A feed or table that cannot be written as asked. The message says why."""
 
@@ -34,7 +37,10 @@ def list_of(texts: Sequence[str]) -> str:
     return f"[{', '.join(map(literal, texts))}]"
 
 
-def tuple_of(texts: Sequence[str]) -> str:
-    """A tuple of texts."""
-    inner = ", ".join(map(literal, texts))
-    return f"({inner},)" if len(texts) == 1 else f"({inner})"
+def fitted(begin: str, items: Sequence[str], end: str, *, indent: int = 4) -> list[str]:
+    """A line with items between brackets; where it is too long a line for each item, as `ruff format` has it."""
+    margin = " " * indent
+    line = f"{margin}{begin}{', '.join(items)}{',' if begin.endswith('(') and len(items) == 1 else ''}{end}"
+    if len(line) <= _LINE:
+        return [line]
+    return [f"{margin}{begin}", *(f"{margin}    {item}," for item in items), f"{margin}{end}"]

@@ -1,10 +1,10 @@
 """The texts of a table's three modules: schema, transform and asset. They count rows, which is a place to begin."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.lakehouse.tables import LINEAGE, Table
-from pipelines.tidemark.scaffold.python_text import list_of, literal, require_name, tuple_of
+from pipelines.tidemark.scaffold.python_text import fitted, list_of, literal, require_name
 
 _GRAINS = {
     "hour": ("HOURS", "timestamp", 'F.date_trunc("HOUR", "{}")'),
@@ -14,6 +14,7 @@ _GRAINS = {
 }
 BY = (*_GRAINS, "none")
 """What a table may be cut by: the name of its partition column, or `none`."""
+_LONG = 50
 
 
 class NoInput(Terminal):
@@ -55,12 +56,19 @@ class _Names:
         cut = [] if by == "none" else [by]
         self.row_key = tuple(dict.fromkeys([*cut, *key]))
         self.by = by if cut else None
-        self.one_row = f"{' and '.join(self.row_key).replace('_', ' ')}: how many rows of {self.source_key} it has"
+        self.one_row = f"{_in_words(self.row_key)}: how many rows of {self.source_key} it has"
         grain = _GRAINS.get(by)
         self.definition = grain[0] if grain else None
         self.columns = ({by: grain[1]} if grain else {}) | {c: source.columns[c] for c in key}
         self.cut_sql = grain[2].format(_time_column(source, by)) if grain else None
         self.same_grain = self.by is not None and source.partition_columns == (by,)
+
+
+def _in_words(columns: Sequence[str]) -> str:
+    """Columns as a docstring names them, as many as fit into its line."""
+    words = [column.replace("_", " ") for column in columns]
+    told = [word for n, word in enumerate(words) if n == 0 or len(" and ".join(words[: n + 1])) <= _LONG]
+    return " and ".join([*told, *(["so on"] if len(told) < len(words) else [])])
 
 
 def _time_column(source: Table, by: str) -> str:
@@ -86,7 +94,7 @@ def _schema(of: _Names) -> str:
         *(f"        {literal(column)}: {literal(kind)}," for column, kind in columns.items()),
         "    },",
         *([f'    partitioned_by="{of.by}",'] if of.by else []),
-        f"    row_key={tuple_of(of.row_key)},",
+        *fitted("row_key=(", [*map(literal, of.row_key)], "),"),
         f'    comment="{of.one_row[:1].upper()}{of.one_row[1:]}",',
         ")",
         "",
@@ -96,7 +104,7 @@ def _schema(of: _Names) -> str:
 
 def _transform(of: _Names) -> str:
     keys = [f'{of.cut_sql}.alias("{of.by}")'] if of.cut_sql and not of.same_grain else []
-    keys += [literal(column) for column in of.row_key if not (keys and column == of.by)]
+    keys += [f"F.col({literal(column)})" for column in of.row_key if not (keys and column == of.by)]
     lines = [
         f'"""marts/{of.name}: how it is computed."""',
         "",
@@ -109,7 +117,8 @@ def _transform(of: _Names) -> str:
         "",
         f"def {of.name}({of.input}: DataFrame) -> DataFrame:",
         f'    """One row per {of.one_row}."""',
-        f'    counted = {of.input}.groupBy({", ".join(keys)}).agg(F.count(F.lit(1)).alias("rows"))',
+        *fitted("by = [", keys, "]"),
+        f'    counted = {of.input}.groupBy(*by).agg(F.count(F.lit(1)).alias("rows"))',
         f"    return shaped_as(counted, {of.name.upper()}.columns)",
         "",
     ]

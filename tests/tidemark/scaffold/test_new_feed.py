@@ -3,6 +3,9 @@
 import gzip
 import io
 import json
+import subprocess
+import sys
+from collections.abc import Iterable
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 from pipelines.tidemark.scaffold.feed_module import OFFERED, feed_module
 from pipelines.tidemark.scaffold.python_text import NoModule
 from pipelines.tidemark.scaffold.sample import NoSample, Sample, read_sample
+from pipelines.tidemark.settings import CHECKOUT
 from pipelines.tidemark.sources.feed import Grain
 
 ROWS = [
@@ -76,6 +80,7 @@ def as_parquet() -> bytes:
         ("trips.csv.gz", gzip.compress(as_csv().replace(b"True", b"true").replace(b"False", b"false"))),
         ("trips.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS).encode()),
         ("trips.json", json.dumps(ROWS, indent=1).encode()),
+        ("trips.json", "\n".join(json.dumps(row, indent=1) for row in ROWS).encode()),
         ("trips.parquet", as_parquet()),
     ],
 )
@@ -100,6 +105,7 @@ def test_a_key_of_two_columns_is_found_and_of_none_that_holds_a_null(tmp_path: P
         ("a.csv", b"", "a.csv"),
         ("a.csv", b"x,y\n", "it holds no row"),
         ("a.jsonl", b"[1, 2]", "not every record is an object"),
+        ("a.json", b'[\n{"a": 1},\n{"a": 2}', "does not end"),
         ("a.json.gz", b"not gzip", "a.json.gz"),
         ("a.parquet", b"PAR1", "a.parquet"),
     ],
@@ -111,6 +117,31 @@ def test_a_sample_that_says_nothing_is_refused_by_name(tmp_path: Path, name: str
         read_sample(path)
 
 
+def is_tidy(texts: Iterable[str], folder: Path) -> None:
+    """See modules pass `make check` as they were written."""
+    for number, text in enumerate(texts):
+        (folder / f"module_{number}.py").write_text(text)
+    # Of a package that is not there ruff would not know that it is ours.
+    ours = 'lint.isort.known-first-party = ["pipelines"]'
+    rules = ["--config", str(CHECKOUT / "pyproject.toml"), "--config", ours]
+    for command in (["check"], ["format", "--diff"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, *rules, str(folder)],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("grain", OFFERED)
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_module_is_tidy_as_it_is(grain: Grain, wide: bool, tmp_path: Path) -> None:
+    columns = {f"column_with_a_name_that_is_long_{n}" if wide else f"c{n}": "bigint" for n in range(6)}
+    for key in ((), tuple(columns)[:1], tuple(columns)):
+        text = feed_module("trips", grain, Sample(".json", columns, key, 3), package="pipelines")
+        is_tidy([text], tmp_path)
+
+
 @pytest.mark.parametrize("grain", OFFERED)
 def test_the_module_loads_as_it_is(grain: Grain) -> None:
     sample = Sample(".csv", {k: v for k, v in TYPES.items() if k != "day"}, ("trip_id",), 3)
@@ -119,6 +150,10 @@ def test_the_module_loads_as_it_is(grain: Grain) -> None:
     exec(compile(text, "trips.py", "exec"), vars(module))
     raw, core = module.ASSETS
     assert (raw.key.path, core.key.path) == (["raw", "trips"], ["core", "trips"])
+    assert core.descriptions_by_key[core.key].startswith("One row is a record of trips, from trips/")
+    assert str(module.__doc__).startswith(
+        "Trips: the object trips/latest.csv" if grain is Grain.NONE else "Trips: the files below"
+    )
     assert module.FEED.columns == dict(sample.columns) and module.FEED.required == ("trip_id",)
     by = () if grain is Grain.NONE else (str(grain),)
     assert module.TABLE.row_key == (*by, "trip_id") and module.TABLE.columns.keys() >= {*by, *sample.columns}

@@ -1,5 +1,6 @@
 """From a table to the modules of one that is computed from it: they load as they are, fit together, and count right."""
 
+import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.tidemark import LINEAGE, ByKey, Table, build_definitions, load_settings
 from pipelines.tidemark.scaffold.python_text import NoModule
 from pipelines.tidemark.scaffold.table_modules import BY, NoInput, table_modules
+from tests.tidemark.scaffold.test_new_feed import is_tidy
 
 TRIPS = Table(
     "core.trips",
@@ -58,6 +60,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def written(folder: Path, package: str, texts: Mapping[str, str]) -> None:
     for path, text in texts.items():
         (folder / package / path).write_text(text)
+
+
+@pytest.mark.parametrize("by", BY)
+def test_the_modules_are_tidy_as_they_are(by: str, tmp_path: Path) -> None:
+    wide = {f"column_with_a_name_that_is_long_{n}": "string" for n in range(5)}
+    trips = dataclasses.replace(TRIPS, columns=dict(TRIPS.columns) | wide)
+    for key in (("station",), tuple(wide)):
+        is_tidy(table_modules("trips_by_stations_of_all_kinds", trips, by, key, package="pipelines").values(), tmp_path)
 
 
 @pytest.mark.parametrize("by", BY)

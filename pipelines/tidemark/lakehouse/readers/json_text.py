@@ -34,6 +34,7 @@ from pipelines.tidemark.lakehouse.readers.text import (
     NO_ROW,
     Record,
     is_list,
+    is_over_lines,
     not_valid,
     records_of,
     text_of,
@@ -52,37 +53,39 @@ class JsonShape(Shape):
     """The form of a JSON file; its columns as far as it was looked into.
 
     Args:
-        is_list: Whether the text is one list.
+        over_lines: Whether a row may have several lines.
+        is_list: Whether the text is one list over lines.
         by_line: Whether Spark has to be led through it line by line: its own reader would be silent about something.
         has_object: Whether an object was seen.
     """
 
+    over_lines: bool = False
     is_list: bool = False
     by_line: bool = False
     has_object: bool = True
 
 
-def _is_careful(shape: JsonShape, feed: Feed) -> bool:
+def _is_careful(shape: JsonShape) -> bool:
     """Whether a file is led through Spark line by line, be it large or not."""
-    return shape.charset != "utf-8" or shape.by_line or feed.multiline
+    return shape.charset != "utf-8" or shape.by_line or shape.over_lines
 
 
 def _shape(store: ObjectStore, feed: Feed, file: SourceFile, body: bytes | None) -> JsonShape:
-    return looked_into(store, feed, file, body, partial(_shape_of, feed), json=True)
+    return looked_into(store, feed, file, body, _shape_of, json=True)
 
 
-def _shape_of(feed: Feed, head: Head) -> JsonShape:
-    in_list = feed.multiline and is_list(head.records[0].text)
-    shape = _form_of(head.records, head.charset, head.is_cut, in_list=in_list)
+def _shape_of(head: Head) -> JsonShape:
+    in_list = head.multiline and is_list(head.records[0].text)
+    shape = _form_of(head.records, head.charset, head.is_cut)
     if not shape.has_object and head.whole is not None:
-        records = records_of(head.whole, encoding=head.charset, multiline=feed.multiline, json=True)
-        shape = _form_of(records, head.charset, False, in_list=in_list)
+        records = records_of(head.whole, encoding=head.charset, multiline=head.multiline, json=True)
+        shape = _form_of(records, head.charset, False)
     if not shape.has_object and head.is_whole:
         raise Unusable("unreadable", head.not_text if head.begins_with_no_text else _NO_OBJECT)
-    return shape
+    return replace(shape, over_lines=head.multiline, is_list=in_list)
 
 
-def _form_of(records: Sequence[Record], charset: str, is_cut: bool, *, in_list: bool) -> JsonShape:
+def _form_of(records: Sequence[Record], charset: str, is_cut: bool) -> JsonShape:
     names: dict[str, None] = {}
     has_object = odd = False
     for text, fault in records[:-1] if is_cut and len(records) > 1 else records:
@@ -97,11 +100,11 @@ def _form_of(records: Sequence[Record], charset: str, is_cut: bool, *, in_list: 
                 has_object = True
                 names |= dict.fromkeys(record)
     columns = tuple((name, "string") for name in names)
-    return JsonShape(Format.JSON, columns, charset, in_list, by_line=odd or not has_object, has_object=has_object)
+    return JsonShape(Format.JSON, columns, charset, by_line=odd or not has_object, has_object=has_object)
 
 
 def _rows(feed: Feed, key: str, shape: JsonShape, body: bytes) -> Rows:
-    records = records_of(text_of(key, body), encoding=feed.encoding, multiline=feed.multiline, json=True)
+    records = records_of(text_of(key, body), encoding=feed.encoding, multiline=shape.over_lines, json=True)
     columns: dict[str, list[str | None]] = {c: [] for c in feed.columns}
     faults: list[Fault | None] = []
     for text, fault in records:
@@ -109,7 +112,7 @@ def _rows(feed: Feed, key: str, shape: JsonShape, body: bytes) -> Rows:
             values = {c: _as_text(row.get(c)) for c in columns} if row is not None else {}
             why = fault or NO_ROW if row is None else _half_characters(values)
             if row and not why and (nested := [c for c in columns if isinstance(row.get(c), dict | list)]):
-                said = (nested_anew if _is_careful(shape, feed) else nested_as_written)(text)[n]
+                said = (nested_anew if _is_careful(shape) else nested_as_written)(text)[n]
                 values |= {c: said[c] for c in nested}
             for c, column in columns.items():
                 column.append(None if why else values[c])
@@ -153,7 +156,7 @@ def _look_closer(
     Of a line with more than one object it takes the first, and half of a character it makes another one. So all of each
     file is looked through before, at the price of its bytes leaving the bucket twice.
     """
-    careful = {f for f, s in shapes.items() if _is_careful(s, feed)}
+    careful = {f for f, s in shapes.items() if _is_careful(s)}
     careful |= _those(partial(_odd, spark, store, feed), {f: s for f, s in shapes.items() if f not in careful})
     unknown = {f: s for f, s in shapes.items() if not s.has_object}
     having = _those(partial(_with_objects, spark, store, feed), unknown)
@@ -213,7 +216,7 @@ def _scan_by_line(
     spark: SparkSession, store: ObjectStore, feed: Feed, shape: JsonShape, paths: Sequence[str]
 ) -> DataFrame:
     place = partial(place_of, store)
-    if feed.multiline:
+    if shape.over_lines:
         lines = spark_records.json_documents(spark, paths, shape.charset, place, is_list=shape.is_list)
     else:
         lines = spark_records.json_lines(spark, paths, shape.charset, place)
@@ -241,11 +244,15 @@ def _scan_by_line(
 
 
 def _sample(body: bytes, limit: int) -> list[dict[str, object]]:
-    text = body.decode()
-    found = json.loads(text) if is_list(text) else [json.loads(line) for line in text.splitlines() if line]
-    if not all(isinstance(row, dict) for row in found):
-        raise ValueError("not every record is an object")
-    return list(found)[:limit]
+    records = records_of(body, encoding="utf-8", multiline=is_over_lines(body, "utf-8"), json=True)
+    found: list[dict[str, object]] = []
+    for text, fault in records:
+        read = json.loads(text)
+        rows = read if isinstance(read, list) else [read]
+        if fault or not all(isinstance(row, dict) for row in rows):
+            raise ValueError(fault or "not every record is an object")
+        found += rows
+    return found[:limit]
 
 
 JSON = FileFormat(

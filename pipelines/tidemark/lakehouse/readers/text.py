@@ -220,6 +220,15 @@ def is_list(text: str) -> bool:
     return text.lstrip(_BLANKS).startswith("[")
 
 
+def is_over_lines(text: bytes, charset: str) -> bool:
+    """Whether a JSON text is written over several lines: its first line is an opening bracket and nothing else.
+
+    No row is such a line, so what follows belongs to it.
+    """
+    first = next((line.text.strip(_BLANKS) for line in _lines_of(text, charset) if line.text.strip(_BLANKS)), "")
+    return first in ("[", "{")
+
+
 def _opened(line: str) -> int:
     """How many more brackets a line opens than it closes."""
     bare = _IN_QUOTES.sub("", line)

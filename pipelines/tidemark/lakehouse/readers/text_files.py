@@ -14,7 +14,15 @@ from typing import TypeVar
 from pipelines.tidemark.lakehouse.readers.file_format import Shape
 from pipelines.tidemark.lakehouse.readers.files import ObjectStore, SourceFile, Unusable
 from pipelines.tidemark.lakehouse.readers.long_lines import pieces_of
-from pipelines.tidemark.lakehouse.readers.text import Record, charset_of, inflated, not_valid, records_of, text_of
+from pipelines.tidemark.lakehouse.readers.text import (
+    Record,
+    charset_of,
+    inflated,
+    is_over_lines,
+    not_valid,
+    records_of,
+    text_of,
+)
 from pipelines.tidemark.sources.feed import Feed
 from pipelines.tidemark.sources.formats import GZIP
 
@@ -41,6 +49,7 @@ class Head:
         size: Bytes that were looked at, inflated.
         whole: The text of the whole file, where that is in hand and longer than what was looked at.
         is_whole: Whether the end of the file was seen, in `whole` if not in `records`.
+        multiline: Whether a record may have several lines: the feed says so, or the text shows it.
     """
 
     records: list[Record]
@@ -49,6 +58,7 @@ class Head:
     size: int
     whole: bytes | None
     is_whole: bool
+    multiline: bool
 
     @property
     def not_text(self) -> str:
@@ -95,13 +105,14 @@ def _head(feed: Feed, key: str, content: bytes, *, cut: bool, json: bool) -> Hea
     head = text if end < 0 else text[:end]
     if cut and end < 0:
         head = head[: len(head) // len(line_end) * len(line_end)]
-    records = records_of(head, encoding=charset, multiline=feed.multiline, json=json)
+    multiline = feed.multiline or (json and is_over_lines(head, charset))
+    records = records_of(head, encoding=charset, multiline=multiline, json=json)
     if not records and b"\0" in head and len(line_end) == 1:
         raise Unusable("unreadable", "the first line is binary, not text")
     if not records:
         raise Unusable("empty", "the file is empty")
     whole = text if end >= 0 and not cut else None
-    return Head(records, charset, cut and end < 0, len(head), whole, is_whole=not cut)
+    return Head(records, charset, cut and end < 0, len(head), whole, is_whole=not cut, multiline=multiline)
 
 
 def weight_of(feed: Feed, key: str, body: bytes, limit: int, *, json: bool) -> tuple[int, int]:

@@ -204,8 +204,9 @@ class Appendable:
             return 0
         needed = {path for snapshot in there if snapshot.snapshot_id in kept for path in self._files_of(snapshot)}
         unneeded = {path for snapshot in gone for path in self._files_of(snapshot)} - needed
-        self._loaded.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in gone]).commit()
-        self._loaded = self._lake.load_table(self._loaded.name())
+        # Of a table of its own: this one still has to notice what others have committed meanwhile.
+        now = self._lake.load_table(self._loaded.name())
+        now.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in gone]).commit()
         for path in unneeded:
             self._loaded.io.delete(path)
         return len(gone)

@@ -43,3 +43,32 @@ def test_rows_and_marks_go_in_only_while_the_head_is_the_one_that_was_seen(write
     other.refresh()
     assert (other.mark("number"), other.mark("sent")) == ("1", "1")
     assert "b" not in other.rows()["id"].to_pylist()
+
+
+def test_old_snapshots_expire_and_a_writer_still_notices_what_others_have_committed(writer: Writer) -> None:
+    one, other = writer(), writer()
+    for n in range(12):
+        one.commit(row(one, f"a{n}"))
+    other.refresh()
+    other.commit(row(other, "b"))
+    seen = one.head
+    assert one.expire(keep=3) == 9
+    assert one.head == seen
+    with pytest.raises(HeadMoved):
+        one.commit(row(one, "c"))
+    assert one.refresh()
+    added = one.appended_since(seen)
+    assert added is not None and added["id"].to_pylist() == ["b"]
+    assert one.rows().num_rows == 13
+
+
+def test_what_somebody_still_has_to_read_since_is_kept(writer: Writer) -> None:
+    one = writer()
+    heads = [one.commit(row(one, f"a{n}")) for n in range(10)]
+    needed = heads[4]
+    assert needed is not None
+    assert one.expire(keep=2, not_since=[needed]) == 4
+    one.refresh()
+    added = one.appended_since(needed)
+    assert added is not None and sorted(added["id"].to_pylist()) == [f"a{n}" for n in range(5, 10)]
+    assert one.appended_since(heads[2]) is None

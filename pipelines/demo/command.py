@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from pipelines.demo.feed import LandingUnreachable, run_feed
+from pipelines.demo.post import Post
 from pipelines.tidemark import load_settings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -25,10 +26,14 @@ def feed(
     ] = None,
     hours: Annotated[int, typer.Option(help="How many hours to write.")] = 72,
     seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 0,
+    readings: Annotated[bool, typer.Option("--readings/--no-readings", help="Let fridges talk.")] = True,
+    requests: Annotated[bool, typer.Option("--requests/--no-requests", help="Ask for scores.")] = True,
 ) -> None:
-    """Write the sample grocer's files to the landing bucket, and go on."""
+    """Write the sample grocer's files to the landing bucket, send its messages, and go on."""
+    settings = load_settings()
     try:
-        run_feed(load_settings(), start=start, hours=hours, rate=rate, once=once, seed=seed)
+        post = Post(settings, seed, readings=readings, requests=requests)
+        run_feed(settings, start=start, hours=hours, rate=rate, once=once, seed=seed, post=post)
     except ValueError as error:
         _fail(str(error), code=2)
     except LandingUnreachable as error:

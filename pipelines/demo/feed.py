@@ -22,6 +22,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from pipelines.demo.plan import FileToWrite, live_file, mishaps, plan_between, plan_hours
+from pipelines.demo.post import Post
 from pipelines.tidemark import Settings
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ DEFAULT_RATE = 6.0
 MAX_RATE = 600.0
 _THREADS = 8
 _LONGEST_WAIT_SECONDS = 30.0
+_WORTH_TELLING = 100
 
 Report = Callable[[str], None]
 Clock = Callable[[], datetime]
@@ -63,6 +65,7 @@ def run_feed(
     rate: float = DEFAULT_RATE,
     once: bool = False,
     seed: int = 0,
+    post: Post | None = None,
     report: Report | None = None,
     clock: Clock | None = None,
     stop: threading.Event | None = None,
@@ -76,6 +79,7 @@ def run_feed(
         rate: Files per minute afterwards, into the current hour.
         once: Write all files of the hours, also those of the future, and return. None of them is damaged.
         seed: The world's seed; the same seed gives the same objects.
+        post: Sends messages meanwhile; by default there are none.
         report: Takes one line of progress; by default it is printed.
         clock: Tells the time, in UTC.
         stop: Ends the feed when it is set; by default the two signals do it.
@@ -102,7 +106,7 @@ def run_feed(
         return plan_between(since, until, seed)
 
     with _stopped_by_signals(stop or threading.Event()) as stopped:
-        _keep_writing(landing, due, rate=rate, seed=seed, report=report, clock=clock, stop=stopped)
+        _keep_writing(landing, due, rate=rate, seed=seed, post=post, report=report, clock=clock, stop=stopped)
     report("feed: stopped")
 
 
@@ -188,6 +192,7 @@ def _keep_writing(
     *,
     rate: float,
     seed: int,
+    post: Post | None,
     report: Report,
     clock: Clock,
     stop: threading.Event,
@@ -204,12 +209,24 @@ def _keep_writing(
             wait = min(max(1.0, wait * 2), _LONGEST_WAIT_SECONDS)
             report(f"feed: {error}; next try in {wait:g} s")
             continue
+        if post is not None:
+            _send(post, report, now)
         if files:
             report(_summary(written))
         if not moment:
             report(f"feed: adding {rate:g} files a minute to the current hour")
         # What was due stays due until it is written: only success moves the line.
         wait, written_until = (60.0 / rate if moment else 0.0), now
+
+
+def _send(post: Post, report: Report, now: datetime) -> None:
+    try:
+        sent = post.send_due(now)
+    except (BotoCoreError, ClientError) as error:
+        report(f"feed: messages wait, the queues do not answer: {error}")
+        return
+    if sent > _WORTH_TELLING:
+        report(f"feed: {sent} messages sent")
 
 
 def _summary(written: Written) -> str:

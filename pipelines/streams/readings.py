@@ -1,5 +1,6 @@
 """raw/readings: what the sensors of the cold chain say, and the alerts that follow within a second."""
 
+from datetime import timedelta
 from operator import attrgetter
 
 from pipelines.schemas import alerts, raw
@@ -15,6 +16,8 @@ READINGS = Stream(
     # A sensor that is broken says something absurd; whoever reads on must not take it for heat.
     rules={"temperature_out_of_range": lambda fields: -100 <= fields["temperature_c"] <= 100},
     time="read_at",
+    # Tables may follow a minute later; what has to be quick are the alerts.
+    quiet=timedelta(minutes=1),
     reaction=Alerting(
         rule=TOO_WARM,
         table=alerts.COLD_CHAIN,

@@ -1,0 +1,71 @@
+"""The sample messages on their queues.
+
+Belongs here: sending what is due. Does not belong here: what the messages say (`pipelines.demo.messages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+
+from pipelines.demo.messages import readings_between, request_at
+from pipelines.tidemark import Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+_BEFORE = timedelta(hours=2)
+"""So much of the past is told when a feed begins: a fridge was open meanwhile, and has raised an alert."""
+_BATCH = 10
+
+
+@dataclass
+class Post:
+    """The queues of messages, as the feed needs them.
+
+    Args:
+        settings: Name the queues and their endpoint.
+        seed: The world's.
+        readings: Whether fridges talk.
+        requests: Whether somebody asks for scores.
+    """
+
+    settings: Settings
+    seed: int
+    readings: bool = True
+    requests: bool = True
+
+    def __post_init__(self) -> None:
+        config = Config(connect_timeout=5, retries={"max_attempts": 3})
+        self._client: SQSClient = boto3.client("sqs", config=config, **self.settings.aws_options())
+        self._urls: dict[str, str] = {}
+        self._sent_until: datetime | None = None
+
+    def send_due(self, now: datetime) -> int:
+        """Send what has become due since this succeeded last, at first some of the past. Returns how many.
+
+        Raises:
+            BotoCoreError, ClientError: the queues do not answer, or refuse. What was sent is sent again next time.
+        """
+        sent, since = 0, self._sent_until
+        if self.readings:
+            bodies = list(readings_between(since or now - _BEFORE, now, self.seed))
+            sent += self._send(self.settings.readings_queue, bodies)
+        if self.requests and since is not None:
+            sent += self._send(self.settings.scoring_queue, [request_at(now, self.seed)])
+        self._sent_until = now
+        return sent
+
+    def _send(self, queue: str, bodies: Sequence[str]) -> int:
+        if queue not in self._urls:
+            self._urls[queue] = self._client.get_queue_url(QueueName=queue)["QueueUrl"]
+        for start in range(0, len(bodies), _BATCH):
+            some = bodies[start : start + _BATCH]
+            entries: list[Any] = [{"Id": str(i), "MessageBody": body} for i, body in enumerate(some)]
+            self._client.send_message_batch(QueueUrl=self._urls[queue], Entries=entries)
+        return len(bodies)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from pipelines.tidemark.errors import Terminal
 
-
 _LINE = 120
 
 

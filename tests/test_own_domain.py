@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,48 +28,8 @@ from tests.conftest import JARS, copied_checkout
 HOURS = ("2026-10-01-07:00", "2026-10-01-08:00", "2026-11-02-00:00")
 REGIONS = ("north", "south")
 STATIONS = [{"station_id": n, "name": f"Station {n}", "region": REGIONS[n % 2]} for n in range(1, 5)]
-BY_REGION = '''
-import dagster as dg
-from datetime import timedelta
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from pipelines.partitions import REGIONS
-from pipelines.schemas.trips_by_region import TRIPS_BY_REGION
-from pipelines.tidemark import shaped_as
-
-
-@dg.asset(
-    key=["marts", "trips_by_region"],
-    ins={
-        "trips": dg.AssetIn(key=["core", "trips"], partition_mapping=dg.AllPartitionMapping()),
-        "stations": dg.AssetIn(key=["core", "stations"]),
-    },
-    partitions_def=REGIONS,
-    freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=1)),
-    backfill_policy=dg.BackfillPolicy.single_run(),
-    code_version="1",
-)
-def trips_by_region(context: dg.AssetExecutionContext, trips: DataFrame, stations: DataFrame) -> DataFrame:
-    """One row per region and station: how many trips began there."""
-    joined = trips.join(stations, F.col("start_station") == F.col("station_id"))
-    here = joined.where(F.col("region").isin(context.partition_keys))
-    counted = here.groupBy("region", "station_id").agg(F.count(F.lit(1)).alias("trips"))
-    return shaped_as(counted, TRIPS_BY_REGION.columns)
-'''
-SCHEMA_BY_REGION = """
-from pipelines.tidemark import ByKey, Table
-
-TRIPS_BY_REGION = Table(
-    name="marts.trips_by_region",
-    columns={"region": "string", "station_id": "bigint", "trips": "bigint"},
-    partitioned_by=ByKey("region"),
-    row_key=("region", "station_id"),
-    comment="A station: how many trips began there",
-)
-"""
 QUESTIONS = {
-    "core.trips": ("trip_id, member, start_station, began_at AT TIME ZONE 'UTC'", "SELECT * FROM trips"),
+    "core.trips": ("trip_id, member, start_station_id, began_at AT TIME ZONE 'UTC'", "SELECT * FROM trips"),
     "core.stations": ("station_id, name, region", "SELECT station_id, name, region FROM stations"),
     "core.weather": (
         "day, city, rain_mm::DOUBLE",
@@ -76,16 +37,17 @@ QUESTIONS = {
         "(DATE '2026-10-02', 'Paris', 0.0), (DATE '2026-10-02', 'Rome', 0.25))",
     ),
     "marts.trips_monthly": (
-        "month, member, rows",
-        "SELECT date_trunc('month', began_at)::DATE, member, count(*) FROM trips GROUP BY ALL",
+        "month, start_station_id, rows",
+        "SELECT date_trunc('month', began_at)::DATE, start_station_id, count(*) FROM trips GROUP BY ALL",
     ),
     "marts.trips_daily": (
-        "day, start_station, rows",
-        "SELECT began_at::DATE, start_station, count(*) FROM trips GROUP BY ALL",
+        "day, start_station_id, rows",
+        "SELECT began_at::DATE, start_station_id, count(*) FROM trips GROUP BY ALL",
     ),
     "marts.trips_by_region": (
-        "region, station_id, trips",
-        "SELECT region, station_id, count(*) FROM trips JOIN stations ON start_station = station_id GROUP BY ALL",
+        "region, day, trips",
+        "SELECT region, began_at::DATE, count(*) FROM trips JOIN stations ON station_id = start_station_id "
+        "GROUP BY ALL",
     ),
 }
 BUILD = f"""
@@ -124,7 +86,7 @@ def trips(hour: str, first: int) -> pa.Table:
         {
             "trip_id": pa.array(numbers, pa.int64()),
             "member": pa.array([n % 3 == 0 for n in numbers]),
-            "start_station": pa.array([n % 5 for n in numbers], pa.int64()),
+            "start_station_id": pa.array([n % 5 for n in numbers], pa.int64()),
             "began_at": pa.array([began.replace(minute=n % 60) for n in numbers], pa.timestamp("us")),
         }
     )
@@ -150,7 +112,7 @@ def landed() -> dict[str, bytes]:
         folder = f"trips/dt={day}/hour={of_day[:2]}"
         files[f"{folder}/a.csv"] = as_csv(trips(hour, 1000 * number))
         files[f"{folder}/b.parquet"] = as_parquet(trips(hour, 1000 * number + 500))
-    files["stations/latest.json"] = json.dumps(STATIONS).encode()
+    files["stations/latest.json"] = json.dumps(STATIONS, indent=2).encode()
     for day, rain in (("2026-10-01", 1.5), ("2026-10-02", 0.0)):
         files[f"weather/dt={day}/w.csv"] = f"city,rain_mm\nParis,{rain}\nRome,0.25\n".encode()
     return files
@@ -166,10 +128,21 @@ def copy(tmp_path: Path) -> Path:
 
 def delete_the_grocer(project: Path) -> None:
     """The commands of the page's step 1."""
+    (commands,) = blocks(project, 1, "sh")
+    subprocess.run(["bash", "-euc", commands], cwd=project, check=True)
+
+
+def blocks(project: Path, step: int, language: str) -> list[str]:
+    """What a step of the page shows as code."""
     page = (project / "docs" / "your-own-domain.md").read_text()
-    step = re.search(r"## 1\. Delete the grocer\n\n```sh\n(.*?)```", page, re.S)
-    assert step is not None
-    subprocess.run(["bash", "-euc", step[1]], cwd=project, check=True)
+    text = page.split(f"\n## {step}. ")[1].split("\n## ")[0]
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+
+
+def modules(project: Path) -> list[tuple[str, str]]:
+    """The path and text of each module that the page's step 3 shows."""
+    page = (project / "docs" / "your-own-domain.md").read_text()
+    return re.findall(r"^`(pipelines/[\w/]+\.py)`: [^`]*\n\n```python\n(.*?)^```", page, re.M | re.S)
 
 
 def environment_of(project: Path) -> dict[str, str]:
@@ -178,44 +151,50 @@ def environment_of(project: Path) -> dict[str, str]:
     return mine | {"PYTHONPATH": str(project), "TIDEMARK_JARS_DIR": str(JARS)}
 
 
-def run(project: Path, arguments: Sequence[str], settings: Settings | None = None) -> str:
+def run(project: Path, arguments: Sequence[str], settings: Settings | None = None, *, quiet: bool = False) -> str:
+    """What Python prints in the project; where it is to be quiet, that and nothing else."""
     environment = environment_of(project) | (settings.exports() if settings else {})
     done = subprocess.run(
         [sys.executable, "-P", *arguments], cwd=project, env=environment, capture_output=True, text=True, timeout=280
     )
     said = [line for line in done.stderr.splitlines() if not line.lstrip().startswith("at ")]  # no Java stack
     assert done.returncode == 0, done.stdout[-2000:] + "\n".join(said[-40:])
+    assert not (quiet and said), said
     return done.stdout
 
 
-def pipelines(project: Path, *arguments: str) -> str:
-    return run(project, ["-c", "from pipelines.tidemark.cli.app import main; main()", *arguments])
+def check(project: Path) -> None:
+    """Of `make check` what is quick."""
+    for command in ("ruff check .", "ruff format --check ."):
+        run(project, ["-m", *command.split()])
+    run(project, ["-c", "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"])
 
 
 def test_without_the_grocer_an_empty_location_loads_and_the_suite_is_whole(copy: Path) -> None:
     run(copy, ["-c", "from pipelines.definitions import defs, ASSETS; assert not ASSETS; defs.get_repository_def()"])
     collected = run(copy, ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"])
     assert re.search(r"^\d{4} tests collected|^\d{4}/\d+ tests collected", collected, re.M), collected[-300:]
+    check(copy)
 
 
 def test_a_bike_share_takes_its_place_by_commands(
     copy: Path, tmp_path: Path, spark_server: Settings, cloud: Settings
 ) -> None:
     files = landed()
-    samples = {}
     for name in ("trips", "stations", "weather"):
         key, body = next((key, body) for key, body in files.items() if key.startswith(name))
-        samples[name] = tmp_path / f"{name}{Path(key).suffix}"
-        samples[name].write_bytes(body)
-    pipelines(copy, "new", "feed", "trips", "--sample", str(samples["trips"]), "--by", "hour", "--key", "trip_id")
-    pipelines(copy, "new", "feed", "stations", "--sample", str(samples["stations"]), "--by", "none")
-    pipelines(copy, "new", "feed", "weather", "--sample", str(samples["weather"]), "--key", "city")
-    pipelines(copy, "new", "table", "trips_monthly", "--from", "core/trips", "--by", "month", "--key", "member")
-    pipelines(copy, "new", "table", "trips_daily", "--from", "core/trips", "--key", "start_station")
-    (copy / "pipelines/schemas/trips_by_region.py").write_text(SCHEMA_BY_REGION)
-    (copy / "pipelines/assets/marts/trips_by_region.py").write_text(BY_REGION)
-    with (copy / "pipelines/partitions.py").open("a") as text:
-        text.write(f"REGIONS = dg.StaticPartitionsDefinition({list(REGIONS)!r})\n")
+        (copy / f"{name}{Path(key).suffix}").write_bytes(body)
+    commands = [line for step in (2, 3) for line in blocks(copy, step, "sh")[0].splitlines()]
+    assert len(commands) == 5
+    for command in commands:
+        name, *arguments = shlex.split(command)
+        assert name == "pipelines"
+        run(copy, ["-c", "from pipelines.tidemark.cli.app import main; main()", *arguments], quiet=True)
+    for path, text in modules(copy):
+        with (copy / path).open("a") as module:
+            module.write(text if module.tell() == 0 else f"\n{text}")
+    assert "by_region" in (copy / "pipelines/assets/marts/trips_by_region.py").read_text()
+    check(copy)
     s3 = boto3.client("s3", **cloud.aws_options())
     for key, body in files.items():
         s3.put_object(Bucket=cloud.landing_bucket, Key=key, Body=body)

@@ -1,1 +1,1 @@
-"""What Dagster shows: the grocer's assets, one family a file. Each is a key, its inputs and one call."""
+"""What Dagster shows: the assets, one family a file. Each is a key, its inputs and one call."""

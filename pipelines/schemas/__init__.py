@@ -1,1 +1,1 @@
-"""What a row is: the grocer's tables. One module per layer."""
+"""What a row is: the tables. One module per layer."""

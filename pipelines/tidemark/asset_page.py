@@ -1,7 +1,7 @@
 """What an asset's page in the UI says of it: its table and columns, where it lies, its contract, its code.
 
 All of it follows from declarations, so no asset has to repeat it. What an asset says itself stays. Does not belong
-here: what a materialization says (`execution.io_manager`, `execution.load_asset`).
+here: what a materialization says (`execution.metadata`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ import dagster as dg
 
 from pipelines.tidemark.asset_graph.declarations import contract_of
 from pipelines.tidemark.asset_graph.refusal import Refused
-from pipelines.tidemark.execution.io_manager import COLUMNS, column_schema
+from pipelines.tidemark.execution.metadata import COLUMNS, column_schema
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.planner.contract_status import span
 from pipelines.tidemark.planner.contracts import Contract, LagContract

@@ -8,6 +8,7 @@ on.
 Commands import this inside a function: a code location reads the environment when it is imported.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class NoSampleFeed(Terminal):
-    """The code location has no package `demo`, so there is nothing to write. `make dev FEED=none` starts without."""
+    """The code location has no `demo.feed`, so there is nothing to write. `make dev FEED=none` starts without."""
 
 
 def definitions(settings: Settings) -> "Definitions":
@@ -61,7 +62,8 @@ def tables(settings: Settings) -> "Mapping[str, Table]":
 
 def has_sample_feed(settings: Settings) -> bool:
     """Whether the code location brings data to look at."""
-    return find_spec(f"{settings.code_location}.demo") is not None
+    demo = f"{settings.code_location}.demo"
+    return find_spec(demo) is not None and find_spec(f"{demo}.feed") is not None
 
 
 def first_round(settings: Settings) -> str:
@@ -88,9 +90,12 @@ def feed_command(settings: Settings) -> Any:
 
 def _demo(settings: Settings, name: str) -> Any:
     if not has_sample_feed(settings):
-        raise NoSampleFeed(f"{settings.code_location} has no package `demo`: there is no sample feed to start")
+        raise NoSampleFeed(f"{settings.code_location} has no module `demo.feed`: there is no sample feed to start")
     return _module(settings, f"demo.{name}")
 
 
 def _module(settings: Settings, name: str) -> Any:
+    # What is in beta is used knowingly. `definitions` says so too, but feeds are also imported without it. By message,
+    # as importing the class takes a second.
+    warnings.filterwarnings("ignore", message=".* is currently in beta")
     return import_module(f"{settings.code_location}.{name}")

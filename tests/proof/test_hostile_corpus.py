@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
 from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers import small_files
 from pipelines.tidemark.sensors.landing import Received
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.feed import Grain, Partition
@@ -195,7 +195,7 @@ def _as_text(value: Any) -> str:
     return f"{value.normalize() + 0:f}" if isinstance(value, Decimal) else str(value)
 
 
-@pytest.mark.parametrize("small", [probe.SMALL, 0], ids=["fetched", "scanned"])
+@pytest.mark.parametrize("small", [small_files.SMALL, 0], ids=["fetched", "scanned"])
 def test_hostile_files_end_as_the_specification_says(
     spark: SparkSession,
     landing: S3Bucket,
@@ -203,7 +203,7 @@ def test_hostile_files_end_as_the_specification_says(
     monkeypatch: pytest.MonkeyPatch,
     small: int,
 ) -> None:
-    monkeypatch.setattr(probe, "SMALL", small)
+    monkeypatch.setattr(small_files, "SMALL", small)
     changes = changes_of_files.FETCHED if small else changes_of_files.SCANNED
     found: dict[str, str] = {}
     for feed in LOADS:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.tidemark.lakehouse.loading.load import Load, run_load
-from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers import small_files
 from pipelines.tidemark.lakehouse.session import new_session
 from pipelines.tidemark.settings import Settings, load_settings
 from pipelines.tidemark.sources.s3 import S3Bucket
@@ -55,7 +55,7 @@ def test_a_run_over_thirty_small_files_of_many_rows_is_bounded(
         },
     )
     assert rows == DAYS * ROWS
-    assert 0.85 * probe.SMALL < min(sizes) <= max(sizes) <= probe.SMALL
+    assert 0.85 * small_files.SMALL < min(sizes) <= max(sizes) <= small_files.SMALL
     assert most <= _MOST_MB
 
 

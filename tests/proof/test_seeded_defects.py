@@ -16,6 +16,7 @@ import pytest
 
 from tests.tidemark.automation import test_any_graph as shapes
 from tests.tidemark.automation import test_contracts as ticks
+from tests.tidemark.automation import test_rebuilds as rebuilds
 from tests.tidemark.automation import test_semantics as meaning
 from tests.tidemark.automation import test_semantics_contracts as contracts
 from tests.tidemark.automation import test_wipes as wipes
@@ -249,6 +250,13 @@ DEFECTS = [
         "built.code_version != node.code_version",
         "False",
         contracts.test_other_code_rebuilds_what_was_built_and_never_what_was_not,
+    ),
+    Defect(
+        "planner.backlog:Backlog._stale",
+        "built.started_at < self.graph.moment.loaded_at + _CLOCKS_DIFFER",
+        "True",
+        rebuilds.test_code_that_is_edited_and_not_yet_loaded_makes_nothing_run_again_and_again,
+        ("long ago",),
     ),
     Defect(
         "planner.evaluate:Tick._decide",

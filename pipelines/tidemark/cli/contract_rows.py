@@ -5,7 +5,7 @@ Belongs here: from an instance to rows, and what rows say together. Does not bel
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -15,8 +15,9 @@ from pipelines.tidemark.asset_graph.build import AnyGraph
 from pipelines.tidemark.engine import engine
 from pipelines.tidemark.engine.overview import overview
 from pipelines.tidemark.errors import Terminal
-from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log import adapter, deployed
 from pipelines.tidemark.event_log.observations import QUARANTINE
+from pipelines.tidemark.planner.code_changes import not_loaded
 from pipelines.tidemark.planner.contract_status import is_set_aside, told
 from pipelines.tidemark.planner.contracts import FreshnessStatus
 from pipelines.tidemark.planner.decisions import Decision, Plan, Standing
@@ -46,6 +47,8 @@ class ContractRow:
         source: Its data comes from outside. Sources have a row only where something of them is set aside or refused.
         files_rejected: Some of the files that its feed has in the quarantine as a whole and nobody has waived.
         rows_rejected: How many rows beside them.
+        asap: It runs as soon as anything is pending, by its tag.
+        not_loaded: What of its code in this folder the platform has not loaded yet; empty: nothing.
     """
 
     asset: str
@@ -62,6 +65,8 @@ class ContractRow:
     source: bool = False
     files_rejected: tuple[str, ...] = ()
     rows_rejected: int = 0
+    asap: bool = False
+    not_loaded: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -79,7 +84,8 @@ def rows(instance: DagsterInstance, assets: AnyGraph, only: str | None = None) -
         NoSuchAsset: there is none of that name.
     """
     plan, standings = overview(instance, assets, wait=True)
-    nodes = engine.engine_for(instance, assets).graph.nodes
+    graph = engine.engine_for(instance, assets).graph
+    nodes = graph.nodes
     refused = {key for key, node in nodes.items() if node.source and _in_quarantine(instance, node)[1]}
     looked_after = {key for key, node in nodes.items() if node.automated or node.left_out or node.contract}
     shown = [key for key in nodes if key in looked_after or key in refused or plan.aside(key)]
@@ -89,8 +95,12 @@ def rows(instance: DagsterInstance, assets: AnyGraph, only: str | None = None) -
         raise NoSuchAsset(f"there is no asset {only!r}; there are {known}")
     contracts = {key: told(node.contract) for key, node in nodes.items() if node.contract is not None}
     built = _last_built(instance, wanted)
+    edited = not_loaded(deployed.kept(instance, graph), graph)
     return [
-        _row(instance, nodes[key], plan, contracts.get(key, ""), standings.get(key), built.get(key, (None, None)))
+        replace(
+            _row(instance, nodes[key], plan, contracts.get(key, ""), standings.get(key), built.get(key, (None, None))),
+            not_loaded=edited.get(key, ""),
+        )
         for key in wanted
     ]
 
@@ -151,6 +161,7 @@ def _row(
         source=node.source or not (node.automated or node.left_out),
         files_rejected=files_rejected,
         rows_rejected=rows_rejected,
+        asap=node.asap,
     )
 
 

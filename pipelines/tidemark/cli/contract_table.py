@@ -31,7 +31,7 @@ def table(found: Sequence[ContractRow], now: float) -> Table:
     for row in found:
         shown.add_row(
             row.asset,
-            row.contract.partition(",")[0] or ("a source" if row.source else "its readers'"),
+            row.contract.partition(",")[0] or _without_contract(row),
             f"[{_STYLES[row.state]}]{row.state}[/]" if row.state else "",
             _brief(row.lag) if row.lag else "",
             _due(row, now),
@@ -42,23 +42,33 @@ def table(found: Sequence[ContractRow], now: float) -> Table:
 
 
 def explained(found: Sequence[ContractRow], now: float) -> Group:
-    """The table, and below it why a contract is not met, what is set aside and what is in quarantine; the reason of a
-    single asset always."""
+    """The table, and below it why a contract is not met, what is set aside, edited and not loaded, or in quarantine;
+    the reason of a single asset always."""
     whys = [
         f"{row.asset}: {row.reason}"
         for row in found
         if row.reason and (len(found) == 1 or row.set_aside or row.state not in ("", FreshnessStatus.MET))
     ]
+    whys += [f"{row.asset}: {row.not_loaded}: reload the code location" for row in found if row.not_loaded]
     whys += [f"{row.asset}: {_rejected(row)}" for row in found if row.files_rejected or row.rows_rejected]
     return Group(table(found, now), *map(Text, whys))
 
 
+def _without_contract(row: ContractRow) -> str:
+    if row.source:
+        return "a source"
+    return "asap" if row.asap else "its readers'"
+
+
+def _count(number: int, of: str) -> str:
+    return f"{number} {of}" if number == 1 else f"{number} {of}s"
+
+
 def _rejected(row: ContractRow) -> str:
-    files = (
-        f"{len(row.files_rejected)} files cannot be taken ({names(row.files_rejected)})" if row.files_rejected else ""
-    )
-    rows = f"{row.rows_rejected} rows were rejected" if row.rows_rejected else ""
-    return f"{'; '.join(filter(None, (files, rows)))}: see `pipelines quarantine --asset {row.asset}`"
+    files, rows = len(row.files_rejected), row.rows_rejected
+    of_files = f"{_count(files, 'file')} cannot be taken ({names(row.files_rejected)})" if files else ""
+    of_rows = f"{_count(rows, 'row')} {'was' if rows == 1 else 'were'} rejected" if rows else ""
+    return f"{'; '.join(filter(None, (of_files, of_rows)))}: see `pipelines quarantine --asset {row.asset}`"
 
 
 def _due(row: ContractRow, now: float) -> str:

@@ -18,7 +18,7 @@ def feed(
     by: Annotated[
         str, typer.Option(help="How it is cut into partitions: hour, day, month, or none (one object).")
     ] = "day",
-    key: Annotated[str, typer.Option(help="Columns that name a row, by commas; by default inferred.")] = "",
+    key: Annotated[str, typer.Option(help="Columns that name a row, with commas between; inferred by default.")] = "",
 ) -> None:
     """Write a feed's module from a sample file: columns, types and key are inferred, to be read and mended."""
     from pipelines.tidemark import location
@@ -29,16 +29,21 @@ def feed(
 
     settings = load_settings()
     if by not in OFFERED:
-        fail(f"--by {by}: give one of {', '.join(OFFERED)}", code=2)
+        fail(
+            f"--by {by}: give one of {', '.join(OFFERED)}; regions and others are written by hand, see docs/feeds.md",
+            code=2,
+        )
     location.feeds(settings)  # a format of the user's own is registered beside them
     seen = read_sample(sample)
     text = feed_module(name, Grain(by), seen, key=_columns(key), package=settings.code_location)
     path = _write(_package(settings) / "feeds" / f"{name}.py", text)
     typer.echo(f"{path}: {len(seen.columns)} columns from {seen.rows} rows; read it, then reload the code location")
-    lands = (
-        f"below {name}/{folders_in_words(FOLDERS[Grain(by)])}/" if by != "none" else f"as {name}/latest{seen.suffix}"
-    )
-    typer.echo(f"files that land {lands} in s3://{settings.landing_bucket} become rows of core/{name}")
+    bucket = f"s3://{settings.landing_bucket}"
+    if by == "none":
+        typer.echo(f"the file that lands as {name}/latest{seen.suffix} in {bucket} becomes the rows of core/{name}")
+    else:
+        below = f"{name}/{folders_in_words(FOLDERS[Grain(by)])}/"
+        typer.echo(f"files that land below {below} in {bucket} become rows of core/{name}")
 
 
 @commands.command()
@@ -46,7 +51,7 @@ def table(
     name: Annotated[str, typer.Argument(help="Of the table: it becomes marts/NAME.")],
     source: Annotated[str, typer.Option("--from", help="The table it is computed from, such as core/orders.")],
     by: Annotated[str, typer.Option(help="How it is cut into partitions: hour, day, week, month, or none.")] = "day",
-    key: Annotated[str, typer.Option(help="Columns of the input that name a row, by commas.")] = "",
+    key: Annotated[str, typer.Option(help="Columns of the input that name a row, with commas between.")] = "",
 ) -> None:
     """Write a table's schema, transform and asset, which count the input's rows: a place to begin."""
     from pipelines.tidemark import location
@@ -54,7 +59,10 @@ def table(
 
     settings = load_settings()
     if by not in BY:
-        fail(f"--by {by}: give one of {', '.join(BY)}", code=2)
+        fail(
+            f"--by {by}: give one of {', '.join(BY)}; regions and others are written by hand, see docs/tables.md",
+            code=2,
+        )
     tables = location.tables(settings)
     read = source.replace("/", ".")
     if read not in tables:

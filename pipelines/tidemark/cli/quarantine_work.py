@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from pipelines.tidemark import location
+from pipelines.tidemark.cli.quarantine_view import entries_shown
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.observations import QUARANTINE as CHECK
@@ -126,9 +127,10 @@ def show(place: Target, selection: Selection, *, sample: int, as_json: bool) -> 
     if as_json:
         print(json.dumps({"counts": counts, "sample": some}, indent=2, default=str))
         return
-    _print(counts, "nothing was turned away")
-    if some:
-        _print(some, "")
+    if counts:
+        Console().print(entries_shown(counts, some))
+    else:
+        print("nothing was turned away")
 
 
 def send_back(place: Target, selection: Selection) -> dict[str, list[Partition]]:

@@ -11,13 +11,11 @@ import dagster as dg
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.tidemark.errors import Terminal
+from pipelines.tidemark.execution.metadata import partition_metadata, table_state
 from pipelines.tidemark.lakehouse import catalog, read, write
-from pipelines.tidemark.lakehouse.content import Content, content_of
+from pipelines.tidemark.lakehouse.content import content_of
 from pipelines.tidemark.lakehouse.session import naming_the_server
 from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.tags import CONTENT
-
-COLUMNS = "dagster/column_schema"
 
 
 class NoSuchTable(Terminal):
@@ -88,32 +86,6 @@ class Inputs(Protocol):
     def said_of(self, context: dg.OutputContext, partition: str | None) -> Mapping[str, Any]:
         """Metadata of a partition that was made of what was read."""
         ...
-
-
-def column_schema(table: Table, more: Mapping[str, str] | None = None) -> dg.TableSchema:
-    """A table's columns as the UI shows them.
-
-    Args:
-        more: Columns that it has beside the declared ones.
-    """
-    columns = {**table.columns, **(more or {})}
-    return dg.TableSchema([dg.TableColumn(c, kind, table.comment_on(c) or None) for c, kind in columns.items()])
-
-
-def partition_metadata(partition: str | None, content: Content) -> dict[str, Any]:
-    """What a materialization says of its partition. Nothing of its run: Dagster plots it by partition."""
-    rows = {} if partition is None else {"dagster/partition_row_count": content.rows}
-    return {CONTENT: content.version, **rows}
-
-
-def table_state(snapshot_id: int | None, rows: int | None) -> dict[str, Any]:
-    """What a materialization says of its whole table.
-
-    Args:
-        rows: How many it holds; None where the run has changed nothing.
-    """
-    counted = {} if rows is None else {"dagster/row_count": rows}
-    return {**counted, "snapshot id": str(snapshot_id)}
 
 
 def iceberg_io_manager(

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.observations import EventLog, holds_files
-from pipelines.tidemark.execution.io_manager import COLUMNS, column_schema, partition_metadata, table_state
 from pipelines.tidemark.execution.load_check import landed_results, told_columns
+from pipelines.tidemark.execution.metadata import COLUMNS, column_schema, partition_metadata, table_state
 from pipelines.tidemark.execution.watermark import through
 from pipelines.tidemark.failpoints import reached
 from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, Observed, run_load

@@ -35,6 +35,24 @@ def changes(before: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict
     return found
 
 
+def not_loaded(deployed: Mapping[str, Declared], graph: Graph) -> dict[str, str]:
+    """The assets of a graph, read from files just now, that a platform does not have so, in words.
+
+    Nothing where no platform has told what it has loaded.
+    """
+    if not deployed:
+        return {}
+    found = {}
+    for key, node in graph.nodes.items():
+        if node.source:
+            continue
+        if key not in deployed:
+            found[key] = "it is not loaded yet"
+        elif (loaded := deployed[key].get("code_version")) != node.code_version:
+            found[key] = f"code {node.code_version} is not loaded yet, the platform has {loaded}"
+    return found
+
+
 def _declared(node: Node) -> Declared:
     return {
         "code_version": node.code_version,

@@ -16,7 +16,8 @@ from dagster._serdes import deserialize_value, serialize_value
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.tidemark.errors import Terminal
-from pipelines.tidemark.execution.io_manager import NoSuchTable, partition_metadata
+from pipelines.tidemark.execution.io_manager import NoSuchTable
+from pipelines.tidemark.execution.metadata import partition_metadata
 from pipelines.tidemark.failpoints import reached
 from pipelines.tidemark.lakehouse import branches, catalog
 from pipelines.tidemark.lakehouse.content import content_of

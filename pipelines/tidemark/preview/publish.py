@@ -22,7 +22,7 @@ from pipelines.tidemark.engine.code_plan import follow
 from pipelines.tidemark.errors import Terminal, Transient
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.consumer import Follower
-from pipelines.tidemark.execution.io_manager import table_state
+from pipelines.tidemark.execution.metadata import table_state
 from pipelines.tidemark.execution.watermark import THROUGH, through
 from pipelines.tidemark.failpoints import reached
 from pipelines.tidemark.lakehouse import branches, write

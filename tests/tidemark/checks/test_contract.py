@@ -20,10 +20,11 @@ HOUR_7 = "2026-10-05-07:00"
 NINE = dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(minutes=30))
 
 
-def graph() -> list[Any]:
+def graph(version: str = "1") -> list[Any]:
+    """Of core/orders the code version."""
     return [
         source("orders", HOURS),
-        asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(minutes=5), **ASAP),
+        asset("core/orders", "raw/orders", by=HOURS, code_version=version, freshness_policy=lag(minutes=5), **ASAP),
         asset("marts/report", within("core/orders"), by=DAYS, freshness_policy=NINE),
         asset("marts/unpromised", "core/orders", by=HOURS),
     ]
@@ -32,8 +33,8 @@ def graph() -> list[Any]:
 class Watched:
     """A simulation whose contracts are looked at when the test says so."""
 
-    def __init__(self) -> None:
-        assets = graph()
+    def __init__(self, assets: list[Any] | None = None) -> None:
+        assets = assets or graph()
         definitions = dg.Definitions([*assets, *contract_checks(assets)])
         self.simulation = Simulation(definitions, start=START)
         self.told: list[tuple[str, str]] = []

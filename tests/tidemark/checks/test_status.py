@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 from itertools import pairwise
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -23,7 +24,8 @@ from pipelines.tidemark.cli.contract_rows import (
 )
 from pipelines.tidemark.cli.contract_table import explained, table
 from pipelines.tidemark.tags import DATA_VERSION
-from tests.tidemark.checks.test_contract import HOUR_7, Watched, refuse
+from tests.tidemark.automation.toy_graph import HOURS, asset
+from tests.tidemark.checks.test_contract import HOUR_7, Watched, graph, refuse
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -136,7 +138,7 @@ def test_the_exit_code_says_whether_a_promise_is_broken_or_nobody_looks(
 def test_what_is_in_quarantine_is_shown_until_it_is_there_no_more() -> None:
     watched = Watched()
     watched.look(hours=1)
-    for files, count, said in ((["orders/bad.csv"], 3, True), ([], 2, True), ([], 0, False)):
+    for files, count, said in ((["orders/bad.csv"], 3, True), ([], 2, True), ([], 1, True), ([], 0, False)):
         watched.simulation.instance.report_runless_asset_event(
             dg.AssetCheckEvaluation(
                 asset_key=dg.AssetKey(["core", "orders"]),
@@ -150,7 +152,33 @@ def test_what_is_in_quarantine_is_shown_until_it_is_there_no_more() -> None:
         assert quarantined([found]) == (["core/orders"] if files else [])
         lines = [str(line) for line in explained([found, found], NOW).renderables[1:]]
         assert any("pipelines quarantine --asset core/orders" in line for line in lines) == said
-        assert any("1 files cannot be taken (orders/bad.csv); 3 rows" in line for line in lines) == bool(files)
+        assert any("1 file cannot be taken (orders/bad.csv); 3 rows" in line for line in lines) == bool(files)
+
+
+def test_code_that_is_edited_and_not_loaded_yet_is_named_until_it_is_loaded() -> None:
+    before, edited = graph(), graph(version="2")
+    edited.append(asset("marts/new", "core/orders", by=HOURS))
+
+    def said(watched: Watched, assets: list[Any]) -> dict[str, str]:
+        simulation = watched.simulation
+        with simulation.clock.frozen():
+            found = rows(simulation.instance, dg.Definitions(assets).resolve_asset_graph())
+        told = {each.asset: each.not_loaded for each in found if each.as_dict()["not_loaded"]}
+        below = [str(line) for line in explained(found, NOW).renderables[1:]]
+        assert below == [f"{key}: {what}: reload the code location" for key, what in told.items()]
+        return told
+
+    assert said(Watched(before), edited) == {}, "nobody knows what is loaded"
+    watched = Watched(before)
+    watched.look(minutes=1)
+    assert said(watched, before) == {}
+    assert said(watched, edited) == {
+        "core/orders": "code 2 is not loaded yet, the platform has 1",
+        "marts/new": "it is not loaded yet",
+    }
+    loaded = Watched(edited)
+    loaded.look(minutes=1)
+    assert said(loaded, edited) == {}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
 from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers import small_files
 from pipelines.tidemark.lakehouse.session import new_session
 from pipelines.tidemark.lakehouse.tables import LINEAGE
 from pipelines.tidemark.settings import Settings
@@ -133,5 +133,5 @@ def quarantined(spark: SparkSession, load: Load) -> list[tuple[str, int | None, 
 def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Files are small and fetched whole, or large and scanned by Spark."""
     if request.param == "scanned":
-        monkeypatch.setattr(probe, "SMALL", 0)
+        monkeypatch.setattr(small_files, "SMALL", 0)
     return str(request.param)

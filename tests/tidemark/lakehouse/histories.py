@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.tidemark.lakehouse.loading.load import Load, run_load
 from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers import small_files
 from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import csv, renamed
 from tests.tidemark.lakehouse.overlapping import DEATHS, Run, overlap
@@ -167,8 +167,8 @@ def _load_with_fault(spark: SparkSession, landing: S3Bucket, load: Load, event: 
     endpoint = landing._client.meta.endpoint_url
     below = f"{load.feed.prefix}dt=2026-10-01/hour="
     of = dataclasses.replace(fault, below=below, name=fault.below)
-    small = 0 if event.scans else probe.SMALL
-    with faults(endpoint, of), mock.patch.object(probe, "SMALL", small), contextlib.suppress(Exception):
+    small = 0 if event.scans else small_files.SMALL
+    with faults(endpoint, of), mock.patch.object(small_files, "SMALL", small), contextlib.suppress(Exception):
         run_load(spark, landing, load, event.hours, run_id=uuid.uuid4().hex)
 
 

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers import small_files
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.arriving import arrive
@@ -33,7 +33,7 @@ def test_of_large_files_little_more_than_themselves_is_fetched(
 ) -> None:
     """Of JSON twice: Spark's reader is silent about some lines, so all of them are looked at before (`scans`). And of
     what is compressed: nothing but all of it tells whether it holds a line that ends the server (`long_lines`)."""
-    monkeypatch.setattr(probe, "SMALL", 0)
+    monkeypatch.setattr(small_files, "SMALL", 0)
     # With this seed the Parquet file has integers wide enough for so many lines.
     arrived = {"files": 3, "at_once": 3, "lines": 15_000, "endings": endings, "seed": 2}
     fetched = arrive(spark, landing, orders, cloud, hours=["2026-10-01-07:00"], **arrived)  # type: ignore[arg-type]

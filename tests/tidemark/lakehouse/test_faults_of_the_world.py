@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.tidemark.lakehouse.loading.load import Load, run_load
-from pipelines.tidemark.lakehouse.readers import probe, spark_scan
+from pipelines.tidemark.lakehouse.readers import small_files, spark_scan
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.listing import BucketUnavailable, ObjectChanged, ObjectUnavailable, ObjectVersion
 from pipelines.tidemark.sources.s3 import S3Bucket
@@ -85,7 +85,7 @@ def test_storage_that_refuses_spark_alone_fails_the_load(
     put(key(orders, name), FORMS[name])
     loading(orders, HOUR)
     before = quantities(spark, orders)
-    monkeypatch.setattr(probe, "SMALL", 0)
+    monkeypatch.setattr(small_files, "SMALL", 0)
     newer = dataclasses.replace(orders, code_version="2")
     expired = [Fault(agent="Hadoop", method=method, below=orders.feed.prefix) for method in ("HEAD", "GET")]
     with faults(str(cloud.aws_endpoint_url), *expired), pytest.raises(PySparkException):
@@ -107,7 +107,7 @@ def test_a_file_that_spark_alone_fails_on_is_named_and_its_neighbours_are_commit
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1)))
     loading(orders, HOUR)
-    monkeypatch.setattr(probe, "SMALL", 0)
+    monkeypatch.setattr(small_files, "SMALL", 0)
     put(key(orders, "b.csv"), csv(line(2)))
     put(key(orders, "c.csv", OTHER), csv(line(3, at="2026-10-01T08:15:00Z")))
     newer = dataclasses.replace(orders, code_version=version)
@@ -222,7 +222,7 @@ def test_a_file_that_is_written_all_the_time_keeps_no_other_waiting(
 def test_a_file_whose_name_spark_cannot_say_is_named_and_its_neighbours_are_committed(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "SMALL", 0)
+    monkeypatch.setattr(small_files, "SMALL", 0)
     put(key(orders, "export[x] 10:30.csv"), csv(line(1)))
     put(key(orders, "b.csv"), csv(line(2)))
     put(key(orders, "c.csv", OTHER), csv(line(3, at="2026-10-01T08:15:00Z")))
@@ -254,7 +254,7 @@ def test_a_file_that_is_written_again_or_deleted_before_it_is_read_is_listed_aga
 def test_a_large_file_that_is_written_again_while_spark_reads_it_is_read_again(
     spark: SparkSession, landing: S3Bucket, put: Put, orders: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "SMALL", 0)
+    monkeypatch.setattr(small_files, "SMALL", 0)
     header = "line_number,order_id,customer_id,product_id,store_id,quantity,unit_price_usd,discount,ordered_at"
     put(key(orders, "a.csv"), csv(line(5)))
     real, left = spark_scan.scan, [True]

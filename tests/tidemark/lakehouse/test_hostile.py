@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pipelines.tidemark.execution.load_check import quarantine_result
 from pipelines.tidemark.lakehouse.loading.load import Load
 from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers import small_files
 from pipelines.tidemark.sources.looking import look_beside, look_beside_all
 from pipelines.tidemark.sources.misplaced import Misplaced
 from pipelines.tidemark.sources.s3 import S3Bucket
@@ -279,7 +279,7 @@ def test_a_file_of_another_ending_is_named_and_forgotten_with_it(
 def test_bytes_that_are_no_text_are_found_in_large_json_beyond_what_was_looked_into(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "SMALL", 0)
+    monkeypatch.setattr(small_files, "SMALL", 0)
     known = '"line_number": 1, "customer_id": 1, "product_id": 1, "store_id": 1, "quantity": 1, "unit_price_usd": 1'
     rest = f'{known}, "discount": 0, "ordered_at": "2026-10-01T07:15:00Z"'
     lines = [f'{{"order_id": {n}, {rest}}}'.encode() for n in range(1000)]

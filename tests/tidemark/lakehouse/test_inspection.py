@@ -3,13 +3,14 @@
 import dataclasses
 import gzip
 import io
+import json
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers import small_files
 from pipelines.tidemark.lakehouse.readers.files import SourceFile
 from pipelines.tidemark.lakehouse.readers.in_memory import rows_of_all
 from pipelines.tidemark.lakehouse.readers.long_lines import LONGEST_LINE
@@ -65,7 +66,7 @@ def fetched(bodies: dict[str, bytes]) -> set[str]:
 
 def test_a_few_kilobytes_of_parquet_with_millions_of_rows_are_left_to_spark() -> None:
     bomb = parquet(3_000_000)
-    assert len(bomb) < probe.SMALL
+    assert len(bomb) < small_files.SMALL
     assert fetched({"bomb.parquet": bomb, "a.parquet": parquet(10)}) == {"a.parquet"}
 
 
@@ -106,13 +107,13 @@ def test_a_limit_of_our_own_format_is_no_verdict_on_a_file(monkeypatch: pytest.M
 def test_many_files_that_are_small_each_are_left_to_spark_beyond_what_fits_together(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "_ROWS_TOGETHER", 1000)
+    monkeypatch.setattr(small_files, "_ROWS_TOGETHER", 1000)
     body = {"csv": csv(90), "csv.gz": gzip.compress(csv(90)), "parquet": parquet(90)}[form]
     assert len(fetched({f"{n:02}.{form}": body for n in range(30)})) in (10, 11)
 
 
 def test_what_is_inflated_counts_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "_TOGETHER", 10_000)
+    monkeypatch.setattr(small_files, "_TOGETHER", 10_000)
     zeros = gzip.compress((HEADER + "0" * 4_000 + "\n").encode())
     assert len(fetched({f"{n}.csv.gz": zeros for n in range(10)})) == 2
 
@@ -144,7 +145,7 @@ def test_a_line_that_would_end_the_spark_server_is_found_in_what_is_compressed(
     small: bool, length: int, end: bytes, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not small:
-        monkeypatch.setattr(probe, "SMALL", 0)
+        monkeypatch.setattr(small_files, "SMALL", 0)
     body = gzip.compress(csv(1) + csv(1) + b"1" * length + end + csv(1)[len(HEADER) :], 1)
     assert len(body) < 1 << 20
     said = faults_of(Store({"a.csv.gz": body}), "a.csv.gz", len(body))
@@ -214,6 +215,21 @@ def test_whatever_a_small_parquet_file_holds_its_neighbours_are_read(odd: str) -
         rows, faults = rows_of_all(feed, found.fetched)
         assert rows.column("source_file").to_pylist().count("a.csv") == 2
         assert {fault.file.key for fault in [*faults, *found.faults]} <= {"odd.parquet"}
+
+
+def test_json_is_read_however_it_is_printed() -> None:
+    rows = [{"order_id": n, "line_number": 1, "product_id": "a [ {"} for n in range(200)]
+    printed = {
+        "lines.json": "\n".join(map(json.dumps, rows)),
+        "one_line.json": json.dumps(rows),
+        "indented.json": json.dumps(rows, indent=2),
+        "row_a_line.json": "[\r\n" + ",\r\n".join(map(json.dumps, rows)) + "\r\n]\r\n",
+        "documents.json": "\n".join(json.dumps(row, indent=1) for row in rows),
+    }
+    found, faults = rows_of_all(ORDERS, inspected({name: text.encode() for name, text in printed.items()}).fetched)
+    assert not faults
+    for name in printed:
+        assert [r["order_id"] for r in found.to_pylist() if r["source_file"] == name] == [str(n) for n in range(200)]
 
 
 def test_json_that_is_nested_very_deep_keeps_no_other_file_from_being_read() -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.tidemark.lakehouse.loading.load import Load
 from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers import small_files
 from pipelines.tidemark.lakehouse.tables import LINEAGE, Table
 from pipelines.tidemark.sources.feed import Feed, Grain
 from tests.tidemark.lakehouse.conftest import HEADER, HOUR, Loading, Put, key, quarantined, renamed, rows
@@ -251,7 +251,7 @@ def test_a_row_of_which_a_rule_cannot_be_worked_out_is_turned_away_alone(
 def test_a_column_of_parquet_may_be_called_as_what_spark_hides(
     spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "SMALL", 0)
+    monkeypatch.setattr(small_files, "SMALL", 0)
     feed = Feed("mini", "mini.parquet", Grain.NONE, {"id": "bigint"}, suffixes=(".parquet",), required=("id",))
     load = renamed(Load(feed, Table("core.mini", {"id": "bigint"} | LINEAGE, ("id",)), lambda rows: rows, "1"))
     sink = io.BytesIO()
@@ -265,7 +265,7 @@ def test_a_column_of_parquet_may_be_called_as_what_spark_hides(
 def test_a_feed_may_have_more_than_a_hundred_columns(
     spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "SMALL", 0)
+    monkeypatch.setattr(small_files, "SMALL", 0)
     columns = {"id": "bigint", **{f"c{n}": "bigint" for n in range(120)}}
     feed = Feed("wide", "wide.jsonl", Grain.NONE, columns, suffixes=(".jsonl",), required=("id",))
     load = renamed(Load(feed, Table("core.wide", columns | LINEAGE, ("id",)), lambda rows: rows, "1"))

@@ -18,7 +18,7 @@ from pipelines.tidemark import LINEAGE, FileFormat, Shape, Table, register_forma
 from pipelines.tidemark.cli.app import app
 from pipelines.tidemark.lakehouse.loading.load import Load
 from pipelines.tidemark.lakehouse.readers import formats as registered
-from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers import probe, small_files
 from pipelines.tidemark.lakehouse.readers.files import SourceFile
 from pipelines.tidemark.lakehouse.readers.json_text import JSON
 from pipelines.tidemark.scaffold.sample import NoSample, read_sample
@@ -76,7 +76,7 @@ def test_small_and_large_files_of_an_own_format_become_rows(
 ) -> None:
     load, count = renamed(TRIPS), 60_000
     small, large = as_orc(1, 50), as_orc(51, count)
-    assert len(small) < probe.SMALL < len(large)
+    assert len(small) < small_files.SMALL < len(large)
     put(load.feed.prefix_of(DAY) + "small.orc", small)
     put(load.feed.prefix_of(DAY) + "large.orc", large)
     put(load.feed.prefix_of(DAY) + "a.csv", "trip_id,rider,fare,km,began_at\n0,Ada,1.5,2,2026-10-01T07:00:00Z\n")
@@ -100,8 +100,8 @@ def test_a_value_is_the_same_in_a_small_and_in_a_large_file_of_an_own_format(
     spark: SparkSession, put: Put, loading: Loading, own_format: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
-    for size in (probe.SMALL, 0):
-        monkeypatch.setattr(probe, "SMALL", size)
+    for size in (small_files.SMALL, 0):
+        monkeypatch.setattr(small_files, "SMALL", size)
         load = renamed(TRIPS)
         put(load.feed.prefix_of(DAY) + "a.orc", as_orc(1, 20))
         loading(load, DAY)
@@ -131,7 +131,7 @@ def test_bytes_of_an_own_format_that_cannot_be_had_are_no_verdict(own_format: Mo
     refused_from = int(len(body) * share)
     with pytest.raises(BucketUnavailable):
         damage("a.orc", Holding(body, refused_from))
-    large = SourceFile("a.orc", "v", datetime(2026, 10, 1, tzinfo=UTC), DAY, probe.SMALL + len(body))
+    large = SourceFile("a.orc", "v", datetime(2026, 10, 1, tzinfo=UTC), DAY, small_files.SMALL + len(body))
     with pytest.raises(BucketUnavailable):
         probe.inspect(Holding(body, refused_from), TRIPS.feed, [large])
 

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import random
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -14,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.lakehouse.readers import probe
+from pipelines.tidemark.lakehouse.readers import probe, small_files
 from pipelines.tidemark.lakehouse.readers.batch import reading_of
 from pipelines.tidemark.lakehouse.readers.files import SourceFile
 from pipelines.tidemark.sources.s3 import S3Bucket
@@ -313,6 +314,19 @@ FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
             "bytes.json": b'{"order_id":\n "\xfc"}\n' + JSON_GOOD.encode(),
         },
     ),
+    "JSON over lines, which no feed says": (
+        {},
+        {
+            "a.json": "\n".join(DOCUMENTS).encode(),
+            "a.json.gz": gzip.compress("\r\n".join(DOCUMENTS).encode()),
+            "list.json": "\n".join(ELEMENTS).encode(),
+            "cut.json": "\n".join(ELEMENTS[:-2]).encode(),
+            "long.json": json.dumps([{"order_id": n, "product_id": 40 * "x"} for n in range(300)], indent=2).encode(),
+            "one.json": json.dumps([{"order_id": n} for n in range(30)]).encode(),
+            "lines.json": "\n".join(["[", *DOCUMENTS[5:7]]).encode(),
+            "words.jsonl": "\n".join([JSON_GOOD, "{", JSON_GOOD, "["]).encode(),
+        },
+    ),
     "texts": (
         {"columns": dict.fromkeys(feeds.ORDERS.columns, "string"), "required": ("order_id", "line_number")},
         PARQUET,
@@ -324,7 +338,7 @@ FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
 def read(
     spark: SparkSession, landing: S3Bucket, load: Load, keys: list[str], small: int, patch: pytest.MonkeyPatch
 ) -> list[tuple[object, ...]]:
-    patch.setattr(probe, "SMALL", small)
+    patch.setattr(small_files, "SMALL", small)
     sizes = {o.key: o.size for o in landing.list(load.feed.prefix).objects}
     at = datetime(2026, 10, 1, tzinfo=UTC)
     files = [SourceFile(key, "v", at, HOUR, sizes[key]) for key in keys]
@@ -346,7 +360,7 @@ def test_small_and_large_files_give_the_same_rows(
     for name, body in bodies.items():
         put(orders.feed.prefix_of(HOUR) + name, body)
     keys = [orders.feed.prefix_of(HOUR) + name for name in bodies]
-    small = read(spark, landing, orders, keys, probe.SMALL, monkeypatch)
+    small = read(spark, landing, orders, keys, small_files.SMALL, monkeypatch)
     large = read(spark, landing, orders, keys, 0, monkeypatch)
     different = {}
     for file in keys:

@@ -3,30 +3,24 @@
 A small file is fetched whole, once, and its rows are taken from those bytes: whatever is wrong with it harms nobody
 else, and no byte leaves the bucket twice. Of a large one the header or footer is fetched; Spark scans the rest.
 Does not belong here: what a format's files look like (`file_format`), how the rows are made (`in_memory`,
-`spark_scan`).
+`spark_scan`), and which file is small (`small_files`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from pipelines.tidemark.lakehouse.readers.file_format import Shape
-from pipelines.tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, FileFault, ObjectStore, SourceFile, Unusable
+from pipelines.tidemark.lakehouse.readers.files import FileFault, ObjectStore, SourceFile, Unusable
 from pipelines.tidemark.lakehouse.readers.formats import format_named, format_of
 from pipelines.tidemark.lakehouse.readers.long_lines import refuse_long_lines
 from pipelines.tidemark.lakehouse.readers.remote_file import refusals_raised
+from pipelines.tidemark.lakehouse.readers.small_files import fetched_whole, fitting
 from pipelines.tidemark.sources.feed import Feed, NewColumns
-from pipelines.tidemark.sources.formats import GZIP
 from pipelines.tidemark.sources.listing import ObjectUnavailable
 
-SMALL = 1 << 20  # bytes up to which a file is fetched whole
-_TOGETHER = 32 << 20  # bytes of small files of one load, inflated; they pass through the memory of the run
-_ROWS_TOGETHER = 200_000  # of them; a row of ten texts takes about a kilobyte underway, so 200 MB
-_USUAL_RATIO = 8  # of text to its gzip
 _THREADS = 16
 _TOLD = 20  # names that are spelled out
 
@@ -65,7 +59,7 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
     Raises:
         ObjectChanged, BucketUnavailable: see `ObjectStore.read`.
     """
-    whole = _fetched_whole(files)
+    whole = fetched_whole(files)
 
     def _look(file: SourceFile) -> tuple[SourceFile, Shape | FileFault | ObjectUnavailable, bytes | None]:
         try:
@@ -90,46 +84,13 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         looked = list(pool.map(_look, files))
     in_hand = {file: (shape, body) for file, shape, body in looked if isinstance(shape, Shape) and body is not None}
-    fetched = {file: in_hand[file] for file in _fitting(feed, in_hand)}
+    fetched = {file: in_hand[file] for file in fitting(feed, in_hand)}
     return Inspected(
         fetched,
         {file: shape for file, shape, _ in looked if isinstance(shape, Shape) and file not in fetched},
         [fault for _, fault, _ in looked if isinstance(fault, FileFault)],
         {file: refusal for file, refusal, _ in looked if isinstance(refusal, ObjectUnavailable)},
     )
-
-
-def _fetched_whole(files: Sequence[SourceFile]) -> set[SourceFile]:
-    # The smallest first: they gain most from not being a Spark scan of their own.
-    whole, together = set(), 0
-    for file in sorted((f for f in files if not f.misplaced), key=lambda f: f.size):
-        together += file.size * (_USUAL_RATIO if file.key.endswith(GZIP) else 1)
-        if file.size > SMALL or together > _TOGETHER:
-            break
-        whole.add(file)
-    return whole
-
-
-def _fitting(feed: Feed, in_hand: Mapping[SourceFile, tuple[Shape, bytes]]) -> Iterator[SourceFile]:
-    """Of files that were fetched those whose rows fit into the run's memory; the others are for Spark to stream."""
-    rows = size = 0
-    for file in sorted(in_hand, key=lambda f: f.size):
-        found, inflated = _weight_of(feed, file.key, in_hand[file][1])
-        rows, size = rows + found, size + inflated
-        if rows > _ROWS_TOGETHER or size > _TOGETHER:
-            return
-        yield file
-
-
-def _weight_of(feed: Feed, key: str, body: bytes) -> tuple[int, int]:
-    """The rows and bytes that a small file becomes. A megabyte of gzip can hold a gigabyte, and so can a few kilobytes
-    of Parquet: a value that stands there once may be that of every row."""
-    try:
-        return format_of(key).weight(feed, key, body, _TOGETHER)
-    except LIMITS_OF_ARROW:
-        raise
-    except (Unusable, pa.ArrowException, OSError, ValueError):
-        return 0, len(body)  # whoever reads it says why
 
 
 def _checked(shape: Shape, feed: Feed) -> Shape:

@@ -97,7 +97,7 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, conso
             supervisor.wait_ready("cloud", 120)
     publish_environment(settings, settings.exports())
     if with_feed and not location.has_sample_feed(settings):
-        console.print(f"no sample feed: {settings.code_location} has no package `demo`", highlight=False)
+        console.print(f"no sample feed: {settings.code_location} has no module `demo.feed`", highlight=False)
     elif with_feed:
         with _step(console, "sample feed"):
             summary = location.first_round(settings)

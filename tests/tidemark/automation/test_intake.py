@@ -226,3 +226,24 @@ def test_runs_of_another_code_location_are_folded_and_block_nothing(instance: dg
     assert not history.running and not history.open_runs
     assert history.built[("far/table", None)].run_id == "done"
     assert [change.run_id for change in history.changes[("far/table", None)]] == ["done"]
+
+
+def test_a_run_that_writes_what_it_did_not_plan_is_a_change_for_consumers_and_is_never_taken_for_running(
+    instance: dg.DagsterInstance, follower: Follower
+) -> None:
+    @dg.op
+    def stays(context: dg.OpExecutionContext) -> None:
+        context.log_event(dg.AssetMaterialization(CORE.split("/"), partition=H7))
+        look(follower, instance)
+        assert not any(run.planned for run in follower.history.open_runs.values()), "taken for running"
+
+    @dg.job
+    def shift() -> None:
+        stays()
+
+    observe(instance, H7, version="1")
+    look(follower, instance)
+    assert shift.execute_in_process(instance=instance).success
+    look(follower, instance)
+    assert len(follower.history.changes[CORE, H7]) == 1, "what reads it is told"
+    assert (CORE, H7) not in follower.history.built, "and what it was to contain is still pending"

@@ -34,7 +34,7 @@ class Defect:
     """In `where` `good` becomes `bad`; `test` has to notice.
 
     Args:
-        where: module:qualified name, the module below pipelines.tidemark.
+        where: module:qualified name, the module below the package.
     """
 
     where: str
@@ -42,6 +42,7 @@ class Defect:
     bad: str
     test: Callable[..., None]
     arguments: tuple[Any, ...] = ()
+    package: str = "pipelines.tidemark"
 
 
 DEFECTS = [
@@ -546,7 +547,7 @@ def place_of(defect: Defect) -> tuple[Any, str, Callable[..., Any], str]:
         AssertionError: the line that the defect replaces is not there once.
     """
     module_name, qualified = defect.where.split(":")
-    owner: Any = importlib.import_module(f"pipelines.tidemark.{module_name}")
+    owner: Any = importlib.import_module(f"{defect.package}.{module_name}")
     *path, name = qualified.split(".")
     for part in path:
         owner = getattr(owner, part)

@@ -192,7 +192,8 @@ class Timeline:
         if later - earlier > self._cuts.silence:
             return True
         was, is_now = before.get(earlier), line.by_time[earlier]
-        return self._cuts.closes(is_now.fields) and (was is None or was is is_now or self._cuts.closes(was.fields))
+        # What came only now may part what was one before.
+        return was is not None and self._cuts.closes(was.fields) and self._cuts.closes(is_now.fields)
 
     def _make_room(self) -> None:
         if sum(len(line.times) for line in self._lines.values()) <= _MOST:

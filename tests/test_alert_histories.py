@@ -1,0 +1,12 @@
+"""Alerts of the cold chain through two hundred histories; ten thousand are in tests/proof."""
+
+import pytest
+
+from pipelines.transforms.cold_chain import TOO_WARM
+from tests.tidemark.streams.alert_histories import play
+
+
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_after_every_batch_the_alerts_that_stand_are_the_episodes_that_are_worth_one(first: int) -> None:
+    for seed in range(first, first + 20):
+        play(seed, TOO_WARM)

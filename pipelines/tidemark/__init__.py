@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.lakehouse.readers.typed_rows import rows_of_arrow as rows_of_arrow
     from pipelines.tidemark.lakehouse.readers.typed_rows import rows_of_spark as rows_of_spark
     from pipelines.tidemark.lakehouse.shape import shaped_as as shaped_as
+    from pipelines.tidemark.lakehouse.shipping import shipped as shipped
     from pipelines.tidemark.lakehouse.tables import LINEAGE as LINEAGE
     from pipelines.tidemark.lakehouse.tables import MESSAGE as MESSAGE
     from pipelines.tidemark.lakehouse.tables import MODEL_VERSIONS as MODEL_VERSIONS
@@ -88,6 +89,7 @@ _FOUND_IN = {
     "rows_of_arrow": "lakehouse.readers.typed_rows",
     "rows_of_spark": "lakehouse.readers.typed_rows",
     "shaped_as": "lakehouse.shape",
+    "shipped": "lakehouse.shipping",
     "LINEAGE": "lakehouse.tables",
     "MESSAGE": "lakehouse.tables",
     "MODEL_VERSIONS": "lakehouse.tables",
@@ -154,6 +156,7 @@ __all__ = [
     "rows_of_arrow",
     "rows_of_spark",
     "shaped_as",
+    "shipped",
     "versioned_by_code",
     "with_automation",
 ]

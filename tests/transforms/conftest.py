@@ -1,5 +1,6 @@
 """The inner loop: `pytest tests/transforms` needs Java and a few seconds, no server and no jars."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -51,7 +52,9 @@ def _local_session() -> SparkSession:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
-    return builder.config(map=conf).getOrCreate()
+    session = builder.config(map=conf).getOrCreate()
+    session.sparkContext.pythonExec = sys.executable
+    return session
 
 
 _ARROW = {

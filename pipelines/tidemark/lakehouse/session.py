@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -159,7 +160,9 @@ def new_session(settings: Settings) -> SparkSession:
             return _connected(settings.spark_remote)
     keep_password(settings)
     builder = SparkSession.builder.master("local[*]").appName("tidemark")
-    return builder.config(map={**server_conf(settings), **ONE_MACHINE, **SESSION_CONF}).getOrCreate()
+    session = builder.config(map={**server_conf(settings), **ONE_MACHINE, **SESSION_CONF}).getOrCreate()
+    session.sparkContext.pythonExec = sys.executable  # whatever `python3` of the machine is
+    return session
 
 
 def _connected(remote: str) -> SparkSession:

@@ -1,0 +1,36 @@
+"""Functions that Spark's Python workers run: sent to them as code.
+
+By itself a function of a module is sent as the name of it, and the worker imports that. A worker of a cluster does not
+have the project; one of a laptop has it, but stays from run to run, with the code that it has imported first: after an
+edit it would go on with the old one and say nothing. Does not belong here: what the functions do.
+"""
+
+import pickle
+from collections.abc import Callable, Iterator
+from importlib import import_module
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def shipped(function: OfBatches) -> OfBatches:
+    """The function for `DataFrame.mapInArrow`, with all of the project's code that it uses, as it is now.
+
+    The worker needs Python of the same minor version, pyspark and pyarrow, and nothing of the project. Source of the
+    method: `cloudpickle.register_pickle_by_value`.
+    """
+    packages = {import_module(name.partition(".")[0]) for name in (__name__, function.__module__)}
+    for package in packages:
+        cloudpickle.register_pickle_by_value(package)
+    try:
+        body = cloudpickle.dumps(function)
+    finally:
+        for package in packages:
+            cloudpickle.unregister_pickle_by_value(package)
+
+    def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from pickle.loads(body)(batches)
+
+    return call

@@ -39,5 +39,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) pipelines/tidemark/local/platform/machine.py
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --disable-pip-version-check --quiet 'pip>=25.1'  # knows dependency groups
-	.venv/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[local,models]' --group dev
+	.venv/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[local,models,kafka]' --group dev
 	@touch $@

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.scheduler import LoadScopeScheduling
 
+    from tests.tidemark.kafka import Broker
+
 
 _LIVE = "tests/live/"
 _figures: list[str] = []
@@ -121,6 +123,7 @@ def make_settings(state_dir: Path) -> Settings:
         port_ui=free_port(),
         port_cloud=port_cloud,
         port_spark=port_spark,
+        port_kafka=free_port(),
     )
 
 
@@ -223,3 +226,18 @@ def spark(spark_server: Settings) -> "Iterator[SparkSession]":
     session = new_session(spark_server)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
+    """A running Kafka broker; fetches its jars if they are missing. A test that kills it starts it again."""
+    from pipelines.tidemark.local.kafka.server import JARS as BROKER_JARS
+    from pipelines.tidemark.local.spark.ivy import fetch_with_dependencies
+    from tests.tidemark.kafka import Broker
+
+    settings = make_settings(tmp_path_factory.mktemp("kafka"))
+    fetch_with_dependencies(settings, BROKER_JARS)
+    broker = Broker(settings)
+    broker.start()
+    yield broker
+    broker.stop()

@@ -65,14 +65,20 @@ class Settings(BaseSettings):
     port_ui: int = Field(default=3000, ge=1, le=65535)
     port_cloud: int = Field(default=3001, ge=1, le=65535)
     port_spark: int = Field(default=15002, ge=1, le=65535)
+    port_kafka: int = Field(default=9092, ge=1, le=65535)
 
     spark_memory: str = Field(default="2g", pattern=r"^[1-9]\d*[mg]$")  # heap of the platform's Spark server
 
     landing_bucket: str = "landing"
     events_queue: str = "landing-events"
     readings_queue: str = "cold-chain-readings"
-    readings_topic: str = "cold-chain-readings"
-    kafka_bootstrap_servers: str | None = None  # unset: the Kafka parts are off
+    readings_topic: str = Field(default="cold-chain-readings", max_length=249, pattern=r"^[\w.-]+$")
+    kafka_bootstrap_servers: str | None = None  # host:port,...; unset: what is about Kafka is off
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    kafka_username: str | None = None
+    kafka_password: str | None = Field(default=None, repr=False)
+    kafka_ca_location: Path | None = None  # a file of PEM; unset: the authorities this machine trusts
     alerts_queue: str = "alerts"
     scoring_queue: str = "scoring-requests"
     scores_queue: str = "scores"
@@ -136,13 +142,24 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _has_a_port_each(self) -> "Settings":
         taken: dict[int, str] = {}
-        for name in ("port_ui", "port_cloud", "port_spark"):
+        for name in ("port_ui", "port_cloud", "port_spark", "port_kafka"):
             port = getattr(self, name)
             if port in taken:
                 raise ValueError(
                     f"{_variable(name)}={port}: {_variable(taken[port])} is that already; give each its own"
                 )
             taken[port] = name
+        return self
+
+    @model_validator(mode="after")
+    def _knows_who_reads_kafka(self) -> "Settings":
+        if self.kafka_security_protocol.startswith("SASL_"):
+            for name in ("kafka_username", "kafka_password"):
+                if getattr(self, name) is None:
+                    raise ValueError(
+                        f"{_variable(name)} is not set, and {_variable('kafka_security_protocol')}="
+                        f"{self.kafka_security_protocol} needs it"
+                    )
         return self
 
     @model_validator(mode="after")
@@ -155,6 +172,7 @@ class Settings(BaseSettings):
             "jars_dir": state / self.jars_dir.expanduser(),
             "catalog_uri": _absolute_catalog(catalog_uri),
             "warehouse": _absolute_warehouse(self.warehouse or str(state / "warehouse")),
+            "kafka_ca_location": self.kafka_ca_location and self.kafka_ca_location.expanduser().absolute(),
         }
         if self.environment == "local":
             own = f"http://127.0.0.1:{self.port_cloud}"
@@ -190,6 +208,11 @@ class Settings(BaseSettings):
         return self.spark_remote in (f"sc://127.0.0.1:{self.port_spark}", f"sc://localhost:{self.port_spark}")
 
     @property
+    def own_kafka(self) -> bool:
+        """Whether the Kafka broker is where this platform would start one."""
+        return self.kafka_bootstrap_servers == f"127.0.0.1:{self.port_kafka}"
+
+    @property
     def platform_home(self) -> Path:
         """The Dagster home that `pipelines up` makes."""
         return self.state_dir / "dagster"
@@ -203,6 +226,21 @@ class Settings(BaseSettings):
         options = {"endpoint_url": self.aws_endpoint_url, "region_name": self.aws_region}
         keys = {"aws_access_key_id": LOCAL_KEY, "aws_secret_access_key": LOCAL_KEY}
         return options | (keys if self.own_cloud else {})
+
+    def kafka_options(self) -> dict[str, str]:
+        """What a Kafka client is made with, in librdkafka's words; empty where Kafka is off."""
+        if self.kafka_bootstrap_servers is None:
+            return {}
+        options = {"bootstrap.servers": self.kafka_bootstrap_servers, "security.protocol": self.kafka_security_protocol}
+        if self.kafka_security_protocol.startswith("SASL_"):
+            options |= {
+                "sasl.mechanism": self.kafka_sasl_mechanism,
+                "sasl.username": self.kafka_username or "",
+                "sasl.password": self.kafka_password or "",
+            }
+        if self.kafka_ca_location is not None and self.kafka_security_protocol.endswith("SSL"):
+            options["ssl.ca.location"] = str(self.kafka_ca_location)
+        return options
 
     @property
     def catalog_login(self) -> tuple[str, str | None]:
@@ -219,12 +257,24 @@ class Settings(BaseSettings):
         rest = urlencode(values, doseq=True)
         return bare + (f"{question}{rest}" if rest else ""), line
 
-    def for_platform(self) -> "Settings":
+    def for_platform(self, *, with_kafka: bool = False) -> "Settings":
         """These settings as `pipelines up` runs with them: its own Dagster home, its own Spark server unless
-        `SPARK_REMOTE` names another, and contracts on a faster clock unless `TIDEMARK_CONTRACT_SCALE` sets it."""
+        `SPARK_REMOTE` names another, and contracts on a faster clock unless `TIDEMARK_CONTRACT_SCALE` sets it.
+
+        Args:
+            with_kafka: Its own Kafka broker, which asks nobody for a password, unless
+                `TIDEMARK_KAFKA_BOOTSTRAP_SERVERS` names another.
+        """
         remote = self.spark_remote or f"sc://127.0.0.1:{self.port_spark}"
         scale = self.contract_scale if "contract_scale" in self.model_fields_set else _LAPTOP_SCALE
         update = {"spark_remote": remote, "dagster_home": self.platform_home, "contract_scale": scale}
+        if with_kafka and self.kafka_bootstrap_servers in (None, f"127.0.0.1:{self.port_kafka}"):
+            update |= {
+                "kafka_bootstrap_servers": f"127.0.0.1:{self.port_kafka}",
+                "kafka_security_protocol": "PLAINTEXT",
+                "kafka_username": None,
+                "kafka_password": None,
+            }
         return self.model_copy(update=update)
 
     def exports(self) -> dict[str, str]:

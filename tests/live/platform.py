@@ -28,7 +28,7 @@ from tests.live.ui import UNFINISHED, Ui
 from tests.live.waiting import eventually, holds_for
 
 _BIN = Path(sys.executable).parent
-_OURS = re.compile("TIDEMARK_|AWS_|SPARK_|DAGSTER_|PYICEBERG_|FEED$")
+_OURS = re.compile("TIDEMARK_|AWS_|SPARK_|DAGSTER_|PYICEBERG_|FEED$|KAFKA$")
 _SECONDS_TO_START = 480  # of which the jars, the first time on a machine, take most; another process tests beside
 _SECONDS_TO_STOP = 40
 
@@ -47,7 +47,7 @@ class Platform:
 
     def __init__(self, state: Path, jars: Path, log: Path) -> None:
         self.state = state
-        ports = {name: free_port() for name in ("UI", "CLOUD", "SPARK")}
+        ports = {name: free_port() for name in ("UI", "CLOUD", "SPARK", "KAFKA")}
         # Every contract is the shortest there is, a minute, and due at once: these tests are about what runs do.
         settings = {"TIDEMARK_STATE_DIR": state, "TIDEMARK_JARS_DIR": jars, "TIDEMARK_CONTRACT_SCALE": 0.0001}
         settings |= {f"TIDEMARK_PORT_{name}": port for name, port in ports.items()}

@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from pipelines.tidemark.event_log.observations import EventLog
-from pipelines.tidemark.local.spark.jars import fetch_with_dependencies
+from pipelines.tidemark.local.spark.ivy import Bundle, fetch_with_dependencies
 from pipelines.tidemark.local.spark.server import spark_home
 from pipelines.tidemark.sensors.landing import Taken, take
 from pipelines.tidemark.settings import Settings
@@ -28,7 +28,7 @@ from tests.live.waiting import eventually
 from tests.proof.conftest import Report
 from tests.toys.feeds import FEEDS, ORDERS
 
-COORDINATE = "org.elasticmq:elasticmq-server_2.13:1.7.1"
+ELASTICMQ = Bundle("elasticmq", ((("org.elasticmq:elasticmq-server_2.13:1.7.1",), ()),), count=38)
 ZONE = LandingZone("landing", FEEDS)
 HOURS = [f"2026-10-01-{hour:02}:00" for hour in range(24)]
 
@@ -36,7 +36,7 @@ HOURS = [f"2026-10-01-{hour:02}:00" for hour in range(24)]
 @pytest.fixture(scope="module")
 def client(platform_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder: Path = tmp_path_factory.mktemp("elasticmq")
-    jars = fetch_with_dependencies(platform_settings, COORDINATE, platform_settings.jars_dir / "elasticmq")
+    jars = fetch_with_dependencies(platform_settings, ELASTICMQ)
     jars += (spark_home() / "jars").glob("scala-library-*.jar")  # Ivy takes it for Spark's own
     port = free_port()
     (folder / "elasticmq.conf").write_text(

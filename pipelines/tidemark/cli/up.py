@@ -13,11 +13,12 @@ def up(
         str,
         typer.Option(envvar="FEED", help="`sample` starts the code location's sample feed; `none` does not."),
     ] = "sample",
+    kafka: Annotated[bool, typer.Option(envvar="KAFKA", help="Start a Kafka broker, too.")] = False,
     verbose: Annotated[
         bool, typer.Option(envvar="VERBOSE", help="Show the services' logs as they are written.")
     ] = False,
 ) -> None:
-    """Start local cloud, Spark, sample feed and Dagster; Ctrl-C stops them all."""
+    """Start local cloud, Spark, sample feed and Dagster, and Kafka if asked for; Ctrl-C stops them all."""
     from rich.console import Console
 
     from pipelines.tidemark.local.platform.up import run_platform
@@ -27,4 +28,4 @@ def up(
         fail(f"FEED={feed}: give sample or none", code=2)
     if settings.environment != "local":
         fail(f"TIDEMARK_ENVIRONMENT={settings.environment}: `pipelines up` is the platform of a laptop", code=2)
-    run_platform(settings, with_feed=feed == "sample", verbose=verbose, console=Console())
+    run_platform(settings, with_feed=feed == "sample", with_kafka=kafka, verbose=verbose, console=Console())

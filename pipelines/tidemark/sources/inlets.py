@@ -43,7 +43,7 @@ class QueueInlet:
         """None: the queue itself remembers."""
         return None
 
-    def resume_after(self, offsets: Mapping[str, Mapping[int, int]]) -> str | None:
+    def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:
         """None."""
         return None
 

@@ -61,11 +61,12 @@ class Inlet(Protocol):
         """The snapshot property that says how far it was read; None where the source itself remembers."""
         ...
 
-    def resume_after(self, offsets: Mapping[str, Mapping[int, int]]) -> str | None:
+    def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:
         """The value of that property where no snapshot of the table has it any more.
 
         Args:
-            offsets: By topic id and partition the offset after the last one that has a row.
+            topic_id: The newest that has rows.
+            highest: By partition the highest offset of a row of it.
         """
         ...
 

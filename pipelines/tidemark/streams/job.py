@@ -89,7 +89,7 @@ def inlets_of(stream: Stream, settings: Settings) -> list[Inlet]:
     if topic := stream.topic_in(settings):
         from pipelines.tidemark.sources.kafka import KafkaTopic
 
-        found.append(KafkaTopic(topic, settings.kafka_options()))
+        found.append(KafkaTopic(settings.kafka_options(), topic))
     return found
 
 

@@ -135,14 +135,18 @@ def oldest_by(rows: pa.Table, column: str) -> dict[Any, datetime]:
     return dict(zip(grouped[column].to_pylist(), grouped["sent_at_min"].to_pylist(), strict=True))
 
 
-def next_offsets(table: Appendable) -> dict[str, dict[int, int]]:
-    """By topic id the offset after the highest that has a row, of each partition: where no snapshot says it."""
-    rows = table.rows(columns=("topic_id", "topic_partition", "topic_offset"))
-    rows = rows.filter(pc.is_valid(rows["topic_id"]))
+def highest_offsets(table: Appendable, source: str) -> tuple[str, dict[int, int]] | None:
+    """The newest topic id that has rows, and by partition its highest offset; None where no row is of this source.
+
+    Args:
+        source: The name of the inlet, `kafka:<topic>`.
+    """
+    rows = table.rows(columns=("message_source", "topic_id", "topic_partition", "topic_offset", "sent_at"))
+    rows = rows.filter(pc.starts_with(rows["message_source"], f"{source}/"))
     if not rows.num_rows:
-        return {}
-    found: dict[str, dict[int, int]] = {}
-    highest = rows.group_by(["topic_id", "topic_partition"]).aggregate([("topic_offset", "max")])
-    for row in highest.to_pylist():
-        found.setdefault(row["topic_id"], {})[row["topic_partition"]] = row["topic_offset_max"] + 1
-    return found
+        return None
+    newest = rows.take([pc.index(rows["sent_at"], pc.max(rows["sent_at"])).as_py()])["topic_id"][0]
+    of_it = rows.filter(pc.equal(rows["topic_id"], newest))
+    highest = of_it.group_by("topic_partition").aggregate([("topic_offset", "max")])
+    found = zip(highest["topic_partition"].to_pylist(), highest["topic_offset_max"].to_pylist(), strict=True)
+    return newest.as_py(), dict(found)

@@ -22,7 +22,7 @@ from pipelines.tidemark.sources.messages import DeleteRefused
 from pipelines.tidemark.sources.records import Batch, Inlet
 from pipelines.tidemark.streams import rejects
 from pipelines.tidemark.streams.decode import Decoder, Row, table_rows
-from pipelines.tidemark.streams.kept import KeptMessages, Overtaken, next_offsets
+from pipelines.tidemark.streams.kept import KeptMessages, Overtaken, highest_offsets
 from pipelines.tidemark.streams.reports import Reports
 from pipelines.tidemark.streams.stream import Reaction, Workplace
 
@@ -208,8 +208,8 @@ class Shift:
         if name is None:
             return None
         found = self._kept.table.newest(name)
-        if found is None and self._kept.table.head is not None:
-            found = inlet.resume_after(next_offsets(self._kept.table))
+        if found is None and (rows := highest_offsets(self._kept.table, inlet.name)):
+            found = inlet.resume_after(*rows)
         return found
 
     def _look_after(self) -> None:

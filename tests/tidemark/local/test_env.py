@@ -19,7 +19,9 @@ NAMES = {
     *(f"TIDEMARK_{name}" for name in ("ENVIRONMENT", "STATE_DIR", "JARS_DIR", "LANDING_BUCKET", "EVENTS_QUEUE")),
     *(f"TIDEMARK_{name}" for name in ("CATALOG_URI", "WAREHOUSE", "START_DATE", "CONTRACT_SCALE")),
     *(f"TIDEMARK_{name}" for name in ("SPARK_MEMORY", "CODE_LOCATION")),
-    *(f"TIDEMARK_PORT_{name}" for name in ("UI", "CLOUD", "SPARK")),
+    *(f"TIDEMARK_{name}" for name in ("READINGS_QUEUE", "READINGS_TOPIC")),
+    *(f"TIDEMARK_KAFKA_{name}" for name in ("SECURITY_PROTOCOL", "SASL_MECHANISM")),
+    *(f"TIDEMARK_PORT_{name}" for name in ("UI", "CLOUD", "SPARK", "KAFKA")),
     *("SPARK_REMOTE", "DAGSTER_HOME", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
     *("AWS_REGION", "AWS_DEFAULT_REGION"),
     *(f"PYICEBERG_CATALOG__LAKE__{name}" for name in ("TYPE", "URI", "WAREHOUSE")),
@@ -48,6 +50,10 @@ def test_nothing_runs_is_exit_code_3_and_one_line(tmp_path: Path) -> None:
         ("TIDEMARK_START_DATE", "2150-01-05"),
         ("TIDEMARK_LANDING_BUCKET", "My Bucket"),
         ("TIDEMARK_PORT_CLOUD", "3000"),
+        ("TIDEMARK_PORT_KAFKA", "3001"),
+        ("TIDEMARK_READINGS_TOPIC", "a topic"),
+        ("TIDEMARK_KAFKA_SECURITY_PROTOCOL", "TLS"),
+        ("TIDEMARK_KAFKA_SECURITY_PROTOCOL", "SASL_SSL"),
     ],
 )
 def test_a_wrong_setting_is_exit_code_2_and_one_line_that_names_it(tmp_path: Path, variable: str, value: str) -> None:
@@ -136,3 +142,34 @@ def test_two_platforms_cannot_have_one_state_folder(tmp_path: Path) -> None:
         pass
     with running(settings):
         pass
+
+
+def test_kafka_is_off_until_somebody_says_where_it_is(tmp_path: Path) -> None:
+    plain = Settings(state_dir=tmp_path)
+    assert (plain.kafka_options(), plain.for_platform().kafka_bootstrap_servers) == ({}, None)
+    ours = plain.for_platform(with_kafka=True)
+    assert ours.own_kafka
+    assert ours.kafka_options() == {"bootstrap.servers": "127.0.0.1:9092", "security.protocol": "PLAINTEXT"}
+    assert ours.exports()["TIDEMARK_KAFKA_BOOTSTRAP_SERVERS"] == "127.0.0.1:9092"
+
+
+def test_a_kafka_of_somebody_else_is_not_ours_and_its_password_is_not_shown(tmp_path: Path) -> None:
+    theirs = Settings(
+        state_dir=tmp_path,
+        kafka_bootstrap_servers="kafka:9093",
+        kafka_security_protocol="SASL_SSL",
+        kafka_sasl_mechanism="SCRAM-SHA-512",
+        kafka_username="me",
+        kafka_password="my secret",
+        kafka_ca_location=tmp_path / "ca.pem",
+    )
+    assert theirs.for_platform(with_kafka=True).kafka_options() == {
+        "bootstrap.servers": "kafka:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "me",
+        "sasl.password": "my secret",
+        "ssl.ca.location": str(tmp_path / "ca.pem"),
+    }
+    assert not theirs.for_platform(with_kafka=True).own_kafka
+    assert "my secret" not in repr(theirs)

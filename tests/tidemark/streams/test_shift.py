@@ -17,7 +17,7 @@ from pipelines.tidemark.sources.inlets import QueueInlet, _InHand
 from pipelines.tidemark.sources.messages import FakeMessageSource
 from pipelines.tidemark.sources.records import Batch, Record
 from pipelines.tidemark.sources.sqs import SqsQueue
-from pipelines.tidemark.streams.kept import next_offsets
+from pipelines.tidemark.streams.kept import highest_offsets
 from pipelines.tidemark.streams.shift import Shift
 from pipelines.tidemark.streams.stream import Stream
 from tests.live.waiting import eventually
@@ -65,7 +65,7 @@ class OnceInlet:
     def property_name(self) -> str | None:
         return None
 
-    def resume_after(self, offsets: Mapping[str, Mapping[int, int]]) -> str | None:
+    def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:
         return None
 
     def receive(self, resume: str | None, wait_seconds: float) -> Batch | None:
@@ -214,7 +214,8 @@ def test_how_far_a_log_was_read_is_committed_with_its_rows_and_found_at_once_amo
     assert time.perf_counter() - began < 0.05
     table.commit(Change(rows_of(table.schema, []), properties={"log": "200"}))
     assert table.newest("log") == "200", "a range without any record is read only once"
-    assert next_offsets(table) == {"topic-1": {0: 120}}, "where no snapshot says it, the rows do"
+    assert highest_offsets(table, "kafka:pings") == ("topic-1", {0: 119}), "where no snapshot says it, the rows do"
+    assert highest_offsets(table, "kafka:others") is None
 
 
 def received(shift: Shift) -> Batch:

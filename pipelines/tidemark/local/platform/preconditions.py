@@ -7,11 +7,13 @@ import errno
 import shutil
 import socket
 import tempfile
+from importlib.util import find_spec
 
 from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.local.platform import machine
 from pipelines.tidemark.local.spark.jars import missing_jars
 from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.kafka_errors import KafkaMissing
 
 _MB = 2**20
 _FIRST_MB, _LATER_MB = 1_000, 300  # jars, Spark's class archive, logs and some tables; then only what is new
@@ -55,7 +57,17 @@ def require_folder(settings: Settings) -> None:
         )
 
 
-def require_ports(settings: Settings) -> None:
+def require_kafka_client() -> None:
+    """The library that Kafka is spoken to with is installed.
+
+    Raises:
+        KafkaMissing: it is not.
+    """
+    if find_spec("confluent_kafka") is None:
+        raise KafkaMissing
+
+
+def require_ports(settings: Settings, *, with_kafka: bool = False) -> None:
     """The ports that the platform is to listen on are free.
 
     Raises:
@@ -66,6 +78,8 @@ def require_ports(settings: Settings) -> None:
         ports["CLOUD"] = settings.port_cloud
     if settings.own_spark:
         ports["SPARK"] = settings.port_spark
+    if with_kafka:
+        ports["KAFKA"] = settings.port_kafka
     for name, port in ports.items():
         with socket.socket() as probe:
             # As servers do it: connections of a predecessor that are still closing are not in the way.

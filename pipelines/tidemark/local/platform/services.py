@@ -55,6 +55,13 @@ def all_services(settings: Settings) -> dict[str, Service]:
             port=settings.port_spark,
         ),
         Service(
+            name="kafka",
+            title="Kafka broker",
+            arguments=("-m", "pipelines.tidemark.local.kafka.server"),
+            is_ready=lambda: port_answers(settings.port_kafka),
+            port=settings.port_kafka,
+        ),
+        Service(
             name="feed",
             title="sample feed",
             arguments=("-m", "pipelines.tidemark.cli.app", "feed"),

@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -19,13 +20,21 @@ from rich.console import Console
 
 from pipelines.tidemark import location
 from pipelines.tidemark.local.dagster.home import end_unfinished_runs, opened_home
+from pipelines.tidemark.local.kafka.server import JARS as BROKER_JARS
+from pipelines.tidemark.local.kafka.server import create_topic
 from pipelines.tidemark.local.platform.first_day import with_first_day
 from pipelines.tidemark.local.platform.instance_lock import publish_environment, running
 from pipelines.tidemark.local.platform.log_tail import followed_logs
-from pipelines.tidemark.local.platform.preconditions import require_folder, require_machine, require_ports
+from pipelines.tidemark.local.platform.preconditions import (
+    require_folder,
+    require_kafka_client,
+    require_machine,
+    require_ports,
+)
 from pipelines.tidemark.local.platform.services import all_services, log_file
 from pipelines.tidemark.local.platform.supervision import ServiceFailed, Supervisor
 from pipelines.tidemark.local.spark.class_archive import recording
+from pipelines.tidemark.local.spark.ivy import Report, fetch_with_dependencies, has_bundle
 from pipelines.tidemark.local.spark.jars import fetch_jars, missing_jars
 from pipelines.tidemark.settings import Settings
 
@@ -37,14 +46,19 @@ class _Stopped(BaseException):
     """A signal asked the platform to stop."""
 
 
-def run_platform(settings: Settings, *, with_feed: bool, verbose: bool, console: Console) -> None:
+def run_platform(
+    settings: Settings, *, with_feed: bool, verbose: bool, console: Console, with_kafka: bool = False
+) -> None:
     """Start everything, tell where the UI is, and stop everything on SIGINT, SIGTERM or SIGHUP.
 
     Raises:
         CannotStart, AlreadyRunning, JarsMissing, ServiceFailed: it could not be started; nothing is left.
+        KafkaMissing, BrokerFailed: the same, of what Kafka needs.
     """
-    settings = settings.for_platform()
+    settings = settings.for_platform(with_kafka=with_kafka)
     require_machine()
+    if with_kafka:
+        require_kafka_client()
     require_folder(settings)
     has_sample = with_feed and location.has_sample_feed(settings)
     with _stopping_by_signal(), running(settings):
@@ -53,7 +67,8 @@ def run_platform(settings: Settings, *, with_feed: bool, verbose: bool, console:
         followed = followed_logs(settings, list(supervisor.services), console) if verbose else nullcontext()
         try:
             with followed:
-                _start(settings, supervisor, with_feed=with_feed, console=console)
+                own_kafka = with_kafka and settings.own_kafka
+                _start(settings, supervisor, with_feed=with_feed, own_kafka=own_kafka, console=console)
                 with recording(settings) if settings.own_spark else nullcontext():
                     _watch(supervisor, settings, console)
         except _Stopped:
@@ -74,12 +89,12 @@ def platform_environment(settings: Settings) -> dict[str, str]:
     return inherited | settings.exports() | {"PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
-def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, console: Console) -> None:
+def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, own_kafka: bool, console: Console) -> None:
     started = time.monotonic()
     if supervisor.end_leftovers():
         console.print("ended what an earlier start had left running")
-    require_ports(settings)
-    _fetch_jars(settings, console)
+    require_ports(settings, with_kafka=own_kafka)
+    _fetch_all_jars(settings, console, own_kafka=own_kafka)
     environment = platform_environment(settings)
     # This process uses the same clients as the services; they read the same environment.
     os.environ.clear()
@@ -89,12 +104,18 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, conso
         supervisor.start_service("cloud")
     if settings.own_spark:
         supervisor.start_service("spark")  # the slowest; it gets ready while the others do their part
+    if own_kafka:
+        supervisor.start_service("kafka")
     supervisor.start_service("runs")
     with _step(console, "Dagster home"), opened_home(settings) as instance:
         end_unfinished_runs(instance)
     if settings.own_cloud:
         with _step(console, "local cloud (S3, SQS)"):
             supervisor.wait_ready("cloud", 120)
+    if own_kafka:
+        with _step(console, "Kafka broker"):
+            supervisor.wait_ready("kafka", 120)
+            create_topic(settings, settings.readings_topic)
     publish_environment(settings, settings.exports())
     if with_feed and not location.has_sample_feed(settings):
         console.print(f"no sample feed: {settings.code_location} has no module `demo.feed`", highlight=False)
@@ -119,11 +140,16 @@ def _greeting(settings: Settings, seconds: float) -> str:
     return (
         f"\nready after {seconds:.0f} s: [bold]http://127.0.0.1:{settings.port_ui}[/bold]\n"
         f"  files dropped on s3://{settings.landing_bucket} become tables by themselves\n"
+        f"{_kafka(settings)}"
         f"{_pace(settings.contract_scale)}"
         f"  logs are in {settings.state_dir}/logs\n"
         '  in another shell, eval "$(pipelines env)" connects any AWS client, pyiceberg or dagster command\n'
         "  Ctrl-C stops everything"
     )
+
+
+def _kafka(settings: Settings) -> str:
+    return f"  Kafka is at {settings.kafka_bootstrap_servers}\n" if settings.kafka_bootstrap_servers else ""
 
 
 def _pace(scale: float) -> str:
@@ -132,22 +158,27 @@ def _pace(scale: float) -> str:
     return f"  contracts run at {scale:g} of their time: an hour is {60 * scale:g} minutes (TIDEMARK_CONTRACT_SCALE)\n"
 
 
-def _fetch_jars(settings: Settings, console: Console) -> None:
-    if not missing_jars(settings):
-        return
-    with console.status("Spark's jars (about 80 MB, once)") as status:
+def _fetch_all_jars(settings: Settings, console: Console, *, own_kafka: bool) -> None:
+    if missing_jars(settings):
+        _fetch(console, "Spark's jars", "80 MB", partial(fetch_jars, settings))
+    if own_kafka and not has_bundle(settings, BROKER_JARS):
+        _fetch(console, "Kafka's jars", "37 MB", partial(fetch_with_dependencies, settings, BROKER_JARS))
+
+
+def _fetch(console: Console, title: str, size: str, fetch: Callable[[Report], object]) -> None:
+    with console.status(f"{title} (about {size}, once)") as status:
         shown = -1
 
         def report(count: int, total: int) -> None:
             nonlocal shown
-            status.update(f"Spark's jars: {count} of {total}")
+            status.update(f"{title}: {count} of {total}")
             if not console.is_terminal and count // 10 > shown // 10:
-                console.print(f"Spark's jars: {count} of {total}")
+                console.print(f"{title}: {count} of {total}")
             shown = max(shown, count)
 
         started = time.monotonic()
-        fetch_jars(settings, report)
-    console.print(f"Spark's jars ({time.monotonic() - started:.1f} s)", highlight=False)
+        fetch(report)
+    console.print(f"{title} ({time.monotonic() - started:.1f} s)", highlight=False)
 
 
 def _look(settings: Settings) -> str:

@@ -1,29 +1,15 @@
-"""The jars Spark needs for Iceberg, S3 and the catalogs, fetched through the Ivy that Spark carries.
+"""The jars Spark needs: for Iceberg, S3 and the catalogs always, for Kafka where it is on.
 
-A folder's jars come out of a cache that all checkouts and versions of this user share, where the system keeps caches;
-so a state folder that is removed costs no download. Belongs here: coordinates, exclusions and the judgement whether a
-folder is complete. Does not belong here: putting them on a class path (`pipelines.tidemark.lakehouse.session`).
+Belongs here: coordinates, exclusions and the judgement whether a folder is complete. Does not belong here: the download
+(`local.spark.ivy`), and putting them on a class path (`pipelines.tidemark.lakehouse.session`).
 """
 
-import fcntl
-import os
 import shutil
-import subprocess
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from contextlib import nullcontext
 
-from platformdirs import user_cache_path
-
-from pipelines.tidemark.errors import Transient
-from pipelines.tidemark.local.platform.process_tree import end_group
-from pipelines.tidemark.local.spark.server import environment, spark_home
+from pipelines.tidemark.local.spark import ivy
+from pipelines.tidemark.local.spark.ivy import Bundle, JarsMissing, Report
 from pipelines.tidemark.settings import Settings
-
-Report = Callable[[int, int], None]
-"""Told how many jars of how many are there."""
 
 _AWS_SDK = "2.54.17"
 COORDINATES = (
@@ -56,12 +42,6 @@ EXCLUDED = (
     "org.wildfly.openssl:*",
     "software.amazon.s3.analyticsaccelerator:*",
 )
-_SETTINGS = (
-    # Without ~/.m2, which may hold half an artifact. The resolver's default root is Maven Central.
-    '<ivysettings><settings defaultResolver="central"/><resolvers>'
-    '<ibiblio name="central" m2compatible="true"/></resolvers></ivysettings>\n'
-)
-_SECONDS = 600
 _PULLED_IN = (
     "org.apache.httpcomponents.client5:httpclient5:5.6.4",
     "org.apache.httpcomponents.core5:httpcore5:5.4.3",
@@ -104,16 +84,26 @@ _PULLED_IN = (
         )
     ),
 )
-
-
-class JarsMissing(Transient):
-    """The jars could not be fetched. A retry helps once the network or the mirror does."""
-
-    def __init__(self, missing: list[str], output: str) -> None:
-        super().__init__(
-            f"{len(missing)} jars could not be fetched, among them {missing[0]}. Ivy's last words:\n{output}"
-        )
-        self.missing = missing
+KAFKA = Bundle(
+    "spark-kafka",
+    (
+        (
+            (
+                "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
+                "org.apache.kafka:kafka-clients:3.9.1",
+                "org.apache.commons:commons-pool2:2.12.1",
+            ),
+            (*EXCLUDED, "org.apache.spark:spark-token-provider-kafka-0-10_2.13"),
+        ),
+        # Not every mirror has the one of 4.1; and what is excluded cannot be asked for in the same call.
+        (
+            ("org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",),
+            ("org.apache.spark:spark-tags_2.13", "org.apache.kafka:*", "org.apache.hadoop:*", "org.scala-lang:*"),
+        ),
+    ),
+    count=4,
+)
+"""Spark's own source of Kafka."""
 
 
 def expected_jars() -> set[str]:
@@ -136,7 +126,7 @@ def fetch_jars(settings: Settings, report: Report = lambda count, total: None) -
     """
     folder = settings.jars_dir
     (folder / "jars").mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with ivy.locked(folder):
         output = _fetch_missing(settings, report) if missing_jars(settings) else ""
         if missing := missing_jars(settings):
             raise JarsMissing(missing, output)
@@ -145,101 +135,19 @@ def fetch_jars(settings: Settings, report: Report = lambda count, total: None) -
                 jar.unlink()  # of an older version: two on one class path do not work
 
 
-def fetch_with_dependencies(settings: Settings, coordinate: str, folder: Path) -> list[Path]:
-    """The jars of something that is not part of the platform, with all it depends on; done at once when they are there.
-
-    Raises:
-        JarsMissing: they could not be fetched.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    complete = folder / ".complete"
-    with _locked(folder):
-        if not complete.exists() or complete.read_text() != coordinate:
-            output = _run_ivy(settings, folder, [coordinate], [], lambda: None)
-            if "UNRESOLVED" in output or not list((folder / "jars").glob("*.jar")):
-                raise JarsMissing([coordinate], output)
-            complete.write_text(coordinate)
-    return sorted((folder / "jars").glob("*.jar"))
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Checkouts and test runs may share one folder."""
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _fetch_missing(settings: Settings, report: Report) -> str:
     total, output = len(expected_jars()), ""
-    cache = _cache(settings)
-    with _locked(cache) if cache != settings.jars_dir else nullcontext():
+    cache = ivy.cache_folder(settings.jars_dir)
+    with ivy.locked(cache) if cache != settings.jars_dir else nullcontext():
         if expected_jars() - {jar.name for jar in (cache / "jars").glob("*.jar")}:
-            output = _run_ivy(settings, cache, COORDINATES, EXCLUDED, lambda: report(_downloaded(cache), total))
+
+            def tell() -> None:
+                report(min(ivy.downloaded(cache), total), total)
+
+            output = ivy.run_ivy(settings, cache, COORDINATES, EXCLUDED, tell)
             shutil.rmtree(cache / "cache", ignore_errors=True)  # Ivy's own copy of everything
         for name in missing_jars(settings):
             if (cache / "jars" / name).exists():
-                _put(cache / "jars" / name, settings.jars_dir / "jars" / name)
+                ivy.put(cache / "jars" / name, settings.jars_dir / "jars" / name)
     report(total - len(missing_jars(settings)), total)
     return output
-
-
-def _cache(settings: Settings) -> Path:
-    """The user's cache; the folder itself where that cannot be written."""
-    cache = user_cache_path("tidemark", appauthor=False)
-    try:
-        (cache / "jars").mkdir(parents=True, exist_ok=True)
-        (cache / ".lock").touch()
-    except OSError:
-        return settings.jars_dir
-    return cache
-
-
-def _put(jar: Path, target: Path) -> None:
-    """A jar that is there is whole: it appears under its name at once."""
-    part = target.with_suffix(".part")
-    shutil.copy2(jar, part)
-    part.rename(target)
-
-
-def _run_ivy(
-    settings: Settings,
-    folder: Path,
-    coordinates: Sequence[str],
-    excluded: Sequence[str],
-    go_on: Callable[[], None],
-) -> str:
-    ivy_settings = folder / "ivysettings.xml"
-    ivy_settings.write_text(_SETTINGS)
-    command = [
-        str(spark_home() / "bin" / "spark-submit"),
-        *("--packages", ",".join(coordinates)),
-        *(("--exclude-packages", ",".join(excluded)) if excluded else ()),
-        *("--conf", f"spark.jars.ivy={folder}"),
-        *("--conf", f"spark.jars.ivySettings={ivy_settings.as_uri()}"),  # a URI: a path may hold a space
-        # There is no such class, so it always ends with an error, after the download: the files are the judge.
-        *("--class", "none", "spark-internal"),
-    ]
-    log = folder / "ivy.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            env=environment(settings, dict(os.environ)),
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-        try:
-            deadline = time.monotonic() + _SECONDS
-            while process.poll() is None and time.monotonic() < deadline:
-                go_on()
-                time.sleep(0.25)
-        finally:
-            end_group(process)
-    with log.open(errors="replace") as lines:
-        return "".join(deque((line for line in lines if not line.startswith("\tat ")), maxlen=12))
-
-
-def _downloaded(folder: Path) -> int:
-    present = {path.name for path in folder.glob("cache/*/*/jars/*.jar")}
-    return min(len(present), len(expected_jars()))

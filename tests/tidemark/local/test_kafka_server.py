@@ -1,0 +1,57 @@
+"""The platform's broker: on any folder, and with everything it had after it was killed."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+
+from pipelines.tidemark.local.kafka.server import JARS, BrokerFailed, create_topic
+from pipelines.tidemark.local.spark.ivy import fetch_with_dependencies
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.kafka import KafkaTopic
+from tests.conftest import end_service, make_settings, start_service
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    made = make_settings(tmp_path / "50 % off, ü; #1").for_platform(with_kafka=True)
+    made.state_dir.mkdir()
+    fetch_with_dependencies(made, JARS)
+    return made
+
+
+def _start(settings: Settings, log: Path) -> "subprocess.Popen[bytes]":
+    return start_service("pipelines.tidemark.local.kafka.server", settings, settings.port_kafka, log)
+
+
+@pytest.fixture
+def topic(settings: Settings) -> Iterator[KafkaTopic]:
+    made = KafkaTopic(settings.kafka_options(), settings.readings_topic)
+    yield made
+    made.close()
+
+
+def test_what_a_killed_broker_had_is_there_again(settings: Settings, topic: KafkaTopic, tmp_path: Path) -> None:
+    process = _start(settings, tmp_path / "kafka.log")
+    connections = psutil.Process(process.pid).net_connections("tcp")
+    listening = {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
+    assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"} and listening
+    create_topic(settings, settings.readings_topic)
+    create_topic(settings, settings.readings_topic)  # of an earlier start
+    producer = Producer({**settings.kafka_options(), "log_level": 2})
+    producer.produce(settings.readings_topic, b"kept", partition=0)
+    assert producer.flush(20) == 0
+    process.kill()
+    process.wait(10)
+
+    process = _start(settings, tmp_path / "kafka.log")
+    try:
+        batch = topic.receive(None, 20)
+        assert batch is not None and [record.body for record in batch.records] == [b"kept"]
+        with pytest.raises(BrokerFailed, match="not a name could not be made"):
+            create_topic(settings, "not a name")
+    finally:
+        end_service(process)

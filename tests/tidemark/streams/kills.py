@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 
@@ -21,6 +21,9 @@ from pipelines.tidemark.settings import Settings, StreamBoundary
 from pipelines.tidemark.sources.sqs import SqsQueue
 from tests.live.waiting import eventually
 from tests.tidemark.streams import toy
+
+if TYPE_CHECKING:
+    from tests.tidemark.kafka import Broker
 
 Way = Literal["alone", "overlapping", "zombie"]
 POISON = "no reading"
@@ -35,7 +38,8 @@ class Cell:
     way: Way
     settings: Settings
     folder: Path
-    transport: str = "sqs"
+    broker: "Broker | None" = None
+    """Where there is one, the messages go through a topic of it."""
     name: str = field(default_factory=toy.new_name)
     truth: dict[tuple[str, int], float] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -72,7 +76,10 @@ class Cell:
 
     def make(self) -> None:
         """The transport."""
-        self.queue = toy.make_queue(self.settings, f"queue-{self.name}", receives=20)
+        if self.broker is not None:
+            self.broker.create(f"topic-{self.name}", 2)
+        else:
+            self.queue = toy.make_queue(self.settings, f"queue-{self.name}", receives=20)
         self.out = toy.make_queue(self.settings, f"out-{self.name}", receives=1000)
 
     def say(self, pings: list[tuple[str, int, float]], *, poison: bool = False) -> None:
@@ -83,7 +90,11 @@ class Cell:
         time.sleep(0.01)
 
     def send(self, bodies: list[str]) -> None:
-        self.queue.send(bodies)
+        if self.broker is None:
+            self.queue.send(bodies)
+            return
+        for partition in (0, 1):
+            self.broker.send(f"topic-{self.name}", *bodies[partition::2], partition=partition)
 
     def work(self, pings: list[tuple[str, int, float]]) -> None:
         """Two shifts that nobody kills, until nothing comes any more."""
@@ -96,7 +107,8 @@ class Cell:
     @contextmanager
     def worker(self, *, kill_at: str = "", stop_at: str = "") -> Iterator["subprocess.Popen[bytes]"]:
         told = {"TIDEMARK_KILL_AT": kill_at, "TIDEMARK_STOP_AT": stop_at, **self.variables()}
-        command = [sys.executable, "-m", "tests.tidemark.streams.worker", self.name, self.transport, str(_IDLE_SECONDS)]
+        transport = "sqs" if self.broker is None else "kafka"
+        command = [sys.executable, "-m", "tests.tidemark.streams.worker", self.name, transport, str(_IDLE_SECONDS)]
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 command, env=os.environ | self.settings.exports() | told, stdout=log, stderr=log, start_new_session=True
@@ -109,7 +121,7 @@ class Cell:
                 process.wait(10)
 
     def variables(self) -> dict[str, str]:
-        return {}
+        return {} if self.broker is None else {"TIDEMARK_KAFKA_BOOTSTRAP_SERVERS": self.broker.servers}
 
     def wire(self) -> list[tuple[str, str, int]]:
         """Kind, id and sequence of what has been sent since this was last asked."""

@@ -1,4 +1,4 @@
-"""A shift in a process of its own, without Dagster: `python -m tests.tidemark.streams.worker NAME SECONDS`.
+"""A shift in a process of its own, without Dagster: `python -m tests.tidemark.streams.worker NAME TRANSPORT SECONDS`.
 
 It works at the toy stream of this name, with alerts, until nothing has come for so many seconds. Its settings are the
 environment's; told to, it dies or stops at a boundary (`failpoints`).
@@ -12,6 +12,7 @@ from pipelines.tidemark.lakehouse.append import open_lake
 from pipelines.tidemark.settings import Settings, load_settings
 from pipelines.tidemark.sources import sqs
 from pipelines.tidemark.sources.inlets import QueueInlet
+from pipelines.tidemark.sources.kafka import KafkaTopic
 from pipelines.tidemark.sources.records import Inlet
 from pipelines.tidemark.streams.reports import Reports
 from pipelines.tidemark.streams.shift import Shift
@@ -23,6 +24,8 @@ HOLD_SECONDS = 2
 
 
 def inlets(name: str, transport: str, settings: Settings) -> list[Inlet]:
+    if transport == "kafka":
+        return [KafkaTopic(settings.kafka_options(), f"topic-{name}")]
     sqs.HOLD_SECONDS = HOLD_SECONDS
     queue = f"queue-{name}"
     return [QueueInlet(f"sqs:{queue}", lambda: sqs.open_queue(queue, **settings.aws_options()), hold_seconds=0.5)]

@@ -50,11 +50,11 @@ class Cell:
         self.say([("a", 1, 7), ("a", 2, 7), ("b", 1, 7)], poison=True)
         if self.way == "zombie":
             with self.worker(stop_at=f"{self.boundary}:1") as sleeper:
-                eventually(lambda: _has_stopped(sleeper), seconds=60)
+                eventually(lambda: _has_stopped(sleeper), seconds=150)
                 self.work([("a", 2, 1), ("b", 2, 7), ("c", 5, 7), ("c", 6, 7)])
                 before = self.wire()
                 sleeper.send_signal(signal.SIGCONT)
-                sleeper.wait(60)
+                sleeper.wait(150)
                 after = self.wire()
                 if stale := [m for m in after if m not in before]:
                     self.faults.append(f"the zombie has sent {stale}")
@@ -64,10 +64,10 @@ class Cell:
                 if self.way == "overlapping":
                     with self.worker() as other:
                         self.say([("a", 2, 1), ("b", 2, 7), ("c", 5, 7), ("c", 6, 7)])
-                        victim.wait(60)
-                        other.wait(60)
+                        victim.wait(150)
+                        other.wait(150)
                 else:
-                    victim.wait(60)
+                    victim.wait(150)
                     if victim.returncode != -signal.SIGKILL:
                         self.faults.append(f"it was not killed: {victim.returncode}")
             self.work([("a", 2, 1), ("b", 2, 7), ("c", 5, 7), ("c", 6, 7)] if self.way == "alone" else [])
@@ -101,7 +101,7 @@ class Cell:
         self.say(pings) if pings else None
         with self.worker() as one, self.worker() as two:
             for worker in (one, two):
-                if worker.wait(90):
+                if worker.wait(150):
                     self.faults.append(f"a shift failed: {(self.folder / 'log').read_text()[-2000:]}")
 
     @contextmanager

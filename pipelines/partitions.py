@@ -22,6 +22,9 @@ WEEKS = dg.WeeklyPartitionsDefinition(start_date=START.isoformat(), day_offset=1
 # Dagster takes for an error unless told.
 WITHIN = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
 
+# An hour and the one before it.
+WITH_HOUR_BEFORE = dg.TimeWindowPartitionMapping(start_offset=-1, allow_nonexistent_upstream_partitions=True)
+
 # The hours of a week and of the week before it. The offset counts in partitions of the input.
 WITHIN_AND_WEEK_BEFORE = dg.TimeWindowPartitionMapping(start_offset=-7 * 24, allow_nonexistent_upstream_partitions=True)
 

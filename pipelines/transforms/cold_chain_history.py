@@ -3,7 +3,7 @@
 Belongs here: how Spark hands the rule one sensor after another. Does not belong here: the rule (`cold_chain.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from operator import itemgetter
 
@@ -33,7 +33,7 @@ def episodes_too_warm(readings: DataFrame) -> DataFrame:
     )
 
 
-def _episodes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _episodes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     readings = (reading for batch in batches for reading in batch.to_pylist())
     found = (
         {"device_id": device_id, **episode.facts, "started_at": episode.started_at, "last_at": episode.last_at}

@@ -56,9 +56,7 @@ DEFECTS = [
     ),
     # What is committed and sent.
     Defect("streams.alert_table:AlertTable._unused", "times += 1", "return wanted", play),
-    Defect(
-        "streams.alert_table:AlertTable._unused", "if not self.table.rows(", "if True or not self.table.rows(", play
-    ),
+    Defect("streams.alert_table:AlertTable._unused", "if not is_used(", "if True or not is_used(", play),
     Defect("streams.alert_table:AlertTable.commit", "(*changes.moved, *changes.retracted)", "changes.retracted", play),
     Defect(
         "streams.alert_table:AlertTable.unpublished",

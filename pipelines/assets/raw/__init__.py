@@ -1,1 +1,1 @@
-"""The source assets: one per feed."""
+"""The source assets: one per feed, and one per stream of messages."""

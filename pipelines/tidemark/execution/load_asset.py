@@ -24,6 +24,7 @@ from pipelines.tidemark.resources.spark import SparkResource
 from pipelines.tidemark.settings import load_settings
 from pipelines.tidemark.sources.feed import Feed, Partition
 from pipelines.tidemark.sources.removals import ACCEPTED
+from pipelines.tidemark.streams.stream import Stream
 from pipelines.tidemark.tags import CODE_VERSION, LISTED_AT, OUTCOME
 
 _TOLD = 20  # files that are spelled out in the metadata of a run
@@ -100,6 +101,23 @@ class LakehouseResource(dg.ConfigurableResource[None]):
         spark = self.spark.session
         with naming_the_server(spark):
             return read(spark, table)
+
+    def reevaluate(
+        self, context: dg.AssetExecutionContext, stream: Stream, episodes: Callable[[DataFrame], DataFrame]
+    ) -> dg.MaterializeResult[None]:
+        """Bring the alerts on a stream up to what today's rule finds in all of its messages.
+
+        The runs of the stream go on meanwhile, and send what becomes of it.
+
+        Args:
+            stream: Its reaction is the `Alerting` of these alerts.
+            episodes: From the rows of the stream's table to the episodes that are worth an alert: the alert's key and
+                facts, `started_at` and `last_at` (timestamps).
+        """
+        # Here, because pyiceberg takes a second to import, which every load of the code location would pay.
+        from pipelines.tidemark.execution.reevaluation import reevaluate
+
+        return reevaluate(context, self.spark.session, stream, episodes)
 
     def models(self, name: str, learner: Learner[Given, Told]) -> ModelStore[Given, Told]:
         """The versions of a model."""

@@ -151,13 +151,17 @@ class Appendable:
         scan = self._loaded.scan(where or AlwaysTrue(), tuple(columns), snapshot_id=snapshot_id)
         return _with_small_types(scan.to_arrow())
 
+    def has(self, snapshot_id: int) -> bool:
+        """Whether a snapshot is the head, or one that it was put upon and that has not expired."""
+        return any(snapshot.snapshot_id == snapshot_id for snapshot in self._ancestors())
+
     def appended_since(self, snapshot_id: int | None, columns: Sequence[str] = ("*",)) -> pa.Table | None:
         """Rows appended after a snapshot (None: ever) up to the head; None where that snapshot has expired."""
         if self.head is None or snapshot_id == self.head:
             return _of(self.schema, columns).empty_table()
         if snapshot_id is None:
             return self.rows(columns=columns)
-        if all(snapshot.snapshot_id != snapshot_id for snapshot in self._ancestors()):
+        if not self.has(snapshot_id):
             return None
         scan = self._loaded.incremental_append_scan(
             from_snapshot_id_exclusive=snapshot_id, to_snapshot_id_inclusive=self.head, selected_fields=tuple(columns)

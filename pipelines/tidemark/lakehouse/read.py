@@ -51,6 +51,18 @@ def read_snapshot(spark: SparkSession, table: Table, partitions: Collection[str]
     return Snapshot(frame.where(table.predicate(partitions)), snapshot_id)
 
 
+def read_as_of(spark: SparkSession, table: Table, snapshot_id: int | None) -> DataFrame:
+    """The rows of a table as of a commit; None: before the first.
+
+    Raises:
+        SnapshotExpired: it is there no more.
+    """
+    if snapshot_id is None:
+        return read(spark, table, [])
+    with naming_an_expired_snapshot(table):
+        return spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}")
+
+
 @contextmanager
 def naming_an_expired_snapshot(table: Table) -> Iterator[None]:
     """Make the error of a query of a snapshot that is there no more say so.

@@ -6,13 +6,16 @@ edit it would go on with the old one and say nothing. Does not belong here: what
 """
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
+from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
 
-OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_cloudpickle: Any = cloudpickle  # whose functions have no types
+
+OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
 def shipped(function: OfBatches) -> OfBatches:
@@ -23,14 +26,14 @@ def shipped(function: OfBatches) -> OfBatches:
     """
     packages = {import_module(name.partition(".")[0]) for name in (__name__, function.__module__)}
     for package in packages:
-        cloudpickle.register_pickle_by_value(package)
+        _cloudpickle.register_pickle_by_value(package)
     try:
-        body = cloudpickle.dumps(function)
+        body = _cloudpickle.dumps(function)
     finally:
         for package in packages:
-            cloudpickle.unregister_pickle_by_value(package)
+            _cloudpickle.unregister_pickle_by_value(package)
 
-    def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from pickle.loads(body)(batches)
 
     return call

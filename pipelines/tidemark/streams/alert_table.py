@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -73,10 +73,25 @@ class AlertTable:
             )
         return dict(found)
 
-    def as_raised(self, changes: Changes, key: Any, now: datetime) -> Changes:
-        """Changes whose new alerts are raised now, in the next commit, with ids that no alert had before."""
+    def ids(self) -> frozenset[str]:
+        """The ids of all alerts that were ever raised."""
+        return frozenset(self.table.rows(columns=("alert_id",))["alert_id"].to_pylist())
+
+    def as_raised(
+        self, changes: Changes, key: Any, now: datetime, is_used: Callable[[str], bool] | None = None
+    ) -> Changes:
+        """Changes whose new alerts are raised now, in the next commit, with ids that no alert had before.
+
+        Args:
+            is_used: Whether an alert had an id; by default the table is asked.
+        """
         raised = [
-            replace(alert, alert_id=self._unused(key, alert), raised_at=now, raised_in=self.commits + 1)
+            replace(
+                alert,
+                alert_id=self._unused(key, alert, is_used or self._is_used),
+                raised_at=now,
+                raised_in=self.commits + 1,
+            )
             for alert in changes.raised
         ]
         return replace(changes, raised=tuple(raised))
@@ -157,10 +172,13 @@ class AlertTable:
             "retracted_in": None,
         }
 
-    def _unused(self, key: Any, alert: Alert) -> str:
+    def _unused(self, key: Any, alert: Alert, is_used: Callable[[str], bool]) -> str:
         times = 0
         while True:
             wanted = new_id(self._rule, str(key), alert.started_at, times)
-            if not self.table.rows(equal("alert_id", wanted), ("alert_id",)).num_rows:
+            if not is_used(wanted):
                 return wanted
             times += 1
+
+    def _is_used(self, alert_id: str) -> bool:
+        return bool(self.table.rows(equal("alert_id", alert_id), ("alert_id",)).num_rows)

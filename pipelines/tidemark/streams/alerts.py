@@ -24,7 +24,7 @@ from pipelines.tidemark.streams.alert_table import AlertTable
 from pipelines.tidemark.streams.alerting import Alerting
 from pipelines.tidemark.streams.reconcile import Alert, Changes, Episode, reconcile
 from pipelines.tidemark.streams.stream import Workplace
-from pipelines.tidemark.streams.timeline import Said, Stretch, Timeline
+from pipelines.tidemark.streams.timeline import Said, Timeline
 
 INCORPORATES = "tidemark.incorporates"
 """Property of the table of alerts: they follow from the stream's table as of this snapshot."""
@@ -152,7 +152,7 @@ class Alerts:
         """By key what becomes of its alerts, in each stretch that has changed."""
         found: dict[str, list[Changes]] = defaultdict(list)
         for stretch in self._timeline.add(news):
-            here = [alert for alert in self._standing_of.get(stretch.key, ()) if _is_in(alert, stretch)]
+            here = [alert for alert in self._standing_of.get(stretch.key, ()) if stretch.holds(alert.started_at)]
             before, after = self._episodes(stretch.before), self._episodes(stretch.after)
             found[stretch.key].append(reconcile(self.declared.rule.name, stretch.key, here, before=before, after=after))
         return found
@@ -191,7 +191,3 @@ class Alerts:
         self._standing = None
         self._knows_through = False
         self._table.refresh()
-
-
-def _is_in(alert: Alert, stretch: Stretch) -> bool:
-    return stretch.start <= alert.started_at and (stretch.end is None or alert.started_at < stretch.end)

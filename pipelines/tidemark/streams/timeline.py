@@ -89,6 +89,10 @@ class Stretch:
     before: Sequence[Said]
     after: Sequence[Said]
 
+    def holds(self, at: datetime) -> bool:
+        """Whether a time lies in it."""
+        return self.start <= at and (self.end is None or at < self.end)
+
 
 class Timeline:
     """The keys of a stream that have had news lately.

@@ -8,9 +8,9 @@ rule, which is the user's; a history is played with any that says what the oracl
 import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +21,7 @@ from pipelines.tidemark.streams import alerts, timeline
 from pipelines.tidemark.streams.alerting import Alerting, Rule
 from pipelines.tidemark.streams.alerts import Alerts
 from pipelines.tidemark.streams.reconcile import Episode
+from pipelines.tidemark.streams.reevaluation import Reevaluated, Reevaluation
 from pipelines.tidemark.streams.stream import Stream, Workplace
 from tests.tidemark.streams.episodes_oracle import Standing, episodes, faults_of_ids, overlapping
 from tests.tidemark.streams.memory_table import MemoryLake, MemoryTable
@@ -97,7 +98,7 @@ class Play:
     """A history, as it is played."""
 
     rule: Rule
-    dice: random.Random
+    dice: random.Random = field(default_factory=random.Random)
     lake: MemoryLake = field(default_factory=MemoryLake)
     sent: list[dict[str, Any]] = field(default_factory=list)
     told: Counter[str] = field(default_factory=Counter)
@@ -105,16 +106,17 @@ class Play:
     _retracted: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        reaction = Alerting(self.rule, ALERTS, "device_id", "alerts", ("store_id",))
-        self.stream = Stream("told", MESSAGES, queue="told", required=tuple(FIELDS), time="read_at", reaction=reaction)
+        self.reaction = Alerting(self.rule, ALERTS, "device_id", "alerts", ("store_id",))
+        self.stream = Stream("told", MESSAGES, queue="told", required=tuple(FIELDS), time="read_at")
         self.kept = MemoryTable(self.lake, MESSAGES)
         self.writers = [self._writer(), self._writer()]
 
     def _writer(self) -> _Writer:
-        place = Workplace(None, self.lake, self.stream)  # type: ignore[arg-type]
-        assert isinstance(self.stream.reaction, Alerting)
         self.told["shifts"] += 1
-        return _Writer(Alerts(self.stream.reaction, place, lambda: self))  # type: ignore[arg-type, return-value]
+        return _Writer(Alerts(self.reaction, self._place(), lambda: self))  # type: ignore[arg-type, return-value]
+
+    def _place(self) -> Workplace:
+        return Workplace(None, self.lake, self.stream)  # type: ignore[arg-type]
 
     def send(self, bodies: Sequence[str]) -> None:
         """As the queue of alerts: take these."""
@@ -153,6 +155,31 @@ class Play:
         writer.saw, writer.followed = table.head, self.kept.head
         # Of what has expired nobody can say any more what was known, and so for how long an episode had lasted.
         self._judge(before, table.rows().to_pylist(), None if is_expired else self._degrees[through])
+
+    def reevaluate(self, rule: Rule | None = None, meanwhile: Callable[[], None] = lambda: None) -> Reevaluated:
+        """All alerts are worked out anew, by another rule or the same, and judged where it is the same.
+
+        Args:
+            meanwhile: Happens while the episodes are found.
+        """
+        table = MemoryTable(self.lake, ALERTS)
+        before, incorporated = table.rows().to_pylist(), table.mark(alerts.INCORPORATES)
+        is_known = incorporated is not None and self.kept.has(int(incorporated))
+        through = int(incorporated) if incorporated is not None and is_known else self.kept.head
+        reaction = replace(self.reaction, rule=rule or self.rule)
+        work = Reevaluation(reaction, self._place(), lambda: self)  # type: ignore[arg-type, return-value]
+
+        def found(snapshot: int | None) -> dict[str, Sequence[Episode]]:
+            meanwhile()
+            told = {d: [_said(*each) for each in sorted(c.items())] for d, c in self._degrees[snapshot].items()}
+            return {device: reaction.rule.episodes(said) for device, said in told.items()}
+
+        done = work.work(found)
+        table.refresh()
+        if rule is None:
+            self._judge(before, table.rows().to_pylist(), self._degrees[through])
+        self.told["evaluations of all history"] += 1
+        return done
 
     def _judge(
         self,
@@ -214,6 +241,10 @@ class Play:
             assert number == rows[alert_id]["raised_in" if kind == "raise" else "retracted_in"]
 
 
+def _said(at: datetime, degrees: float) -> dict[str, Any]:
+    return {"read_at": at, "temperature_c": degrees, "store_id": 0}
+
+
 def _standing(rows: Sequence[Mapping[str, Any]], device: str) -> list[Mapping[str, Any]]:
     return [row for row in rows if row["device_id"] == device and row["retracted_in"] is None]
 
@@ -259,7 +290,9 @@ def happens(played: Play, dice: random.Random) -> None:
         played.writers[number] = played._writer()
     played.follow(number)
     if dice.random() < 0.1:
-        MemoryLake.expire(played.lake, MESSAGES)
+        played.lake.expire(MESSAGES)
+    if dice.random() < 0.1:
+        played.reevaluate()
     if dice.random() < 0.7:
         played.writers[number].alerts.publish()
     else:

@@ -25,6 +25,11 @@ _ARROW = {
 }
 
 
+class _Column(list[Any]):
+    def to_pylist(self) -> list[Any]:
+        return list(self)
+
+
 class Rows(list[Row]):
     """Rows, where an Arrow table is expected."""
 
@@ -34,6 +39,9 @@ class Rows(list[Row]):
 
     def to_pylist(self) -> list[Row]:
         return list(self)
+
+    def __getitem__(self, column: Any) -> Any:
+        return _Column(row[column] for row in self)
 
 
 @dataclass
@@ -85,9 +93,11 @@ class MemoryTable:
     def rows(self, where: e.BooleanExpression | None = None, columns: Sequence[str] = ("*",)) -> Rows:
         return Rows(row for row in self._seen.rows if where is None or _is_true(where, row))
 
+    def has(self, snapshot_id: int) -> bool:
+        return snapshot_id in [snapshot for snapshot, _ in self._truth.appended[self._truth.expired :]]
+
     def appended_since(self, snapshot_id: int | None, columns: Sequence[str] = ("*",)) -> Rows | None:
-        there = self._truth.appended[self._truth.expired :]
-        if snapshot_id is not None and snapshot_id not in [snapshot for snapshot, _ in there]:
+        if snapshot_id is not None and not self.has(snapshot_id):
             return None
         since, until = snapshot_id or 0, self.head or 0
         return Rows(row for snapshot, rows in self._truth.appended if since < snapshot <= until for row in rows)

@@ -1,0 +1,1 @@
+"""The alerts: what somebody has to act on."""

@@ -1,0 +1,29 @@
+"""alerts/cold_chain: which sensors are too warm."""
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from pipelines.streams.readings import READINGS
+from pipelines.tidemark import LakehouseResource
+from pipelines.transforms.cold_chain_history import episodes_too_warm
+from pipelines.transforms.readings import readings
+
+
+@dg.asset(
+    key=["alerts", "cold_chain"],
+    # The runs of shift_readings follow what arrives, within a second. This one is for all that had arrived before:
+    # at first, and when the rule has changed.
+    deps=[dg.AssetDep(["raw", "readings"], metadata={"use_latest": True})],
+    group_name="alerts",
+    kinds={"iceberg", "pyspark"},
+    owners=["team:operations"],
+    code_version="1",
+    tags={"tidemark/pace": "asap"},
+)
+def cold_chain(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """One row per alert that was ever raised because a sensor was too warm: since when, and whether it still stands."""
+    return lakehouse.reevaluate(context, READINGS, _episodes)
+
+
+def _episodes(messages: DataFrame) -> DataFrame:
+    return episodes_too_warm(readings(messages))

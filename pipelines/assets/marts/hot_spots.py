@@ -1,0 +1,27 @@
+"""marts/hot_spots: where it was too warm, and for how long."""
+
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from pipelines.partitions import HOURS, WITH_HOUR_BEFORE
+from pipelines.transforms.hot_spots import hot_spots as transform
+
+
+@dg.asset(
+    key=["marts", "hot_spots"],
+    # The last reading of an hour holds on in the next.
+    ins={"readings": dg.AssetIn(key=["core", "readings"], partition_mapping=WITH_HOUR_BEFORE)},
+    group_name="marts",
+    kinds={"iceberg", "pyspark"},
+    owners=["team:operations"],
+    partitions_def=HOURS,
+    freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=30)),
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    code_version="1",
+)
+def hot_spots(context: dg.AssetExecutionContext, readings: DataFrame) -> DataFrame:
+    """One row per sensor and hour: how long it was above 8 degrees Celsius, and the highest reading."""
+    hours = [datetime.strptime(hour, HOURS.fmt).replace(tzinfo=UTC) for hour in context.partition_keys]
+    return transform(readings, hours=hours)

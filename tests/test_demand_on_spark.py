@@ -23,8 +23,10 @@ from pipelines.definitions import defs
 from pipelines.models.demand import DemandLearner
 from pipelines.schemas.core import ORDERS
 from pipelines.schemas.ml import DEMAND_FEATURES, DEMAND_FORECAST, DEMAND_MODEL
-from pipelines.tidemark import ModelStore, Table
+from pipelines.streams.scoring import SCORING, DemandScores
+from pipelines.tidemark import ModelStore, Table, Workplace
 from pipelines.tidemark.lakehouse import catalog, write
+from pipelines.tidemark.lakehouse.append import open_lake
 from pipelines.tidemark.settings import CHECKOUT, Settings
 from tests.grocer_demand import FIRST_DAY, order_lines
 from tests.oracle import _SQL, assert_same
@@ -174,6 +176,16 @@ def test_the_model_says_what_it_is_worth_and_serves_until_a_better_one_comes(
     restored, checks = lake.fit()
     assert restored["version"] == other["version"] and restored["published"] and restored["replaced_error"] is None
     assert lake.serving() == {other["version"]}
+
+
+def test_who_asks_for_the_next_day_is_told_what_the_forecast_says(lake: Lake) -> None:
+    lake.fit()
+    lake.serving()
+    answers = DemandScores(Workplace(lake.settings, open_lake(lake.settings), SCORING))
+    forecast = lake.rows(DEMAND_FORECAST).query("day == @DAYS[-1]").to_dict("records")
+    told = answers([{**row, "date": row["forecast_day"]} for row in forecast])
+    assert told == [{"score": row["quantity"], "model_version": row["model_version"]} for row in forecast]
+    assert len(told) > 20
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,10 @@ if TYPE_CHECKING:
     from pipelines.tidemark.sources.feed import NewColumns as NewColumns
     from pipelines.tidemark.sources.feed import OnRemoval as OnRemoval
     from pipelines.tidemark.streams.alerting import Alerting as Alerting
+    from pipelines.tidemark.streams.answering import Answering as Answering
     from pipelines.tidemark.streams.reconcile import Episode as Episode
     from pipelines.tidemark.streams.stream import Stream as Stream
+    from pipelines.tidemark.streams.stream import Workplace as Workplace
 
 _FOUND_IN = {
     "versioned_by_code": "code_versions.assets",
@@ -107,7 +109,9 @@ _FOUND_IN = {
     "OnRemoval": "sources.feed",
     "Episode": "streams.reconcile",
     "Alerting": "streams.alerting",
+    "Answering": "streams.answering",
     "Stream": "streams.stream",
+    "Workplace": "streams.stream",
 }
 # Written out, because type checkers and ruff read it as text.
 __all__ = [
@@ -115,6 +119,7 @@ __all__ = [
     "MESSAGE",
     "MODEL_VERSIONS",
     "Alerting",
+    "Answering",
     "ByDimensions",
     "ByKey",
     "ByTime",
@@ -138,6 +143,7 @@ __all__ = [
     "Stream",
     "Table",
     "Unusable",
+    "Workplace",
     "arrow_faults",
     "assets_in",
     "build_definitions",

@@ -1,12 +1,12 @@
-"""ml/scores: what was answered to those who asked for a score."""
+"""ml/scores: what those who asked for scores were told."""
 
 import dagster as dg
 
 scores = dg.AssetSpec(
     key=["ml", "scores"],
-    deps=[["raw", "scoring_requests"], ["ml", "demand_model"]],
+    deps=[["raw", "scoring_requests"], ["ml", "demand_features"], ["ml", "demand_model"]],
     group_name="ml",
-    kinds={"iceberg", "scikitlearn"},
+    kinds={"sqs", "iceberg", "scikitlearn"},
     owners=["team:forecasting"],
-    description="One row per request that the runs of `shift_scoring` have answered: the score, or why there is none.",
+    description="One row per request that was answered, by the runs of `shift_scoring` within a second.",
 )

@@ -155,6 +155,13 @@ class Appendable:
         """Whether a snapshot is the head, or one that it was put upon and that has not expired."""
         return any(snapshot.snapshot_id == snapshot_id for snapshot in self._ancestors())
 
+    def partitions(self) -> list[Mapping[str, Any]]:
+        """The values of the partition columns, of each partition of the head that has files."""
+        if self.head is None or not self.table.stored_by:
+            return []
+        found: list[Mapping[str, Any]] = self._loaded.inspect.partitions()["partition"].to_pylist()
+        return found
+
     def appended_since(self, snapshot_id: int | None, columns: Sequence[str] = ("*",)) -> pa.Table | None:
         """Rows appended after a snapshot (None: ever) up to the head; None where that snapshot has expired."""
         if self.head is None or snapshot_id == self.head:

@@ -7,13 +7,15 @@ current is a matter of rows: the newest published one in the table of the model'
 Belongs here: names, files and rows of versions. Does not belong here: any library, and whether a model is good.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import boto3
@@ -23,6 +25,9 @@ from pyspark.sql import functions as F
 
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.settings import Settings
+
+if TYPE_CHECKING:
+    from pipelines.tidemark.lakehouse.live import LiveTable
 
 _CONTENTS = "contents.json"
 """Name to SHA-256 of each file of a version. Written last: a version without it is not complete."""
@@ -146,6 +151,41 @@ def current_version(versions: DataFrame) -> str | None:
     """The version that serves: the newest published one of a table of versions. None before the first."""
     newest = versions.where("published").orderBy(F.col("fitted_at").desc()).select("version").head(1)
     return newest[0]["version"] if newest else None
+
+
+class ServingModel(Generic[Given, Told]):
+    """The version that serves, held ready. Another takes its place as soon as it is published.
+
+    Args:
+        store: Where the versions are kept.
+        versions: The table that says which of them are published.
+    """
+
+    def __init__(self, store: ModelStore[Given, Told], versions: LiveTable) -> None:
+        self._store = store
+        self._versions = versions
+        self._held: tuple[str, Model[Given, Told]] | None = None
+        self._is_known = False
+
+    def current(self) -> tuple[str, Model[Given, Told]] | None:
+        """The version and the model, after a look at the table; None before the first is published.
+
+        Raises:
+            NoSuchModel: its files are not there.
+            ModelDamaged: a file of it has changed.
+        """
+        self._is_known = not self._versions.refresh() and self._is_known
+        if not self._is_known:
+            version = self._newest()
+            if version != (self._held and self._held[0]):
+                self._held = None if version is None else (version, self._store.load(version))
+            self._is_known = True
+        return self._held
+
+    def _newest(self) -> str | None:
+        rows = self._versions.rows(("version", "published", "fitted_at")).to_pylist()
+        newest = max((row for row in rows if row["published"]), key=lambda row: row["fitted_at"], default=None)
+        return None if newest is None else str(newest["version"])
 
 
 def _files_in(folder: Path) -> Iterator[tuple[str, bytes]]:

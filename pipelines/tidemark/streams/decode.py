@@ -6,6 +6,7 @@ Belongs here: what a body means. Does not belong here: what becomes of a body th
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -165,6 +166,32 @@ def table_rows(stream: Stream, rows: Sequence[Row]) -> list[dict[str, Any]]:
             }
         )
     return made
+
+
+def readable(body: bytes, name: str) -> str | None:
+    """A field of an object that may be broken anywhere behind it, as a text; None where it cannot be read for certain.
+
+    Of what is no JSON the part before the first error is read, and of that only whole texts: a number may go on.
+    """
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    try:
+        found, is_whole = json.loads(text), True
+    except (ValueError, RecursionError) as error:
+        found, is_whole = _before(text[: getattr(error, "pos", 0)]), False
+    value = found.get(name) if isinstance(found, dict) else None
+    if is_whole and isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    return value if isinstance(value, str) and _is_text(value) else None
+
+
+def _before(text: str) -> Any:
+    try:
+        return from_json(text, allow_partial=True)
+    except ValueError:
+        return None
 
 
 def _model_of(stream: Stream) -> type[BaseModel]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -21,10 +21,10 @@ from pipelines.tidemark.lakehouse.append import Appendable, rows_of
 from pipelines.tidemark.sources.messages import DeleteRefused
 from pipelines.tidemark.sources.records import Batch, Inlet
 from pipelines.tidemark.streams import rejects
-from pipelines.tidemark.streams.decode import Decoder, Row, table_rows
+from pipelines.tidemark.streams.decode import Decoder, Fault, Row, table_rows
 from pipelines.tidemark.streams.kept import KeptMessages, Overtaken, highest_offsets
 from pipelines.tidemark.streams.reports import Reports
-from pipelines.tidemark.streams.stream import Reaction, Workplace
+from pipelines.tidemark.streams.stream import LooksAfter, Reaction, TellsWhy, Workplace
 
 _WAIT_SECONDS = 2.0  # a receiver that waits does not hear what else there is to do
 _WAIT_EACH_SECONDS = 0.1  # with several inlets
@@ -163,23 +163,26 @@ class Shift:
         self._commits_since_expiry += 1
         reached("stream_committed")
         self.reports.added(made, self._kept)
-        self._react(made)
+        told_why = self._react(made, faults)
         self._count(batch, rows, added, len(faults))
         try:
-            inlet.acknowledge(batch, frozenset(fault.record.message_id for fault in faults))
+            inlet.acknowledge(batch, {fault.record.message_id for fault in faults}.difference(told_why))
         except DeleteRefused as refused:
             self.log.warning("%s", refused)  # they come again and are found unchanged
         reached("stream_acknowledged")
         if self._commits_since_expiry >= 2 * _EXPIRE_EVERY:
             self._look_after()
 
-    def _react(self, made: Sequence[Any]) -> None:
+    def _react(self, made: Sequence[Any], faults: Sequence[Fault] = ()) -> Collection[str]:
+        """Returns the ids of those that are no rows and whose senders were told so."""
         if self._reaction is None:
-            return
+            return ()
         self._reaction.react(rows_of(self._kept.table.schema, made), self._kept.table.head)
+        told_why = self._reaction.refused(faults) if faults and isinstance(self._reaction, TellsWhy) else ()
         reached("stream_outbox")
         self.counts.published += self._reaction.publish()
         reached("stream_published")
+        return told_why
 
     def _count(self, batch: Batch, rows: Sequence[Row], added: int, refused: int) -> None:
         self.counts.received += len(batch.records)
@@ -214,10 +217,12 @@ class Shift:
 
     def _look_after(self) -> None:
         """Forget old snapshots of the table, while nobody waits."""
-        if self._commits_since_expiry < _EXPIRE_EVERY:
-            return
-        self._commits_since_expiry = 0
         try:
+            if isinstance(self._reaction, LooksAfter):
+                self._reaction.look_after()
+            if self._commits_since_expiry < _EXPIRE_EVERY:
+                return
+            self._commits_since_expiry = 0
             needed = [self.reports.reported, self._reaction.needs_since() if self._reaction else None]
             self._kept.table.expire(keep=_KEEP_SNAPSHOTS, not_since=[each for each in needed if each is not None])
         except Exception as error:  # another time

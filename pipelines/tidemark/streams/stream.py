@@ -7,11 +7,11 @@ themselves.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.lakehouse.partitioning import ByTime
@@ -21,6 +21,10 @@ from pipelines.tidemark.settings import Settings
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
+
+    from pipelines.tidemark.lakehouse.live import LiveTable
+    from pipelines.tidemark.lakehouse.models import Given, Learner, ServingModel, Told
+    from pipelines.tidemark.streams.decode import Fault
 
 NamedBy = str | Callable[[Settings], str]
 """A name, or how the settings say it."""
@@ -57,6 +61,28 @@ class Reaction(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsWhy(Protocol):
+    """A reaction that also answers to messages that are no rows."""
+
+    def refused(self, faults: Sequence[Fault]) -> Collection[str]:
+        """Commit what follows from these. Called again with the same it changes nothing.
+
+        Returns:
+            The ids of those whose sender is told with the next `publish`: the queue need not give them up.
+        """
+        ...
+
+
+@runtime_checkable
+class LooksAfter(Protocol):
+    """A reaction that has something to do while nothing comes."""
+
+    def look_after(self) -> None:
+        """Do it; called every few seconds."""
+        ...
+
+
 @dataclass(frozen=True)
 class Workplace:
     """What a reaction works with.
@@ -70,6 +96,18 @@ class Workplace:
     settings: Settings
     lake: Catalog
     stream: Stream
+
+    def table(self, table: Table) -> LiveTable:
+        """A table of the lake, to be read again and again, without Spark."""
+        from pipelines.tidemark.lakehouse.live import LiveTable
+
+        return LiveTable(self.lake, table)
+
+    def model(self, name: str, learner: Learner[Given, Told], versions: Table) -> ServingModel[Given, Told]:
+        """The version of a model that serves, by the table of its versions."""
+        from pipelines.tidemark.lakehouse.models import ModelStore, ServingModel
+
+        return ServingModel(ModelStore(name, learner, self.settings), self.table(versions))
 
 
 @dataclass(frozen=True, eq=False)

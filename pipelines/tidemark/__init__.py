@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.lakehouse.readers.typed_rows import rows_of_arrow as rows_of_arrow
     from pipelines.tidemark.lakehouse.readers.typed_rows import rows_of_spark as rows_of_spark
     from pipelines.tidemark.lakehouse.shape import shaped_as as shaped_as
+    from pipelines.tidemark.lakehouse.tables import DELIVERY as DELIVERY
     from pipelines.tidemark.lakehouse.tables import LINEAGE as LINEAGE
     from pipelines.tidemark.lakehouse.tables import MESSAGE as MESSAGE
     from pipelines.tidemark.lakehouse.tables import MODEL_VERSIONS as MODEL_VERSIONS
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.sources.feed import Grain as Grain
     from pipelines.tidemark.sources.feed import NewColumns as NewColumns
     from pipelines.tidemark.sources.feed import OnRemoval as OnRemoval
+    from pipelines.tidemark.streams.deliveries import Deliveries as Deliveries
     from pipelines.tidemark.streams.stream import Stream as Stream
 
 _FOUND_IN = {
@@ -86,6 +88,7 @@ _FOUND_IN = {
     "rows_of_arrow": "lakehouse.readers.typed_rows",
     "rows_of_spark": "lakehouse.readers.typed_rows",
     "shaped_as": "lakehouse.shape",
+    "DELIVERY": "lakehouse.tables",
     "LINEAGE": "lakehouse.tables",
     "MESSAGE": "lakehouse.tables",
     "MODEL_VERSIONS": "lakehouse.tables",
@@ -101,16 +104,19 @@ _FOUND_IN = {
     "Grain": "sources.feed",
     "NewColumns": "sources.feed",
     "OnRemoval": "sources.feed",
+    "Deliveries": "streams.deliveries",
     "Stream": "streams.stream",
 }
 # Written out, because type checkers and ruff read it as text.
 __all__ = [
+    "DELIVERY",
     "LINEAGE",
     "MESSAGE",
     "MODEL_VERSIONS",
     "ByDimensions",
     "ByKey",
     "ByTime",
+    "Deliveries",
     "Feed",
     "FileFormat",
     "Grain",

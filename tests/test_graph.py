@@ -11,6 +11,7 @@ from pipelines import definitions
 from pipelines.definitions import defs
 from pipelines.feeds import FEEDS
 from pipelines.partitions import DAYS, HOURS, WEEKS
+from pipelines.streams import STREAMS
 from pipelines.tidemark.lakehouse.tables import LINEAGE
 
 ASSETS = [
@@ -28,6 +29,7 @@ ASSETS = [
     "ml/demand_forecast",
     "ml/demand_model",
 ]
+STREAMED = sorted(stream.asset for stream in STREAMS)
 GRAPH = defs.resolve_asset_graph()
 TABLES = {table.name: table for table in definitions.TABLES}
 
@@ -44,8 +46,9 @@ def test_the_assets_are_these() -> None:
 def test_every_asset_that_is_not_built_here_is_a_declared_source() -> None:
     # A misspelt upstream key becomes an external asset, and Dagster's own validation is content.
     sources = {key.to_user_string() for key in GRAPH.get_all_asset_keys()} - set(ASSETS)
-    assert sources == {f"raw/{feed.name}" for feed in FEEDS} | {"ops/landing_events"}
-    assert sources - {"ops/landing_events"} == {key.to_user_string() for key in GRAPH.observable_asset_keys}
+    told_by_messages = {"ops/landing_events", *STREAMED}
+    assert sources == {f"raw/{feed.name}" for feed in FEEDS} | told_by_messages
+    assert sources - told_by_messages == {key.to_user_string() for key in GRAPH.observable_asset_keys}
 
 
 @pytest.mark.parametrize("name", ASSETS)
@@ -67,14 +70,24 @@ def test_an_asset_says_all_it_has_to(name: str) -> None:
 
 
 def test_every_table_belongs_to_an_asset_and_core_tables_remember_their_files() -> None:
-    assert sorted(TABLES) == sorted(name.replace("/", ".") for name in ASSETS)
+    assert sorted(TABLES) == sorted(name.replace("/", ".") for name in (*ASSETS, *STREAMED))
     assert all(set(LINEAGE) <= set(t.columns) for name, t in TABLES.items() if name.startswith("core."))
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_an_asset_that_a_stream_fills_says_all_it_has_to(name: str) -> None:
+    node = GRAPH.get(dg.AssetKey.from_user_string(name))
+    assert node.description and node.description.startswith("One row per ")
+    assert node.group_name == name.split("/")[0]
+    assert "iceberg" in node.kinds and node.owners
+    columns = node.metadata["dagster/column_schema"].columns
+    assert {c.name: c.type for c in columns} == TABLES[name.replace("/", ".")].columns
 
 
 def test_every_sensor_runs_from_the_start() -> None:
     sensors = defs.get_repository_def().sensor_defs
     assert {s.name: s.default_status for s in sensors} == dict.fromkeys(
-        ("landing", "automation", "catch_up", "contracts"), dg.DefaultSensorStatus.RUNNING
+        ("landing", "automation", "catch_up", "contracts", "streams"), dg.DefaultSensorStatus.RUNNING
     )
 
 

@@ -4,7 +4,7 @@ All of it follows from declarations, so no asset has to repeat it. What an asset
 here: what a materialization says (`execution.io_manager`, `execution.load_asset`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,13 @@ def with_pages(assets: Iterable[Any], tables: Mapping[str, Table], settings: Set
     """
     found = [_linked(each) for each in assets]
     of_spec = partial(_with_page, tables=tables, settings=settings)
-    return [each.map_asset_specs(of_spec) if isinstance(each, dg.AssetsDefinition) else each for each in found]
+    return [_page_of(each, of_spec) for each in found]
+
+
+def _page_of(asset: Any, of_spec: Callable[[dg.AssetSpec], dg.AssetSpec]) -> Any:
+    if isinstance(asset, dg.AssetsDefinition):
+        return asset.map_asset_specs(of_spec)
+    return of_spec(asset) if isinstance(asset, dg.AssetSpec) else asset
 
 
 def _linked(asset: Any) -> Any:

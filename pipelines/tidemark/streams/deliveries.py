@@ -71,6 +71,8 @@ class Deliveries:
             raise StreamRefused(
                 f"deliveries {self.name}: the row_key of {self.table.name} is {_ID} and columns that the feed requires"
             )
+        if ours := [c for c in DELIVERY if c in self.like.columns]:
+            raise StreamRefused(f"deliveries {self.name}: {', '.join(ours)} are no columns of files, but of a delivery")
         if not self.prefix or self.like.adds_columns:
             raise StreamRefused(f"deliveries {self.name}: it needs a prefix, and a feed that does not add columns")
         self.feed_of("any")

@@ -1,4 +1,4 @@
-"""The run that sees to deliveries: message, verdict, entry, report, answer, acknowledgement.
+"""The run that sees to deliveries: message, verdict, entry, answer, report, acknowledgement.
 
 Killed anywhere it loses nothing and doubles nothing: what is loaded stands in the table's rows, an answer follows from
 them, and a message that was not acknowledged comes again. Belongs here: the order of the steps, and what is done when
@@ -134,7 +134,7 @@ class Delivering:
             self.log.info("delivery %s: files are missing and waited for", manifest.delivery_id)
 
     def _settle(self, held: Held, answer: Answer, source: str, version: str) -> None:
-        """Enter, report, answer, acknowledge: each may be done twice, and none is left out."""
+        """Enter, answer, report, acknowledge: each may be done twice, and none is left out."""
         declared, lake = self.verdicts.declared, self.verdicts.lake
         if answer.is_refusal:
             entry = _entry(answer, held.message, source, version)
@@ -142,14 +142,16 @@ class Delivering:
         elif answer.status is Status.LOADED and answer.delivery_id is not None:
             rejects.forget(lake, declared.asset, answer.delivery_id)
         reached("stream_rejected")
+        if held.answered != (body := answer.body()):  # unless what comes after it has failed
+            level = logging.WARNING if answer.is_refusal else logging.INFO
+            self.log.log(level, "delivery %s %s: %s", answer.delivery_id, answer.status, answer.message)
+            self._send(body)
+            held.answered = body
+        reached("stream_published")
         # Of a message that says the same as an earlier one nothing was written.
         if answer.status is Status.LOADED and answer.posted_at == _posted_at(held.message):
             self.events.materialized(declared.asset, _metadata(answer))
         reached("stream_reported")
-        level = logging.WARNING if answer.is_refusal else logging.INFO
-        self.log.log(level, "delivery %s %s: %s", answer.delivery_id, answer.status, answer.message)
-        self._send(answer)
-        reached("stream_published")
         try:
             self.in_hand.done(held)
         except _WORLD as error:
@@ -159,10 +161,10 @@ class Delivering:
         self.counts.refused += answer.is_refusal
         self.counts.superseded += answer.status is Status.SUPERSEDED
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, body: str) -> None:
         self._answers = self._answers or self.connect()
         try:
-            self._answers.send([answer.body()])
+            self._answers.send([body])
         except BaseException:
             self._answers = None
             raise

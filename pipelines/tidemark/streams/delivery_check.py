@@ -168,9 +168,7 @@ class Checker:
         for algorithm, digest in listed.checksums.items():
             if found[algorithm] != digest:
                 said = f"its {algorithm} is {found[algorithm]}, the manifest says {digest}"
-                return replace(
-                    checked, finding=Finding.WRONG_CHECKSUM, message=said + self._changed_meanwhile(file)
-                )
+                return replace(checked, finding=Finding.WRONG_CHECKSUM, message=said + self._changed_meanwhile(file))
         return checked
 
     def _digests_of(self, file: SourceFile, algorithms: Collection[str]) -> Mapping[str, str]:

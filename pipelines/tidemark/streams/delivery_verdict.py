@@ -67,11 +67,12 @@ class Verdicts:
         """
         self._table = self._table or DeliveryTable(self.lake, self.declared.table)
         standing, since = self._table.look(manifest.delivery_id), self._table.head
-        checked = self._checker.look(manifest)
-        if standing is not None and standing.manifest == manifest.digest:
-            return answers.loaded(manifest, standing, checked.unlisted)
-        if standing is not None and standing.is_later_than(posted_at, manifest.digest):
+        is_loaded = standing is not None and standing.manifest == manifest.digest
+        if standing is not None and not is_loaded and standing.is_later_than(posted_at, manifest.digest):
             return answers.superseded(manifest, standing, posted_at)
+        checked = self._checker.look(manifest)
+        if standing is not None and is_loaded:
+            return answers.loaded(manifest, standing, checked.unlisted)
         is_over = self.seconds_left(posted_at) <= 0
         if checked.is_wrong or is_over or not checked.is_incomplete:
             checked = self._checker.verify(checked)

@@ -27,12 +27,14 @@ class Held:
         again_at: When it is to be seen to, by the monotonic clock.
         looks: How often it was seen to, and put off.
         failures: How often in a row that failed.
+        answered: What was answered to it already.
     """
 
     message: Message
     again_at: float = field(default_factory=time.monotonic)
     looks: int = 0
     failures: int = 0
+    answered: str = ""
 
     def again_in(self, seconds: float) -> None:
         """Put it off."""

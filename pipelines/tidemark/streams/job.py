@@ -4,8 +4,6 @@ Belongs here: what Dagster has to do with a shift. Does not belong here: the wor
 (`sensors.streams`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable, Mapping
@@ -84,7 +82,7 @@ def run_shift(context: dg.OpExecutionContext, stream: Stream | Deliveries, setti
     context.log.info(f"ends, because {why}: {at_work.counts}")
 
 
-def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, ends: Ends) -> Shift:
+def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, ends: Ends) -> "Shift":
     # Here, because pyiceberg takes a second to import, which every load of the code location would pay.
     from pipelines.tidemark.lakehouse.append import open_lake
     from pipelines.tidemark.streams.reports import Reports
@@ -98,7 +96,7 @@ def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, e
     return Shift(place, inlets, Reports(stream, InstanceLog(context.instance)), code_of(settings), ends, context.log)
 
 
-def _delivering(context: dg.OpExecutionContext, declared: Deliveries, settings: Settings, ends: Ends) -> Delivering:
+def _delivering(context: dg.OpExecutionContext, declared: Deliveries, settings: Settings, ends: Ends) -> "Delivering":
     from pipelines.tidemark.lakehouse.append import open_lake
     from pipelines.tidemark.streams.delivering import Delivering
     from pipelines.tidemark.streams.delivery_verdict import Verdicts

@@ -313,6 +313,38 @@ def test_storage_that_fails_is_no_verdict(partner: Partner, fault: Fault) -> Non
     assert partner.quarantined() == []
 
 
+def test_an_answer_that_cannot_be_sent_is_sent_later_and_nothing_is_reported_twice(partner: Partner) -> None:
+    partner.post("d-1", partner.put("d-1", "a.csv", csv(line(1))))
+    run, connect, fails = partner.run(), partner.run().connect, [True, True]
+
+    def connects() -> Any:
+        if fails:
+            fails.pop()
+            raise ConnectionError("the queue of answers is away")
+        return connect()
+
+    run.connect = connects
+    assert partner.answer(run)["status"] == "loaded"
+    assert (partner.commits(), len(partner.heard.materializations), fails) == (1, 1, [])
+
+
+class CannotLoadTheFirst(Verdicts):
+    def _load(self, spark: Any, of: _Loading) -> Any:
+        if of.manifest.delivery_id == "d-1":
+            raise ValueError("a fault of ours")
+        return super()._load(spark, of)
+
+
+def test_a_delivery_that_we_fail_on_is_given_back_and_holds_up_no_other(partner: Partner) -> None:
+    for name in ("d-1", "d-2"):
+        partner.post(name, partner.put(name, "a.csv", csv(line(1))))
+    run = partner.run(verdicts=CannotLoadTheFirst)
+    assert partner.answer(run)["delivery_id"] == "d-2"
+    while not run.counts.failed:
+        run.step()
+    assert partner.sent() == [] and partner.quarantined() == []
+
+
 def test_without_spark_a_delivery_waits(partner: Partner) -> None:
     partner.post("d-1", partner.put("d-1", "a.csv", csv(line(1))))
     away = partner.run()

@@ -1,6 +1,6 @@
 """The landing columns of each feed, the core tables that are loaded from them, and the one of the sensors' readings."""
 
-from pipelines.tidemark import LINEAGE, Table
+from pipelines.tidemark import DELIVERY, LINEAGE, ByKey, Table
 
 ORDERS_LANDING = {
     "order_id": "bigint",
@@ -45,6 +45,15 @@ ORDERS = Table(
         "hour": "The hour it was ordered in, UTC: the partition",
         "revenue_usd": "quantity x unit_price_usd x (1 - discount), rounded half up, USD",
     },
+)
+
+DELIVERIES = Table(
+    name="core.deliveries",
+    columns=ORDERS_LANDING | {"revenue_usd": "decimal(18,4)"} | DELIVERY | LINEAGE,
+    partitioned_by=ByKey("delivery_id"),
+    row_key=("delivery_id", "order_id", "line_number"),
+    comment="An order line of a partner's delivery",
+    column_comments={c: said for c, said in ORDERS.column_comments.items() if c != "hour"},
 )
 
 CUSTOMERS = Table(

@@ -1,8 +1,10 @@
-"""What comes in as messages: one module a stream. A module that is added here is found; nothing else names it."""
+"""What comes as messages: one module a stream. A module that is added here is found; nothing else names it."""
 
 import sys
 
-from pipelines.tidemark import Stream, declared
+from pipelines.tidemark import Deliveries, Stream, declared
 
-STREAMS = declared(sys.modules[__name__], Stream)
+_HERE = sys.modules[__name__]
+
+STREAMS: list[Stream | Deliveries] = [*declared(_HERE, Stream), *declared(_HERE, Deliveries)]
 """Every declared stream."""

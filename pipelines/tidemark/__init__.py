@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.lakehouse.readers.typed_rows import rows_of_spark as rows_of_spark
     from pipelines.tidemark.lakehouse.shape import shaped_as as shaped_as
     from pipelines.tidemark.lakehouse.shipping import shipped as shipped
+    from pipelines.tidemark.lakehouse.tables import DELIVERY as DELIVERY
     from pipelines.tidemark.lakehouse.tables import LINEAGE as LINEAGE
     from pipelines.tidemark.lakehouse.tables import MESSAGE as MESSAGE
     from pipelines.tidemark.lakehouse.tables import MODEL_VERSIONS as MODEL_VERSIONS
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.sources.feed import OnRemoval as OnRemoval
     from pipelines.tidemark.streams.alerting import Alerting as Alerting
     from pipelines.tidemark.streams.answering import Answering as Answering
+    from pipelines.tidemark.streams.deliveries import Deliveries as Deliveries
     from pipelines.tidemark.streams.reconcile import Episode as Episode
     from pipelines.tidemark.streams.stream import Stream as Stream
     from pipelines.tidemark.streams.stream import Workplace as Workplace
@@ -92,6 +94,7 @@ _FOUND_IN = {
     "rows_of_spark": "lakehouse.readers.typed_rows",
     "shaped_as": "lakehouse.shape",
     "shipped": "lakehouse.shipping",
+    "DELIVERY": "lakehouse.tables",
     "LINEAGE": "lakehouse.tables",
     "MESSAGE": "lakehouse.tables",
     "MODEL_VERSIONS": "lakehouse.tables",
@@ -110,11 +113,13 @@ _FOUND_IN = {
     "Episode": "streams.reconcile",
     "Alerting": "streams.alerting",
     "Answering": "streams.answering",
+    "Deliveries": "streams.deliveries",
     "Stream": "streams.stream",
     "Workplace": "streams.stream",
 }
 # Written out, because type checkers and ruff read it as text.
 __all__ = [
+    "DELIVERY",
     "LINEAGE",
     "MESSAGE",
     "MODEL_VERSIONS",
@@ -123,6 +128,7 @@ __all__ = [
     "ByDimensions",
     "ByKey",
     "ByTime",
+    "Deliveries",
     "Episode",
     "Feed",
     "FileFormat",

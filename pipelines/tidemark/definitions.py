@@ -28,6 +28,7 @@ from pipelines.tidemark.sensors.streams import streams_sensor
 from pipelines.tidemark.settings import CHECKOUT, Settings
 from pipelines.tidemark.sources.feed import Feed
 from pipelines.tidemark.streams.checks import stream_check
+from pipelines.tidemark.streams.deliveries import Deliveries
 from pipelines.tidemark.streams.stream import Stream
 from pipelines.tidemark.table_partitions import require_equal_partitions
 
@@ -64,7 +65,7 @@ def build_definitions(
     assets: Iterable[Any],
     feeds: Sequence[Feed],
     tables: Iterable[Table],
-    streams: Sequence[Stream] = (),
+    streams: Sequence[Stream | Deliveries] = (),
     **overrides: Any,
 ) -> dg.Definitions:
     """The definitions of a code location, in one deployment.
@@ -74,7 +75,8 @@ def build_definitions(
             gets its automation from its contract and graph.
         feeds: What lands in the bucket; each has a source asset `raw/<name>` among the assets.
         tables: Every table an asset returns or loads, by name `<namespace>.<table>` for the asset key of these parts.
-        streams: Messages that are kept as they come; the asset that stands for one has the key of its table.
+        streams: Messages that are kept as they come, and deliveries that a message completes; the asset that stands for
+            one has the key of its table.
         overrides: Resources to put in the place of `landing`, `events_queue`, `spark`, `lakehouse` or `io_manager`,
             or to add.
 
@@ -101,13 +103,15 @@ def build_definitions(
     every = with_automation(assets)
     automated = [each for each in every if not isinstance(each, dg.AssetChecksDefinition)]
     own = [each for each in every if isinstance(each, dg.AssetChecksDefinition)]
-    of_sources = [*landing_checks(feeds, settings.start_date), dead_letters(), *map(stream_check, streams)]
+    delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
+    kept = [stream for stream in streams if isinstance(stream, Stream)]
+    of_sources = [*landing_checks(feeds, settings.start_date), dead_letters(), *map(stream_check, kept)]
     checks = [*own, *contract_checks(automated), *with_automation(of_sources)]
     return dg.Definitions(
         assets=[*automated, notifications()],
         asset_checks=checks,
         sensors=[
-            landing_sensor(feeds, settings.start_date),
+            landing_sensor(feeds, settings.start_date, delivered),
             *automation_sensors([*automated, *checks]),
             catch_up_sensor(),
             contract_sensor(),

@@ -41,6 +41,16 @@ _MESSAGE_COMMENTS = {
     "sent_at": "When the broker took the message, UTC",
 }
 
+DELIVERY = {"delivery_id": "string", "manifest": "string", "posted_at": "timestamp", "replaces": "string"}
+"""Columns of every table of deliveries: of which one a row is, and what was loaded of it; equal in all its rows."""
+
+_DELIVERY_COMMENTS = {
+    "delivery_id": "The delivery, which is the name of its folder: the partition",
+    "manifest": "A hash of the files that its manifest lists, with their checksums",
+    "posted_at": "When the message with this manifest was sent, UTC",
+    "replaces": "The manifest of the rows that these took the place of; null where there were none",
+}
+
 MODEL_VERSIONS = {
     "version": "string",
     "path": "string",
@@ -88,7 +98,7 @@ class Table:
             of a column that holds the start of an hour (timestamp), or of a day, week or month (date); or None.
         row_key: The columns that identify a row.
         comment: One line: what one row is.
-        column_comments: Column name to what it holds, with its unit; those of `LINEAGE`, `MESSAGE` and
+        column_comments: Column name to what it holds, with its unit; those of `LINEAGE`, `MESSAGE`, `DELIVERY` and
             `MODEL_VERSIONS` are known.
         stored_by: The columns its files are kept apart by, where these are not `partitioned_by`.
         retention: Which old snapshots are kept.
@@ -116,7 +126,11 @@ class Table:
     def comment_on(self, column: str) -> str:
         """What a column holds; empty where nobody said so."""
         known = dict(_LINEAGE_COMMENTS)
-        for columns, comments in ((MODEL_VERSIONS, _MODEL_VERSIONS_COMMENTS), (MESSAGE, _MESSAGE_COMMENTS)):
+        for columns, comments in (
+            (MODEL_VERSIONS, _MODEL_VERSIONS_COMMENTS),
+            (MESSAGE, _MESSAGE_COMMENTS),
+            (DELIVERY, _DELIVERY_COMMENTS),
+        ):
             known |= comments if self.columns.keys() >= columns.keys() else {}
         return self.column_comments.get(column) or known.get(column, "")
 

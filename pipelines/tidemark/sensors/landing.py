@@ -106,16 +106,18 @@ class Taken:
         return said + (f", removals held {found.held}" if found.held else "")
 
 
-def landing_sensor(feeds: Sequence[Feed], start: date) -> dg.SensorDefinition:
+def landing_sensor(feeds: Sequence[Feed], start: date, elsewhere: Sequence[Feed] = ()) -> dg.SensorDefinition:
     """The sensor on the queue of the landing bucket's notifications.
 
     Args:
         start: The first day of which there are partitions.
+        elsewhere: What lands in the bucket as well, and is seen to by others.
 
     Raises:
         ValueError: two feeds share a part of the bucket.
     """
-    refuse_overlaps(feeds)
+    refuse_overlaps([*feeds, *elsewhere])
+    others = tuple(feed.prefix for feed in elsewhere)
 
     @dg.sensor(
         name="landing",
@@ -135,7 +137,7 @@ def landing_sensor(feeds: Sequence[Feed], start: date) -> dg.SensorDefinition:
             context.log.warning(str(fault))
             return dg.SkipReason(f"no message is received until the bucket answers: {fault}")
         zone, ledger, queue = (
-            LandingZone(bucket.name, feeds, start),
+            LandingZone(bucket.name, feeds, start, others),
             EventLog(context.instance, start),
             events_queue.open(),
         )

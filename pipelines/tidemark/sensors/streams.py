@@ -14,6 +14,7 @@ from dagster._core.launcher.base import WorkerStatus
 
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.settings import Settings, load_settings
+from pipelines.tidemark.streams.deliveries import Deliveries
 from pipelines.tidemark.streams.job import code_of, shift_job
 from pipelines.tidemark.streams.stream import Stream
 from pipelines.tidemark.tags import CODE_OF_STREAMS, STREAM, WORKER
@@ -42,7 +43,7 @@ class Ended:
         return self.at + min(2.0 ** (self.failures - 1) * 5, _LONGEST_WAIT) if self.failures > 1 else 0.0
 
 
-def streams_sensor(streams: Sequence[Stream]) -> dg.SensorDefinition:
+def streams_sensor(streams: Sequence[Stream | Deliveries]) -> dg.SensorDefinition:
     """The sensor over these streams' jobs."""
 
     @dg.sensor(
@@ -70,14 +71,14 @@ def _tell_code(instance: DagsterInstance, settings: Settings) -> None:
 
 
 def _wanted(
-    instance: DagsterInstance, streams: Iterable[Stream], settings: Settings, now: float
+    instance: DagsterInstance, streams: Iterable[Stream | Deliveries], settings: Settings, now: float
 ) -> tuple[list[dg.RunRequest], list[str]]:
     """The runs to start, and sentences about those that are not started."""
     at_work = set(_at_work(instance))
     asked, said = list[dg.RunRequest](), list[str]()
     for stream in streams:
-        if not stream.queue and stream.topic_in(settings) is None:
-            said.append(f"{stream.name} is off: TIDEMARK_KAFKA_BOOTSTRAP_SERVERS is not set")
+        if why := stream.why_off(settings):
+            said.append(f"{stream.name} is off: {why}")
             continue
         for worker in range(stream.workers):
             if (stream.name, str(worker)) in at_work:
@@ -110,7 +111,7 @@ def _is_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
         return False
 
 
-def _ended(instance: DagsterInstance, stream: Stream, worker: int) -> Ended:
+def _ended(instance: DagsterInstance, stream: Stream | Deliveries, worker: int) -> Ended:
     filters = RunsFilter(job_name=stream.job, tags={WORKER: str(worker)})
     failures, last, newest = 0, None, 0.0
     for record in instance.get_run_records(filters, limit=_LOOKED_AT):

@@ -59,11 +59,13 @@ class LandingZone:
         bucket: The name of the landing bucket.
         feeds: What is declared to land there.
         start: The first day of which there are partitions.
+        elsewhere: Prefixes of what lands there as well and is told by other messages.
     """
 
     bucket: str
     feeds: Sequence[Feed]
     start: date = date.min
+    elsewhere: tuple[str, ...] = ()
 
     def read(self, body: str) -> Hints:
         """What a message says; of one that cannot be read, or is about something else, the refusal says why."""
@@ -90,6 +92,8 @@ class LandingZone:
         if event.bucket != self.bucket:
             raise NotOurs(f"about bucket {event.bucket!r}, not {self.bucket!r}")
         feed = next((feed for feed in self.feeds if event.key.startswith(feed.prefix)), None)
+        if feed is None and event.key.startswith(self.elsewhere):
+            return None
         if feed is None:
             raise NotOurs(f"{event.key!r} belongs to no declared feed")
         place = place_of(feed, event.key, Span.at(datetime.now(UTC), self.start))

@@ -112,6 +112,13 @@ class Hold:
         for seconds in sorted({_later(message) for message in messages}):
             self.queue.extend([message for message in messages if _later(message) == seconds], seconds)
 
+    def release(self, messages: Sequence[Message]) -> None:
+        """These are not extended any more."""
+        gone = {message.receipt for message in messages}
+        with self._lock:
+            left = [(at, [m for m in some if m.receipt not in gone]) for at, some in self._held]
+            self._held = [(at, some) for at, some in left if some]
+
     def _run(self) -> None:
         while not self._ended.wait(self._every / 4):
             now = time.monotonic()

@@ -10,19 +10,29 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.observations import QUARANTINE
+from pipelines.tidemark.resources.aws import ImpatientS3, LandingResource
 from pipelines.tidemark.settings import Settings, load_settings
 from pipelines.tidemark.sources.inlets import QueueInlet
 from pipelines.tidemark.sources.records import Inlet
 from pipelines.tidemark.sources.sqs import open_queue
 from pipelines.tidemark.streams.checks import refused_result
+from pipelines.tidemark.streams.deliveries import Deliveries
 from pipelines.tidemark.streams.stream import Stream, Workplace
 from pipelines.tidemark.tags import ARRIVED_AT, CODE_OF_STREAMS, DATA_VERSION, LISTED_AT, PRIORITY, STREAM, TABLES
+
+if TYPE_CHECKING:
+    from pipelines.tidemark.streams.delivering import Delivering
+    from pipelines.tidemark.streams.shift import Shift
+
+Ends = Callable[[], str | None]
+"""A reason once a run is to end."""
 
 _MINUTES = 60
 _LOOK_SECONDS = 2.0  # at whether another code is loaded
@@ -33,7 +43,7 @@ class NoInlet(Terminal):
     """A stream's run was started where there is nothing that its messages could come from."""
 
 
-def shift_job(stream: Stream) -> dg.JobDefinition:
+def shift_job(stream: Stream | Deliveries) -> dg.JobDefinition:
     """The job of a stream."""
 
     @dg.op(name=f"{stream.name}_messages", description=f"Works at the stream {stream.name} until it is relieved.")
@@ -52,12 +62,29 @@ def shift_job(stream: Stream) -> dg.JobDefinition:
     return job
 
 
-def run_shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings) -> None:
+def run_shift(context: dg.OpExecutionContext, stream: Stream | Deliveries, settings: Settings) -> None:
     """Work at a stream.
 
     Raises:
         NoInlet: nothing is set up that its messages could come from.
     """
+    began, code = time.monotonic(), CodeLoaded(context.instance, settings)
+
+    def ends() -> str | None:
+        if time.monotonic() - began > _MINUTES * 60:
+            return f"{_MINUTES} minutes are over"
+        return code.changed()
+
+    at_work: Shift | Delivering
+    if isinstance(stream, Deliveries):
+        at_work = _delivering(context, stream, settings, ends)
+    else:
+        at_work = _shift(context, stream, settings, ends)
+    why = at_work.work()
+    context.log.info(f"ends, because {why}: {at_work.counts}")
+
+
+def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, ends: Ends) -> "Shift":
     # Here, because pyiceberg takes a second to import, which every load of the code location would pay.
     from pipelines.tidemark.lakehouse.append import open_lake
     from pipelines.tidemark.streams.reports import Reports
@@ -66,19 +93,29 @@ def run_shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings
     inlets = inlets_of(stream, settings)
     if not inlets:
         raise NoInlet(f"stream {stream.name}: its topic needs TIDEMARK_KAFKA_BOOTSTRAP_SERVERS")
-    place = Workplace(settings, open_lake(settings), stream)
-    reports = Reports(stream, InstanceLog(context.instance))
-    began, code = time.monotonic(), CodeLoaded(context.instance, settings)
-
-    def ends() -> str | None:
-        if time.monotonic() - began > _MINUTES * 60:
-            return f"{_MINUTES} minutes are over"
-        return code.changed()
-
-    shift = Shift(place, inlets, reports, code_of(settings), ends, context.log)
     context.log.info(f"takes messages from {', '.join(inlet.name for inlet in inlets)}")
-    why = shift.work()
-    context.log.info(f"ends, because {why}: {shift.counts}")
+    place = Workplace(settings, open_lake(settings), stream)
+    return Shift(place, inlets, Reports(stream, InstanceLog(context.instance)), code_of(settings), ends, context.log)
+
+
+def _delivering(context: dg.OpExecutionContext, declared: Deliveries, settings: Settings, ends: Ends) -> "Delivering":
+    from pipelines.tidemark.lakehouse.append import open_lake
+    from pipelines.tidemark.streams.delivering import Delivering
+    from pipelines.tidemark.streams.delivery_verdict import Verdicts
+    from pipelines.tidemark.streams.in_hand import InHand
+
+    queue, answers, aws = declared.queue_in(settings), declared.answers_in(settings), settings.aws_options()
+    context.log.info(f"takes messages from sqs:{queue}, answers to sqs:{answers}")
+    s3 = ImpatientS3(endpoint_url=settings.aws_endpoint_url, region_name=settings.aws_region)
+    landing = LandingResource(s3=s3, bucket=settings.landing_bucket).open()
+    return Delivering(
+        Verdicts(declared, settings, open_lake(settings), landing),
+        InHand(lambda: open_queue(queue, **aws)),
+        lambda: open_queue(answers, **aws),
+        InstanceLog(context.instance),
+        ends,
+        context.log,
+    )
 
 
 def inlets_of(stream: Stream, settings: Settings) -> list[Inlet]:

@@ -32,7 +32,11 @@ def enter(lake: Catalog, asset: str, faults: Sequence[Fault], lost: Sequence[tup
         lost: Source and sentence of what is gone.
         by: The code that read them.
     """
-    wanted = [_of_fault(fault) for fault in faults] + [_of_loss(source, said) for source, said in lost]
+    return enter_all(lake, asset, [*map(_of_fault, faults), *(_of_loss(source, said) for source, said in lost)], by)
+
+
+def enter_all(lake: Catalog, asset: str, wanted: Sequence[Mapping[str, Any]], by: str) -> int:
+    """Enter these, each once, as far as they say the columns of an entry. Returns how many are new."""
     if not wanted:
         return 0
     table, now = Appendable(lake, QUARANTINE), datetime.now(UTC)
@@ -59,6 +63,22 @@ def counted(lake: Catalog, asset: str) -> dict[str, int]:
     """By reason how many entries there are of an asset's messages."""
     rows = Appendable(lake, QUARANTINE).rows(equal("asset", asset), ("reason",))
     return dict(sorted(Counter(rows["reason"].to_pylist()).items()))
+
+
+def forget(lake: Catalog, asset: str, partition: str) -> int:
+    """Take out the entries about a partition: it is all right now. Returns how many there were."""
+    table, about = Appendable(lake, QUARANTINE), And(equal("asset", asset), equal("partition", partition))
+    for _ in range(_TRIES):
+        there: int = table.rows(about, ("asset",)).num_rows
+        if not there:
+            return 0
+        try:
+            table.commit(Change(instead_of=about))
+        except HeadMoved:
+            table.refresh()
+            continue
+        return there
+    raise HeadMoved(f"{QUARANTINE.name}: others have committed {_TRIES} times in a row")
 
 
 def _of_fault(fault: Fault) -> Mapping[str, Any]:

@@ -182,11 +182,17 @@ class Stream:
 
     def queue_in(self, settings: Settings) -> str | None:
         """The name of its queue in a deployment."""
-        return _named(self.queue, settings)
+        return None if self.queue is None else named(self.queue, settings)
 
     def topic_in(self, settings: Settings) -> str | None:
         """The name of its topic; None also where the deployment has no Kafka."""
-        return _named(self.topic, settings) if settings.kafka_bootstrap_servers else None
+        has_kafka = settings.kafka_bootstrap_servers is not None
+        return named(self.topic, settings) if self.topic is not None and has_kafka else None
+
+    def why_off(self, settings: Settings) -> str | None:
+        """Why nobody works at it in a deployment; None where somebody does."""
+        has_inlet = self.queue is not None or self.topic_in(settings) is not None
+        return None if has_inlet else "TIDEMARK_KAFKA_BOOTSTRAP_SERVERS is not set"
 
     @property
     def job(self) -> str:
@@ -216,7 +222,8 @@ class Stream:
         return at.strftime(by.format_of(self.table.columns))
 
 
-def _named(name: NamedBy | None, settings: Settings) -> str | None:
+def named(name: NamedBy, settings: Settings) -> str:
+    """A name in a deployment."""
     return name(settings) if callable(name) else name
 
 

@@ -149,3 +149,10 @@ def test_a_message_that_does_not_say_when_counts_from_when_it_is_read(time: obje
     before = datetime.now(UTC)
     (hint,) = ZONE.read(json.dumps({"Records": [record(f"{HOUR}a.csv", eventTime=time)]})).hints
     assert before <= hint.notified_at <= datetime.now(UTC)
+
+
+def test_what_others_see_to_is_nobodys_hint_and_no_refusal() -> None:
+    zone = LandingZone("landing", FEEDS, date(2026, 9, 28), ("deliveries/",))
+    said = zone.read(event("deliveries/d-1/a.csv", f"{HOUR}a.csv"))
+    assert (said.refused, said.strays, len(said.hints)) == ([], [], 1)
+    assert zone.read(event("parcels/a.csv")).refused

@@ -217,7 +217,7 @@ def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, ru
     spark = reading.spark
     reading, judged, tally = judge_rows(load, reading)
     try:
-        _check(landing, reading.inspected.large)
+        check_scanned(landing, reading.inspected.large)
         if is_emptied(load, found, tally):
             reading = reading.without_rows("the rows of the last version stay")
             rejects.enter(load, found, reading, judged, tally, run_id)
@@ -249,7 +249,7 @@ def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, ru
     return _with_state(spark, load, found, loaded), commit.parent_id
 
 
-def _check(landing: Landing, scanned: Collection[SourceFile]) -> None:
+def check_scanned(landing: Landing, scanned: Collection[SourceFile]) -> None:
     """See that what Spark has read is what was listed, and what its header was read of.
 
     Raises:

@@ -1,0 +1,21 @@
+"""Order lines that partners deliver: files in a folder of their own, and a message once all are there."""
+
+from dataclasses import replace
+
+from pipelines.feeds.orders import ORDERS
+from pipelines.schemas.core import DELIVERIES
+from pipelines.tidemark import Deliveries
+from pipelines.transforms.orders import order_lines
+
+# A delivery is of no hour.
+_RULES = {reason: rule for reason, rule in ORDERS.rules.items() if reason != "wrong_hour"}
+
+DELIVERED_ORDERS = Deliveries(
+    name="deliveries",
+    like=replace(ORDERS, rules=_RULES),
+    table=DELIVERIES,
+    queue=lambda settings: settings.deliveries_queue,
+    answers=lambda settings: settings.delivery_answers_queue,
+    code_version="1",
+    transform=order_lines,
+)

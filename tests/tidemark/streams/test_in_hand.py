@@ -1,0 +1,94 @@
+"""Messages in the hands of one run: a queue in memory, and what a run does with them."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pipelines.tidemark.sources.messages import FakeMessageSource
+from pipelines.tidemark.streams.in_hand import InHand
+
+
+@contextmanager
+def in_hand(queue: FakeMessageSource, hold_seconds: float = 5) -> Iterator[InHand]:
+    found = InHand(lambda: queue, hold_seconds=hold_seconds)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def test_what_waits_stays_hidden_and_what_is_done_is_not_extended_any_more() -> None:
+    queue = FakeMessageSource()
+    queue.send(["a", "b"])
+    with in_hand(queue, 0.04) as hand:
+        assert hand.receive(0) == 2
+        done, waits = hand.due()
+        hand.done(done)
+        waits.again_in(60)
+        assert hand.due() == []
+        time.sleep(0.1)
+        queue.hidden.clear()
+        time.sleep(0.2)
+        assert list(queue.hidden) == [waits.message.receipt]
+    assert queue.hidden == {waits.message.receipt: 0}, "it is given back in the end"
+
+
+def test_a_message_that_comes_again_while_it_is_in_hand_is_one() -> None:
+    queue = FakeMessageSource()
+    queue.send("a")
+    with in_hand(queue) as hand:
+        hand.receive(0)
+        [held] = hand.due()
+        held.looks = 3
+        queue.redeliver()
+        hand.receive(0)
+        assert hand.due() == [held] and (held.looks, held.message.receives) == (3, 2)
+
+
+def test_a_message_that_is_let_go_comes_back_later() -> None:
+    queue = FakeMessageSource()
+    queue.send("a")
+    with in_hand(queue) as hand:
+        hand.receive(0)
+        [held] = hand.due()
+        hand.let_go(held)
+        assert hand.due() == [] and queue.hidden == {held.message.receipt: 60}
+
+
+def test_a_queue_that_fails_is_opened_again_and_what_is_in_hand_is_held_on() -> None:
+    class FailsOnce(FakeMessageSource):
+        fails = False
+
+        def receive(self, wait_seconds: int) -> list:  # type: ignore[type-arg]
+            if self.fails:
+                self.fails = False
+                raise ConnectionError("the queue is away")
+            return super().receive(wait_seconds)
+
+    queue = FailsOnce()
+    queue.send("a")
+    with in_hand(queue, 0.04) as hand:
+        hand.receive(0)
+        [held] = hand.due()
+        queue.fails = True
+        try:
+            hand.receive(0)
+            raise AssertionError("no fault")
+        except ConnectionError:
+            pass
+        held.again_in(0.3)
+        queue.hidden.clear()
+        hand.receive(1)
+        assert list(queue.hidden) == [held.message.receipt]
+
+
+def test_the_wait_for_messages_ends_when_something_in_hand_is_due() -> None:
+    queue = FakeMessageSource()
+    queue.send("a")
+    with in_hand(queue) as hand:
+        hand.receive(0)
+        [held] = hand.due()
+        held.again_in(0.2)
+        began = time.monotonic()
+        hand.receive(30)
+        assert hand.due() == [held] and 0.15 < time.monotonic() - began < 5

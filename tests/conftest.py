@@ -156,6 +156,8 @@ def copied_checkout(target: Path) -> Path:
 
 def _end_with_parent() -> None:
     """Of a child that is about to begin: the kernel asks it to end when its parent has died, however that was."""
+    # What a shell starts in the background ignores SIGINT, and Dagster has SIGTERM treated as SIGINT is.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 

@@ -22,9 +22,14 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such signal")
-def test_a_server_ends_with_the_tests_that_started_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_the_tests", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_server_ends_with_the_tests_that_started_it(tmp_path: Path, of_the_tests: signal.Handlers) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", _TESTS, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _TESTS, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGTERM, of_the_tests),
     ) as tests:
         assert tests.stdout is not None
         server = psutil.Process(int(tests.stdout.readline()))

@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 import boto3
+import psutil
 
 from pipelines.tidemark.lakehouse.append import open_lake
 from pipelines.tidemark.settings import Settings, load_settings
@@ -67,6 +68,11 @@ def started(
 def are_ready(folder: Path, count: int) -> None:
     """So many have begun."""
     assert (folder / "log").read_text().count(_READY) >= count
+
+
+def has_stopped(process: "subprocess.Popen[bytes]") -> None:
+    """It was told to stop at a boundary, and is there."""
+    assert psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
 
 
 def main(what: str, seconds: float) -> None:

@@ -14,6 +14,7 @@ from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.inlets import QueueInlet
 from pipelines.tidemark.sources.sqs import SqsQueue
 from pipelines.tidemark.streams.answering import Answer, Answering
+from pipelines.tidemark.streams.answers import Answers
 from pipelines.tidemark.streams.shift import Shift
 from pipelines.tidemark.streams.stream import Fields, Stream, Workplace
 from tests.tidemark.streams import toy
@@ -112,3 +113,18 @@ class Desk:
                 found[body.pop("request_id")].append(body)
             self.told.delete(messages)
         return dict(found)
+
+
+TWO = {"root": 2.0, "known_by": "school"}
+"""What is said of 4."""
+
+
+def reaction(shift: Shift) -> Answers:
+    """What answers in a shift."""
+    assert isinstance(shift._reaction, Answers)
+    return shift._reaction
+
+
+def answerer(shift: Shift) -> Any:
+    """And what it asks."""
+    return reaction(shift)._answerer

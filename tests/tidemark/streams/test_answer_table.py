@@ -1,0 +1,90 @@
+"""The table of answers: what is found in it, by whom, and what is not read for that."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.streams import answer_table
+from tests.tidemark.streams import questions
+from tests.tidemark.streams.questions import TWO, Desk, question, reaction
+
+
+@pytest.fixture
+def desk(cloud: Settings) -> Desk:
+    return Desk.made(cloud)
+
+
+def test_an_answer_of_long_ago_is_found_among_many_and_files_of_other_times_are_not_read(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, now = Appendable(open_lake(desk.settings), questions.answers(desk.stream.name)), datetime.now(UTC)
+    for days in range(40, 0, -1):
+        at = now - timedelta(days=days)
+        old = [{"request_id": f"{days}-{n}", "root": float(days), "answered_at": at} for n in range(5)]
+        table.commit(Change(rows_of(table.schema, old)))
+    shift, read = desk.shift(), list[int]()
+    rows = Appendable.rows
+
+    def counting(self: Appendable, where: Any = None, *args: Any) -> Any:
+        read.append(len(list(self._loaded.scan(where).plan_files())))
+        return rows(self, where, *args)
+
+    monkeypatch.setattr(Appendable, "rows", counting)
+    found = reaction(shift)._table.find(["33-1", "33-4", "7-0", "unheard of"])
+    assert {key: row["root"] for key, row in found.items()} == {"33-1": 33.0, "33-4": 33.0, "7-0": 7.0}
+    assert read == [2]
+    assert reaction(shift)._table.find([f"new-{n}" for n in range(1_000)]) == {}
+    assert read == [2], "what is not there takes no look"
+    monkeypatch.undo()
+    desk.asked.send([question("33-1"), question("new")])
+    shift.step()
+    assert desk.sent() == {"33-1": [{"root": 33.0, "known_by": None}], "new": [TWO]}
+
+
+def test_what_others_answer_is_seen_also_after_it_was_pushed_out_of_memory(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer_table, "_RECENT", 8)
+    one, two = desk.shift(), desk.shift()
+    for n in range(5):
+        desk.asked.send([question(f"{n}-{i}", n) for i in range(5)])
+        (one if n % 2 else two).step()
+    asked = [question(f"{n}-{i}", 100) for n in range(5) for i in range(5)]
+    for shift in (one, two):
+        desk.sent()
+        desk.asked.send(asked)
+        shift.step()
+        assert {key: said["root"] for key, (said,) in desk.sent().items()} == {
+            f"{n}-{i}": math.sqrt(n) for n in range(5) for i in range(5)
+        }
+    assert len(desk.kept()) == 25
+
+
+def test_keys_that_look_alike_are_told_apart() -> None:
+    class Alike(str):
+        def __hash__(self) -> int:
+            return 7
+
+    index = answer_table.KeyIndex()
+    index.add([Alike("a"), "c", Alike("b")], np.array([1, 2, 3]))
+    assert sorted(index.times([Alike("x"), "c", "d"]).items()) == [("c", [2]), ("x", [1, 3])]
+
+
+def test_old_snapshots_expire_while_nothing_comes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_table, "_EXPIRE_EVERY", 3)
+    monkeypatch.setattr(answer_table, "_KEEP_SNAPSHOTS", 2)
+    shift, other = desk.shift(), desk.shift()
+    for n in range(4):
+        desk.asked.send([question(f"{n}")])
+        shift.step()
+    shift.step()
+    table = Appendable(open_lake(desk.settings), questions.answers(desk.stream.name))
+    assert len(list(table._ancestors())) == 2
+    desk.asked.send([question(f"{n}", 9) for n in range(5)])
+    other.step()  # has seen none of them, and what it saw last has expired
+    assert desk.kept() == {"0": 2.0, "1": 2.0, "2": 2.0, "3": 2.0, "4": 3.0}

@@ -49,6 +49,7 @@ USED_BY = {
         "CUSTOMERS_LANDING": ["core/customers"],
         "PRICES_LANDING": ["core/prices"],
         "ORDERS": ["core/orders"],
+        "DELIVERIES": [],  # a stream fills it
         "CUSTOMERS": ["core/customers"],
         "PRICES": ["core/prices"],
     },

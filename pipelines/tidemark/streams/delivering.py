@@ -122,14 +122,16 @@ class Delivering:
             answer = no_manifest(fault.delivery_id, str(fault), posted_at)
             self._settle(held, answer, f"sqs:{declared.queue_in(settings)}", message.message_id)
             return
-        found = self.verdicts.on(manifest, posted_at)
+        left = posted_at.timestamp() + declared.patience.total_seconds() - time.time()
+        # Twice at least, however long the message was on its way: a file may be written in this very moment.
+        found = self.verdicts.on(manifest, posted_at, is_last=left <= 0 and held.looks > 0)
         held.failures = 0
         if found is not None:
             self._settle(held, found, manifest.folder, manifest.digest)
             return
         held.looks += 1
-        pause = min(_growing(held.looks, _LONGEST_PAUSE), self.verdicts.seconds_left(posted_at))
-        held.again_in(max(0.1, pause))
+        pause = _growing(held.looks, _LONGEST_PAUSE)
+        held.again_in(min(pause, left) if left > 0 else pause)
         if held.looks == 1:
             self.log.info("delivery %s: files are missing and waited for", manifest.delivery_id)
 

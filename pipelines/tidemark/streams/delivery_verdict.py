@@ -7,7 +7,6 @@ fault of the world is never a verdict: it is raised. Does not belong here: the w
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -59,11 +58,12 @@ class Verdicts:
     def __post_init__(self) -> None:
         self._checker = Checker(self.landing, self.declared.like)
 
-    def on(self, manifest: Manifest, posted_at: datetime) -> Answer | None:
+    def on(self, manifest: Manifest, posted_at: datetime, *, is_last: bool) -> Answer | None:
         """The answer to a manifest; None while files may still come.
 
         Args:
             posted_at: When the message with it was sent.
+            is_last: Nothing is waited for any more.
         """
         self._table = self._table or DeliveryTable(self.lake, self.declared.table)
         standing, since = self._table.look(manifest.delivery_id), self._table.head
@@ -73,21 +73,16 @@ class Verdicts:
         checked = self._checker.look(manifest)
         if standing is not None and is_loaded:
             return answers.loaded(manifest, standing, checked.unlisted)
-        is_over = self.seconds_left(posted_at) <= 0
-        if checked.is_wrong or is_over or not checked.is_incomplete:
+        if checked.is_wrong or is_last or not checked.is_incomplete:
             checked = self._checker.verify(checked)
         if not checked.is_wrong and not checked.is_incomplete:
             loaded = self._loaded(_Loading(manifest, checked, posted_at, standing, since))
             if isinstance(loaded, Answer):
                 return loaded
             checked = loaded
-        if checked.is_wrong or is_over:
+        if checked.is_wrong or is_last:
             return answers.not_as_listed(manifest, checked, posted_at, standing, self.declared.patience)
         return None
-
-    def seconds_left(self, posted_at: datetime) -> float:
-        """For how long a delivery is waited for."""
-        return posted_at.timestamp() + self.declared.patience.total_seconds() - time.time()
 
     def _loaded(self, of: _Loading) -> Answer | Checked:
         """Load all of it or none. Where a file is not to be had any more: what was found of it."""

@@ -28,11 +28,12 @@ def feed(
     seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 0,
     readings: Annotated[bool, typer.Option("--readings/--no-readings", help="Let fridges talk.")] = True,
     requests: Annotated[bool, typer.Option("--requests/--no-requests", help="Ask for scores.")] = True,
+    deliveries: Annotated[bool, typer.Option("--deliveries/--no-deliveries", help="Let a partner deliver.")] = True,
 ) -> None:
     """Write the sample grocer's files to the landing bucket, send its messages, and go on."""
     settings = load_settings()
     try:
-        post = Post(settings, seed, readings=readings, requests=requests)
+        post = Post(settings, seed, readings=readings, requests=requests, deliveries=deliveries)
         run_feed(settings, start=start, hours=hours, rate=rate, once=once, seed=seed, post=post)
     except ValueError as error:
         _fail(str(error), code=2)

@@ -1,17 +1,20 @@
-"""The grocer's messages as plain data: what its fridges say, and what is asked of its forecast.
+"""The grocer's messages as plain data: what its fridges say, what is asked of its forecast, what partners deliver.
 
 Belongs here: bodies that depend only on the seed and on their place in time. Does not belong here: queues and clocks
 (`pipelines.demo.post`).
 """
 
+import hashlib
 import json
 import math
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from pipelines.demo.grocer import PRODUCTS, STORES
+from pipelines.demo.formats import orders_csv, orders_parquet
+from pipelines.demo.grocer import PRODUCTS, STORES, order_lines
 
 _SPACE = uuid.UUID("9a3f2c66-0a52-4f0c-8f86-6e1f0b7c6d11")
 _EVERY = timedelta(minutes=1)
@@ -20,6 +23,10 @@ _EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 # Once in six hours each fridge is left open, at another time than the others.
 _PERIOD_MINUTES = 360
 _OPEN_MINUTES = 25
+
+_DELIVERED_EVERY = timedelta(minutes=10)
+_PARTNERS = 900
+"""Orders from this number of a file on are the partner's: no file of the shop's own has it."""
 
 
 def readings_between(since: datetime, until: datetime, seed: int) -> Iterator[str]:
@@ -59,3 +66,37 @@ def request_at(at: datetime, seed: int) -> str:
             "date": (at.date() + timedelta(days=1)).isoformat(),
         }
     )
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A partner's delivery.
+
+    Args:
+        files: Key to body.
+        manifest: The message that says that all are there.
+    """
+
+    files: Mapping[str, bytes]
+    manifest: str
+
+
+def deliveries_between(since: datetime, until: datetime, seed: int) -> Iterator[Dropped]:
+    """A partner's deliveries after one time up to another: every ten minutes; of one in six a checksum is wrong."""
+    first = math.floor((since - _EPOCH) / _DELIVERED_EVERY) + 1
+    for number in range(first, math.floor((until - _EPOCH) / _DELIVERED_EVERY) + 1):
+        yield _delivery(number, seed)
+
+
+def _delivery(number: int, seed: int) -> Dropped:
+    at, dice = _EPOCH + number * _DELIVERED_EVERY, Random(f"{seed} delivery {number}")
+    hour = at.replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
+    delivery_id = f"partner-{at:%Y%m%d-%H%M}"
+    files, listed = dict[str, bytes](), list[dict[str, object]]()
+    for index, (name, encode) in enumerate((("north.csv", orders_csv), ("south.parquet", orders_parquet))):
+        lines = order_lines(seed, hour, _PARTNERS + number % 6 * 2 + index, (hour, hour + timedelta(hours=1)), 100)
+        body = encode(lines, dice)
+        digest = hashlib.sha256(body if number % 6 else body + b"?").hexdigest()
+        files[f"deliveries/{delivery_id}/{name}"] = body
+        listed.append({"key": name, "size": len(body), "sha256": digest})
+    return Dropped(files, json.dumps({"delivery_id": delivery_id, "files": listed}))

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore.config import Config
 
-from pipelines.demo.messages import readings_between, request_at
+from pipelines.demo.messages import deliveries_between, readings_between, request_at
 from pipelines.tidemark import Settings
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
 
 _BEFORE = timedelta(hours=2)
@@ -33,16 +34,19 @@ class Post:
         seed: The world's.
         readings: Whether fridges talk.
         requests: Whether somebody asks for scores.
+        deliveries: Whether a partner delivers.
     """
 
     settings: Settings
     seed: int
     readings: bool = True
     requests: bool = True
+    deliveries: bool = True
 
     def __post_init__(self) -> None:
         config = Config(connect_timeout=5, retries={"max_attempts": 3})
         self._client: SQSClient = boto3.client("sqs", config=config, **self.settings.aws_options())
+        self._bucket: S3Client = boto3.client("s3", config=config, **self.settings.aws_options())
         self._urls: dict[str, str] = {}
         self._sent_until: datetime | None = None
 
@@ -58,6 +62,11 @@ class Post:
             sent += self._send(self.settings.readings_queue, bodies)
         if self.requests and since is not None:
             sent += self._send(self.settings.scoring_queue, [request_at(now, self.seed)])
+        if self.deliveries and since is not None:
+            for dropped in deliveries_between(since, now, self.seed):
+                for key, body in dropped.files.items():
+                    self._bucket.put_object(Bucket=self.settings.landing_bucket, Key=key, Body=body)
+                sent += self._send(self.settings.deliveries_queue, [dropped.manifest])
         self._sent_until = now
         return sent
 

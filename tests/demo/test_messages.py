@@ -1,5 +1,6 @@
 """The sample's messages: what fridges say and what is asked, once each, and worth an alert now and then."""
 
+import hashlib
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import boto3
 import pytest
 
-from pipelines.demo.messages import readings_between, request_at
+from pipelines.demo.messages import deliveries_between, readings_between, request_at
 from pipelines.demo.post import Post
 from pipelines.tidemark.settings import Settings
 from pipelines.transforms.cold_chain import too_warm
@@ -69,3 +70,16 @@ def test_queues_that_are_not_there_keep_no_file_waiting(settings: Settings) -> N
     post = Post(settings, 0)
     with pytest.raises(Exception, match=r"NonExistentQueue|does not exist"):
         post.send_due(NOW)
+
+
+def test_a_partner_delivers_every_ten_minutes_and_one_checksum_in_six_is_wrong() -> None:
+    found = list(deliveries_between(NOW, NOW + timedelta(hours=2), 0))
+    assert len(found) == 12
+    wrong = 0
+    for dropped in found:
+        said = json.loads(dropped.manifest)
+        for file in said["files"]:
+            body = dropped.files[f"deliveries/{said['delivery_id']}/{file['key']}"]
+            assert len(body) == file["size"]
+            wrong += hashlib.sha256(body).hexdigest() != file["sha256"]
+    assert wrong == 2 * 2

@@ -33,6 +33,7 @@ _TRIES = 20
 _SURE_FOR_SECONDS = 1.0  # so long after a look what is to be sent is not looked at again
 _MARK_EVERY_SECONDS = 10.0
 _AT_ONCE = 10
+_KEEP_SNAPSHOTS = 100
 
 
 @dataclass
@@ -103,6 +104,10 @@ class Alerts:
         except BaseException:
             self._queue = None
             raise
+
+    def look_after(self) -> None:
+        """Forget old snapshots of the table."""
+        self._table.table.expire(keep=_KEEP_SNAPSHOTS)
 
     def needs_since(self) -> int | None:
         """The snapshot of the stream's table that the next shift would go on from."""

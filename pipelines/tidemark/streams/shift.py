@@ -15,6 +15,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+from sqlalchemy.exc import SQLAlchemyError
+
 from pipelines.tidemark.errors import TidemarkError, Transient
 from pipelines.tidemark.failpoints import reached
 from pipelines.tidemark.lakehouse.append import Appendable, rows_of
@@ -31,6 +34,8 @@ _WAIT_EACH_SECONDS = 0.1  # with several inlets
 _LINGER_SECONDS = 0.4  # between two commits: under load files hold more rows, and a single message never waits
 _LONGEST_BACKOFF = 15.0
 _TRIES_OF_A_BUG = 3
+_OF_THE_WORLD = (Transient, OSError, BotoCoreError, ClientError, SQLAlchemyError)
+"""A queue, a disk, a bucket, a catalog: what was received stays in hand until they are back."""
 _KEEP_SNAPSHOTS = 60
 _EXPIRE_EVERY = 25
 
@@ -138,7 +143,7 @@ class Shift:
                 return
             except Exception as error:
                 failures += 1
-                if not isinstance(error, Transient | OSError) and failures >= _TRIES_OF_A_BUG:
+                if not isinstance(error, _OF_THE_WORLD) and failures >= _TRIES_OF_A_BUG:
                     raise
                 self.log.warning("%s: tried again in a moment: %s", inlet.name, told(error))
                 self._rest(min(2.0**failures / 2, _LONGEST_BACKOFF))

@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.settings import Settings
 from pipelines.tidemark.sources.inlets import QueueInlet
 from pipelines.tidemark.sources.sqs import SqsQueue
+from pipelines.tidemark.streams.alerts import Alerts
 from pipelines.tidemark.streams.shift import Shift
 from pipelines.tidemark.streams.stream import Stream
 from tests.tidemark.streams import toy
@@ -175,3 +177,25 @@ def any_order(post: Post, seed: int) -> None:
     gone = {row["alert_id"] for row in post.rows() if row["retracted_at"] is not None}
     assert all(kinds == (["raise", "retract"] if each in gone else ["raise"]) for each, kinds in counted.items())
     assert counted.keys() == {row["alert_id"] for row in post.rows()}
+
+
+def test_while_the_queue_of_alerts_is_away_readings_are_kept_and_stay_in_hand(post: Post) -> None:
+    shift = post.shift()
+    alerts = shift._reaction
+    assert isinstance(alerts, Alerts)
+    alerts.connect = lambda: SqsQueue(post.out._client, "no-such-queue")
+    ended: list[str] = []
+    shift.ends = lambda: ended[0] if ended else None
+    post.queue.send([toy.ping("a", minute=m, strength=7) for m in (1, 2)])
+
+    def back_again() -> None:
+        time.sleep(4)
+        assert post.queue.receive(0) == [], "others were given what is in hand"
+        alerts.connect = lambda: post.out
+
+    mended = threading.Thread(target=back_again)
+    mended.start()
+    shift.step()
+    mended.join()
+    assert [kind for kind, _ in post.sent()] == ["raise"]
+    assert (shift.counts.received, post.queue.receive(0)) == (2, [])

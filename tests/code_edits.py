@@ -177,13 +177,16 @@ def moved(sources: Sources, path: str, target: str) -> Sources:
     texts = {name: text for name, text in sources.items() if name != path} | {target: sources[path]}
     texts |= {name: "" for name in packages if name not in texts}
     (folder, _, last), (new_folder, _, new_last) = old.rpartition("."), new.rpartition(".")
+
+    def apart(found: re.Match[str]) -> str:
+        names = found[1].split(", ")
+        others = [f"from {folder} import {name}" for name in names if name != last]
+        return "\n".join([*others, f"from {new_folder} import {new_last} as {last}"]) if last in names else found[0]
+
     return {
-        name: re.sub(
-            rf"^from {re.escape(folder)} import {last}$",
-            f"from {new_folder} import {new_last} as {last}",
-            text,
-            flags=re.M,
-        ).replace(f"from {old} import", f"from {new} import")
+        name: re.sub(rf"^from {re.escape(folder)} import ([\w, ]+)$", apart, text, flags=re.M).replace(
+            f"from {old} import", f"from {new} import"
+        )
         for name, text in texts.items()
     }
 

@@ -12,6 +12,9 @@ FUNCTIONS = {
     "core/orders": ("core.orders", "orders"),
     "core/customers": ("core.customers", "customers"),
     "core/prices": ("core.prices", "prices"),
+    "core/readings": ("core.readings", "readings"),
+    "marts/hot_spots": ("marts.hot_spots", "hot_spots"),
+    "alerts/cold_chain": ("alerts.cold_chain", "cold_chain"),
     "marts/sales_hourly": ("marts.sales", "sales_hourly"),
     "marts/sales_daily": ("marts.sales", "sales_daily"),
     "marts/margin_hourly": ("marts.margin", "margin_hourly"),
@@ -28,7 +31,7 @@ FUNCTIONS = {
 
 def grocer_sources() -> Sources:
     """What is the user's, without the sample feed: path from the root to text."""
-    folders = ("assets", "feeds", "models", "schemas", "transforms")
+    folders = ("assets", "feeds", "models", "schemas", "streams", "transforms")
     paths = [path for folder in folders for path in (CHECKOUT / "pipelines" / folder).rglob("*.py")]
     paths += [CHECKOUT / "pipelines" / name for name in ("__init__.py", "partitions.py")]
     return {path.relative_to(CHECKOUT).as_posix(): path.read_text() for path in paths}

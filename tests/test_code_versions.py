@@ -33,6 +33,9 @@ USED_BY = {
     "assets/core/orders.py": {"orders": ["core/orders"]},
     "assets/core/customers.py": {"customers": ["core/customers"]},
     "assets/core/prices.py": {"prices": ["core/prices"]},
+    "assets/core/readings.py": {"readings": ["core/readings"]},
+    "assets/alerts/cold_chain.py": all_of("alerts/cold_chain", names="cold_chain _episodes"),
+    "assets/marts/hot_spots.py": {"hot_spots": ["marts/hot_spots"]},
     "assets/marts/margin.py": {"margin_hourly": ["marts/margin_hourly"], "_UNPRICED": ["marts/margin_hourly"]},
     "assets/marts/offers.py": {"offer_reach": ["marts/offer_reach"]},
     "assets/marts/order_stats.py": {"order_stats": ["marts/order_stats"]},
@@ -52,7 +55,11 @@ USED_BY = {
         "DELIVERIES": [],  # a stream fills it
         "CUSTOMERS": ["core/customers"],
         "PRICES": ["core/prices"],
+        "READINGS": ["alerts/cold_chain", "core/readings"],
     },
+    "schemas/raw.py": {"READINGS": ["alerts/cold_chain"], "SCORING_REQUESTS": []},
+    "schemas/alerts.py": {"COLD_CHAIN": ["alerts/cold_chain"]},
+    "streams/readings.py": {"READINGS": ["alerts/cold_chain"]},
     "schemas/marts.py": {
         "SALES_HOURLY": ["marts/sales_hourly"],
         "SALES_DAILY": ["marts/sales_daily"],
@@ -61,6 +68,7 @@ USED_BY = {
         "EXECUTIVE_ROLLUP": ["marts/executive_rollup"],
         "WEEKLY_REVIEW": ["marts/weekly_review"],
         "OFFER_REACH": ["marts/offer_reach"],
+        "HOT_SPOTS": ["marts/hot_spots"],
     },
     "assets/ml/demand_features.py": {"demand_features": ["ml/demand_features"]},
     "assets/ml/demand_model.py": all_of("ml/demand_model", names="demand_model refit verdict WORSE_BY _TOO_FEW _KEY"),
@@ -77,9 +85,19 @@ USED_BY = {
         "DEMAND_FEATURES": ["ml/demand_features"],
         "DEMAND_MODEL": ["ml/demand_model"],
         "DEMAND_FORECAST": ["ml/demand_forecast"],
+        "SCORES": [],
     },
     "transforms/demand.py": all_of(
         "ml/demand_features", names="demand_features WINDOW_DAYS _as_seen_from _age _demand _mean"
+    ),
+    "transforms/readings.py": all_of("alerts/cold_chain", "core/readings", names="readings _SAID"),
+    "transforms/hot_spots.py": all_of("marts/hot_spots", names="hot_spots LIMIT_C HOLDS_MINUTES"),
+    "transforms/cold_chain.py": all_of(
+        "alerts/cold_chain",
+        names="too_warm _is_over _worth_an_alert STARTS_ABOVE_C ENDS_BELOW_C SILENCE LASTS",
+    ),
+    "transforms/cold_chain_history.py": all_of(
+        "alerts/cold_chain", names="episodes_too_warm _episodes _ROWS_AT_ONCE _UTC _EPISODES"
     ),
     "transforms/orders.py": {"order_lines": ["core/orders"]},
     "transforms/margin.py": {"margin_hourly": ["marts/margin_hourly"]},

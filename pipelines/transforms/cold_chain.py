@@ -30,8 +30,8 @@ def too_warm(readings: Iterable[Reading]) -> Iterator[Episode]:
     Args:
         readings: In the order of their time, one a time.
     """
-    first: Reading | None = None
-    last: Reading | None = None
+    first = None
+    last = None
     for reading in readings:
         if first is not None and last is not None and _is_over(last, reading):
             yield from _worth_an_alert(first, last)

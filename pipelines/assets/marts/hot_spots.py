@@ -23,5 +23,5 @@ from pipelines.transforms.hot_spots import hot_spots as transform
 )
 def hot_spots(context: dg.AssetExecutionContext, readings: DataFrame) -> DataFrame:
     """One row per sensor and hour: how long it was above 8 degrees Celsius, and the highest reading."""
-    hours = [datetime.strptime(hour, HOURS.fmt).replace(tzinfo=UTC) for hour in context.partition_keys]
+    hours = [datetime.strptime(hour, "%Y-%m-%d-%H:%M").replace(tzinfo=UTC) for hour in context.partition_keys]
     return transform(readings, hours=hours)

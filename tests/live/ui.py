@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.tidemark.tags import STREAM
 from tests.live.waiting import eventually
 
 UNFINISHED = {"QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING", "MANAGED"}
@@ -83,7 +84,14 @@ class Ui:
         return answer["data"]
 
     def runs(self) -> list[Run]:
-        """All runs, the newest first."""
+        """All runs of tables, the newest first. Those that work at streams stay, and are no sign of anything to do."""
+        return [run for run in self._every_run() if STREAM not in run.tags]
+
+    def shifts(self) -> list[Run]:
+        """The runs that work at streams, the newest first."""
+        return [run for run in self._every_run() if STREAM in run.tags]
+
+    def _every_run(self) -> list[Run]:
         return [_run(found) for found in self.query(_RUNS, limit=1000)["runsOrError"]["results"]]
 
     def runs_of(self, asset: str) -> list[Run]:

@@ -9,35 +9,23 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
-import boto3
 import psutil
 
 from pipelines.tidemark.lakehouse.append import open_lake
 from pipelines.tidemark.settings import Settings, load_settings
-from pipelines.tidemark.sources import sqs
-from pipelines.tidemark.sources.inlets import QueueInlet
-from pipelines.tidemark.sources.messages import Message
 from pipelines.tidemark.streams.reports import Reports
 from pipelines.tidemark.streams.shift import Shift
 from pipelines.tidemark.streams.stream import Stream, Workplace
 from tests.tidemark.streams import questions, toy
 from tests.tidemark.streams.questions import Desk
 
-_HOLD_SECONDS = 2  # what a killed process had in hand is somebody else's so soon
 _IDLE_SECONDS = 3.0
 _READY = "ready"
-
-
-class ShortlyHeld(sqs.SqsQueue):
-    """A queue whose messages are soon somebody else's, however long the receiver had them before it died."""
-
-    def extend(self, messages: Sequence[Message], seconds: int = _HOLD_SECONDS) -> None:
-        super().extend(messages, seconds)
 
 
 @contextmanager
@@ -88,10 +76,7 @@ def main(what: str, seconds: float) -> None:
             last[:] = [time.monotonic(), shift.counts.received]
         return "nothing has come" if time.monotonic() - last[0] > seconds else None
 
-    sqs.HOLD_SECONDS = _HOLD_SECONDS
-    name = stream.queue_in(settings) or ""
-    client = boto3.client("sqs", **settings.aws_options())
-    inlet = QueueInlet(f"sqs:{name}", lambda: ShortlyHeld(client, name), hold_seconds=0.5)
+    inlet = toy.shortly_held(stream.queue_in(settings) or "", settings)
     place = Workplace(settings, open_lake(settings), stream)
     shift = Shift(place, [inlet], Reports(stream, toy.Heard()), "code-1", ends)
     shift.work()

@@ -12,6 +12,9 @@ import boto3
 from pipelines.tidemark.lakehouse.append import Appendable, open_lake
 from pipelines.tidemark.lakehouse.tables import MESSAGE, Table
 from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources import sqs
+from pipelines.tidemark.sources.inlets import QueueInlet
+from pipelines.tidemark.sources.messages import Message
 from pipelines.tidemark.sources.records import Inlet, Record
 from pipelines.tidemark.sources.sqs import SqsQueue
 from pipelines.tidemark.streams.alerting import Alerting
@@ -116,6 +119,23 @@ def make_queue(settings: Settings, name: str, *, receives: int = 5) -> SqsQueue:
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": receives})
     client.create_queue(QueueName=name, Attributes={"RedrivePolicy": policy})
     return SqsQueue(client, name)
+
+
+_HOLD_SECONDS = 2
+
+
+class ShortlyHeld(sqs.SqsQueue):
+    """A queue whose messages are soon somebody else's, however long the receiver had them before it died."""
+
+    def extend(self, messages: Sequence[Message], seconds: int = _HOLD_SECONDS) -> None:
+        super().extend(messages, seconds)
+
+
+def shortly_held(queue: str, settings: Settings) -> QueueInlet:
+    """An inlet of such a queue, in a process of its own."""
+    sqs.HOLD_SECONDS = _HOLD_SECONDS
+    client = boto3.client("sqs", **settings.aws_options())
+    return QueueInlet(f"sqs:{queue}", lambda: ShortlyHeld(client, queue), hold_seconds=0.5)
 
 
 @dataclass

@@ -10,8 +10,6 @@ import time
 
 from pipelines.tidemark.lakehouse.append import open_lake
 from pipelines.tidemark.settings import Settings, load_settings
-from pipelines.tidemark.sources import sqs
-from pipelines.tidemark.sources.inlets import QueueInlet
 from pipelines.tidemark.sources.kafka import KafkaTopic
 from pipelines.tidemark.sources.records import Inlet
 from pipelines.tidemark.streams.reports import Reports
@@ -19,16 +17,11 @@ from pipelines.tidemark.streams.shift import Shift
 from pipelines.tidemark.streams.stream import Workplace
 from tests.tidemark.streams import toy
 
-HOLD_SECONDS = 2
-"""What a killed process had in hand is somebody else's so soon."""
-
 
 def inlets(name: str, transport: str, settings: Settings) -> list[Inlet]:
     if transport == "kafka":
         return [KafkaTopic(settings.kafka_options(), f"topic-{name}")]
-    sqs.HOLD_SECONDS = HOLD_SECONDS
-    queue = f"queue-{name}"
-    return [QueueInlet(f"sqs:{queue}", lambda: sqs.open_queue(queue, **settings.aws_options()), hold_seconds=0.5)]
+    return [toy.shortly_held(f"queue-{name}", settings)]
 
 
 def main(name: str, transport: str, seconds: float) -> None:

@@ -10,7 +10,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from pipelines.tidemark.lakehouse.session import ONE_MACHINE, keep_password, server_conf
+from pipelines.tidemark.lakehouse.session import ONE_MACHINE, kafka_jars, keep_password, lake_jars, server_conf
 from pipelines.tidemark.local.spark.class_archive import conf_dir, java_options
 from pipelines.tidemark.settings import Settings, load_settings
 
@@ -71,6 +71,9 @@ def environment(settings: Settings, base: dict[str, str]) -> dict[str, str]:
         "SPARK_LOCAL_DIRS": str(work_dir(settings) / "tmp"),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
+        # What stands here comes last on the class path. That of the archive of classes has to be the beginning of ours:
+        # so the archive that is recorded without Kafka does with it.
+        "SPARK_DIST_CLASSPATH": kafka_jars(settings) or "",
     }
 
 
@@ -95,6 +98,7 @@ def prepare(settings: Settings, *instead_of_archive: str) -> None:
         "spark.master": "local[*]",
         "spark.app.name": "tidemark",
         "spark.driver.memory": settings.spark_memory,
+        "spark.driver.extraClassPath": lake_jars(settings),  # Kafka's: see `environment`
         "spark.driver.extraJavaOptions": " ".join(map(_quoted, java)),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(settings.port_spark),

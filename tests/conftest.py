@@ -202,11 +202,16 @@ def cloud(platform_settings: Settings) -> Iterator[Settings]:
 
 @pytest.fixture(scope="session")
 def spark_server(platform_settings: Settings) -> Iterator[Settings]:
-    """A running Spark Connect server on a catalog and warehouse of its own; fetches the jars if they are missing."""
+    """A running Spark Connect server on a catalog and warehouse of its own; fetches the jars if they are missing.
+
+    It can read Kafka's topics: with the archive of classes that was recorded without.
+    """
     from pipelines.tidemark.local.spark.class_archive import record_classes
-    from pipelines.tidemark.local.spark.jars import fetch_jars
+    from pipelines.tidemark.local.spark.ivy import fetch_with_dependencies
+    from pipelines.tidemark.local.spark.jars import KAFKA, fetch_jars
 
     fetch_jars(platform_settings)
+    fetch_with_dependencies(platform_settings, KAFKA)
     record_classes(platform_settings)
     log = platform_settings.state_dir / "spark.log"
     process = start_service(
@@ -215,6 +220,7 @@ def spark_server(platform_settings: Settings) -> Iterator[Settings]:
         platform_settings.port_spark,
         log,
         SPARK_SUBMIT_OPTS=QUICKLY_COMPILED,
+        TIDEMARK_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:9092",  # whichever: that one is named turns it on
     )
     yield platform_settings
     end_service(process)

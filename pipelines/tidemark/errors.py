@@ -4,12 +4,12 @@
     ├── Transient          exits with 1   the world is in the way: wait, or mend it, and the same call works
     │   ├── BucketUnavailable, ObjectUnavailable, ObjectChanged, QueueUnavailable, DeleteRefused
     │   ├── SparkUnreachable, SparkLost, SparkFailed, NotScanned
-    │   ├── KafkaUnavailable, TopicUnknown, LogEndsBefore
+    │   ├── KafkaUnavailable, TopicUnknown, LogEndsBefore, RangeGone
     │   ├── CommitConflict, WriteConflict
     │   └── CannotStart, CannotReconcile, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
     └── Terminal           exits with 2   somebody has to change a setting, an option, a declaration or a file
         ├── SettingsError, NoSuchAsset, NoSampleFeed, CannotHandle, SchemaDiffers, NoSuchTable
-        ├── KafkaRefused, KafkaMissing, PositionUnreadable
+        ├── KafkaRefused, KafkaMissing, NoKafkaSource, PositionUnreadable
         ├── NotPython, LockFileUnreadable
         ├── Refused, NoRun, OutsideLayout, NotOurs, Unusable
         └── NothingRuns    exits with 3   start the platform, or name an instance

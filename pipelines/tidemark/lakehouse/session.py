@@ -75,8 +75,8 @@ def server_conf(settings: Settings) -> dict[str, str]:
         f"{catalog}.warehouse": settings.warehouse,
         # A long-lived server must see the commits of other processes at once.
         f"{catalog}.cache-enabled": "false",
-        "spark.driver.extraClassPath": f"{settings.jars_dir}/jars/*",
-        "spark.executor.extraClassPath": f"{settings.jars_dir}/jars/*",
+        "spark.driver.extraClassPath": _class_path(settings),
+        "spark.executor.extraClassPath": _class_path(settings),
         "spark.driver.extraJavaOptions": java_options,
         "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
         "spark.ui.enabled": "false",
@@ -100,6 +100,20 @@ def server_conf(settings: Settings) -> dict[str, str]:
         # Where the SDK looks for keys: it gets new ones when they expire, and no client of the server can ask for them.
         conf["spark.hadoop.fs.s3a.aws.credentials.provider"] = _FROM_ITS_SURROUNDINGS
     return conf
+
+
+def lake_jars(settings: Settings) -> str:
+    """The jars of the lake, as a class path."""
+    return f"{settings.jars_dir}/jars/*"
+
+
+def kafka_jars(settings: Settings) -> str | None:
+    """The jars of Spark's own Kafka source, as a class path; None where Kafka is off."""
+    return f"{settings.jars_dir}/spark-kafka/jars/*" if settings.kafka_bootstrap_servers else None
+
+
+def _class_path(settings: Settings) -> str:
+    return ":".join(filter(None, (lake_jars(settings), kafka_jars(settings))))
 
 
 ONE_MACHINE = {

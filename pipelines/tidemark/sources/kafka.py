@@ -56,7 +56,7 @@ class KafkaTopic:
 
     def property_name(self) -> str:
         """The snapshot property that holds the topic's id and the next offset of each partition."""
-        return f"tidemark.kafka.{self._topic}"
+        return property_of(self._topic)
 
     def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str:
         """The property's value where no snapshot has it any more: behind the highest offset of each partition."""
@@ -184,6 +184,11 @@ class KafkaTopic:
             self._committed_empty = time.monotonic()
         self._resume, self._handed = str(Position(self._topic_id, self._next)), dict(self._next)
         return Batch(tuple(records), {self.property_name(): self._resume}, lost)
+
+
+def property_of(topic: str) -> str:
+    """The snapshot property that holds how far a topic was read into a table."""
+    return f"tidemark.kafka.{topic}"
 
 
 def open_client(options: Mapping[str, str], topic: str) -> "KafkaClient":

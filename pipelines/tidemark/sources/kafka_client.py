@@ -32,6 +32,7 @@ from pipelines.tidemark.sources.records import Record
 
 _SECONDS_TO_ANSWER = 4.0
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_SAFE = str.maketrans("+/", "-_")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS = 253_402_300_799_999  # the last of the year 9999
 FETCH_SECONDS = 0.1
@@ -117,7 +118,8 @@ class KafkaClient:
         except KafkaException as error:
             raise self._named(error) from None
         led = (p.id for p in found.partitions if p.leader is not None and p.leader.id >= 0)
-        return Topic(str(found.topic_id), frozenset(led))
+        # As Kafka writes it: the library has it in the letters of base64 that mean something to paths.
+        return Topic(str(found.topic_id).translate(_SAFE), frozenset(led))
 
     def logs(self, partitions: Collection[int]) -> dict[int, Log]:
         """Where the logs of these partitions begin, and where they end, open transactions included.

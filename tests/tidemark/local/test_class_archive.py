@@ -23,7 +23,7 @@ def test_the_server_of_the_tests_uses_the_recorded_archive(spark_server: Setting
     assert recorded.stat().st_size > 50_000_000
     properties = (spark_server.state_dir / "run" / "spark" / "spark.properties").read_text()
     assert f"-XX:SharedArchiveFile={recorded}" in properties
-    assert "shared class paths mismatch" not in (spark_server.state_dir / "spark.log").read_text()
+    assert "Unable to use shared archive" not in (spark_server.state_dir / "spark.log").read_text()
 
 
 def test_without_an_archive_a_server_starts_as_usual(settings: Settings) -> None:

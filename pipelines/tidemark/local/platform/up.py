@@ -8,10 +8,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -20,9 +19,9 @@ from rich.console import Console
 
 from pipelines.tidemark import location
 from pipelines.tidemark.local.dagster.home import end_unfinished_runs, opened_home
-from pipelines.tidemark.local.kafka.server import JARS as BROKER_JARS
 from pipelines.tidemark.local.kafka.server import create_topic
 from pipelines.tidemark.local.platform.first_day import with_first_day
+from pipelines.tidemark.local.platform.first_download import fetch_all_jars
 from pipelines.tidemark.local.platform.instance_lock import publish_environment, running
 from pipelines.tidemark.local.platform.log_tail import followed_logs
 from pipelines.tidemark.local.platform.preconditions import (
@@ -34,8 +33,6 @@ from pipelines.tidemark.local.platform.preconditions import (
 from pipelines.tidemark.local.platform.services import all_services, log_file
 from pipelines.tidemark.local.platform.supervision import ServiceFailed, Supervisor
 from pipelines.tidemark.local.spark.class_archive import recording
-from pipelines.tidemark.local.spark.ivy import Report, fetch_with_dependencies, has_bundle
-from pipelines.tidemark.local.spark.jars import fetch_jars, missing_jars
 from pipelines.tidemark.settings import Settings
 
 _FOREIGN_ACCOUNT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN")
@@ -94,7 +91,7 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, own_k
     if supervisor.end_leftovers():
         console.print("ended what an earlier start had left running")
     require_ports(settings, with_kafka=own_kafka)
-    _fetch_all_jars(settings, console, own_kafka=own_kafka)
+    fetch_all_jars(settings, console, own_kafka=own_kafka)
     environment = platform_environment(settings)
     # This process uses the same clients as the services; they read the same environment.
     os.environ.clear()
@@ -156,29 +153,6 @@ def _pace(scale: float) -> str:
     if scale == 1:
         return ""
     return f"  contracts run at {scale:g} of their time: an hour is {60 * scale:g} minutes (TIDEMARK_CONTRACT_SCALE)\n"
-
-
-def _fetch_all_jars(settings: Settings, console: Console, *, own_kafka: bool) -> None:
-    if missing_jars(settings):
-        _fetch(console, "Spark's jars", "80 MB", partial(fetch_jars, settings))
-    if own_kafka and not has_bundle(settings, BROKER_JARS):
-        _fetch(console, "Kafka's jars", "37 MB", partial(fetch_with_dependencies, settings, BROKER_JARS))
-
-
-def _fetch(console: Console, title: str, size: str, fetch: Callable[[Report], object]) -> None:
-    with console.status(f"{title} (about {size}, once)") as status:
-        shown = -1
-
-        def report(count: int, total: int) -> None:
-            nonlocal shown
-            status.update(f"{title}: {count} of {total}")
-            if not console.is_terminal and count // 10 > shown // 10:
-                console.print(f"{title}: {count} of {total}")
-            shown = max(shown, count)
-
-        started = time.monotonic()
-        fetch(report)
-    console.print(f"{title} ({time.monotonic() - started:.1f} s)", highlight=False)
 
 
 def _look(settings: Settings) -> str:

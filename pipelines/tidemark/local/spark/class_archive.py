@@ -26,6 +26,15 @@ _FIRST_LOAD = 120  # seconds
 _SECONDS = 240  # for whom waits; it takes 50 s on two idle cores
 
 
+def conf_dir(settings: Settings) -> Path:
+    """The folder of Spark's configuration, which is empty: Java archives no classes beside a folder of files.
+
+    It is part of the class path, and an archive is refused where one of its folders is gone or has another name. So it
+    is beside the jars, not in the state folder of whoever recorded.
+    """
+    return settings.jars_dir / "conf"
+
+
 def class_archive(settings: Settings) -> Path:
     """Where the archive of this Java with these jars lies, if there is one."""
     java = Path(shutil.which(machine.java_command()) or "java").resolve()
@@ -34,7 +43,8 @@ def class_archive(settings: Settings) -> Path:
     ours = sorted((settings.jars_dir / "jars").glob("*.jar"))
     sparks = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
     jars = [f"{jar} {jar.stat().st_mtime_ns}" for jar in (*ours, *sparks)]
-    digest = hashlib.sha256("\n".join([f"{java} {installed}", *jars]).encode()).hexdigest()[:12]
+    parts = [f"{java} {installed}", str(conf_dir(settings)), *jars]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
     return settings.jars_dir / f"classes-{digest}.jsa"
 
 

@@ -10,8 +10,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from pipelines.tidemark.lakehouse.session import ONE_MACHINE, keep_password, server_conf
-from pipelines.tidemark.local.spark.class_archive import java_options
+from pipelines.tidemark.lakehouse.session import ONE_MACHINE, kafka_jars, keep_password, lake_jars, server_conf
+from pipelines.tidemark.local.spark.class_archive import conf_dir, java_options
 from pipelines.tidemark.settings import Settings, load_settings
 
 _LOGGING = """\
@@ -67,10 +67,13 @@ def environment(settings: Settings, base: dict[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in base.items() if name not in _CLEARED}
     return kept | {
         "SPARK_HOME": str(spark_home()),
-        "SPARK_CONF_DIR": str(work_dir(settings) / "conf"),  # empty: Java archives no classes beside a folder of files
+        "SPARK_CONF_DIR": str(conf_dir(settings)),
         "SPARK_LOCAL_DIRS": str(work_dir(settings) / "tmp"),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
+        # What stands here comes last on the class path. That of the archive of classes has to be the beginning of ours:
+        # so the archive that is recorded without Kafka does with it.
+        "SPARK_DIST_CLASSPATH": kafka_jars(settings) or "",
     }
 
 
@@ -78,8 +81,8 @@ def prepare(settings: Settings, *instead_of_archive: str) -> None:
     """Write the server's configuration into an otherwise empty folder. It must not be running."""
     work = work_dir(settings)
     shutil.rmtree(work, ignore_errors=True)
-    for folder in ("conf", "tmp"):
-        (work / folder).mkdir(parents=True)
+    (work / "tmp").mkdir(parents=True)
+    conf_dir(settings).mkdir(parents=True, exist_ok=True)
     for folder in (settings.warehouse, *_catalog_folder(settings)):
         if "://" not in folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -95,6 +98,7 @@ def prepare(settings: Settings, *instead_of_archive: str) -> None:
         "spark.master": "local[*]",
         "spark.app.name": "tidemark",
         "spark.driver.memory": settings.spark_memory,
+        "spark.driver.extraClassPath": lake_jars(settings),  # Kafka's: see `environment`
         "spark.driver.extraJavaOptions": " ".join(map(_quoted, java)),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(settings.port_spark),

@@ -33,7 +33,7 @@ def test_without_an_archive_a_server_starts_as_usual(settings: Settings) -> None
 def test_a_recording_that_fails_says_why_and_leaves_nothing(settings: Settings) -> None:
     assert not record_classes(settings.model_copy(update={"spark_memory": "1m"})), "no server starts with 1 MB"
     assert "did not start" in (settings.jars_dir / "classes.log").read_text()
-    assert sorted(path.name for path in settings.jars_dir.iterdir()) == [".classes.lock", "classes.log", "jars"]
+    assert sorted(path.name for path in settings.jars_dir.iterdir()) == [".classes.lock", "classes.log", "conf", "jars"]
 
 
 def test_a_recording_beside_the_platform_ends_with_it_and_leaves_no_process(settings: Settings) -> None:

@@ -54,6 +54,9 @@ DEFECTS = [
         "return 0 if True",
         play,
     ),
+    # What is found anew of all history.
+    Defect("streams.reevaluation:Reevaluation._with_news", "if not stretch.holds(e.started_at)", "if True", play),
+    Defect("streams.reevaluation:Reevaluation._commit", "before=before.get(key, ())", "before=()", play),
     # What is committed and sent.
     Defect("streams.alert_table:AlertTable._unused", "times += 1", "return wanted", play),
     Defect("streams.alert_table:AlertTable._unused", "if not is_used(", "if True or not is_used(", play),

@@ -18,9 +18,10 @@ from pipelines.tidemark.cli.app import app
 from pipelines.tidemark.cli.webserver import Sensor
 from pipelines.tidemark.engine.code_plan import AssetPlan, CodePlan
 from pipelines.tidemark.lakehouse.row_diff import Example, RowDiff, Total
+from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.planner.graph import Graph, Input, Node
 from pipelines.tidemark.planner.rehearsal import Rebuild
-from pipelines.tidemark.preview.build import FROM_FILES
+from pipelines.tidemark.preview.build import FROM_FILES, FROM_MESSAGES, PreviewLake, refusals
 from pipelines.tidemark.preview.manifest import Manifest, NoPreview, RunPreview, Store, TablePreview
 from pipelines.tidemark.preview.targets import Group, NoSuchPartitions, Targets, choose
 
@@ -92,6 +93,28 @@ def test_what_cannot_be_previewed_is_left_out_with_what_is_made_of_it() -> None:
     }
     held = CodePlan([planned("a", *KEYS, held="a check failed"), planned("b", *KEYS, after="a")])
     assert choose(held, GRAPH, None, {}) == Targets([], {"a": "held, a check failed"})
+
+
+def test_what_loads_files_and_what_sends_alerts_is_refused_with_the_reason() -> None:
+    def asset(key: str, reads: str) -> dg.AssetsDefinition:
+        @dg.asset(key=key.split("/"), deps=[reads.split("/")], required_resource_keys={"lakehouse"})
+        def _body() -> None:
+            raise NotImplementedError
+
+        return _body
+
+    sources = [dg.AssetSpec(["raw", "orders"]), dg.AssetSpec(["raw", "pings"])]
+    found = dg.Definitions([*sources, asset("core/orders", "raw/orders"), asset("alerts/strong", "raw/pings")])
+    tables = {name: Table(name, {"id": "string"}, ("id",)) for name in ("core.orders", "alerts.strong", "raw.pings")}
+    lake = PreviewLake(None, tables, Manifest.begun({}, {}))  # type: ignore[arg-type]
+    graph = Graph(
+        {key: node(key, reads) for key, reads in (("core/orders", "raw/orders"), ("alerts/strong", "raw/pings"))}
+    )
+    graph = Graph(graph.nodes | {key: Node(key, source=True) for key in ("raw/orders", "raw/pings")})
+    assert refusals(found, graph, lake, ["core/orders", "alerts/strong"]) == {
+        "core/orders": FROM_FILES,
+        "alerts/strong": FROM_MESSAGES,
+    }
 
 
 def test_partitions_that_nobody_would_build_are_refused_with_those_there_are() -> None:

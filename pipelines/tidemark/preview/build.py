@@ -39,6 +39,9 @@ FROM_FILES = (
     "is loaded from files; rehearse its rules with `pipelines quarantine rehearse`, "
     "or deploy it with `pipelines plan --apply`"
 )
+FROM_MESSAGES = (
+    "follows from messages, and its changes are sent: a branch would send none; deploy it with `pipelines plan --apply`"
+)
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run config: what a run says is in its events, and no noise on the terminal."""
 
@@ -49,6 +52,10 @@ class PreviewFailed(Terminal):
 
 class LoadedFromFiles(Terminal):
     """An asset loads files, which a branch cannot show."""
+
+
+class FollowsFromMessages(Terminal):
+    """An asset changes what is sent, which a branch cannot hold back."""
 
 
 class PreviewLake:
@@ -95,6 +102,14 @@ class PreviewLake:
         """Files are not loaded into branches."""
         raise LoadedFromFiles(f"{context.asset_key.to_user_string()} {FROM_FILES}")
 
+    def reevaluate(self, context: dg.AssetExecutionContext, *_: Any, **__: Any) -> NoReturn:
+        """Alerts are not worked out on branches."""
+        raise FollowsFromMessages(f"{context.asset_key.to_user_string()} {FROM_MESSAGES}")
+
+    def keeps(self, source: str) -> bool:
+        """Whether a source is a table of the lake: messages, not files."""
+        return source.replace("/", ".") in self._tables
+
 
 class BranchIOManager(dg.IOManager):
     """Reads and writes a preview's tables."""
@@ -139,7 +154,7 @@ def refusals(definitions: dg.Definitions, graph: Graph, lake: PreviewLake, plann
         node = graph.nodes[key]
         of_sources = [r.key for r in node.inputs if (n := graph.nodes.get(r.key)) is not None and n.source]
         if of_sources and "lakehouse" in needs.get(key, ()):
-            found[key] = FROM_FILES
+            found[key] = FROM_MESSAGES if any(map(lake.keeps, of_sources)) else FROM_FILES
             continue
         try:
             table = lake.table(key)

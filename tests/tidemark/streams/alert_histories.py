@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
@@ -25,8 +25,8 @@ from pipelines.tidemark.streams.reevaluation import Reevaluated, Reevaluation
 from pipelines.tidemark.streams.stream import Stream, Workplace
 from tests.tidemark.streams.episodes_oracle import Standing, episodes, faults_of_ids, overlapping
 from tests.tidemark.streams.memory_table import MemoryLake, MemoryTable
+from tests.tidemark.streams.readings_sent import Message, messages_of
 
-NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FIELDS = {"device_id": "string", "store_id": "bigint", "read_at": "timestamp", "temperature_c": "double"}
 MESSAGES = Table("raw.told", {"hour": "timestamp"} | FIELDS | MESSAGE, ("message_id",), partitioned_by="hour")
 ALERTS = Table(
@@ -36,10 +36,6 @@ ALERTS = Table(
     | {"raised_in": "bigint", "retracted_in": "bigint"},
     ("alert_id",),
 )
-_STEPS = (1, 1, 2, 2.5, 2.5, 3, 5, 5, 7, 9.99, 10, 14.99, 15, 15.01)  # minutes, dense around 10 and 15
-_DEGREES = {"hot": (8.1, 8.000001, 12.0), "warm": (6.0, 7.0, 8.0), "cool": (5.999999, 2.0)}
-
-Message = Mapping[str, Any]
 
 
 class ByOracle:
@@ -54,35 +50,6 @@ class ByOracle:
     def episodes(self, said: Sequence[Mapping[str, Any]]) -> list[Episode]:
         found = episodes({each["read_at"]: each["temperature_c"] for each in said})
         return [Episode(first, last) for first, last in found]
-
-
-def messages_of(dice: random.Random) -> list[Message]:
-    """Everything that is ever sent, in the order in which it is."""
-    sent: list[dict[str, Any]] = []
-    for device in "abc"[: dice.choice((1, 1, 2, 3))]:
-        at, mood = NOON + timedelta(minutes=dice.randrange(90)), "hot"
-        for _ in range(dice.randrange(4, 36)):
-            at += timedelta(minutes=dice.choice(_STEPS))
-            if dice.random() < 0.3:
-                mood = dice.choice(("hot", "hot", "warm", "cool"))
-            reading = {"device_id": device, "store_id": dice.randrange(3), "read_at": at}
-            for times in range(dice.choices((0, 1, 2, 3), (1, 5, 5, 2))[0]):  # missing, read once, corrected
-                said = mood if dice.random() < (0.85, 0.3, 0.3)[times] else dice.choice(("hot", "warm", "cool", "cool"))
-                sent.append(reading | {"temperature_c": dice.choice(_DEGREES[said]), "times": times})
-    lateness, later = dice.choice((0, 3, 12, 1000)), dice.choice((0, 30, 60))  # in messages, out of its place
-    sent.sort(key=lambda each: each["read_at"])
-    stragglers = dice.choice((0, 0.2))
-    late = [
-        dice.uniform(0, lateness) + each.pop("times") * dice.uniform(0, later) + 200 * (dice.random() < stragglers)
-        for each in sent
-    ]
-    order = sorted(range(len(sent)), key=lambda place: place + late[place])
-    for number, each in enumerate(sent):  # the broker's time is not the order in which they are received
-        each["message_id"] = f"{dice.randrange(10**6):06}"
-        each["sent_at"] = NOON + timedelta(seconds=dice.choice((number, number // 3, dice.randrange(1 + len(sent)))))
-        each["hour"] = each["read_at"].replace(minute=0, second=0, microsecond=0)
-    unique = {each["message_id"]: place for place, each in enumerate(sent)}
-    return [sent[place] for place in order if unique[sent[place]["message_id"]] == place]
 
 
 @dataclass
@@ -172,7 +139,8 @@ class Play:
         def found(snapshot: int | None) -> dict[str, Sequence[Episode]]:
             meanwhile()
             told = {d: [_said(*each) for each in sorted(c.items())] for d, c in self._degrees[snapshot].items()}
-            return {device: reaction.rule.episodes(said) for device, said in told.items()}
+            by_device = {device: reaction.rule.episodes(said) for device, said in told.items()}
+            return {device: of_device for device, of_device in by_device.items() if of_device}
 
         done = work.work(found)
         table.refresh()
@@ -284,6 +252,8 @@ def happens(played: Play, dice: random.Random) -> None:
     """What becomes of a batch that is committed: it is followed, and sent, or its run has died before."""
     if dice.random() < 0.15:
         played.told["deaths before the alerts"] += 1
+        if dice.random() < 0.3:
+            played.reevaluate()
         return
     number = dice.choice((0, 0, 0, 1))
     if dice.random() < 0.2:

@@ -9,8 +9,9 @@ import pytest
 
 from pipelines.tidemark.streams import alerts
 from pipelines.tidemark.streams.reconcile import Episode
-from tests.tidemark.streams.alert_histories import NOON, ByOracle, Message, Play
+from tests.tidemark.streams.alert_histories import ByOracle, Play
 from tests.tidemark.streams.memory_table import MemoryTable
+from tests.tidemark.streams.readings_sent import NOON, Message
 
 
 class Slower(ByOracle):

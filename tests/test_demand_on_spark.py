@@ -57,7 +57,7 @@ if sys.argv[1] == "in the fit":
     Learner.fit = stopping(Learner.fit, True)
 else:
     ModelStore.save = stopping(ModelStore.save, False)
-assets = [a for a in defs.assets if isinstance(a, dg.AssetsDefinition)]
+assets = [a for a in defs.assets if isinstance(a, (dg.AssetsDefinition, dg.AssetSpec))]
 with dg.DagsterInstance.ephemeral() as instance:
     dg.materialize(assets, selection=["ml/demand_model"], resources=defs.resources, instance=instance)
 """
@@ -72,7 +72,7 @@ class Lake:
     instance: dg.DagsterInstance
 
     def run(self, asset: str, *days: str) -> dg.ExecuteInProcessResult:
-        assets = [a for a in defs.assets or () if isinstance(a, dg.AssetsDefinition)]
+        assets = [a for a in defs.assets or () if isinstance(a, dg.AssetsDefinition | dg.AssetSpec)]
         names = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
         tags = dict(zip(names, (days[0], days[-1]), strict=True)) if days else {}
         done = dg.materialize(

@@ -214,7 +214,7 @@ class Platform:
                     found.append(process)
         return found
 
-    def quiet(self, *, seconds: float = 120, calm: float = 6) -> None:
+    def quiet(self, *, seconds: float = 300, calm: float = 6) -> None:
         """Wait until no run is under way and none follows."""
 
         def no_run() -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.demo.feed import LandingUnreachable, run_feed
+from pipelines.demo.feed import DEFAULT_HOURS, LandingUnreachable, run_feed
 from pipelines.tidemark import load_settings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -23,7 +23,7 @@ def feed(
             show_default=False,
         ),
     ] = None,
-    hours: Annotated[int, typer.Option(help="How many hours to write.")] = 72,
+    hours: Annotated[int, typer.Option(help="How many hours to write.")] = DEFAULT_HOURS,
     seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 0,
 ) -> None:
     """Write the sample grocer's files to the landing bucket, and go on."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.demo.feed import LandingUnreachable, run_feed
+from pipelines.demo.feed import DEFAULT_HOURS, LandingUnreachable, run_feed
 from pipelines.demo.post import Post
 from pipelines.tidemark import load_settings
 
@@ -24,7 +24,7 @@ def feed(
             show_default=False,
         ),
     ] = None,
-    hours: Annotated[int, typer.Option(help="How many hours to write.")] = 72,
+    hours: Annotated[int, typer.Option(help="How many hours to write.")] = DEFAULT_HOURS,
     seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 0,
     readings: Annotated[bool, typer.Option("--readings/--no-readings", help="Let fridges talk.")] = True,
     requests: Annotated[bool, typer.Option("--requests/--no-requests", help="Ask for scores.")] = True,

@@ -28,7 +28,9 @@ from pipelines.tidemark import Settings
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-DEFAULT_HOURS = 72
+DEFAULT_HOURS = 73
+"""Three days and the current hour: at any time of day three days have ended, of which the demand model takes two and
+what followed them."""
 DEFAULT_RATE = 6.0
 MAX_RATE = 600.0
 _THREADS = 8

@@ -100,6 +100,15 @@ def test_a_restart_while_running_adds_only_new_files(settings: Settings) -> None
     assert count_versions(settings) == len(objects(settings))
 
 
+@pytest.mark.parametrize("hour", [0, 11, 23])
+def test_of_the_default_hours_three_days_have_ended_whatever_the_time(settings: Settings, hour: int) -> None:
+    now = START + timedelta(days=5, hours=hour, minutes=30)
+    clock = Clock(now)
+    run_feed(settings, seed=7, report=lambda _: None, clock=clock, stop=clock.stop)
+    days = {str(ORDERS.partition_of(key))[:10] for key in objects(settings) if key.startswith("orders/")}
+    assert sorted(days) == [f"{now.date() - timedelta(days=n)}" for n in (3, 2, 1, 0)]
+
+
 def test_the_default_hours_do_not_begin_before_the_start_date(settings: Settings) -> None:
     opened = datetime(2026, 9, 28, tzinfo=UTC)
     clock = Clock(opened + timedelta(hours=2, minutes=30))

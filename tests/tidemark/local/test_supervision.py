@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.tidemark.local.platform import process_tree
 from pipelines.tidemark.local.platform.services import Service
-from pipelines.tidemark.local.platform.supervision import ServiceFailed, Supervisor
+from pipelines.tidemark.local.platform.supervision import ServiceFailed, Supervisor, SupervisorDied
 from tests.conftest import make_settings
 
 SLEEPER = "import time; time.sleep(300)"
@@ -117,6 +117,20 @@ def test_the_state_folder_may_have_any_name(tmp_path: Path) -> None:
         _eventually(lambda: _pid(made, "deaf") != 0)
     finally:
         made.stop()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_that_the_supervisor_was_ended_by_somebody_else_is_said_in_one_line(
+    supervisor: Supervisor, number: signal.Signals
+) -> None:
+    supervisor.start_service("deaf")  # which takes a second to stop, in which supervisord still answers
+    _eventually(lambda: _pid(supervisor, "deaf") != 0)
+    assert supervisor._process is not None
+    os.kill(supervisor._process.pid, number)
+    deadline = time.monotonic() + 15
+    with pytest.raises(SupervisorDied, match="ended by somebody else"):
+        while time.monotonic() < deadline:
+            supervisor.states()
 
 
 def test_restarts_are_counted(supervisor: Supervisor) -> None:

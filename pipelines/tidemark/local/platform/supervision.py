@@ -12,11 +12,12 @@ import uuid
 import xmlrpc.client
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from supervisor.xmlrpc import SupervisorTransport
+from supervisor.xmlrpc import Faults, SupervisorTransport
 
 from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.local.platform import process_tree
@@ -42,7 +43,7 @@ class SupervisorDied(Transient):
     """supervisord itself is gone, so nothing would start a service again."""
 
     def __init__(self) -> None:
-        super().__init__("the supervisor itself was killed; everything else is stopped too")
+        super().__init__("the supervisor itself was ended by somebody else; everything else is stopped too")
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,24 @@ class Supervisor:
             time.sleep(0.1)
 
     def states(self) -> list[ServiceState]:
-        """How every service is."""
+        """How every service is.
+
+        Raises:
+            SupervisorDied: supervisord is gone, or about to go.
+        """
         try:
             answer: Any = self._call("getAllProcessInfo")
         except OSError:
+            with suppress(subprocess.TimeoutExpired):  # its socket is gone a little before it is
+                if self._process is not None:
+                    self._process.wait(1)
             if self.is_alive():
                 raise
             raise SupervisorDied from None
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode == Faults.SHUTDOWN_STATE:
+                raise SupervisorDied from None
+            raise
         return [ServiceState(info["name"], info["statename"], info["pid"], info["start"]) for info in answer]
 
     def restarts(self, name: str) -> int:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.lakehouse.readers.formats import format_of
+from pipelines.tidemark.lakehouse.readers.text import is_over_lines
 from pipelines.tidemark.sources.formats import GZIP, ending_of, every_ending
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
@@ -61,7 +62,10 @@ def read_sample(path: Path) -> Sample:
         raise NoSample(f"{path.name}: a sample ends in {', '.join(e for e in every_ending() if format_of(e).sample)}")
     try:
         body = path.read_bytes()
-        rows = read(gzip.decompress(body) if suffix.endswith(GZIP) else body, _ROWS)
+        body = gzip.decompress(body) if suffix.endswith(GZIP) else body
+        if suffix.removesuffix(GZIP) == ".jsonl" and is_over_lines("", body, "utf-8"):
+            raise ValueError("a line of a .jsonl file is a row; this one goes over several lines: call it .json")
+        rows = read(body, _ROWS)
     except (OSError, ValueError, pa.ArrowInvalid) as error:
         raise NoSample(f"{path}: {error}") from error
     if not rows:

@@ -60,7 +60,7 @@ class Feed:
         encoding: How its CSV and JSON files are encoded, by its Python name: UTF-8, UTF-16 or one byte a character
             (`latin-1`, `cp1252`). Declared, because bytes do not tell; kept by its canonical name.
         multiline: Whether a record may have several lines: line breaks in quotes (CSV), documents over lines (JSON).
-            JSON whose first line is an opening bracket and nothing else is read so anyway.
+            A file named `.json` whose first line is an opening bracket and nothing else is read so anyway.
         new_columns: What becomes of columns that its files have and `columns` does not, by their names to the letter.
             `ignore`: they are not taken; the check `quarantine` names them. `fail`: a file that has one is turned away
             as a whole. `add`: the table gets them as nullable text, and they are filled from then on; files that landed

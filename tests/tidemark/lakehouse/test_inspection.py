@@ -232,6 +232,12 @@ def test_json_is_read_however_it_is_printed() -> None:
         assert [r["order_id"] for r in found.to_pylist() if r["source_file"] == name] == [str(n) for n in range(200)]
 
 
+def test_a_line_of_a_jsonl_file_is_a_row_however_it_is_printed() -> None:
+    body = json.dumps([{"order_id": 1, "line_number": 1}], indent=2).encode()
+    (fault,) = inspected({"a.jsonl": body, "a.json": body}).faults
+    assert (fault.file.key, fault.message) == ("a.jsonl", "no line of it is a JSON object")
+
+
 def test_json_that_is_nested_very_deep_keeps_no_other_file_from_being_read() -> None:
     feed = dataclasses.replace(ORDERS, multiline=True)
     bodies = {"a.csv": csv(2), "deep.json": b'{"order_id": ' + b"[" * 450 + b"]" * 450 + b"}"}

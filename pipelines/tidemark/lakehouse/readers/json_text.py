@@ -244,7 +244,7 @@ def _scan_by_line(
 
 
 def _sample(body: bytes, limit: int) -> list[dict[str, object]]:
-    records = records_of(body, encoding="utf-8", multiline=is_over_lines(body, "utf-8"), json=True)
+    records = records_of(body, encoding="utf-8", multiline=is_over_lines("", body, "utf-8"), json=True)
     found: list[dict[str, object]] = []
     for text, fault in records:
         read = json.loads(text)

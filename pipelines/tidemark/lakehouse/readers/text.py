@@ -220,11 +220,13 @@ def is_list(text: str) -> bool:
     return text.lstrip(_BLANKS).startswith("[")
 
 
-def is_over_lines(text: bytes, charset: str) -> bool:
-    """Whether a JSON text is written over several lines: its first line is an opening bracket and nothing else.
+def is_over_lines(key: str, text: bytes, charset: str) -> bool:
+    """Whether a JSON file is written over several lines: its first line is an opening bracket and nothing else.
 
-    No row is such a line, so what follows belongs to it.
+    No row is such a line, so what follows belongs to it; unless the file's name says that a line is a row.
     """
+    if key.removesuffix(".gz").endswith(".jsonl"):
+        return False
     first = next((line.text.strip(_BLANKS) for line in _lines_of(text, charset) if line.text.strip(_BLANKS)), "")
     return first in ("[", "{")
 

@@ -105,7 +105,7 @@ def _head(feed: Feed, key: str, content: bytes, *, cut: bool, json: bool) -> Hea
     head = text if end < 0 else text[:end]
     if cut and end < 0:
         head = head[: len(head) // len(line_end) * len(line_end)]
-    multiline = feed.multiline or (json and is_over_lines(head, charset))
+    multiline = feed.multiline or (json and is_over_lines(key, head, charset))
     records = records_of(head, encoding=charset, multiline=multiline, json=json)
     if not records and b"\0" in head and len(line_end) == 1:
         raise Unusable("unreadable", "the first line is binary, not text")

@@ -20,6 +20,7 @@ from pipelines.tidemark.sources.sqs import SqsQueue
 
 _SECONDS_TO_ALERT = 300
 _WARM_UP = 3
+_TURNS = 5  # of this project in each round: they take seconds, and the p95 wants more than a handful
 
 
 @dataclass
@@ -43,11 +44,12 @@ def measure(listeners: Sequence[Listener], *, rounds: int, seed: int = 0) -> dic
         _reading_to_alert(listeners[0])
     for number in range(rounds + 1):
         for listener in [*listeners[number % len(listeners) :], *listeners[: number % len(listeners)]]:
-            time.sleep(phase.uniform(1, 31 if listener.name == "stock" else 3))
-            took = _reading_to_alert(listener)
-            print(f"round {number} {listener.name}: {took:.2f} s", flush=True)
-            if number:
-                seconds[listener.name].append(took)
+            for _ in range(1 if listener.name == "stock" else _TURNS):
+                time.sleep(phase.uniform(1, 31 if listener.name == "stock" else 3))
+                took = _reading_to_alert(listener)
+                print(f"round {number} {listener.name}: {took:.2f} s", flush=True)
+                if number:
+                    seconds[listener.name].append(took)
     ratio = statistics.median(seconds[listeners[0].name]) / statistics.median(seconds[listeners[-1].name])
     return {
         "what": "seconds from the reading that makes an alert due to the alert on the other queue",

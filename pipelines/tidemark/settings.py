@@ -40,13 +40,14 @@ PreviewBoundary = Literal["preview_branched", "preview_decided", "preview_commit
 StreamBoundary = Literal[
     "stream_received",
     "stream_rejected",
+    "stream_branched",
     "stream_committed",
     "stream_outbox",
     "stream_published",
     "stream_reported",
     "stream_acknowledged",
 ]
-"""The same of a batch of messages, each after what it is named for."""
+"""The same of a batch of messages, each after what it is named for; `stream_branched` of a backlog alone."""
 
 
 class SettingsError(Terminal):

@@ -1,17 +1,21 @@
 """`make dev KAFKA=1`: the broker is there for everything that is started, comes back when it is killed, and is gone
-with the rest."""
+with the rest. A topic on which nothing happens costs nothing."""
 
 import json
 import os
 import signal
 import time
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer
 
+from bench.messages import reading
 from pipelines.tidemark.sources.kafka import KafkaTopic
-from tests.live.platform import Platform
-from tests.live.waiting import eventually
+from pipelines.tidemark.sources.kafka_range import range_behind
+from tests.live.platform import Platform, running
+from tests.live.waiting import eventually, holds_for
 from tests.proof.conftest import Report
 
 
@@ -62,3 +66,51 @@ def test_the_platform_has_a_broker_that_comes_back(tmp_path: Path, jars: Path, r
         assert (stopped.exit_code, stopped.left) == (0, [])
     finally:
         platform.end()
+
+
+def test_an_idle_topic_of_transactions_costs_neither_a_run_nor_a_commit(
+    tmp_path: Path, jars: Path, report: Report
+) -> None:
+    with running(tmp_path, jars, KAFKA="1") as platform:
+        servers = platform.environment["TIDEMARK_KAFKA_BOOTSTRAP_SERVERS"]
+        topic = platform.environment["TIDEMARK_READINGS_TOPIC"]
+        producer = Producer({"bootstrap.servers": servers, "log_level": 2, "transactional.id": "proof"})
+        producer.init_transactions(20)
+        for ends in (producer.commit_transaction, producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            for n in range(10):
+                producer.produce(topic, reading(f"sensor-{n}", datetime.now(UTC), 3.0))
+            ends(20)
+
+        def snapshots() -> list[Any]:
+            return platform.catalog.load_table("raw.readings").snapshots()
+
+        def read_to_its_end() -> None:
+            summary = snapshots()[-1].summary
+            assert summary is not None
+            resume = summary.additional_properties[f"tidemark.kafka.{topic}"]
+            assert range_behind({"bootstrap.servers": servers}, topic, resume).size == 0, "marks of transactions"
+
+        eventually(read_to_its_end, seconds=150)
+        platform.quiet(seconds=300, calm=20)
+        commits, runs, shifts = len(snapshots()), platform.ui.runs(), platform.ui.shifts()
+
+        def nothing_happens() -> None:
+            assert len(snapshots()) == commits
+            assert len(platform.ui.runs()) == len(runs)
+            assert len(platform.ui.shifts()) == len(shifts)
+
+        begun = time.monotonic()
+        holds_for(nothing_happens, seconds=60)
+        table = platform.table("raw.readings")
+        report(
+            "kafka-idle",
+            {
+                "what": "a topic that ends with an aborted transaction, its readings in the table, nothing sent",
+                "seconds": round(time.monotonic() - begun),
+                "commits": len(snapshots()) - commits,
+                "runs": len(platform.ui.runs()) - len(runs),
+                "rows": table.num_rows,
+            },
+        )
+        assert table.num_rows == 20

@@ -10,11 +10,17 @@ from tests.proof.conftest import Report
 from tests.tidemark.streams.kills import Cell, Way
 
 _PLAYED: dict[str, list[str]] = {}
+_NOT_OF_A_BACKLOG = ("stream_received", "stream_acknowledged")  # which a backlog does not come to
+_CELLS = [
+    (transport, boundary)
+    for transport in ("sqs", "kafka", "backlog")
+    for boundary in get_args(StreamBoundary)
+    if (boundary not in _NOT_OF_A_BACKLOG if transport == "backlog" else boundary != "stream_branched")
+]
 
 
 @pytest.mark.parametrize("way", get_args(Way))
-@pytest.mark.parametrize("boundary", get_args(StreamBoundary))
-@pytest.mark.parametrize("transport", ["sqs", "kafka"])
+@pytest.mark.parametrize(("transport", "boundary"), _CELLS)
 def test_nothing_is_lost_or_doubled(
     transport: str,
     boundary: StreamBoundary,
@@ -24,8 +30,11 @@ def test_nothing_is_lost_or_doubled(
     report: Report,
     request: pytest.FixtureRequest,
 ) -> None:
-    broker = request.getfixturevalue("kafka") if transport == "kafka" else None
-    faults = Cell(boundary, way, cloud, tmp_path, broker).play()
+    broker = None if transport == "sqs" else request.getfixturevalue("kafka")
+    backlog = transport == "backlog"
+    if backlog:
+        request.getfixturevalue("spark_server")  # beside the cloud
+    faults = Cell(boundary, way, cloud, tmp_path, broker, backlog=backlog).play()
     _PLAYED[f"{transport} {boundary} {way}"] = faults
     report("stream-kills", {"cells": len(_PLAYED), "faults": {cell: of for cell, of in _PLAYED.items() if of}})
     assert faults == []

@@ -4,7 +4,7 @@ A branch begins as the table's current snapshot and shares its files and its sch
 reading and dropping one, and making it the table. Does not belong here: what is built on one (`preview`).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -45,9 +45,17 @@ def require_declared_columns(spark: SparkSession, table: Table) -> bool:
 
 
 def create(spark: SparkSession, table: Table, branch: str, base: int | None) -> None:
-    """Create a branch from a snapshot; an empty one where the table has none yet (None)."""
+    """Create a branch from a snapshot; an empty one where the table has none yet (None).
+
+    Raises:
+        CommitConflict: None was said, and the table has rows by now.
+    """
     as_of = "" if base is None else f"AS OF VERSION {base} "
     spark.sql(f"ALTER TABLE {table.identifier} CREATE BRANCH {quoted(branch)} {as_of}RETAIN {DAYS} DAYS")
+    # Without a version it begins wherever the table is at that moment.
+    if base is None and head(spark, table, branch) == head(spark, table, "main"):
+        drop(spark, table, branch)
+        raise CommitConflict(f"{table.name} was written to for the first time meanwhile")
 
 
 def overwrite(
@@ -65,6 +73,14 @@ def overwrite(
         .overwrite(F.expr(table.predicate(partitions)))
     )
     return head(frame.sparkSession, table, branch)
+
+
+def append(frame: DataFrame, table: Table, branch: str, properties: Mapping[str, str]) -> None:
+    """Append the frame's rows on the branch, in one commit whose snapshot has these properties."""
+    writer = frame.select(*table.columns).writeTo(f"{table.identifier}.branch_{branch}")
+    for name, value in properties.items():
+        writer = writer.option(f"snapshot-property.{name}", value)
+    writer.append()
 
 
 def head(spark: SparkSession, table: Table, branch: str) -> int | None:
@@ -124,6 +140,13 @@ def drop(spark: SparkSession, table: Table, branch: str) -> None:
     """Drop the branch, if it is there. Its files go with Iceberg's expiry of snapshots."""
     if spark.catalog.tableExists(table.identifier):
         spark.sql(f"ALTER TABLE {table.identifier} DROP BRANCH IF EXISTS {quoted(branch)}")
+
+
+def drop_all(spark: SparkSession, table: Table, prefix: str) -> None:
+    """Drop all branches whose names begin so: of processes that died before they could."""
+    found = spark.sql(f"SELECT name FROM {table.identifier}.refs WHERE startswith(name, '{prefix}')").collect()
+    for row in found:
+        drop(spark, table, row["name"])
 
 
 def drop_unused(spark: SparkSession, table: Table) -> None:

@@ -4,7 +4,7 @@ Belongs here: where the range begins and ends. Does not belong here: reading it 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipelines.tidemark.sources.kafka import open_client, property_of
 from pipelines.tidemark.sources.kafka_position import Position, begin
@@ -39,6 +39,14 @@ class Range:
     def size(self) -> int:
         """How many offsets it has; records are as many or fewer."""
         return sum(self.ends[partition] - start for partition, start in self.starts.items())
+
+    def first(self, offsets: int) -> "Range":
+        """Its beginning: about so many offsets, as many of each partition as it has."""
+        waiting = [partition for partition, start in self.starts.items() if start < self.ends[partition]]
+        share = -(-offsets // max(1, len(waiting)))
+        return replace(
+            self, ends={p: min(end, self.starts[p] + share) if p in waiting else end for p, end in self.ends.items()}
+        )
 
 
 def range_behind(options: Mapping[str, str], topic: str, resume: str | None) -> Range:

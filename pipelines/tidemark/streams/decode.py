@@ -77,7 +77,7 @@ class Decoder:
     """
 
     def __init__(self, stream: Stream, start: date) -> None:
-        self._stream = stream
+        self._stream, self._fields = stream, stream.fields
         self._start = datetime.combine(start, time(), UTC)
         self._model = _model_of(stream)
 
@@ -109,9 +109,7 @@ class Decoder:
             return fault("malformed", f"the body is no JSON: {error}")
         if not isinstance(found, dict):
             return fault("malformed", "the body is no JSON object")
-        given = {
-            name: value for name, value in found.items() if value != "" or self._stream.fields.get(name) == "string"
-        }
+        given = {name: value for name, value in found.items() if value != "" or self._fields.get(name) == "string"}
         try:
             fields = dict(self._model.model_validate(given))
         except ValidationError as error:

@@ -87,6 +87,7 @@ def run_shift(context: dg.OpExecutionContext, stream: Stream | Deliveries, setti
 def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, ends: Ends) -> "Shift":
     # Here, because pyiceberg takes a second to import, which every load of the code location would pay.
     from pipelines.tidemark.lakehouse.append import open_lake
+    from pipelines.tidemark.streams.backlog import Backlog
     from pipelines.tidemark.streams.reports import Reports
     from pipelines.tidemark.streams.shift import Shift
 
@@ -95,7 +96,10 @@ def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, e
         raise NoInlet(f"stream {stream.name}: its topic needs TIDEMARK_KAFKA_BOOTSTRAP_SERVERS")
     context.log.info(f"takes messages from {', '.join(inlet.name for inlet in inlets)}")
     place = Workplace(settings, open_lake(settings), stream)
-    return Shift(place, inlets, Reports(stream, InstanceLog(context.instance)), code_of(settings), ends, context.log)
+    topic = stream.topic_in(settings)
+    backlogs = {} if topic is None else {f"kafka:{topic}": Backlog(place, topic, log=context.log)}
+    reports = Reports(stream, InstanceLog(context.instance))
+    return Shift(place, inlets, reports, code_of(settings), ends, context.log, backlogs)
 
 
 def _delivering(context: dg.OpExecutionContext, declared: Deliveries, settings: Settings, ends: Ends) -> "Delivering":

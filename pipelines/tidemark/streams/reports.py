@@ -74,6 +74,11 @@ class Reports:
         if rows and self._since is None:
             self._since = time.monotonic()
 
+    def added_by_others(self) -> None:
+        """The table has rows that are not at hand: it is asked for them when they are reported."""
+        if self._since is None:
+            self._since = time.monotonic()
+
     def marks(self, kept: KeptMessages) -> Mapping[str, str]:
         """What the next commit of the table says of what is reported."""
         mark = None if self.reported is None else str(self.reported)

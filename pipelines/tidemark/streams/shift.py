@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
+import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -24,6 +24,7 @@ from pipelines.tidemark.lakehouse.append import Appendable, rows_of
 from pipelines.tidemark.sources.messages import DeleteRefused
 from pipelines.tidemark.sources.records import Batch, Inlet
 from pipelines.tidemark.streams import rejects
+from pipelines.tidemark.streams.backlog import Backlog
 from pipelines.tidemark.streams.decode import Decoder, Fault, Row, table_rows
 from pipelines.tidemark.streams.kept import KeptMessages, Overtaken, highest_offsets
 from pipelines.tidemark.streams.reports import Reports
@@ -36,6 +37,8 @@ _LONGEST_BACKOFF = 15.0
 _TRIES_OF_A_BUG = 3
 _OF_THE_WORLD = (Transient, OSError, BotoCoreError, ClientError, SQLAlchemyError)
 """A queue, a disk, a bucket, a catalog: what was received stays in hand until they are back."""
+_LARGE = 5_000  # records of a batch: there may be many more
+_FAULTS_NAMED = 100  # in the log, of one batch
 _KEEP_SNAPSHOTS = 60
 _EXPIRE_EVERY = 25
 
@@ -47,6 +50,8 @@ class _Line:
     inlet: Inlet
     failures: int = 0
     again_at: float = 0.0
+    may_lag: bool = True
+    """There may be a backlog: at first, after a failure, behind a large batch."""
 
 
 @dataclass
@@ -71,6 +76,7 @@ class Shift:
         code: Which code this is, for the entries of what is refused.
         ends: A reason once the shift is to end.
         log: Where its sentences go.
+        backlogs: By the name of an inlet what takes large steps there.
     """
 
     place: Workplace
@@ -79,6 +85,7 @@ class Shift:
     code: str
     ends: Callable[[], str | None]
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
+    backlogs: Mapping[str, Backlog] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     _committed_at: float = 0.0
     _commits_since_expiry: int = 0
@@ -101,6 +108,8 @@ class Shift:
         finally:
             for inlet in self.inlets:
                 inlet.close()
+            for backlog in self.backlogs.values():
+                backlog.close()
 
     def step(self) -> bool:
         """Take what there is from each inlet, once. Returns whether there was anything."""
@@ -114,14 +123,18 @@ class Shift:
                 self._kept.look()
                 name = line.inlet.property_name()
                 resumed = {} if name is None else {name: self._kept.table.newest(name)}
-                batch = line.inlet.receive(self._resume(line.inlet), wait)
+                resume = self._resume(line.inlet)
+                if self._takes_a_large_step(line, resume):
+                    busy = True
+                    continue
+                batch = line.inlet.receive(resume, wait)
             except Exception as error:
                 self._put_off(line, error)
                 continue
             line.failures = 0
             if batch is not None:
-                busy = True
-                self._work_through(line.inlet, batch, resumed)
+                busy, line.may_lag = True, len(batch.records) >= _LARGE
+                self._see_through(line.inlet, partial(self._process, line.inlet, batch, resumed))
         if all(time.monotonic() < line.again_at for line in self._lines):
             time.sleep(0.2)
         if not busy:
@@ -131,12 +144,40 @@ class Shift:
             time.sleep(rest)
         return busy
 
-    def _work_through(self, inlet: Inlet, batch: Batch, resumed: Mapping[str, str | None]) -> None:
+    def _takes_a_large_step(self, line: _Line, resume: str | None) -> bool:
+        """Take a step of the inlet's backlog. Returns whether there was one."""
+        backlog = self.backlogs.get(line.inlet.name)
+        if backlog is None or not line.may_lag:
+            return False
+        before = self._kept.table.head
+        step = backlog.next_step(resume, self._kept.table)
+        if step is None:
+            line.may_lag = False
+            return False
+        try:
+            self._enter(line.inlet, step.faults, step.read.lost)
+            step.commit()
+        finally:
+            step.close()
+        self._kept.look()
+        reached("stream_committed")
+        self.reports.added_by_others()
+        rows = self._kept.table.appended_since(before)
+        if rows is None:  # a reader of ours has let it expire meanwhile
+            rows = self._kept.table.rows()
+        self._see_through(line.inlet, partial(self._react, rows, step.faults))
+        self.counts.received += step.read.size
+        self.counts.added += rows.num_rows
+        self.counts.refused += len(step.faults)
+        self.counts.commits += 1
+        return True
+
+    def _see_through(self, inlet: Inlet, work: Callable[[], object]) -> None:
         """See a batch through, however long the world is in the way: it stays in hand meanwhile."""
         failures = 0
         while True:
             try:
-                self._process(inlet, batch, resumed)
+                work()
                 return
             except Overtaken as overtaken:
                 self.log.warning("%s", overtaken)
@@ -152,23 +193,16 @@ class Shift:
 
     def _process(self, inlet: Inlet, batch: Batch, resumed: Mapping[str, str | None]) -> None:
         reached("stream_received")
-        stream, lake = self.place.stream, self.place.lake
         rows, faults = self._decoder.read(batch.records, datetime.now(UTC))
-        for fault in faults:
-            self.log.warning("%s, message %s: %s", fault.record.source, fault.record.message_id, fault.message)
-        for sentence in batch.lost:
-            self.log.error("%s", sentence)
-        if rejects.enter(lake, stream.asset, faults, [(inlet.name, said) for said in batch.lost], self.code):
-            self.reports.refused = partial(rejects.counted, lake, stream.asset)
-        reached("stream_rejected")
-        made = table_rows(stream, rows)
+        self._enter(inlet, faults, batch.lost)
+        made = table_rows(self.place.stream, rows)
         self._kept.look()
         added = self._kept.add(made, batch.reached, resumed, self.reports.marks(self._kept))
         self._committed_at = time.monotonic()
         self._commits_since_expiry += 1
         reached("stream_committed")
         self.reports.added(made, self._kept)
-        told_why = self._react(made, faults)
+        told_why = self._react(rows_of(self._kept.table.schema, made), faults)
         self._count(batch, rows, added, len(faults))
         try:
             inlet.acknowledge(batch, {fault.record.message_id for fault in faults}.difference(told_why))
@@ -178,11 +212,24 @@ class Shift:
         if self._commits_since_expiry >= 2 * _EXPIRE_EVERY:
             self._look_after()
 
-    def _react(self, made: Sequence[Any], faults: Sequence[Fault] = ()) -> Collection[str]:
+    def _enter(self, inlet: Inlet, faults: Sequence[Fault], lost: Sequence[str]) -> None:
+        """Keep what is no row, and what is said of messages that are gone."""
+        stream, lake = self.place.stream, self.place.lake
+        for fault in faults[:_FAULTS_NAMED]:
+            self.log.warning("%s, message %s: %s", fault.record.source, fault.record.message_id, fault.message)
+        if len(faults) > _FAULTS_NAMED:
+            self.log.warning("%s: and %d more that are no rows", inlet.name, len(faults) - _FAULTS_NAMED)
+        for sentence in lost:
+            self.log.error("%s", sentence)
+        if rejects.enter(lake, stream.asset, faults, [(inlet.name, said) for said in lost], self.code):
+            self.reports.refused = partial(rejects.counted, lake, stream.asset)
+        reached("stream_rejected")
+
+    def _react(self, rows: pa.Table, faults: Sequence[Fault] = ()) -> Collection[str]:
         """Returns the ids of those that are no rows and whose senders were told so."""
         if self._reaction is None:
             return ()
-        self._reaction.react(rows_of(self._kept.table.schema, made), self._kept.table.head)
+        self._reaction.react(rows, self._kept.table.head)
         told_why = self._reaction.refused(faults) if faults and isinstance(self._reaction, TellsWhy) else ()
         reached("stream_outbox")
         self.counts.published += self._reaction.publish()
@@ -203,7 +250,7 @@ class Shift:
             try:
                 self._kept.look()
                 self.reports.begin(self._kept)
-                self._react([])
+                self._react(self._kept.table.schema.empty_table())
                 return
             except Exception as error:
                 if attempt == 5:
@@ -234,7 +281,7 @@ class Shift:
             self.log.warning("%s: old snapshots stay: %s", self.place.stream.table.name, told(error))
 
     def _put_off(self, line: _Line, error: Exception) -> None:
-        line.failures += 1
+        line.failures, line.may_lag = line.failures + 1, True
         seconds = min(2.0 ** (line.failures - 1), _LONGEST_BACKOFF)
         line.again_at = time.monotonic() + seconds
         if line.failures == 1 or seconds == _LONGEST_BACKOFF:

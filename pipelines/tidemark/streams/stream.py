@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pipelines.tidemark.errors import Terminal
@@ -174,7 +173,7 @@ class Stream:
         if self.time not in self.required:
             raise StreamRefused(f"stream {self.name}: {self.time} says the partition, so it has to be required")
 
-    @cached_property
+    @property
     def fields(self) -> Mapping[str, str]:
         """A message's fields with their types."""
         derived = {*MESSAGE, *self.table.partition_columns}

@@ -40,6 +40,8 @@ class Cell:
     folder: Path
     broker: "Broker | None" = None
     """Where there is one, the messages go through a topic of it."""
+    backlog: bool = False
+    """Whether whatever is there is one, which Spark reads."""
     name: str = field(default_factory=toy.new_name)
     truth: dict[tuple[str, int], float] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -107,7 +109,7 @@ class Cell:
     @contextmanager
     def worker(self, *, kill_at: str = "", stop_at: str = "") -> Iterator["subprocess.Popen[bytes]"]:
         told = {"TIDEMARK_KILL_AT": kill_at, "TIDEMARK_STOP_AT": stop_at, **self.variables()}
-        transport = "sqs" if self.broker is None else "kafka"
+        transport = "sqs" if self.broker is None else "backlog" if self.backlog else "kafka"
         command = [sys.executable, "-m", "tests.tidemark.streams.worker", self.name, transport, str(_IDLE_SECONDS)]
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(

@@ -12,6 +12,7 @@ from pipelines.tidemark.lakehouse.append import open_lake
 from pipelines.tidemark.settings import Settings, load_settings
 from pipelines.tidemark.sources.kafka import KafkaTopic
 from pipelines.tidemark.sources.records import Inlet
+from pipelines.tidemark.streams.backlog import Backlog
 from pipelines.tidemark.streams.reports import Reports
 from pipelines.tidemark.streams.shift import Shift
 from pipelines.tidemark.streams.stream import Workplace
@@ -19,7 +20,7 @@ from tests.tidemark.streams import toy
 
 
 def inlets(name: str, transport: str, settings: Settings) -> list[Inlet]:
-    if transport == "kafka":
+    if transport in ("kafka", "backlog"):
         return [KafkaTopic(settings.kafka_options(), f"topic-{name}")]
     return [toy.shortly_held(f"queue-{name}", settings)]
 
@@ -37,7 +38,9 @@ def main(name: str, transport: str, seconds: float) -> None:
         return "nothing has come" if time.monotonic() - last[0] > seconds else None
 
     place = Workplace(settings, open_lake(settings), stream)
-    shift = Shift(place, inlets(name, transport, settings), Reports(stream, toy.Heard()), "code-1", ends)
+    found = inlets(name, transport, settings)
+    backlogs = {found[0].name: Backlog(place, f"topic-{name}", from_size=1)} if transport == "backlog" else {}
+    shift = Shift(place, found, Reports(stream, toy.Heard()), "code-1", ends, backlogs=backlogs)
     print("ready", flush=True)
     shift.work()
     print(shift.counts, flush=True)

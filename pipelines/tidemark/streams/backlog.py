@@ -1,0 +1,92 @@
+"""The backlog of a topic, after an outage or at a first start: taken in large steps by Spark, within the shift.
+
+Belongs here: what is a backlog, and what becomes of it where Spark cannot take it. Does not belong here: reading and
+committing a step (`backlog_step`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pipelines.tidemark.lakehouse.append import Appendable
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.sources.kafka_errors import KafkaRefused, KafkaUnavailable, TopicUnknown
+from pipelines.tidemark.sources.kafka_range import range_behind
+from pipelines.tidemark.streams.stream import Workplace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipelines.tidemark.streams.backlog_step import Step
+
+_SECONDS_WITHOUT_SPARK = 600.0
+_OF_THE_TOPIC = (KafkaUnavailable, TopicUnknown, KafkaRefused)
+
+
+@dataclass
+class Backlog:
+    """What a shift has to catch up with at one topic.
+
+    Args:
+        place: Whose shift it is.
+        topic: The topic's name.
+        from_size: With fewer offsets ahead it is no backlog: the shift's own batches are quicker.
+        at_once: So many offsets make a step; what follows from its rows is held in the shift's memory.
+    """
+
+    place: Workplace
+    topic: str
+    from_size: int = 100_000
+    at_once: int = 200_000
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
+    _spark: SparkSession | None = None
+    _not_before: float = 0.0
+
+    def next_step(self, resume: str | None, table: Appendable) -> Step | None:
+        """The next step, read and ready to be committed; None: there is no backlog, or Spark cannot take it now.
+
+        Args:
+            resume: As `KafkaTopic.receive` takes it.
+            table: The stream's, as it was when that was its newest position.
+
+        Raises:
+            KafkaUnavailable, TopicUnknown, KafkaRefused, RangeGone, ...: as of `range_behind`.
+        """
+        if time.monotonic() < self._not_before:
+            return None
+        settings = self.place.settings
+        read = range_behind(settings.kafka_options(), self.topic, resume)
+        if read.size < self.from_size:
+            self.close()
+            return None
+        # Both take a second to import, and most shifts never have a backlog.
+        from pipelines.tidemark.lakehouse.backlog import RangeGone
+        from pipelines.tidemark.streams.backlog_step import read_step
+
+        self.log.info("kafka:%s: %d offsets behind, which Spark reads", self.topic, read.size)
+        try:
+            self._spark = self._spark or new_session(settings)
+            return read_step(self._spark, self.place, read.first(self.at_once), table)
+        except (*_OF_THE_TOPIC, RangeGone):
+            raise
+        except Exception as error:
+            # The stream goes on without Spark, slower.
+            said = str(error).strip().partition("\n")[0]
+            self.log.warning(
+                "kafka:%s: the backlog is read in small batches, because Spark cannot: %s", self.topic, said
+            )
+            self._not_before = time.monotonic() + _SECONDS_WITHOUT_SPARK
+            self.close()
+            return None
+
+    def close(self) -> None:
+        """Let go of Spark."""
+        spark, self._spark = self._spark, None
+        if spark is not None:
+            try:
+                spark.stop()
+            except Exception as error:  # its server may be gone
+                self.log.debug("%s", error)

@@ -1,6 +1,6 @@
 """What there is to read of a topic now, as one exact range: for who reads a backlog at once.
 
-Belongs here: where the range begins and ends. Does not belong here: reading it (`lakehouse.backlog`).
+Belongs here: where the range begins and ends. Does not belong here: reading it (`lakehouse.topic_range`).
 """
 
 from collections.abc import Mapping

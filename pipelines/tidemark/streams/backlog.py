@@ -63,7 +63,7 @@ class Backlog:
             self.close()
             return None
         # Both take a second to import, and most shifts never have a backlog.
-        from pipelines.tidemark.lakehouse.backlog import RangeGone
+        from pipelines.tidemark.lakehouse.topic_range import RangeGone
         from pipelines.tidemark.streams.backlog_step import read_step
 
         self.log.info("kafka:%s: %d offsets behind, which Spark reads", self.topic, read.size)

@@ -22,10 +22,10 @@ from pyspark.sql import functions as F
 from pipelines.tidemark.failpoints import reached
 from pipelines.tidemark.lakehouse import branches
 from pipelines.tidemark.lakehouse.append import Appendable
-from pipelines.tidemark.lakehouse.backlog import RangeGone, naming_the_broker, read_range
 from pipelines.tidemark.lakehouse.session import naming_the_server
 from pipelines.tidemark.lakehouse.shipping import OfBatches, shipped
 from pipelines.tidemark.lakehouse.tables import MESSAGE, quoted
+from pipelines.tidemark.lakehouse.topic_range import RangeGone, naming_the_broker, read_range
 from pipelines.tidemark.sources.kafka_range import Range, is_still_of
 from pipelines.tidemark.sources.records import Record
 from pipelines.tidemark.streams.decode import Decoder, Fault, table_rows

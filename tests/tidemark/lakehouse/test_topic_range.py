@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.tidemark.errors import Transient
-from pipelines.tidemark.lakehouse.backlog import COLUMNS, RangeGone, naming_the_broker, read_range
+from pipelines.tidemark.lakehouse.topic_range import COLUMNS, RangeGone, naming_the_broker, read_range
 from pipelines.tidemark.sources.kafka import KafkaTopic
 from pipelines.tidemark.sources.kafka_errors import KafkaRefused, KafkaUnavailable, TopicUnknown
 from pipelines.tidemark.sources.kafka_range import Range, is_still_of, range_behind

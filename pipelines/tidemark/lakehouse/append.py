@@ -48,7 +48,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ra
 
 from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.lakehouse.table_properties import PROPERTIES
-from pipelines.tidemark.lakehouse.tables import CATALOG, Table
+from pipelines.tidemark.lakehouse.tables import CATALOG, SchemaDiffers, Table
 from pipelines.tidemark.settings import LOCAL_KEY, Settings, sqlalchemy_uri
 
 _TYPES: Mapping[str, PrimitiveType] = {
@@ -107,12 +107,17 @@ class Appendable:
     Args:
         lake: From `open_lake`.
         table: The declaration; the table is made if it is not there.
+        writes: Whether columns that the declaration has gained are added. Columns that it has no more stay, and are
+            null from now on: what still runs with the earlier code goes on beside this.
+
+    Raises:
+        SchemaDiffers: a column has another type, or somebody has dropped it.
     """
 
-    def __init__(self, lake: Catalog, table: Table) -> None:
+    def __init__(self, lake: Catalog, table: Table, *, writes: bool = True) -> None:
         self.table = table
         self._lake = lake
-        self._loaded = _made(lake, table)
+        self._loaded = _as_declared(lake, table) if writes else _made(lake, table)
 
     @property
     def schema(self) -> pa.Schema:
@@ -264,12 +269,44 @@ class CatalogUnavailable(Transient):
     """The catalog does not answer, or refuses. A retry helps once it is back."""
 
 
-@retry(
+_again_after_a_race = retry(
     retry=retry_if_exception_type((TableAlreadyExistsError, CommitFailedException, SQLAlchemyError)),
     wait=wait_random(0.1, 0.5),
     stop=stop_after_attempt(10),
     reraise=True,
 )
+
+
+@_again_after_a_race
+def _as_declared(lake: Catalog, table: Table) -> IcebergTable:
+    """The table with all columns of its declaration; of two that add one at once the loser finds it."""
+    made = _made(lake, table)
+    there = {field.name: field.field_type for field in made.schema().fields}
+    declared = {name: _type(kind) for name, kind in table.columns.items()}
+    if retyped := {name: str(there[name]) for name, kind in declared.items() if there.get(name, kind) != kind}:
+        raise SchemaDiffers(
+            f"{table.name} has {retyped}, its declaration says { {c: table.columns[c] for c in retyped} }; put the "
+            "declaration back, or give the column another name"
+        )
+    missing = [name for name in declared if name not in there]
+    if not missing:
+        return made
+    head = made.current_snapshot()
+    schemas = made.schemas()
+    # A snapshot has the schema of its time.
+    before = schemas[head.schema_id].column_names if head is not None and head.schema_id in schemas else []
+    if dropped := [name for name in missing if name in before]:
+        raise SchemaDiffers(
+            f"{table.name}: somebody has dropped {', '.join(dropped)}, which its declaration has. Declare it no more, "
+            "or add it to the table: its rows of before will not have it"
+        )
+    with made.update_schema() as update:
+        for name in missing:
+            update.add_column(name, declared[name], doc=table.comment_on(name) or None)
+    return made
+
+
+@_again_after_a_race
 def _made(lake: Catalog, table: Table) -> IcebergTable:
     """The table, made if it is not there; two that make it at once are a race, and the loser finds it."""
     try:

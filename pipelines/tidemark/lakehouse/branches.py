@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.tidemark.lakehouse import catalog
-from pipelines.tidemark.lakehouse.tables import CATALOG, Table, quoted
+from pipelines.tidemark.lakehouse.tables import CATALOG, SchemaDiffers, Table, quoted
 from pipelines.tidemark.lakehouse.write import RUN_ID, CommitConflict, current_snapshot
 
 PREFIX = "preview_"
@@ -19,7 +19,7 @@ DAYS = 2
 """So long a branch lives when nobody drops it: after that Iceberg's own expiry of snapshots does."""
 
 
-class ColumnsDiffer(catalog.SchemaDiffers):
+class ColumnsDiffer(SchemaDiffers):
     """A table has other columns than its declaration, and a branch has the table's."""
 
 
@@ -37,7 +37,7 @@ def require_declared_columns(spark: SparkSession, table: Table) -> bool:
         catalog.ensure(spark, table)
     try:
         catalog.ensure(spark, table, may_alter=False, may_have_more=True)
-    except catalog.SchemaDiffers as error:
+    except SchemaDiffers as error:
         raise ColumnsDiffer(f"{table.name}: {error}") from error
     if missing := [c for c in table.columns if c not in spark.table(table.identifier).columns]:
         raise ColumnsDiffer(f"{table.name} lacks the declared columns {', '.join(missing)}")

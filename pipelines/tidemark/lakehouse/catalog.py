@@ -8,10 +8,9 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
-from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.lakehouse.session import without_token
 from pipelines.tidemark.lakehouse.table_properties import PROPERTIES
-from pipelines.tidemark.lakehouse.tables import CATALOG, Table, as_ddl, quoted
+from pipelines.tidemark.lakehouse.tables import CATALOG, SchemaDiffers, Table, as_ddl, quoted
 
 _RACES = ("UncheckedSQLException", "AlreadyExistsException", "CommitFailedException", "FIELD_ALREADY_EXISTS")
 
@@ -19,10 +18,6 @@ logger = logging.getLogger(__name__)
 
 PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 """What a column may be called that nobody declared."""
-
-
-class SchemaDiffers(Terminal):
-    """A table in the catalog is not what its declaration says, and cannot be made so without deciding about data."""
 
 
 def _is_racing(error: BaseException) -> bool:

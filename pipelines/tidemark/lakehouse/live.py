@@ -37,7 +37,7 @@ class LiveTable:
             if self._found is None:
                 if not self._lake.table_exists(self.table.name):
                     return False
-                self._found = Appendable(self._lake, self.table)
+                self._found = Appendable(self._lake, self.table, writes=False)
             else:
                 self._found.refresh()
         except NoSuchTableError:  # dropped: whoever fills it makes it anew

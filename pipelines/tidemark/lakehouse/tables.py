@@ -8,9 +8,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.lakehouse.partitioning import Partitioning, condition, partitioning_of
 
 CATALOG = "lake"
+
+
+class SchemaDiffers(Terminal):
+    """A table in the catalog is not what its declaration says, and cannot be made so without deciding about data."""
+
 
 LINEAGE = {"source_file": "string", "source_version": "string", "arrived_at": "timestamp", "loaded_by": "string"}
 """Columns of every table that is loaded from files: which object a row came from, and what code loaded it."""

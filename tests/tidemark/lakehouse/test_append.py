@@ -1,24 +1,26 @@
 """Commits through pyiceberg, by writers who know what the table held. No Spark, no server."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
 from pipelines.tidemark.lakehouse.append import Appendable, Change, HeadMoved, open_lake, rows_of
-from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.lakehouse.tables import SchemaDiffers, Table
 from tests.conftest import make_settings
 
 TABLE = Table("raw.pings", {"id": "string"}, ("id",))
-Writer = Callable[[], Appendable]
+Writer = Callable[..., Appendable]
 
 
 @pytest.fixture
 def writer(tmp_path: Path) -> Writer:
-    """Another writer of the same table, with a connection of its own."""
+    """Another writer of the same table, with a connection of its own, maybe with another declaration of it."""
     settings = make_settings(tmp_path)
     Path(settings.warehouse).mkdir()
-    return lambda: Appendable(open_lake(settings), TABLE)
+    return lambda table=TABLE: Appendable(open_lake(settings), table)
 
 
 def row(table: Appendable, id: str, **marks: str) -> Change:
@@ -72,3 +74,36 @@ def test_what_somebody_still_has_to_read_since_is_kept(writer: Writer) -> None:
     added = one.appended_since(needed)
     assert added is not None and sorted(added["id"].to_pylist()) == [f"a{n}" for n in range(5, 10)]
     assert one.appended_since(heads[2]) is None
+
+
+def test_a_declaration_that_gains_a_column_goes_on_beside_code_that_does_not_have_it(writer: Writer) -> None:
+    wider = replace(TABLE, columns={**TABLE.columns, "weight": "double"})
+    before = writer()
+    before.commit(row(before, "a"))
+    after = writer(wider)
+    seen = after.head
+    after.commit(Change(rows_of(after.schema, [{"id": "b", "weight": 2.5}])))
+    assert before.refresh()
+    before.commit(row(before, "c"))
+    assert writer(wider).head == before.head, "nothing is left to add"
+    after.refresh()
+    assert sorted(after.rows().to_pylist(), key=itemgetter("id")) == [
+        {"id": "a", "weight": None},
+        {"id": "b", "weight": 2.5},
+        {"id": "c", "weight": None},
+    ]
+    added = after.appended_since(seen)
+    assert added is not None and sorted(added["id"].to_pylist()) == ["b", "c"]
+
+
+def test_a_column_of_another_type_or_that_somebody_has_dropped_is_refused_by_name(writer: Writer) -> None:
+    wider = replace(TABLE, columns={**TABLE.columns, "weight": "double"})
+    first = writer(wider)
+    first.commit(Change(rows_of(first.schema, [{"id": "a", "weight": 2.5}])))
+    with pytest.raises(SchemaDiffers, match=r"raw.pings has \{'weight': 'double'\}, its declaration says .*bigint"):
+        writer(replace(TABLE, columns={**TABLE.columns, "weight": "bigint"}))
+    with first._loaded.update_schema() as update:
+        update.delete_column("weight")
+    with pytest.raises(SchemaDiffers, match="somebody has dropped weight"):
+        writer(wider)
+    assert writer(replace(TABLE, columns={**TABLE.columns, "size": "int"})).rows()["id"].to_pylist() == ["a"]

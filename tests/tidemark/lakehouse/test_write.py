@@ -8,9 +8,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.tidemark.lakehouse import catalog, write
-from pipelines.tidemark.lakehouse.catalog import SchemaDiffers
 from pipelines.tidemark.lakehouse.read import read
-from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.lakehouse.tables import SchemaDiffers, Table
 
 DAYS = ("2026-10-01", "2026-10-02")
 

@@ -83,9 +83,11 @@ def test_an_idle_topic_of_transactions_costs_neither_a_run_nor_a_commit(
             ends(20)
 
         def snapshots() -> list[Any]:
+            assert platform.catalog.table_exists("raw.readings")
             return platform.catalog.load_table("raw.readings").snapshots()
 
         def read_to_its_end() -> None:
+            assert snapshots()
             summary = snapshots()[-1].summary
             assert summary is not None
             resume = summary.additional_properties[f"tidemark.kafka.{topic}"]

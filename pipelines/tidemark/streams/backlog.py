@@ -18,11 +18,13 @@ from pipelines.tidemark.sources.kafka_range import range_behind
 from pipelines.tidemark.streams.stream import Workplace
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from pipelines.tidemark.streams.backlog_step import Step
 
 _SECONDS_WITHOUT_SPARK = 600.0
+_FIRST = 2_000
 _OF_THE_TOPIC = (KafkaUnavailable, TopicUnknown, KafkaRefused)
 
 
@@ -34,16 +36,20 @@ class Backlog:
         place: Whose shift it is.
         topic: The topic's name.
         from_size: With fewer offsets ahead it is no backlog: the shift's own batches are quicker.
-        at_once: So many offsets make a step; what follows from its rows is held in the shift's memory.
+        at_once: So many offsets make a step, at most.
+        most_bytes: And about so many bytes: the rows of a step are held in the shift's memory, for what follows.
     """
 
     place: Workplace
     topic: str
     from_size: int = 100_000
     at_once: int = 200_000
+    most_bytes: int = 200_000_000
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
     _spark: SparkSession | None = None
     _not_before: float = 0.0
+    _size: int = _FIRST
+    """Of the next step; the first one shows how large a message is."""
 
     def next_step(self, resume: str | None, table: Appendable) -> Step | None:
         """The next step, read and ready to be committed; None: there is no backlog, or Spark cannot take it now.
@@ -69,7 +75,7 @@ class Backlog:
         self.log.info("kafka:%s: %d offsets behind, which Spark reads", self.topic, read.size)
         try:
             self._spark = self._spark or new_session(settings)
-            return read_step(self._spark, self.place, read.first(self.at_once), table)
+            return read_step(self._spark, self.place, read.first(min(self._size, self.at_once)), table)
         except (*_OF_THE_TOPIC, RangeGone):
             raise
         except Exception as error:
@@ -81,6 +87,11 @@ class Backlog:
             self._not_before = time.monotonic() + _SECONDS_WITHOUT_SPARK
             self.close()
             return None
+
+    def learn(self, step: Step, rows: pa.Table) -> None:
+        """How large the rows of a step were, and the messages that are none."""
+        found = rows.nbytes + sum(len(fault.record.body) for fault in step.faults)
+        self._size = max(_FIRST, round(self.most_bytes / max(found, 1) * step.read.size))
 
     def close(self) -> None:
         """Let go of Spark."""

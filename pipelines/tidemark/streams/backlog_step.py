@@ -50,7 +50,7 @@ class Step:
 
     read: Range
     faults: Sequence[Fault]
-    _rows: DataFrame
+    _decoded: DataFrame
     _place: Workplace
     _head: int | None
 
@@ -61,11 +61,12 @@ class Step:
             CommitConflict: others have committed to the table; nothing was written.
             RangeGone: it is another topic by now; nothing was written.
         """
-        spark, table, branch = self._rows.sparkSession, self._place.stream.table, f"{_PREFIX}{uuid.uuid4().hex[:12]}"
+        spark, table, branch = self._decoded.sparkSession, self._place.stream.table, f"{_PREFIX}{uuid.uuid4().hex[:12]}"
+        rows = self._decoded.where(F.col("fault_reason").isNull())
         with naming_the_server(spark), naming_the_broker(self.read):
             branches.drop_all(spark, table, _PREFIX)
             branches.create(spark, table, branch, self._head)
-            branches.append(self._rows, table, branch, self.read.reached)
+            branches.append(rows, table, branch, self.read.reached)
             reached("stream_branched")
             if not is_still_of(self._place.settings.kafka_options(), self.read):
                 raise RangeGone(f"kafka:{self.read.topic} was created anew while it was read")
@@ -75,7 +76,7 @@ class Step:
     def close(self) -> None:
         """Let go of what Spark holds of it."""
         with suppress(PySparkException):
-            self._rows.unpersist()
+            self._decoded.unpersist()
 
 
 def read_step(spark: SparkSession, place: Workplace, read: Range, table: Appendable) -> Step:
@@ -98,8 +99,7 @@ def read_step(spark: SparkSession, place: Workplace, read: Range, table: Appenda
         # Twice used: bodies are decoded once.
         decoded = frame.mapInArrow(decode, ddl).persist()
         refused = decoded.where(F.col("fault_reason").isNotNull()).select(*MESSAGE, *_FAULT).toArrow()
-    rows = decoded.where(F.col("fault_reason").isNull()).select(*columns)
-    return Step(read, [_fault(row) for row in refused.to_pylist()], rows, place, table.head)
+    return Step(read, [_fault(row) for row in refused.to_pylist()], decoded, place, table.head)
 
 
 def _decoding(stream: Stream, start: date, now: datetime, schema: pa.Schema) -> OfBatches:

@@ -38,6 +38,7 @@ _TRIES_OF_A_BUG = 3
 _OF_THE_WORLD = (Transient, OSError, BotoCoreError, ClientError, SQLAlchemyError)
 """A queue, a disk, a bucket, a catalog: what was received stays in hand until they are back."""
 _LARGE = 5_000  # records of a batch: there may be many more
+_ENTERED_KNOWN = 100_000
 _FAULTS_NAMED = 100  # in the log, of one batch
 _KEEP_SNAPSHOTS = 60
 _EXPIRE_EVERY = 25
@@ -87,6 +88,8 @@ class Shift:
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
     backlogs: Mapping[str, Backlog] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
+    _entered: set[str] = field(default_factory=set)
+    """Messages that are in the quarantine: a queue brings each a few times."""
     _committed_at: float = 0.0
     _commits_since_expiry: int = 0
 
@@ -165,6 +168,7 @@ class Shift:
         rows = self._kept.table.appended_since(before)
         if rows is None:  # a reader of ours has let it expire meanwhile
             rows = self._kept.table.rows()
+        backlog.learn(step, rows)
         self._see_through(line.inlet, partial(self._react, rows, step.faults))
         self.counts.received += step.read.size
         self.counts.added += rows.num_rows
@@ -194,7 +198,10 @@ class Shift:
     def _process(self, inlet: Inlet, batch: Batch, resumed: Mapping[str, str | None]) -> None:
         reached("stream_received")
         rows, faults = self._decoder.read(batch.records, datetime.now(UTC))
-        self._enter(inlet, faults, batch.lost)
+        # A log is read on behind these as soon as the rows are committed; a queue brings them again, and nobody waits.
+        first = bool(batch.reached)
+        if first:
+            self._enter(inlet, faults, batch.lost)
         made = table_rows(self.place.stream, rows)
         self._kept.look()
         added = self._kept.add(made, batch.reached, resumed, self.reports.marks(self._kept))
@@ -204,6 +211,8 @@ class Shift:
         self.reports.added(made, self._kept)
         told_why = self._react(rows_of(self._kept.table.schema, made), faults)
         self._count(batch, rows, added, len(faults))
+        if not first:
+            self._enter(inlet, faults, batch.lost)
         try:
             inlet.acknowledge(batch, {fault.record.message_id for fault in faults}.difference(told_why))
         except DeleteRefused as refused:
@@ -215,6 +224,7 @@ class Shift:
     def _enter(self, inlet: Inlet, faults: Sequence[Fault], lost: Sequence[str]) -> None:
         """Keep what is no row, and what is said of messages that are gone."""
         stream, lake = self.place.stream, self.place.lake
+        faults = [fault for fault in faults if fault.record.message_id not in self._entered]
         for fault in faults[:_FAULTS_NAMED]:
             self.log.warning("%s, message %s: %s", fault.record.source, fault.record.message_id, fault.message)
         if len(faults) > _FAULTS_NAMED:
@@ -223,6 +233,9 @@ class Shift:
             self.log.error("%s", sentence)
         if rejects.enter(lake, stream.asset, faults, [(inlet.name, said) for said in lost], self.code):
             self.reports.refused = partial(rejects.counted, lake, stream.asset)
+        self._entered.update(fault.record.message_id for fault in faults)
+        if len(self._entered) > _ENTERED_KNOWN:
+            self._entered.clear()
         reached("stream_rejected")
 
     def _react(self, rows: pa.Table, faults: Sequence[Fault] = ()) -> Collection[str]:

@@ -6,6 +6,7 @@ from operator import itemgetter
 from pathlib import Path
 
 import pytest
+from pyiceberg.table.snapshots import Snapshot
 
 from pipelines.tidemark.lakehouse.append import Appendable, Change, HeadMoved, open_lake, rows_of
 from pipelines.tidemark.lakehouse.tables import SchemaDiffers, Table
@@ -62,6 +63,19 @@ def test_old_snapshots_expire_and_a_writer_still_notices_what_others_have_commit
     added = one.appended_since(seen)
     assert added is not None and added["id"].to_pylist() == ["b"]
     assert one.rows().num_rows == 13
+
+
+def test_a_commit_copies_no_snapshot_however_many_there_are(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = writer()
+    for n in range(5):
+        one.commit(row(one, f"a{n}"))
+    copied: list[Snapshot] = []
+    monkeypatch.setattr(Snapshot, "__deepcopy__", lambda self, memo: copied.append(self) or self)
+    seen = list(one._loaded.metadata.snapshots)
+    one.commit(row(one, "b"))
+    assert not [snapshot for snapshot in copied if snapshot in seen]
+    one.refresh()
+    assert one._loaded.metadata.snapshots[:-1] == seen
 
 
 def test_what_somebody_still_has_to_read_since_is_kept(writer: Writer) -> None:

@@ -1,9 +1,11 @@
-"""The backlog of a topic, taken by Spark within a shift: a real broker, a real Connect server, a real cloud."""
+"""The backlog of a topic, taken by Spark within a shift: a real broker, a real Connect server, a real cloud.
+
+Killed at each boundary, beside another or asleep: tests/proof/test_stream_kills.py.
+"""
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from pipelines.tidemark.streams.shift import Shift
 from pipelines.tidemark.streams.stream import Stream, Workplace
 from tests.tidemark.kafka import Broker
 from tests.tidemark.streams import toy
-from tests.tidemark.streams.kills import Cell, Way, drained
+from tests.tidemark.streams.kills import drained
 
 
 @pytest.fixture
@@ -179,8 +181,12 @@ def test_without_spark_the_stream_goes_on(
     assert len(toy.kept(other, settings)) == 30
 
 
-@pytest.mark.parametrize("way", ["alone", "zombie"])
-def test_killed_before_its_commit_it_loses_and_doubles_nothing(
-    way: Way, settings: Settings, kafka: Broker, tmp_path: Path
-) -> None:
-    assert Cell("stream_branched", way, settings, tmp_path, kafka, backlog=True).play() == []
+def test_steps_are_as_large_as_their_rows_allow(settings: Settings, kafka: Broker) -> None:
+    topic = kafka.topic()
+    of = toy.stream(toy.new_name(), queue=None, topic=topic)
+    kafka.send(topic, *[toy.ping("x" * 10_000, minute=-m) for m in range(30)], *["no reading"] * 10)
+    with shift_at(of, settings, topic, most_bytes=100_000_000) as work:
+        backlog = work.backlogs[f"kafka:{topic}"]
+        work.step()
+        assert 5_000 < backlog._size < 20_000
+    assert len(toy.kept(of, settings)) == 30

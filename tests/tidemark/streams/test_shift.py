@@ -260,7 +260,7 @@ def test_what_is_committed_is_reported_by_hour_with_the_time_of_its_oldest_messa
 def test_what_a_killed_shift_committed_and_did_not_report_the_next_one_reports(post: Post) -> None:
     post.queue.send([toy.ping("a")])
     killed = post.shift()
-    killed._work_through(killed.inlets[0], received(killed), {})
+    killed._process(killed.inlets[0], received(killed), {})
     assert post.heard.observations == []
     following = post.shift()
     following._catch_up()

@@ -4,7 +4,7 @@
     ├── Transient          exits with 1   the world is in the way: wait, or mend it, and the same call works
     │   ├── BucketUnavailable, ObjectUnavailable, ObjectChanged, QueueUnavailable, DeleteRefused
     │   ├── SparkUnreachable, SparkLost, SparkFailed, NotScanned
-    │   ├── KafkaUnavailable, TopicUnknown, LogEndsBefore, RangeGone
+    │   ├── KafkaUnavailable, TopicUnknown, RangeGone
     │   ├── CommitConflict, WriteConflict
     │   └── CannotStart, CannotReconcile, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
     └── Terminal           exits with 2   somebody has to change a setting, an option, a declaration or a file

@@ -48,7 +48,9 @@ class KafkaTopic:
         self._reading = False
         self._resume: str | None = None  # what the caller has to resume from for reading to go on where it is
         self._topic_id = ""
-        self._partitions: frozenset[int] = frozenset()  # those that are read; others have no leader now
+        self._partitions: frozenset[int] = frozenset()  # those that had a leader when reading began
+        self._leaderless: frozenset[int] = frozenset()
+        self._behind: Mapping[int, str] = {}  # why some that have one are not read
         self._handed: dict[int, int] = {}  # the next offsets as `_resume` has them
         self._next: dict[int, int] = {}  # and as they are
         self._ends: dict[int, int] = {}  # where a log ended when it was last read to its end
@@ -76,7 +78,6 @@ class KafkaTopic:
         Raises:
             KafkaUnavailable: no broker answers; the same call works later.
             TopicUnknown: there is no such topic; the same call works once there is.
-            LogEndsBefore: a partition ends before the position.
             KafkaRefused: the broker does not let us read it.
             PositionUnreadable: `resume` is no position.
         """
@@ -89,6 +90,11 @@ class KafkaTopic:
 
     def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
         """Nothing is left to do: the position was committed with the rows."""
+
+    def hindrances(self) -> frozenset[str]:
+        """A sentence on each partition that cannot be read now; the others are."""
+        leaderless = (f"{self.name}/{p} has no leader now: it is read on once it has one" for p in self._leaderless)
+        return frozenset((*self._behind.values(), *leaderless))
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -119,15 +125,15 @@ class KafkaTopic:
         """Read on from a position. Returns what is lost."""
         topic = self._client.look()
         self._looked = time.monotonic()
-        found, lost = begin(self._topic, topic.id, self._client.logs(topic.partitions), position)
+        begun = begin(self._topic, topic.id, self._client.logs(topic.partitions), position)
         is_same = position is not None and position.topic_id == topic.id
-        # A partition that has no leader now keeps its place.
-        self._next = {**(position.next_offsets if position is not None and is_same else {}), **found}
+        # A partition that cannot be read now keeps its place.
+        self._next = {**(position.next_offsets if position is not None and is_same else {}), **begun.offsets}
         self._topic_id, self._ends = topic.id, {}
-        self._partitions = topic.partitions
-        self._client.read_from(topic.id, found)
+        self._partitions, self._leaderless, self._behind = topic.partitions, topic.leaderless, begun.behind
+        self._client.read_from(topic.id, begun.offsets)
         self._reading = True
-        return lost
+        return begun.lost
 
     def _look_again(self, *, out_of_range: bool) -> tuple[str, ...]:
         """See whether it is still this topic, and has more partitions. Returns what is lost."""
@@ -135,13 +141,19 @@ class KafkaTopic:
         self._looked = time.monotonic()
         if topic.id != self._topic_id:
             return self._begin(Position(self._topic_id, self._handed))
-        if not out_of_range and topic.partitions <= self._partitions:
+        self._leaderless = topic.leaderless
+        if not out_of_range and topic.partitions <= self._partitions and not self._have_caught_up(topic.partitions):
             return ()
         lost = self._begin(Position(self._topic_id, self._next))
         if out_of_range and not lost:
             raise KafkaUnavailable(f"{self.name}: the broker refuses an offset and says that it is there")
         self._handed = {**self._next, **self._handed}
         return lost
+
+    def _have_caught_up(self, partitions: Collection[int]) -> bool:
+        """Whether a partition that ended before its position does so no more."""
+        behind = [partition for partition in self._behind if partition in partitions]
+        return any(log.end >= self._next[p] for p, log in self._client.logs(behind).items()) if behind else False
 
     def _take(self, until: float) -> tuple[list[Record], bool]:
         """The next records, and whether some offset turned out to be in its log no more."""

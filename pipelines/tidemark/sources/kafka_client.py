@@ -63,10 +63,17 @@ _CONSUMER = _CLIENT | {
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as its broker describes it: its id, and those of its partitions that can be read now."""
+    """A topic as its broker describes it.
+
+    Args:
+        id: Of the topic.
+        partitions: Those that can be read now.
+        leaderless: The others.
+    """
 
     id: str
     partitions: frozenset[int]
+    leaderless: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -117,9 +124,10 @@ class KafkaClient:
             found = self._answer(asked[self._topic])
         except KafkaException as error:
             raise self._named(error) from None
-        led = (p.id for p in found.partitions if p.leader is not None and p.leader.id >= 0)
+        led = frozenset(p.id for p in found.partitions if p.leader is not None and p.leader.id >= 0)
+        others = frozenset(p.id for p in found.partitions) - led
         # As Kafka writes it: the library has it in the letters of base64 that mean something to paths.
-        return Topic(str(found.topic_id).translate(_SAFE), frozenset(led))
+        return Topic(str(found.topic_id).translate(_SAFE), led, others)
 
     def logs(self, partitions: Collection[int]) -> dict[int, Log]:
         """Where the logs of these partitions begin, and where they end, open transactions included.

@@ -18,10 +18,6 @@ class TopicUnknown(Transient):
     """There is no such topic. A retry helps once somebody has created it."""
 
 
-class LogEndsBefore(Transient):
-    """A partition ends before what was read of it: its broker is recovering, or has lost the end of its log."""
-
-
 class KafkaRefused(Terminal):
     """The broker does not let us in or does not let us read the topic, or an option cannot be used."""
 

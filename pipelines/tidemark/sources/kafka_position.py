@@ -6,9 +6,9 @@ Belongs here: positions, gaps, topics that were created anew. Does not belong he
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pipelines.tidemark.sources.kafka_errors import LogEndsBefore, PositionUnreadable
+from pipelines.tidemark.sources.kafka_errors import PositionUnreadable
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,26 @@ class Log:
     end: int
 
 
-def begin(
-    topic: str, topic_id: str, logs: Mapping[int, Log], position: Position | None
-) -> tuple[dict[int, int], tuple[str, ...]]:
-    """Where to begin to read each partition, and what is lost: sentences.
+@dataclass(frozen=True)
+class Begin:
+    """Where to begin to read a topic.
+
+    Args:
+        offsets: By partition; those that cannot be read now are not in it.
+        lost: Sentences about messages that are gone for good.
+        behind: By partition a sentence on why it cannot be read: it ends before what was read of it.
+    """
+
+    offsets: Mapping[int, int]
+    lost: tuple[str, ...] = ()
+    behind: Mapping[int, str] = field(default_factory=dict)
+
+
+def begin(topic: str, topic_id: str, logs: Mapping[int, Log], position: Position | None) -> Begin:
+    """Where to begin to read each partition.
 
     Holes in the middle of a log (compaction, the marks of transactions) are no loss, and are not seen here; a log that
     starts behind the position is.
-
-    Raises:
-        LogEndsBefore: a partition ends before the position.
     """
     if position is not None and position.topic_id != topic_id:
         offsets = ", ".join(f"{offset} of {partition}" for partition, offset in sorted(position.next_offsets.items()))
@@ -81,22 +91,24 @@ def begin(
             f"been read of the old topic is lost; the next offsets by partition were {offsets}. "
             "The new one is read from its beginning"
         )
-        return {partition: log.start for partition, log in logs.items()}, (recreated,)
+        return Begin({partition: log.start for partition, log in logs.items()}, (recreated,))
     found: dict[int, int] = {}
-    lost = []
+    lost: list[str] = []
+    behind: dict[int, str] = {}
     for partition, log in sorted(logs.items()):
         unknown = log.start if position is None or position.of_rows else 0
         offset = position.next_offsets.get(partition, unknown) if position else unknown
         if offset > log.end:
-            raise LogEndsBefore(
+            behind[partition] = (
                 f"kafka:{topic}/{partition} ends at offset {log.end} and was read up to {offset}: its broker is "
-                "recovering, or has lost the end of the log. If it stays so, what comes next cannot be told from what "
-                "was read: delete the topic and create it anew"
+                f"recovering, or has lost the end of the log. It is read on from offset {offset}, once it has it: what "
+                "takes the place of lost messages before that is not read. The other partitions are"
             )
+            continue
         if offset < log.start:
             lost.append(
                 f"kafka:{topic}/{partition}: up to {log.start - offset} messages are lost, offsets {offset} to "
                 f"{log.start - 1}: retention deleted them before they were read"
             )
         found[partition] = max(offset, log.start)
-    return found, tuple(lost)
+    return Begin(found, tuple(lost), behind)

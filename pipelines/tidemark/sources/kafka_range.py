@@ -20,7 +20,7 @@ class Range:
         starts: Nothing before is read.
         ends: The last stable offsets. Of transactions that are open nothing is read, nor of what follows them.
         lost: Sentences about messages that are gone for good.
-        elsewhere: The next offsets of partitions that have no leader now.
+        elsewhere: The next offsets of partitions that cannot be read now.
     """
 
     topic: str
@@ -58,24 +58,23 @@ def range_behind(options: Mapping[str, str], topic: str, resume: str | None) -> 
         resume: As `KafkaTopic.receive` takes it.
 
     Raises:
-        KafkaMissing, KafkaUnavailable, TopicUnknown, KafkaRefused, LogEndsBefore, PositionUnreadable: as of
-            `KafkaTopic`.
+        KafkaMissing, KafkaUnavailable, TopicUnknown, KafkaRefused, PositionUnreadable: as of `KafkaTopic`.
     """
     client = open_client(options, topic)
     position = Position.parse(resume) if resume is not None else None
     seen = client.look()
-    starts, lost = begin(topic, seen.id, client.logs(seen.partitions), position)
+    begun = begin(topic, seen.id, client.logs(seen.partitions), position)
     stable = client.stable_ends(seen.partitions)
     same = position is not None and position.topic_id == seen.id
     known = position.next_offsets if position is not None and same else {}
     return Range(
         topic=topic,
         topic_id=seen.id,
-        starts=starts,
+        starts=begun.offsets,
         # An open transaction can only hold back what comes later than what was read.
-        ends={partition: max(stable[partition], start) for partition, start in starts.items()},
-        lost=lost,
-        elsewhere={partition: offset for partition, offset in known.items() if partition not in starts},
+        ends={partition: max(stable[partition], start) for partition, start in begun.offsets.items()},
+        lost=begun.lost,
+        elsewhere={partition: offset for partition, offset in known.items() if partition not in begun.offsets},
     )
 
 

@@ -7,7 +7,7 @@ is asked (`sources.sqs`, `sources.kafka`), and what the bodies mean (`streams.de
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -91,4 +91,13 @@ class Inlet(Protocol):
 
     def close(self) -> None:
         """Nothing is received any more."""
+        ...
+
+
+@runtime_checkable
+class IsHindered(Protocol):
+    """An inlet of several parts, of which some may not be readable while the others are."""
+
+    def hindrances(self) -> Collection[str]:
+        """A sentence on each of them, as of the last `receive`."""
         ...

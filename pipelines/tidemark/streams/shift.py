@@ -22,7 +22,7 @@ from pipelines.tidemark.errors import TidemarkError, Transient
 from pipelines.tidemark.failpoints import reached
 from pipelines.tidemark.lakehouse.append import Appendable, rows_of
 from pipelines.tidemark.sources.messages import DeleteRefused
-from pipelines.tidemark.sources.records import Batch, Inlet
+from pipelines.tidemark.sources.records import Batch, Inlet, IsHindered
 from pipelines.tidemark.streams import rejects
 from pipelines.tidemark.streams.backlog import Backlog
 from pipelines.tidemark.streams.decode import Decoder, Fault, Row, table_rows
@@ -53,6 +53,7 @@ class _Line:
     again_at: float = 0.0
     may_lag: bool = True
     """There may be a backlog: at first, after a failure, behind a large batch."""
+    hindrances: Collection[str] = ()
 
 
 @dataclass
@@ -135,6 +136,7 @@ class Shift:
                 self._put_off(line, error)
                 continue
             line.failures = 0
+            self._name_hindrances(line)
             if batch is not None:
                 busy, line.may_lag = True, len(batch.records) >= _LARGE
                 self._see_through(line.inlet, partial(self._process, line.inlet, batch, resumed))
@@ -292,6 +294,16 @@ class Shift:
             self._kept.table.expire(keep=_KEEP_SNAPSHOTS, not_since=[each for each in needed if each is not None])
         except Exception as error:  # another time
             self.log.warning("%s: old snapshots stay: %s", self.place.stream.table.name, told(error))
+
+    def _name_hindrances(self, line: _Line) -> None:
+        """Say once what of an inlet cannot be read, and once that it can again."""
+        if not isinstance(line.inlet, IsHindered):
+            return
+        before, line.hindrances = line.hindrances, line.inlet.hindrances()
+        for sentence in sorted({*line.hindrances}.difference(before)):
+            self.log.error("%s", sentence)
+        for sentence in sorted(set(before).difference(line.hindrances)):
+            self.log.info("no more: %s", sentence)
 
     def _put_off(self, line: _Line, error: Exception) -> None:
         line.failures, line.may_lag = line.failures + 1, True

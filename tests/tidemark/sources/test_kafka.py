@@ -16,7 +16,6 @@ from pipelines.tidemark.sources.kafka_errors import (
     KafkaMissing,
     KafkaRefused,
     KafkaUnavailable,
-    LogEndsBefore,
     PositionUnreadable,
     TopicUnknown,
 )
@@ -406,12 +405,25 @@ def test_a_minute_later_the_next_one_is_committed(
     assert table.take(0.5) is None
 
 
-def test_a_log_that_ends_before_the_position_stops_the_reader(kafka: Broker, opened: Opened) -> None:
-    topic = kafka.topic()
+def test_a_partition_that_ends_before_its_position_is_named_and_the_others_are_read(
+    kafka: Broker, opened: Opened
+) -> None:
+    topic = kafka.topic(partitions=2)
     kafka.send(topic, "a")
-    topic_id = Position.parse(_filled(opened(topic))).topic_id
-    with pytest.raises(LogEndsBefore, match="ends at offset 1 and was read up to 5"):
-        opened(topic, str(Position(topic_id, {0: 5}))).take()
+    first = opened(topic)
+    assert first.fill() == ["a"]
+    topic_id = Position.parse(_filled(first)).topic_id
+    table = opened(topic, str(Position(topic_id, {0: 3, 1: 0})))
+    kafka.send(topic, "b", partition=1)
+    assert table.fill() == ["b"]
+    (said,) = table.inlet.hindrances()
+    assert "/0 ends at offset 1 and was read up to 3" in said
+    assert table.next_offsets == {0: 3, 1: 1}, "it keeps its place"
+
+    kafka.send(topic, "x", "x", "c")
+    bodies: list[str] = []
+    eventually(lambda: bool(bodies.extend(table.fill()) or bodies))
+    assert (bodies, table.inlet.hindrances()) == (["c"], frozenset())
 
 
 def test_without_a_broker_it_says_so_within_seconds(opened: Opened) -> None:

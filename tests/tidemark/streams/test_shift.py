@@ -225,6 +225,30 @@ def test_how_far_a_log_was_read_is_committed_with_its_rows_and_found_at_once_amo
     assert highest_offsets(table, "kafka:others") is None
 
 
+@dataclass
+class HalfInlet(OnceInlet):
+    """A part of it cannot be read for two looks."""
+
+    looks: int = 0
+
+    def hindrances(self) -> Collection[str]:
+        self.looks += 1
+        return {"memory:pings/1 has no leader"} if self.looks < 3 else ()
+
+
+def test_what_of_an_inlet_cannot_be_read_is_said_once_and_the_rest_goes_on(
+    cloud: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = toy.stream(toy.new_name())
+    shift = toy.shift(stream, cloud, [HalfInlet((record(toy.ping("a").encode()),))])
+    with caplog.at_level("INFO"):
+        for _ in range(4):
+            shift.step()
+    said = [each.getMessage() for each in caplog.records if "leader" in each.getMessage()]
+    assert said == ["memory:pings/1 has no leader", "no more: memory:pings/1 has no leader"]
+    assert len(toy.kept(stream, cloud)) == 1
+
+
 def received(shift: Shift) -> Batch:
     batch = shift.inlets[0].receive(None, 1)
     assert batch is not None

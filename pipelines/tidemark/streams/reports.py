@@ -23,6 +23,9 @@ REPORTED = "tidemark.reported"
 """Property of a stream's table: Dagster has heard of all that was appended up to this snapshot."""
 
 
+_COUNTED_EVERY = 10.0  # seconds: what is in the quarantine is read as a whole for it
+
+
 class EventLog(Protocol):
     """Where reports go."""
 
@@ -56,6 +59,7 @@ class Reports:
     _waiting: dict[Any, datetime] = field(default_factory=dict)
     _since: float | None = None
     _flushed_at: float = float("-inf")
+    _refused_at: float = float("-inf")
 
     def begin(self, kept: KeptMessages) -> None:
         """Take up what an earlier shift has committed and not reported."""
@@ -86,10 +90,9 @@ class Reports:
 
     def flush_if_due(self, kept: KeptMessages, reaction: Reaction | None, *, idle: bool) -> None:
         """Report, if something has waited for long enough, or nothing else is to be done."""
-        if idle and self.refused is not None:
-            self.log.refused(self.stream.asset, self.refused())
-            self.refused = None
         now, quiet = time.monotonic(), self.stream.quiet.total_seconds()
+        if idle and now - self._refused_at >= _COUNTED_EVERY:
+            self._count_refused()
         if self._since is None:
             return
         if now - self._since >= quiet or (idle and now - self._flushed_at >= quiet):
@@ -97,6 +100,7 @@ class Reports:
 
     def flush(self, kept: KeptMessages, reaction: Reaction | None) -> None:
         """Report all that is committed."""
+        self._count_refused()
         if self._since is None or kept.table.head is None:
             return
         head = kept.table.head
@@ -111,6 +115,11 @@ class Reports:
         self._waiting, self._since, self._flushed_at = {}, None, time.monotonic()
         self._keep_mark(kept)
         reached("stream_reported")
+
+    def _count_refused(self) -> None:
+        if self.refused is not None:
+            self.log.refused(self.stream.asset, self.refused())
+            self.refused, self._refused_at = None, time.monotonic()
 
     def _everything(self, kept: KeptMessages) -> dict[Any, datetime]:
         """All that the table has got since it was last reported, by whomever."""

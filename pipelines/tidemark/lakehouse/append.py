@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -69,8 +69,12 @@ class HeadMoved(Transient):
     """Somebody else has committed to the table since the writer looked. Nothing was written; a second look helps."""
 
 
-def open_lake(settings: Settings) -> Catalog:
-    """The catalog as pyiceberg sees it, with a connection of the caller's own."""
+def open_lake(settings: Settings, **more: str) -> Catalog:
+    """The catalog as pyiceberg sees it, with a connection of the caller's own.
+
+    Args:
+        more: Options of pyiceberg's catalog, beside these or in their place.
+    """
     options: dict[str, str | None] = {
         "type": "sql",
         "uri": sqlalchemy_uri(settings.catalog_uri),
@@ -81,7 +85,7 @@ def open_lake(settings: Settings) -> Catalog:
         options["s3.region"] = settings.aws_region
         if settings.own_cloud:
             options["s3.access-key-id"] = options["s3.secret-access-key"] = LOCAL_KEY
-    return load_catalog(CATALOG, **options)
+    return load_catalog(CATALOG, **{**options, **more})
 
 
 @dataclass(frozen=True)
@@ -382,7 +386,7 @@ _of_values: Any = expressions  # whose types want a keyword that its own code se
 
 def equal(column: str, value: Any) -> BooleanExpression:
     """Rows with this value."""
-    found: BooleanExpression = _of_values.EqualTo(column, value)
+    found: BooleanExpression = _of_values.EqualTo(column, _literal(value))
     return found
 
 
@@ -411,7 +415,7 @@ def is_null(column: str) -> BooleanExpression:
 
 
 def _literal(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def rows_of(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -8,6 +8,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
+from pipelines.tidemark.lakehouse import direct
 from pipelines.tidemark.lakehouse.session import without_token
 from pipelines.tidemark.lakehouse.table_properties import PROPERTIES
 from pipelines.tidemark.lakehouse.tables import CATALOG, SchemaDiffers, Table, as_ddl, quoted
@@ -67,11 +68,14 @@ def ensure(
 def set_properties(spark: SparkSession, table: Table) -> None:
     """Give a table that an earlier version of this code created the properties it would be created with today.
 
-    Called in the wake of a commit, where nobody waits for its two calls of the server. Nothing that goes wrong here
-    fails the commit: it is logged, and the next one tries again.
+    Called in the wake of a commit, where nobody waits for it. Nothing that goes wrong here fails the commit: it is
+    logged, and the next one tries again.
     """
     try:
-        set_so = {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.identifier}").collect()}
+        if seen := direct.loaded(spark, table):
+            set_so = {**seen.properties, "format-version": str(seen.format_version)}
+        else:
+            set_so = {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.identifier}").collect()}
         if differing := {name: value for name, value in PROPERTIES.items() if set_so.get(name) != value}:
             spark.sql(f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ({_listed(differing)})")
     except Exception as error:  # of the engine, the catalog or another run that alters the table

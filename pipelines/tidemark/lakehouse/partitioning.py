@@ -6,7 +6,7 @@ the two, in Python and in SQL. Does not belong here: which partitions there are 
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
 from pipelines.tidemark.sources.layout import SEPARATOR
@@ -18,6 +18,9 @@ _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 Of = Callable[[str], str]
 """A column's name to the SQL expression for it."""
+
+Value = str | date | datetime
+"""What a partition column holds; a time is in UTC."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +56,14 @@ class ByTime:
             )
         _java_pattern(table, self.format_of(types))
 
-    def literals(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
-        """For a partition key the SQL literal of each column."""
+    def values(self, key: str, types: Mapping[str, str]) -> dict[str, Value]:
+        """For a partition key the value of each column."""
         form = self.format_of(types)
         try:
             start = datetime.strptime(key, form).replace(tzinfo=ZoneInfo(self.timezone))
         except ValueError:
             start = datetime.strptime(key, f"{form}%z")  # the second of two hours of one name, when clocks go back
-        if types[self.column] == "date":
-            return {self.column: f"DATE '{start:%Y-%m-%d}'"}
-        instant = start.astimezone(UTC)
-        return {self.column: f"TIMESTAMP '{instant:%Y-%m-%d %H:%M:%S}'"}
+        return {self.column: start.date() if types[self.column] == "date" else start.astimezone(UTC)}
 
     def key_sql(self, types: Mapping[str, str], of: Of) -> str:
         """The key of a row."""
@@ -131,9 +131,9 @@ class ByKey:
         if types.get(self.column) != "string":
             raise ValueError(f"table {table}: {self.column}, which holds its partition keys, has to be a string column")
 
-    def literals(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
-        """For a partition key the SQL literal of each column."""
-        return {self.column: text_literal(key)}
+    def values(self, key: str, types: Mapping[str, str]) -> dict[str, Value]:
+        """For a partition key the value of each column."""
+        return {self.column: key}
 
     def key_sql(self, types: Mapping[str, str], of: Of) -> str:
         """The key of a row."""
@@ -166,16 +166,16 @@ class ByDimensions:
         for by in self.dimensions.values():
             by.require(table, types)
 
-    def literals(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
-        """For a partition key the SQL literal of each column."""
+    def values(self, key: str, types: Mapping[str, str]) -> dict[str, Value]:
+        """For a partition key the value of each column."""
         parts = key.split(SEPARATOR)
         if len(parts) != len(self.dimensions):
             raise ValueError(
                 f"{key!r} has {len(parts)} parts, unlike the dimensions {', '.join(sorted(self.dimensions))}"
             )
-        found: dict[str, str] = {}
+        found: dict[str, Value] = {}
         for part, (_, by) in zip(parts, sorted(self.dimensions.items()), strict=True):
-            found |= by.literals(part, types)
+            found |= by.values(part, types)
         return found
 
     def key_sql(self, types: Mapping[str, str], of: Of) -> str:
@@ -199,12 +199,13 @@ def partitioning_of(declared: str | Partitioning | None) -> Partitioning | None:
     return ByTime(declared) if isinstance(declared, str) else declared
 
 
-def condition(rows: Sequence[Mapping[str, str]], of: Of) -> str:
+def condition(partitions: Sequence[Mapping[str, Value]], of: Of) -> str:
     """A SQL condition that is true for rows of these partitions.
 
     Args:
-        rows: For each partition the literal of each column.
+        partitions: For each the value of each column.
     """
+    rows = [{column: _literal(value) for column, value in values.items()} for values in partitions]
     first, *others = list(rows[0])
     pruned = [_range(of(column), [row[column] for row in rows]) for column in rows[0]]
     if not others:
@@ -227,6 +228,12 @@ def _range(column: str, values: Collection[str]) -> str:
 
 def _all(conditions: Iterable[str]) -> str:
     return " AND ".join(filter(None, conditions))
+
+
+def _literal(value: Value) -> str:
+    if isinstance(value, datetime):
+        return f"TIMESTAMP '{value:%Y-%m-%d %H:%M:%S}'"
+    return f"DATE '{value:%Y-%m-%d}'" if isinstance(value, date) else text_literal(value)
 
 
 def text_literal(text: str) -> str:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.lakehouse.tables import CATALOG
@@ -171,12 +172,22 @@ def new_session(settings: Settings) -> SparkSession:
     if settings.spark_remote:
         _require_server(settings.spark_remote)
         with _keeping_the_token(settings.spark_remote):
-            return _connected(settings.spark_remote)
-    keep_password(settings)
-    builder = SparkSession.builder.master("local[*]").appName("tidemark")
-    session = builder.config(map={**server_conf(settings), **ONE_MACHINE, **SESSION_CONF}).getOrCreate()
-    session.sparkContext.pythonExec = sys.executable  # whatever `python3` of the machine is
+            session = _connected(settings.spark_remote)
+    else:
+        keep_password(settings)
+        builder = SparkSession.builder.master("local[*]").appName("tidemark")
+        session = builder.config(map={**server_conf(settings), **ONE_MACHINE, **SESSION_CONF}).getOrCreate()
+        session.sparkContext.pythonExec = sys.executable  # whatever `python3` of the machine is
+    _settings[session] = settings
     return session
+
+
+_settings: WeakKeyDictionary[SparkSession, Settings] = WeakKeyDictionary()
+
+
+def settings_of(session: SparkSession) -> Settings | None:
+    """The settings that `new_session` made a session with; None of any other."""
+    return _settings.get(session)
 
 
 def _connected(remote: str) -> SparkSession:

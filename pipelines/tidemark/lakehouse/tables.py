@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from pipelines.tidemark.errors import Terminal
-from pipelines.tidemark.lakehouse.partitioning import Partitioning, condition, partitioning_of
+from pipelines.tidemark.lakehouse.partitioning import Partitioning, Value, condition, partitioning_of
 
 CATALOG = "lake"
 
@@ -189,8 +189,14 @@ class Table:
             return "true"
         if not self.partitioning or not partitions:
             raise ValueError(f"{self.name} has no partitions {sorted(partitions)}")
-        rows = [self.partitioning.literals(key, self.columns) for key in sorted(partitions)]
-        return condition(rows, lambda column: f"{of}.{quoted(column)}" if of else quoted(column))
+        values = [self.partition_values(key) for key in sorted(partitions)]
+        return condition(values, lambda column: f"{of}.{quoted(column)}" if of else quoted(column))
+
+    def partition_values(self, partition: str | None) -> dict[str, Value]:
+        """The value of each partition column in a partition; of an unpartitioned table (None) there is no column."""
+        if not self.partitioning or partition is None:
+            return {}
+        return self.partitioning.values(partition, self.columns)
 
 
 def as_ddl(columns: Mapping[str, str], comments: Mapping[str, str] | None = None) -> str:

@@ -3,13 +3,14 @@
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.tidemark.errors import Transient
-from pipelines.tidemark.lakehouse import catalog, expiry
+from pipelines.tidemark.lakehouse import catalog, direct, expiry
 from pipelines.tidemark.lakehouse.tables import Table
 
 RUN_ID = "tidemark.run-id"
@@ -55,6 +56,8 @@ class WriteConflict(Transient):
 
 def current_snapshot(spark: SparkSession, table: Table) -> int | None:
     """The table's snapshot now, or None before its first commit."""
+    if seen := direct.loaded(spark, table):
+        return seen.metadata.current_snapshot_id
     # Among the properties, because a query of the table `refs` is a job of its own and takes twice as long.
     [found] = spark.sql(f"SHOW TBLPROPERTIES {table.identifier} ('current-snapshot-id')").collect()
     return None if found.value == "none" else int(found.value)
@@ -147,20 +150,47 @@ def merge(
 
 def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
     """The latest commit of a run; the current snapshot, when it made none. The table is looked after."""
-    # Not the current snapshot: another run may have committed other partitions since. All are fetched, because one
-    # aggregate takes twice as long as a thousand rows. The server's clock is the one that has set the times.
-    snapshots = spark.sql(
-        "SELECT snapshot_id, parent_id, unix_millis(committed_at) AS committed_at, "
-        f"summary['{RUN_ID}'] <=> '{run_id}' AS is_own, unix_millis(current_timestamp()) AS now, "
-        "CAST(summary['total-records'] AS BIGINT) "
-        "- CAST(coalesce(summary['total-position-deletes'], '0') AS BIGINT) AS rows "
-        f"FROM {table.identifier}.snapshots"
-    ).collect()
+    snapshots = _snapshots(spark, table, run_id)
     if snapshots:
         catalog.set_properties(spark, table)
-        expiry.expire(spark, table, [s.committed_at for s in snapshots], snapshots[0].now)
+        committed_at = [s.committed_at for s in snapshots]
+        # By the clock that has set the times.
+        expiry.expire(spark, table, committed_at, now=max(committed_at) + 1)
+    # Not the current snapshot: another run may have committed other partitions since.
     own = max((s for s in snapshots if s.is_own), key=lambda s: s.committed_at, default=None)
-    return Commit(own.snapshot_id, own.parent_id, own["rows"]) if own else Commit(current_snapshot(spark, table))
+    return Commit(own.snapshot_id, own.parent_id, own.rows) if own else Commit(current_snapshot(spark, table))
+
+
+class _Snapshot(NamedTuple):
+    snapshot_id: int
+    parent_id: int | None
+    committed_at: int
+    is_own: bool
+    rows: int
+
+
+def _snapshots(spark: SparkSession, table: Table, run_id: str) -> list[_Snapshot]:
+    """All that have not expired; `is_own` are those of a run."""
+    if seen := direct.loaded(spark, table):
+        return [
+            _Snapshot(
+                snapshot.snapshot_id,
+                snapshot.parent_snapshot_id,
+                snapshot.timestamp_ms,
+                said.get(RUN_ID) == run_id,
+                int(said.get("total-records", 0)) - int(said.get("total-position-deletes", 0)),
+            )
+            for snapshot in seen.metadata.snapshots
+            for said in [snapshot.summary.additional_properties if snapshot.summary else {}]
+        ]
+    # All are fetched, because one aggregate takes twice as long as a thousand rows.
+    found = spark.sql(
+        "SELECT snapshot_id, parent_id, unix_millis(committed_at), "
+        f"summary['{RUN_ID}'] <=> '{run_id}', CAST(summary['total-records'] AS BIGINT) "
+        "- CAST(coalesce(summary['total-position-deletes'], '0') AS BIGINT) "
+        f"FROM {table.identifier}.snapshots"
+    ).collect()
+    return [_Snapshot(*row) for row in found]
 
 
 def is_conflict(error: PySparkException) -> bool:

@@ -30,8 +30,9 @@ from pipelines.tidemark.lakehouse.loading.provenance import Held, as_keys, held_
 from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
 from pipelines.tidemark.lakehouse.loading.spec import Landing, Load
 from pipelines.tidemark.lakehouse.loading.turned_away import TurnedAway, backlog_of, largest_share
-from pipelines.tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, judge
+from pipelines.tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, has_one_a_key, judge
 from pipelines.tidemark.lakehouse.loading.waivers import WAIVERS
+from pipelines.tidemark.lakehouse.read import fetched
 from pipelines.tidemark.lakehouse.readers.batch import Batch, reading_of
 from pipelines.tidemark.lakehouse.readers.files import FileFault, NotScanned, SourceFile
 from pipelines.tidemark.lakehouse.readers.probe import Inspected, inspect
@@ -227,7 +228,7 @@ def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, ru
         entered = rejects.enter(load, found, reading, judged, tally, run_id)
         reached("between_quarantine_and_table")
         rows_read = sum(t.rows for t in tally.values())
-        commit = _commit(load, found, _one_a_key(load, judged, rows_read), run_id)
+        commit = _commit(load, found, _one_a_key(load, reading, judged, rows_read), run_id)
         reached("after_commit")
         held = held_at(spark, load.table, list(found.listed), commit.snapshot_id)
         accounts = _accounts(load, found, reading, judged, tally, held, commit)
@@ -320,7 +321,7 @@ def judge_rows(load: Load, reading: Batch) -> tuple[Batch, DataFrame, dict[str, 
         judged = judge(reading.rows(), load.feed, load.table)
         try:
             if reading.is_small:
-                rows = judged.toArrow()
+                rows = fetched(judged)
                 if rows.num_rows:
                     judged = reading.spark.createDataFrame(rows)  # none of the work on the texts is in it any more
                 return reading, judged, rejects.tally_of_few(rows)
@@ -332,9 +333,13 @@ def judge_rows(load: Load, reading: Batch) -> tuple[Batch, DataFrame, dict[str, 
             reading = reading.without(failure)
 
 
-def _one_a_key(load: Load, judged: DataFrame, rows_read: int) -> DataFrame:
+def _one_a_key(load: Load, reading: Batch, judged: DataFrame, rows_read: int) -> DataFrame:
     """The table rows of the good ones, of each key one."""
     good, transform = judged.where("_reason IS NULL"), partial(new_columns.transformed, load)
+    if reading.is_small:  # to rank a few rows within the commit takes it half as long again
+        few = fetched(transform(good).select(*load.table.columns))
+        if few.num_rows and has_one_a_key(few, load.table):
+            return reading.spark.createDataFrame(few)
     if rows_read >= _MANY_ROWS:  # to rank rows moves them all; to look for rivals first, their keys
         rows = transform(good)
         if not has_duplicate_keys(rows, load.table):

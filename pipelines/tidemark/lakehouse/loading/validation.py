@@ -7,6 +7,7 @@ here: how files are read, and what becomes of the rows.
 from collections.abc import Callable, Sequence
 from datetime import date
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -64,6 +65,14 @@ def deduplicate(good: DataFrame, table: Table, transform: Callable[[DataFrame], 
     same_key = Window.partitionBy(*table.row_key).orderBy(*newest_first)
     ranked = rows.withColumn("_place", F.row_number().over(same_key)).where("_place = 1").drop("_place")
     return ranked.withColumn("source_version", F.substring_index("source_version", "\n", 1))
+
+
+def has_one_a_key(rows: pa.Table, table: Table) -> bool:
+    """Whether no two of these table rows have the same key."""
+    try:
+        return bool(rows.group_by(table.row_key).aggregate([]).num_rows == rows.num_rows)
+    except pa.ArrowNotImplementedError:  # a key of a type that Arrow does not group by
+        return False
 
 
 def has_duplicate_keys(rows: DataFrame, table: Table) -> bool:

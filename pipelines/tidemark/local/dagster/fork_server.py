@@ -38,6 +38,8 @@ _LIBRARIES = (
     "pandas",
     "pyarrow.parquet",
     "pydantic_settings",
+    "pyiceberg.catalog.sql",
+    "pyiceberg.io.pyarrow",
     "pyspark.sql.connect.session",
     "tenacity",
     "upath.implementations.local",

@@ -1,0 +1,148 @@
+"""What is seen past Spark is what Spark says; what cannot be seen so, Spark is asked for."""
+
+import logging
+import uuid
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.tidemark.lakehouse import catalog, direct, write
+from pipelines.tidemark.lakehouse.loading import provenance
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.lakehouse.loading.plan import Where
+from pipelines.tidemark.lakehouse.loading.provenance import Known, known_files
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.lakehouse.read import SnapshotExpired
+from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.settings import Settings
+from tests.tidemark.lakehouse.conftest import HOUR, Delete, Loading, Put, a_second, csv, key, line
+
+NEXT = "2026-10-01-08:00"
+BAD = "1,1,3,4,5,none,1.25,0.1,2026-10-01T07:15:00Z"
+
+
+def by_spark(spark: SparkSession, load: Load, snapshot_id: int | None, *partitions: str) -> Known:
+    found = provenance._queried(spark, load, partitions, snapshot_id)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(provenance, "_looked_up", lambda *_: None)
+        patched.setattr(provenance, "_queried", lambda *_: found)
+        return known_files(spark, load, partitions, snapshot_id)
+
+
+def same(spark: SparkSession, load: Load, snapshot_id: int | None, *partitions: str) -> Known:
+    """What is known, seen both ways."""
+    assert provenance._looked_up(spark, load, partitions, snapshot_id) is not None
+    seen, said = known_files(spark, load, partitions, snapshot_id), by_spark(spark, load, snapshot_id, *partitions)
+    assert (seen.files, seen.rows) == (said.files, said.rows)
+    assert sorted(seen.entries, key=repr) == sorted(said.entries, key=repr)
+    return seen
+
+
+def test_what_is_known_is_the_same_seen_either_way(
+    spark: SparkSession, orders: Load, loading: Loading, put: Put, delete: Delete
+) -> None:
+    put(key(orders, "a.csv"), csv(line(1), line(2), BAD))
+    put(key(orders, "bad.csv"), csv("x", header="unknown"))
+    put(key(orders, "late.csv", NEXT), csv(line(9, at="2026-10-01T08:15:00Z")))
+    first = loading(orders, HOUR, NEXT)
+    a_second()
+    put(key(orders, "b.csv"), csv(line(2, quantity=7), line(3)))  # takes a row from a.csv: a position delete
+    second = loading(orders, HOUR)
+    delete(key(orders, "late.csv", NEXT))
+    known = same(spark, orders, second.snapshot_id, HOUR, NEXT)
+    rows = {file.rpartition("/")[2]: count for (_, file, _), count in known.rows.items()}
+    assert rows == {"a.csv": 1, "b.csv": 2, "late.csv": 1}
+    assert sorted(entry.file.where for entry in known.entries) == [Where.REJECTED_ROWS, Where.WHOLE_FILE]
+    before = same(spark, orders, first.snapshot_id, HOUR)
+    assert {file.rpartition("/")[2]: count for (_, file, _), count in before.rows.items()} == {"a.csv": 2}
+    assert not same(spark, orders, None, HOUR).rows, "before the first commit nothing was known"
+
+
+def test_of_an_unpartitioned_table_all_rows_are_known(
+    spark: SparkSession, customers: Load, loading: Loading, put: Put
+) -> None:
+    put(
+        customers.feed.prefix,
+        csv("1,Ann,a@b,x,de,2026-01-01", header="customer_id,name,email,segment,nation,signed_up_at"),
+    )
+    loaded = loading(customers, None)
+    assert provenance._looked_up(spark, customers, [None], loaded.snapshot_id)
+    known = known_files(spark, customers, [None], loaded.snapshot_id)
+    assert list(known.rows.values()) == [1]
+
+
+def test_a_table_that_is_not_there_or_has_too_many_rows_is_for_spark(
+    spark: SparkSession, orders: Load, loading: Loading, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert direct.loaded(spark, orders.table) is None
+    put(key(orders, "a.csv"), csv(line(1), line(2)))
+    loaded = loading(orders, HOUR)
+    at = loaded.snapshot_id
+    assert provenance._looked_up(spark, orders, [HOUR], at) is not None
+    with monkeypatch.context() as few:
+        few.setattr(direct, "MOST_ROWS", 1)
+        assert provenance._looked_up(spark, orders, [HOUR], at) is None
+    with monkeypatch.context() as few:
+        few.setattr(direct, "MOST_FILES", 0)
+        assert provenance._looked_up(spark, orders, [HOUR], at) is None
+    many = [f"2026-10-{day:02}-{hour:02}:00" for day in (1, 2, 3) for hour in range(24)]
+    assert provenance._looked_up(spark, orders, many, at) is None
+    assert sum(known_files(spark, orders, many, at).rows.values()) == 2
+
+
+def test_a_snapshot_that_has_expired_is_named(spark: SparkSession, orders: Load, loading: Loading, put: Put) -> None:
+    put(key(orders, "a.csv"), csv(line(1)))
+    loading(orders, HOUR)
+    with pytest.raises(SnapshotExpired):
+        known_files(spark, orders, [HOUR], 4711)
+
+
+def test_a_commit_is_found_the_same_either_way(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(f"test.t{uuid.uuid4().hex[:8]}", {"day": "date", "n": "bigint"}, ("day", "n"), "day")
+    catalog.ensure(spark, table)
+    assert write.current_snapshot(spark, table) is None
+    rows = spark.sql("SELECT DATE '2026-10-01' AS day, id AS n FROM range(3)")
+    write.overwrite(rows, table, ["2026-10-01"], run_id="one")
+    taken = spark.sql("SELECT DATE '2026-10-01' AS day, 1L AS n")
+    on, day = "t.n = s.n", table.predicate(["2026-10-01"], of="t")
+    write.merge(taken, table, within=day, on=on, wins="true", goes="true", run_id="two")
+    seen = [write.commit_of(spark, table, run) for run in ("one", "two", "none")]
+    assert [commit.rows for commit in seen] == [3, 2, None]
+    assert direct.loaded(spark, table)
+    monkeypatch.setattr(direct, "_seen", lambda *_: None)
+    assert [write.commit_of(spark, table, run) for run in ("one", "two", "none")] == seen
+    assert write.current_snapshot(spark, table) == seen[1].snapshot_id
+
+
+def test_another_catalog_than_the_servers_is_not_looked_at(spark_server: Settings) -> None:
+    elsewhere = spark_server.model_copy(update={"catalog_uri": "jdbc:sqlite:/nowhere/catalog.db"})
+    session = new_session(elsewhere)
+    try:
+        assert direct.loaded(session, QUARANTINE) is None
+        assert direct._lakes[session] is None
+    finally:
+        session.stop()
+
+
+def test_a_lake_that_cannot_be_seen_is_told_once_and_left_alone(
+    spark_server: Settings, orders: Load, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = new_session(spark_server)
+    try:
+        catalog.ensure(session, QUARANTINE)
+        assert direct.loaded(session, QUARANTINE)
+        asked = []
+
+        def fails(name: str) -> None:
+            asked.append(name)
+            raise OSError("the store does not answer")
+
+        monkeypatch.setattr(direct._lakes[session], "load_table", fails)
+        for _ in range(3):
+            write.current_snapshot(session, QUARANTINE)
+        assert len(asked) == 1
+        (told,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        assert "the store does not answer" in told
+    finally:
+        session.stop()

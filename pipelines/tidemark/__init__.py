@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from pipelines.tidemark.sources.feed import Grain as Grain
     from pipelines.tidemark.sources.feed import NewColumns as NewColumns
     from pipelines.tidemark.sources.feed import OnRemoval as OnRemoval
+    from pipelines.tidemark.streams.alert_identity import Episode as Episode
     from pipelines.tidemark.streams.alerting import Alerting as Alerting
     from pipelines.tidemark.streams.answering import Answering as Answering
     from pipelines.tidemark.streams.deliveries import Deliveries as Deliveries
-    from pipelines.tidemark.streams.reconcile import Episode as Episode
     from pipelines.tidemark.streams.stream import Stream as Stream
     from pipelines.tidemark.streams.stream import Workplace as Workplace
 
@@ -110,7 +110,7 @@ _FOUND_IN = {
     "Grain": "sources.feed",
     "NewColumns": "sources.feed",
     "OnRemoval": "sources.feed",
-    "Episode": "streams.reconcile",
+    "Episode": "streams.alert_identity",
     "Alerting": "streams.alerting",
     "Answering": "streams.answering",
     "Deliveries": "streams.deliveries",

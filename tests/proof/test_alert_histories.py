@@ -29,20 +29,20 @@ DEFECTS = [
     *(Defect(where, good, bad, play, package=_RULE) for where, good, bad in _PLACES),
     # Which alert goes on.
     Defect(
-        "streams.reconcile:Episode.overlaps",
+        "streams.alert_identity:Episode.overlaps",
         "self.started_at <= other.last_at",
         "self.started_at < other.last_at",
         play,
     ),
-    Defect("streams.reconcile:reconcile", "by_start.get(alert.started_at, Episode(", "(Episode(", play),
+    Defect("streams.alert_identity:reconcile", "by_start.get(alert.started_at, Episode(", "(Episode(", play),
     Defect(
-        "streams.reconcile:reconcile",
+        "streams.alert_identity:reconcile",
         "key=lambda alert: alert.place)",
         "key=lambda alert: alert.place, reverse=True)",
         play,
     ),
-    Defect("streams.reconcile:reconcile", "a.alert_id not in kept and episode", "episode", play),
-    Defect("streams.reconcile:reconcile", "if found.started_at != episode.started_at:", "if False:", play),
+    Defect("streams.alert_identity:reconcile", "a.alert_id not in kept and episode", "episode", play),
+    Defect("streams.alert_identity:reconcile", "if found.started_at != episode.started_at:", "if False:", play),
     # What is looked at together.
     Defect("streams.timeline:Timeline._parted", "was is not None and ", "was is None or ", play),
     Defect("streams.timeline:Timeline._parted", "self._cuts.closes(was.fields) and ", "", play),

@@ -17,8 +17,8 @@ from pipelines.tidemark.lakehouse.read import naming_an_expired_snapshot, read_a
 from pipelines.tidemark.lakehouse.session import naming_the_server
 from pipelines.tidemark.settings import load_settings
 from pipelines.tidemark.sources.messages import MessageSink
+from pipelines.tidemark.streams.alert_identity import Episode
 from pipelines.tidemark.streams.alerting import Alerting
-from pipelines.tidemark.streams.reconcile import Episode
 from pipelines.tidemark.streams.reevaluation import Episodes, Reevaluation
 from pipelines.tidemark.streams.stream import Stream, Workplace
 

@@ -1,6 +1,6 @@
 """The table of alerts: those that stand, the rows of changes, and what was not sent yet.
 
-Belongs here: rows and properties. Does not belong here: which alert is raised (`reconcile`), and when something is sent
+Belongs here: rows and properties. Does not belong here: which alert is raised (`alert_identity`), and when something is sent
 (`alerting`).
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from pyiceberg.expressions import And, Or
 
 from pipelines.tidemark.lakehouse.append import Appendable, Change, at_least, equal, is_null, one_of, rows_of
-from pipelines.tidemark.streams.reconcile import Alert, Changes, new_id
+from pipelines.tidemark.streams.alert_identity import Alert, Changes, new_id
 
 COMMIT = "tidemark.commit"
 """Property of the table: the number of the last commit that changed an alert."""

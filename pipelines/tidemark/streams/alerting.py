@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.streams.reconcile import Episode
+from pipelines.tidemark.streams.alert_identity import Episode
 from pipelines.tidemark.streams.stream import NamedBy, Workplace
 from pipelines.tidemark.streams.timeline import Cuts
 

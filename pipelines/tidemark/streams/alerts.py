@@ -3,7 +3,7 @@
 State and outbox are one table and change in one commit; only then is anything sent, at least once, each change with the
 number of its commit. A writer that was thought dead sends nothing that another has sent. Belongs here: the order of
 these steps. Does not belong here: what an episode is (the rule), and which alert stands for which episode
-(`reconcile`).
+(`alert_identity`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pyiceberg.expressions import And, BooleanExpression
 
 from pipelines.tidemark.lakehouse.append import Appendable, HeadMoved, at_least, one_of
 from pipelines.tidemark.sources.messages import MessageSink
+from pipelines.tidemark.streams.alert_identity import Alert, Changes, Episode, reconcile
 from pipelines.tidemark.streams.alert_table import AlertTable
 from pipelines.tidemark.streams.alerting import Alerting
-from pipelines.tidemark.streams.reconcile import Alert, Changes, Episode, reconcile
 from pipelines.tidemark.streams.stream import Workplace
 from pipelines.tidemark.streams.timeline import Said, Timeline
 

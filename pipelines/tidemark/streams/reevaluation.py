@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pipelines.tidemark.lakehouse.append import HeadMoved
+from pipelines.tidemark.streams.alert_identity import Changes, Episode, reconcile
 from pipelines.tidemark.streams.alerts import INCORPORATES, Alerts
-from pipelines.tidemark.streams.reconcile import Changes, Episode, reconcile
 
 _TRIES = 50
 

@@ -18,9 +18,9 @@ from unittest.mock import patch
 from pipelines.tidemark.lakehouse.append import Change, rows_of
 from pipelines.tidemark.lakehouse.tables import MESSAGE, Table
 from pipelines.tidemark.streams import alerts, timeline
+from pipelines.tidemark.streams.alert_identity import Episode
 from pipelines.tidemark.streams.alerting import Alerting, Rule
 from pipelines.tidemark.streams.alerts import Alerts
-from pipelines.tidemark.streams.reconcile import Episode
 from pipelines.tidemark.streams.reevaluation import Reevaluated, Reevaluation
 from pipelines.tidemark.streams.stream import Stream, Workplace
 from tests.tidemark.streams.episodes_oracle import Standing, episodes, faults_of_ids, overlapping

@@ -17,9 +17,9 @@ from pipelines.tidemark.sources.inlets import QueueInlet
 from pipelines.tidemark.sources.messages import Message
 from pipelines.tidemark.sources.records import Inlet, Record
 from pipelines.tidemark.sources.sqs import SqsQueue
+from pipelines.tidemark.streams.alert_identity import Episode
 from pipelines.tidemark.streams.alerting import Alerting
 from pipelines.tidemark.streams.decode import Decoder, table_rows
-from pipelines.tidemark.streams.reconcile import Episode
 from pipelines.tidemark.streams.reports import Reports
 from pipelines.tidemark.streams.shift import Shift
 from pipelines.tidemark.streams.stream import Stream, Workplace

@@ -44,7 +44,13 @@ def test_a_file_put_with_a_plain_client_reaches_core_and_marts(
         assert values(newest)["incorporates arrivals through"] == arrived_at, newest
 
 
-@pytest.mark.parametrize("place", ["", "dt={}/hour=05/too deep/"], ids=["beside the days", "in an hour without files"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param("", id="beside the days"),
+        pytest.param("dt={}/hour=05/too deep/", id="in an hour without files", marks=pytest.mark.proof),
+    ],
+)
 def test_a_file_outside_the_layout_is_named_in_the_quarantine_until_it_is_gone(
     loaded: Loaded, judge: Judge, note: Callable[[str], None], place: str
 ) -> None:

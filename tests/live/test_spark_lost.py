@@ -13,6 +13,7 @@ from tests.live.ui import Run
 from tests.live.waiting import eventually
 
 
+@pytest.mark.proof
 def test_killed_while_nobody_uses_it(loaded: Loaded, judge: Judge, note: Callable[[str], None]) -> None:
     platform, hour = loaded.platform, loaded.hours[-1]
     platform.quiet()

@@ -11,7 +11,6 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from bench.messages import reading
 from pipelines.tidemark.sources.kafka import KafkaTopic
 from pipelines.tidemark.sources.kafka_range import range_behind
 from tests.live.platform import Platform, running
@@ -79,7 +78,8 @@ def test_an_idle_topic_of_transactions_costs_neither_a_run_nor_a_commit(
         for ends in (producer.commit_transaction, producer.commit_transaction, producer.abort_transaction):
             producer.begin_transaction()
             for n in range(10):
-                producer.produce(topic, reading(f"sensor-{n}", datetime.now(UTC), 3.0))
+                said = {"device_id": f"sensor-{n}", "store_id": 1, "temperature_c": 3.0, "door_open": False}
+                producer.produce(topic, json.dumps(said | {"read_at": datetime.now(UTC).isoformat()}))
             ends(20)
 
         def snapshots() -> list[Any]:

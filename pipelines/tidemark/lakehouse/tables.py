@@ -40,7 +40,7 @@ MESSAGE = {
 
 _MESSAGE_COMMENTS = {
     "message_id": "The message: the queue's id of it, or its topic's id, partition and offset",
-    "message_source": "Where it came from: sqs:<queue> or kafka:<topic>/<partition>",
+    "message_source": "Where it came from: sqs:QUEUE or kafka:TOPIC/PARTITION",
     "topic_id": "Kafka's id of the topic, which a topic made anew does not share; null of a queue",
     "topic_partition": "Kafka's partition; null of a queue",
     "topic_offset": "Kafka's offset in the partition; null of a queue",

@@ -23,9 +23,9 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
     if missing := [column for column in key if column not in sample.columns]:
         raise NoModule(f"the sample has no column {', '.join(missing)}; it has {', '.join(sample.columns)}")
     rows_by = key or sample.key or tuple(sample.columns)
-    by = None if grain is Grain.NONE else str(grain)
+    by = None if grain is Grain.NONE else _free(str(grain), sample)
     row_key = tuple(dict.fromkeys(([by] if by else []) + list(rows_by)))
-    columns = ([f'{{"{by}": "{TYPES[grain]}"}}'] if by and by not in sample.columns else []) + ["LANDING", "LINEAGE"]
+    columns = ([f'{{"{by}": "{TYPES[grain]}"}}'] if by else []) + ["LANDING", "LINEAGE"]
     lands_at = f"{name}/latest{sample.suffix}" if by is None else f"{name}/"
     words = name.replace("_", " ")
     lies_at = f"the object {lands_at}" if by is None else f"the files below {lands_at}"
@@ -54,7 +54,7 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
         f'    prefix="{lands_at}",',
         f"    grain=Grain.{grain.name},",
         "    columns=LANDING,",
-        *fitted("required=(", [literal(c) for c in rows_by if c in sample.columns], "),"),
+        *fitted("required=(", [literal(c) for c in rows_by], "),"),
         ")",
         "",
         "ASSETS = feed_assets(",
@@ -66,3 +66,9 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
         "",
     ]
     return "\n".join(lines)
+
+
+def _free(name: str, sample: Sample) -> str:
+    """A name for the partition that no column of the files has: it comes from where a file lies."""
+    taken = {column.lower() for column in sample.columns}
+    return next(each for each in (name, f"file_{name}", f"file_{name}_") if each not in taken)

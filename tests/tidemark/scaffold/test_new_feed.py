@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.tidemark.lakehouse.loading.spec import Load
 from pipelines.tidemark.scaffold.feed_module import OFFERED, feed_module
 from pipelines.tidemark.scaffold.python_text import NoModule
 from pipelines.tidemark.scaffold.sample import NoSample, Sample, read_sample
@@ -141,6 +142,16 @@ def test_the_module_is_tidy_as_it_is(grain: Grain, wide: bool, tmp_path: Path) -
     for key in ((), tuple(columns)[:1], tuple(columns)):
         text = feed_module("trips", grain, Sample(".json", columns, key, 3), package="pipelines")
         is_tidy([text], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["day", "Day"])
+def test_a_column_that_is_called_like_the_partition_keeps_its_name_and_the_load_takes_it(name: str) -> None:
+    sample = Sample(".csv", {"meter_id": "bigint", name: "date"}, ("meter_id",), 3)
+    module = SimpleNamespace()
+    exec(feed_module("meters", Grain.DAY, sample, package="pipelines"), vars(module))
+    assert list(module.TABLE.columns)[:3] == ["file_day", "meter_id", name]
+    assert module.TABLE.row_key == ("file_day", "meter_id")
+    assert Load(module.FEED, module.TABLE, lambda rows: rows, "1").asset == "core/meters"
 
 
 @pytest.mark.parametrize("grain", OFFERED)

@@ -13,7 +13,7 @@ from dagster._serdes import serialize_value
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines.tidemark.cli import plan_preview
+from pipelines.tidemark.cli import plan_apply, plan_preview, plan_view
 from pipelines.tidemark.cli.app import app
 from pipelines.tidemark.cli.webserver import Sensor
 from pipelines.tidemark.engine.code_plan import AssetPlan, CodePlan
@@ -236,3 +236,16 @@ def test_what_is_recorded_is_read_as_it_was_and_what_is_no_record_is_named(tmp_p
         store.read()
     store.delete()
     store.delete()
+
+
+def test_apply_loads_the_code_also_where_nothing_is_to_be_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An asset that is new has no data yet: before the code is loaded nobody listens for any."""
+    applied: list[CodePlan] = []
+    nothing = SimpleNamespace(has_work=False)
+    monkeypatch.setattr(plan_view, "show", lambda *_, **__: nothing)
+    monkeypatch.setattr(plan_view, "of_the_platform", lambda settings: settings)
+    monkeypatch.setattr(plan_apply, "apply", lambda settings, plan: applied.append(plan))
+    assert CliRunner().invoke(app, ["plan", "--apply"]).exit_code == 0
+    assert applied == [nothing]
+    assert CliRunner().invoke(app, ["plan"]).exit_code == 0
+    assert len(applied) == 1

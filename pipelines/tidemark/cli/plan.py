@@ -86,12 +86,10 @@ def plan(
         found = plan_view.show(settings, select, against=against, as_json=as_json)
         for message in lock.forgotten():
             typer.echo(message, err=True)
-        if not found.has_work:
-            return
-        if apply:
+        if apply:  # also where nothing is to be rebuilt: an asset that is new is there once the code is loaded
             plan_apply.apply(plan_view.of_the_platform(settings), found)
-            return
-        raise typer.Exit(SOMETHING_TO_DO)
+        elif found.has_work:
+            raise typer.Exit(SOMETHING_TO_DO)
 
 
 def _preview(

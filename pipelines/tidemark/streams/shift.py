@@ -38,6 +38,7 @@ _TRIES_OF_A_BUG = 3
 _OF_THE_WORLD = (Transient, OSError, BotoCoreError, ClientError, SQLAlchemyError)
 """A queue, a disk, a bucket, a catalog: what was received stays in hand until they are back."""
 _LARGE = 5_000  # records of a batch: there may be many more
+_ENTER_EVERY = 5.0  # seconds; who is killed before has them brought again
 _ENTERED_KNOWN = 100_000
 _FAULTS_NAMED = 100  # in the log, of one batch
 _KEEP_SNAPSHOTS = 60
@@ -91,6 +92,8 @@ class Shift:
     counts: Counts = field(default_factory=Counts)
     _entered: set[str] = field(default_factory=set)
     """Messages that are in the quarantine: a queue brings each a few times."""
+    _later: list[tuple[Inlet, Sequence[Fault]]] = field(default_factory=list)
+    _entered_at: float = float("-inf")
     _committed_at: float = 0.0
     _commits_since_expiry: int = 0
 
@@ -107,6 +110,7 @@ class Shift:
         try:
             while (why := self.ends()) is None:
                 self.step()
+            self._enter_later(now=True)
             self.reports.flush(self._kept, self._reaction)
             return why
         finally:
@@ -143,6 +147,7 @@ class Shift:
         if all(time.monotonic() < line.again_at for line in self._lines):
             time.sleep(0.2)
         if not busy:
+            self._enter_later(now=True)
             self._look_after()
         self.reports.flush_if_due(self._kept, self._reaction, idle=not busy)
         if busy and (rest := self._committed_at + _LINGER_SECONDS - time.monotonic()) > 0:
@@ -214,7 +219,8 @@ class Shift:
         told_why = self._react(rows_of(self._kept.table.schema, made), faults)
         self._count(batch, rows, added, len(faults))
         if not first:
-            self._enter(inlet, faults, batch.lost)
+            self._later.append((inlet, faults))
+            self._enter_later(now=False)
         try:
             inlet.acknowledge(batch, {fault.record.message_id for fault in faults}.difference(told_why))
         except DeleteRefused as refused:
@@ -222,6 +228,19 @@ class Shift:
         reached("stream_acknowledged")
         if self._commits_since_expiry >= 2 * _EXPIRE_EVERY:
             self._look_after()
+
+    def _enter_later(self, *, now: bool) -> None:
+        """Enter what a queue brought that is no row: together, so that what comes next does not wait for each."""
+        if not self._later or not (now or time.monotonic() - self._entered_at >= _ENTER_EVERY):
+            return
+        try:
+            for inlet, faults in self._later:
+                self._enter(inlet, faults, ())
+        except _OF_THE_WORLD as error:  # another time, or the queue brings them again
+            self.log.warning("%s", told(error))
+            return
+        self._later.clear()
+        self._entered_at = time.monotonic()
 
     def _enter(self, inlet: Inlet, faults: Sequence[Fault], lost: Sequence[str]) -> None:
         """Keep what is no row, and what is said of messages that are gone."""

@@ -74,8 +74,8 @@ class Post:
             time.sleep(max(0.0, began + second + 1 - time.monotonic()))
 
     def lags_of(self, name: str) -> list[float]:
-        """Seconds from a reading's send to its alert, in their order."""
-        return [lag for device, lag in self.lags.items() if device.startswith(f"{name}-")]
+        """Seconds from a reading's send to its alert, in the order they were sent."""
+        return [self.lags[device] for device in self.due if device.startswith(f"{name}-")]
 
     def _say(self, device: str, bodies: list[str]) -> None:
         self.due[device] = time.time()

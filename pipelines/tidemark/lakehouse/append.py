@@ -288,15 +288,12 @@ class CatalogUnavailable(Transient):
     """The catalog does not answer, or refuses. A retry helps once it is back."""
 
 
-_again_after_a_race = retry(
-    retry=retry_if_exception_type((TableAlreadyExistsError, CommitFailedException, SQLAlchemyError)),
+@retry(  # not a catalog that fails: `_made` has waited for it
+    retry=retry_if_exception_type(CommitFailedException),
     wait=wait_random(0.1, 0.5),
     stop=stop_after_attempt(10),
     reraise=True,
 )
-
-
-@_again_after_a_race
 def _as_declared(lake: Catalog, table: Table) -> IcebergTable:
     """The table with all columns of its declaration; of two that add one at once the loser finds it."""
     made = _made(lake, table)
@@ -325,7 +322,12 @@ def _as_declared(lake: Catalog, table: Table) -> IcebergTable:
     return made
 
 
-@_again_after_a_race
+@retry(
+    retry=retry_if_exception_type((TableAlreadyExistsError, CommitFailedException, SQLAlchemyError)),
+    wait=wait_random(0.1, 0.5),
+    stop=stop_after_attempt(10),
+    reraise=True,
+)
 def _made(lake: Catalog, table: Table) -> IcebergTable:
     """The table, made if it is not there; two that make it at once are a race, and the loser finds it."""
     try:

@@ -14,18 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.tidemark.errors import Terminal, TidemarkError, Transient
+from pipelines.tidemark.lakehouse.tables import MESSAGE
 from pipelines.tidemark.sources.kafka_errors import KafkaRefused, KafkaUnavailable, TopicUnknown
 from pipelines.tidemark.sources.kafka_range import Range
 
-COLUMNS = {
-    "body": "binary",
-    "message_id": "string",
-    "message_source": "string",
-    "topic_id": "string",
-    "topic_partition": "int",
-    "topic_offset": "bigint",
-    "sent_at": "timestamp",
-}
+COLUMNS = {"body": "binary", **MESSAGE}
 """Of a record, as `sources.records.Record` has them."""
 
 _LOGIN = {

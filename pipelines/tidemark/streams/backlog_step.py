@@ -28,7 +28,7 @@ from pipelines.tidemark.lakehouse.tables import MESSAGE, quoted
 from pipelines.tidemark.lakehouse.topic_range import RangeGone, naming_the_broker, read_range
 from pipelines.tidemark.sources.kafka_range import Range, is_still_of
 from pipelines.tidemark.sources.records import Record
-from pipelines.tidemark.streams.decode import Decoder, Fault, table_rows
+from pipelines.tidemark.streams.decode import Decoder, Fault, of_message, table_rows
 from pipelines.tidemark.streams.stream import Stream, Workplace
 
 if TYPE_CHECKING:
@@ -126,15 +126,9 @@ def _record(row: Mapping[str, Any]) -> Record:
 
 
 def _of_fault(fault: Fault) -> dict[str, Any]:
-    record = fault.record
     return {
-        "message_id": record.message_id,
-        "message_source": record.source,
-        "topic_id": record.topic_id,
-        "topic_partition": record.partition,
-        "topic_offset": record.offset,
-        "sent_at": record.sent_at,
-        "fault_body": record.body,
+        **of_message(fault.record),
+        "fault_body": fault.record.body,
         "fault_content": fault.content,
         "fault_reason": fault.reason,
         "fault_message": fault.message,

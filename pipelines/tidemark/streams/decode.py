@@ -145,22 +145,28 @@ class Decoder:
         return None
 
 
+def of_message(record: Record) -> dict[str, Any]:
+    """The columns `MESSAGE` of a row."""
+    return {
+        "message_id": record.message_id,
+        "message_source": record.source,
+        "topic_id": record.topic_id,
+        "topic_partition": record.partition,
+        "topic_offset": record.offset,
+        "sent_at": record.sent_at,
+    }
+
+
 def table_rows(stream: Stream, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Rows of the stream's table."""
     column = next(iter(stream.table.partition_columns), None)
     made = []
     for row in rows:
-        record = row.record
         made.append(
             {
                 **row.fields,
                 **({column: stream.partition_of(row.fields)} if column else {}),
-                "message_id": record.message_id,
-                "message_source": record.source,
-                "topic_id": record.topic_id,
-                "topic_partition": record.partition,
-                "topic_offset": record.offset,
-                "sent_at": record.sent_at,
+                **of_message(row.record),
             }
         )
     return made

@@ -25,7 +25,7 @@ from pipelines.tidemark.sources.messages import DeleteRefused
 from pipelines.tidemark.sources.records import Batch, Inlet, IsHindered
 from pipelines.tidemark.streams import rejects
 from pipelines.tidemark.streams.backlog import Backlog
-from pipelines.tidemark.streams.decode import Decoder, Fault, Row, table_rows
+from pipelines.tidemark.streams.decode import Decoder, Fault, table_rows
 from pipelines.tidemark.streams.kept import KeptMessages, Overtaken, highest_offsets
 from pipelines.tidemark.streams.reports import Reports
 from pipelines.tidemark.streams.stream import LooksAfter, Reaction, TellsWhy, Workplace
@@ -177,10 +177,7 @@ class Shift:
             rows = self._kept.table.rows()
         backlog.learn(step, rows)
         self._see_through(line.inlet, partial(self._react, rows, step.faults))
-        self.counts.received += step.read.size
-        self.counts.added += rows.num_rows
-        self.counts.refused += len(step.faults)
-        self.counts.commits += 1
+        self._count(step.read.size, rows.num_rows, len(step.faults))
         return True
 
     def _see_through(self, inlet: Inlet, work: Callable[[], object]) -> None:
@@ -217,7 +214,7 @@ class Shift:
         reached("stream_committed")
         self.reports.added(made, self._kept)
         told_why = self._react(rows_of(self._kept.table.schema, made), faults)
-        self._count(batch, rows, added, len(faults))
+        self._count(len(batch.records), added, len(faults))
         if not first:
             self._later.append((inlet, faults))
             self._enter_later(now=False)
@@ -270,13 +267,13 @@ class Shift:
         reached("stream_published")
         return told_why
 
-    def _count(self, batch: Batch, rows: Sequence[Row], added: int, refused: int) -> None:
-        self.counts.received += len(batch.records)
+    def _count(self, received: int, added: int, refused: int) -> None:
+        self.counts.received += received
         self.counts.added += added
         self.counts.refused += refused
         self.counts.commits += 1
-        if rows:
-            self.log.debug("%d messages, %d new, %d refused", len(batch.records), added, refused)
+        if received > refused:
+            self.log.debug("%d messages, %d new, %d refused", received, added, refused)
 
     def _catch_up(self) -> None:
         """What an earlier shift has committed and not seen through."""

@@ -32,34 +32,37 @@ def main(
     parts: Annotated[str, typer.Option(help="Which to run; the report keeps the others.")] = _PARTS,
     rounds: Annotated[int, typer.Option(help="Files each contestant gets.")] = 20,
     lines: Annotated[int, typer.Option(help="Order lines of the throughput benchmark.")] = 5_000_000,
+    warm_up: Annotated[bool, typer.Option(help="Warm up, and repeat. Without it the figures say little.")] = True,
+    to: Annotated[Path, typer.Option(help="The report.", dir_okay=False)] = _REPORT,
 ) -> None:
-    """Measure, print, and write bench/report.json."""
+    """Measure, print, and write the report."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as containers like to set it; each run would compile its code
     fetch_jars(load_settings())
     record_classes(load_settings())
-    report: dict[str, Any] = json.loads(_REPORT.read_text()) if _REPORT.exists() else {}
+    report: dict[str, Any] = json.loads(to.read_text()) if to.exists() else {}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         if "throughput" in parts:
-            report["throughput"] = _about() | _throughput(Path(folder), lines)
+            report["throughput"] = _about() | _throughput(Path(folder), lines, min(rounds, 3), warm_up)
         if any(part in parts for part in ("start", "latency", "messages")):
-            report |= {name: _about() | found for name, found in _platforms(Path(folder), parts, rounds).items()}
-    _REPORT.write_text(json.dumps(report, indent=2) + "\n")
+            found = _platforms(Path(folder), parts, rounds, warm_up)
+            report |= {name: _about() | figures for name, figures in found.items()}
+    to.write_text(json.dumps(report, indent=2) + "\n")
     _show(report)
 
 
-def _throughput(folder: Path, lines: int) -> dict[str, Any]:
+def _throughput(folder: Path, lines: int, rounds: int, warm_up: bool) -> dict[str, Any]:
     settings = make_settings(folder / "throughput")
     settings.state_dir.mkdir()
     cloud = start_service("pipelines.tidemark.local.cloud.server", settings, settings.port_cloud, folder / "cloud.log")
     spark = start_service("pipelines.tidemark.local.spark.server", settings, settings.port_spark, folder / "spark.log")
     try:
-        return throughput.measure(settings, lines=lines, rounds=3)
+        return throughput.measure(settings, lines=lines, rounds=rounds, warm_up=warm_up)
     finally:
         end_service(spark)
         end_service(cloud)
 
 
-def _platforms(folder: Path, parts: str, rounds: int) -> dict[str, dict[str, Any]]:
+def _platforms(folder: Path, parts: str, rounds: int, warm_up: bool) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     platform = Platform(folder / "tidemark", load_settings().jars_dir, folder / "up.log")
     platform.asked["TIDEMARK_CONTRACT_SCALE"] = "1"  # marts in their own time: the baselines have none
@@ -67,14 +70,14 @@ def _platforms(folder: Path, parts: str, rounds: int) -> dict[str, dict[str, Any
     try:
         starts = [platform.start()]
         if "start" in parts:
-            platform.stop(signal.SIGINT)
-            starts += [platform.start(), platform.stop(signal.SIGINT).seconds, platform.start()]
+            stops = []
+            for _ in range(2 if warm_up else 1):
+                stops.append(platform.stop(signal.SIGINT).seconds)
+                starts.append(platform.start())
             found["start"] = {
                 "what": "seconds to the UI with an empty home, then again; jars and virtual environment are there",
-                "empty home": round(starts[0], 1),
-                "second start": round(starts[1], 1),
-                "third start": round(starts[3], 1),
-                "stop": round(starts[2], 1),
+                **dict(zip(("empty home", "second start", "third start"), (round(s, 1) for s in starts), strict=False)),
+                "stop": round(stops[-1], 1),
             }
         if "latency" in parts:
             s3 = platform.s3
@@ -82,7 +85,7 @@ def _platforms(folder: Path, parts: str, rounds: int) -> dict[str, dict[str, Any
             for baseline in baselines:
                 s3.create_bucket(Bucket=baseline.name)
             contestants = [ours(platform), *(baseline.start() for baseline in baselines)]
-            found["latency"] = latency.measure(contestants, s3, rounds=rounds)
+            found["latency"] = latency.measure(contestants, s3, rounds=rounds, warm_up=warm_up)
             found["memory"] = {
                 "what": "MB of all processes of each, idle after the latency benchmark (PSS)",
                 "contestants": {c.name: round(c.memory_mb()) for c in contestants},
@@ -94,7 +97,7 @@ def _platforms(folder: Path, parts: str, rounds: int) -> dict[str, dict[str, Any
                 baselines.append(stock := Baseline("stock", platform, folder))
                 platform.s3.create_bucket(Bucket="stock")
                 stock.start()
-            found["messages"] = messages.measure(list(queues.values()), rounds=rounds)
+            found["messages"] = messages.measure(list(queues.values()), rounds=rounds, warm_up=warm_up)
     finally:
         for baseline in baselines:
             baseline.stop()

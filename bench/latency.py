@@ -25,7 +25,9 @@ _WARM_UP = 20
 _SECONDS_TO_COMMIT = 300
 
 
-def measure(contestants: Sequence[Contestant], s3: Any, *, rounds: int, seed: int = 0) -> dict[str, Any]:
+def measure(
+    contestants: Sequence[Contestant], s3: Any, *, rounds: int, warm_up: bool = True, seed: int = 0
+) -> dict[str, Any]:
     """Seconds per contestant and round, with the order in which they took their turns.
 
     Args:
@@ -36,30 +38,31 @@ def measure(contestants: Sequence[Contestant], s3: Any, *, rounds: int, seed: in
     """
     phase = random.Random(seed)
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0, tzinfo=None) - timedelta(hours=2)
-    for number in range(_WARM_UP):
+    for number in range(_WARM_UP if warm_up else 0):
         before = hour - timedelta(hours=1)
         _put_to_commit(contestants[0], s3, _key(before, number), _file(before, number))
     seconds: dict[str, list[float]] = {c.name: [] for c in contestants}
+    numbers = range(0 if warm_up else 1, rounds + 1)  # round 0 warms up
     order: list[list[str]] = []
-    for number in range(rounds + 1):
+    for number in numbers:
         turn = [*contestants[number % len(contestants) :], *contestants[: number % len(contestants)]]
         order.append([c.name for c in turn])
         body = _file(hour, number)
         for contestant in turn:
             # A sensor at its default of 30 s is met at any of its phases, the others are not kept waiting for it.
-            time.sleep(phase.uniform(1, 31 if contestant.name == "stock" else 6))
+            time.sleep(phase.uniform(1, 31 if contestant.name == "stock" else 6) if warm_up else 0)
             took = _put_to_commit(contestant, s3, _key(hour, number), body)
             print(f"round {number} {contestant.name}: {took:.2f} s", flush=True)
-            if number:  # the first round warms up
+            if number:
                 seconds[contestant.name].append(took)
     first, *others = [rows_of(c, hour) for c in contestants]
     for contestant, other in zip(contestants[1:], others, strict=True):
         assert first.equals(other.cast(first.schema)), f"{contestant.name} has other rows"
-    assert first.num_rows == _LINES * (rounds + 1)
+    assert first.num_rows == _LINES * len(numbers)
     return {
         "what": "seconds from put_object to the Iceberg snapshot",
         "rows in each table": first.num_rows,
-        "order of turns": order[1:],
+        "order of turns": order[-rounds:],
         "contestants": {name: summary(values) for name, values in seconds.items()},
     }
 
@@ -70,7 +73,8 @@ def _key(hour: datetime, number: int) -> str:
 
 def summary(seconds: Sequence[float]) -> dict[str, Any]:
     """Median and 95th percentile of some seconds, and all of them."""
-    cuts = statistics.quantiles(seconds, n=20, method="inclusive")
+    # A single value is doubled, because `quantiles` has nothing to interpolate and raises on Python 3.11.
+    cuts = statistics.quantiles(seconds if len(seconds) > 1 else [*seconds, *seconds], n=20, method="inclusive")
     return {
         "median": round(statistics.median(seconds), 2),
         "p95": round(cuts[-1], 2),

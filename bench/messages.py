@@ -32,7 +32,7 @@ class Listener:
     alerts: SqsQueue
 
 
-def measure(listeners: Sequence[Listener], *, rounds: int, seed: int = 0) -> dict[str, Any]:
+def measure(listeners: Sequence[Listener], *, rounds: int, warm_up: bool = True, seed: int = 0) -> dict[str, Any]:
     """Seconds per contestant and round.
 
     Args:
@@ -40,12 +40,12 @@ def measure(listeners: Sequence[Listener], *, rounds: int, seed: int = 0) -> dic
     """
     phase = random.Random(seed)
     seconds: dict[str, list[float]] = {listener.name: [] for listener in listeners}
-    for _ in range(_WARM_UP):
+    for _ in range(_WARM_UP if warm_up else 0):
         _reading_to_alert(listeners[0])
-    for number in range(rounds + 1):
+    for number in range(0 if warm_up else 1, rounds + 1):  # round 0 warms up
         for listener in [*listeners[number % len(listeners) :], *listeners[: number % len(listeners)]]:
-            for _ in range(1 if listener.name == "stock" else _TURNS):
-                time.sleep(phase.uniform(1, 31 if listener.name == "stock" else 3))
+            for _ in range(1 if listener.name == "stock" or not warm_up else _TURNS):
+                time.sleep(phase.uniform(1, 31 if listener.name == "stock" else 3) if warm_up else 0)
                 took = _reading_to_alert(listener)
                 print(f"round {number} {listener.name}: {took:.2f} s", flush=True)
                 if number:

@@ -38,7 +38,7 @@ _SOLD = """SELECT count(*), sum(revenue_usd), bit_xor(xxhash64(day, product_id, 
 _REJECTED = "SELECT count(*), bit_xor(xxhash64(source_file, row_number, content, reason)) FROM lake.ops.quarantine"
 
 
-def measure(settings: Settings, *, lines: int, rounds: int) -> dict[str, Any]:
+def measure(settings: Settings, *, lines: int, rounds: int, warm_up: bool = True) -> dict[str, Any]:
     """Rows per second of both, and the ratio of the medians.
 
     Args:
@@ -51,29 +51,39 @@ def measure(settings: Settings, *, lines: int, rounds: int) -> dict[str, Any]:
     logging.getLogger("dagster").setLevel(logging.WARNING)
     s3 = boto3.client("s3", **settings.aws_options())
     _put_day(s3, settings.landing_bucket, lines)
+    checks = {"core/orders": (_SAME, _REJECTED), "marts/sales_daily": (_SOLD,)}
     spark = new_session(settings)
-    with dg.DagsterInstance.ephemeral() as instance:
-        work = _contestants(settings, s3, instance)
-        checks = {"core/orders": (_SAME, _REJECTED), "marts/sales_daily": (_SOLD,)}
-        seconds: dict[str, dict[str, list[float]]] = {table: {"tidemark": [], "script": []} for table in work}
-        for number in range(rounds + 1):
-            made: dict[str, list[Any]] = {}
-            for name in ("tidemark", "script") if number % 2 else ("script", "tidemark"):
-                _empty(spark)
-                for table, by in work.items():
-                    begun = time.monotonic()
-                    by[name]()
-                    took = time.monotonic() - begun
-                    print(f"round {number} {table} {name}: {took:.1f} s", flush=True)
-                    if number:  # the first round warms up
-                        seconds[table][name].append(took)
-                    found = [tuple(spark.sql(query).collect()[0]) for query in checks[table]]
-                    assert made.setdefault(table, found) == found, f"{table}: {made[table]} and {found}"
-    spark.stop()
+    try:
+        with dg.DagsterInstance.ephemeral() as instance:
+            work = _contestants(settings, s3, instance)
+            seconds = _rounds(spark, work, checks, range(0 if warm_up else 1, rounds + 1))
+    finally:
+        spark.stop()  # a session that is left open waits for minutes for a server that has ended
     return {
         "what": f"{lines} order lines of one day in 24 CSV files",
         "tables": {table: _summary(by, lines) for table, by in seconds.items()},
     }
+
+
+def _rounds(
+    spark: SparkSession, work: dict[str, dict[str, Work]], checks: dict[str, tuple[str, ...]], numbers: range
+) -> dict[str, dict[str, list[float]]]:
+    """Return the seconds of each round, by table and contestant. Round 0 warms up and is not among them."""
+    seconds: dict[str, dict[str, list[float]]] = {table: {"tidemark": [], "script": []} for table in work}
+    for number in numbers:
+        made: dict[str, list[Any]] = {}
+        for name in ("tidemark", "script") if number % 2 else ("script", "tidemark"):
+            _drop_tables(spark)
+            for table, by in work.items():
+                begun = time.monotonic()
+                by[name]()
+                took = time.monotonic() - begun
+                print(f"round {number} {table} {name}: {took:.1f} s", flush=True)
+                if number:
+                    seconds[table][name].append(took)
+                found = [tuple(spark.sql(query).collect()[0]) for query in checks[table]]
+                assert made.setdefault(table, found) == found, f"{table}: {made[table]} and {found}"
+    return seconds
 
 
 def _contestants(settings: Settings, s3: Any, instance: dg.DagsterInstance) -> dict[str, dict[str, Work]]:
@@ -89,6 +99,7 @@ def _contestants(settings: Settings, s3: Any, instance: dg.DagsterInstance) -> d
         def run() -> None:
             spark = plain.new_session(settings.spark_remote or "")
             try:
+                plain.create_tables(spark)
                 work(spark)
             finally:
                 spark.stop()
@@ -116,10 +127,10 @@ def _summary(seconds: dict[str, list[float]], lines: int) -> dict[str, Any]:
     }
 
 
-def _empty(spark: SparkSession) -> None:
+def _drop_tables(spark: SparkSession) -> None:
+    """Drop the tables of the contestant before: each creates its own, as it would create them for itself."""
     for table in ("core.orders", "ops.quarantine", "marts.sales_daily"):
         spark.sql(f"DROP TABLE IF EXISTS lake.{table} PURGE")
-    plain.create_tables(spark)
 
 
 def _put_day(s3: Any, bucket: str, lines: int) -> None:

@@ -25,10 +25,8 @@ WITHIN = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=Tru
 # An hour and the one before it.
 WITH_HOUR_BEFORE = dg.TimeWindowPartitionMapping(start_offset=-1, allow_nonexistent_upstream_partitions=True)
 
-# The hours of a week and of the week before it. The offset counts in partitions of the input.
-WITHIN_AND_WEEK_BEFORE = dg.TimeWindowPartitionMapping(start_offset=-7 * 24, allow_nonexistent_upstream_partitions=True)
+# The hours of a week and of the week before it. The offset counts in partitions of the reader.
+WITHIN_AND_WEEK_BEFORE = dg.TimeWindowPartitionMapping(start_offset=-1, allow_nonexistent_upstream_partitions=True)
 
 # The hours of a day and of the 13 days before it.
-WITHIN_AND_13_DAYS_BEFORE = dg.TimeWindowPartitionMapping(
-    start_offset=-13 * 24, allow_nonexistent_upstream_partitions=True
-)
+WITHIN_AND_13_DAYS_BEFORE = dg.TimeWindowPartitionMapping(start_offset=-13, allow_nonexistent_upstream_partitions=True)

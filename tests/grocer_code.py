@@ -1,11 +1,18 @@
-"""The grocer's code as text, and the fingerprint of each of its assets, from the text alone."""
+"""The grocer's code as text, the fingerprint of each of its assets, and the state of an instance that runs it."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from dagster import DagsterInstance
+
+from pipelines.tidemark import location
+from pipelines.tidemark.asset_graph.build import graph_of
 from pipelines.tidemark.code_versions.fingerprint import Code
 from pipelines.tidemark.code_versions.project import Definition, Project
-from pipelines.tidemark.settings import CHECKOUT
+from pipelines.tidemark.engine.code_plan import SavedState, state_of
+from pipelines.tidemark.engine.code_text import code_texts
+from pipelines.tidemark.event_log import deployed
+from pipelines.tidemark.settings import CHECKOUT, load_settings
 from tests.code_edits import Sources
 
 FUNCTIONS = {
@@ -47,3 +54,14 @@ def digests(sources: Sources, root: Path) -> Mapping[str, str]:
         asset: code.fingerprint(Definition(f"pipelines.assets.{module}", function)).digest
         for asset, (module, function) in FUNCTIONS.items()
     }
+
+
+def deployed_state() -> SavedState:
+    """The state that `plan --save` writes for an instance that runs the code of this checkout."""
+    settings = load_settings()
+    with DagsterInstance.ephemeral() as instance:
+        definitions = location.definitions(settings)
+        graph = graph_of(definitions.resolve_asset_graph(), contract_scale=1.0)
+        deployed.keep(instance, ("pipelines", "here"), graph)
+        deployed.keep_code(instance, ("pipelines", "here"), graph, code_texts(CHECKOUT, settings.code_location))
+        return state_of(definitions, instance, contract_scale=1.0)

@@ -19,8 +19,10 @@ from pipelines.streams.readings import READINGS
 from pipelines.tidemark import Table
 from pipelines.tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
 from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.streams import rejects
 from pipelines.tidemark.streams.alerting import Alerting
 from pipelines.tidemark.streams.alerts import Alerts
+from pipelines.tidemark.streams.decode import Fault
 from pipelines.tidemark.streams.stream import Workplace
 from tests.oracle import assert_same, expected_of_messages
 from tests.tidemark.streams.episodes_oracle import episodes
@@ -138,3 +140,21 @@ def test_messages_become_readings_hot_spots_and_alerts(lake: Lake, monkeypatch: 
     assert said["retracted"].value == len(followed) - len(left)
     rows = lake.table(alerts.COLD_CHAIN).to_pylist()
     assert {row["retracted_in"] for row in rows if row["retracted_in"]} <= {2, 3}
+
+
+def test_a_message_on_which_the_rule_raises_leaves_the_alerts_of_the_others(lake: Lake) -> None:
+    lake.receive(messages(4, 60))
+    lake.run("alerts/cold_chain")
+    before = lake.standing()
+    lake.receive([messages(3, 1)[0] | {"temperature_c": None, "message_id": "poison", "device_id": "broken"}])
+    assert isinstance(READINGS.reaction, Alerting)
+    catalog, refused = open_lake(lake.settings), list[str]()
+
+    def refuse(faults: Sequence[Fault]) -> None:
+        refused.extend(fault.record.message_id for fault in faults)
+        rejects.enter(catalog, READINGS.asset, faults, (), "code-1")
+
+    place = Workplace(lake.settings, catalog, READINGS, refuse)
+    Alerts(READINGS.reaction, place, lambda: pytest.fail("nothing is sent")).react(pa.table({}), None)
+    lake.run("alerts/cold_chain")
+    assert (refused, lake.standing()) == (["poison"], before)

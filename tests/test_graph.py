@@ -12,6 +12,7 @@ from pipelines.definitions import defs
 from pipelines.feeds import FEEDS
 from pipelines.partitions import DAYS, HOURS, WEEKS
 from pipelines.streams import STREAMS
+from pipelines.tidemark import Stream
 from pipelines.tidemark.lakehouse.partitioning import ByKey
 from pipelines.tidemark.lakehouse.tables import LINEAGE, MESSAGE
 
@@ -66,6 +67,15 @@ def test_an_asset_that_shifts_fill_says_what_it_holds(name: str) -> None:
     assert (node.partitions_def is None) == (table.partitioning is None or isinstance(table.partitioning, ByKey))
 
 
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
+def test_a_stream_has_a_check_of_its_state_and_its_page_says_where_messages_come_from(stream: Stream) -> None:
+    key = dg.AssetKey.from_user_string(stream.asset)
+    assert dg.AssetCheckKey(key, "stream") in GRAPH.asset_check_keys
+    page = GRAPH.get(key).metadata
+    assert page["messages from"].startswith("sqs:") and stream.job in page["shifts"]
+    assert "`stream`" in page["state of the stream"].value
+
+
 @pytest.mark.parametrize("name", ASSETS)
 def test_an_asset_says_all_it_has_to(name: str) -> None:
     node = GRAPH.get(dg.AssetKey.from_user_string(name))
@@ -93,7 +103,7 @@ def test_every_table_belongs_to_an_asset_and_what_is_loaded_remembers_its_files_
 def test_every_sensor_runs_from_the_start() -> None:
     sensors = defs.get_repository_def().sensor_defs
     assert {s.name: s.default_status for s in sensors} == dict.fromkeys(
-        ("landing", "automation", "catch_up", "contracts", "streams"), dg.DefaultSensorStatus.RUNNING
+        ("landing", "automation", "catch_up", "contracts", "dead_runs", "streams"), dg.DefaultSensorStatus.RUNNING
     )
 
 
@@ -126,8 +136,8 @@ def test_a_check_of_a_source_has_no_namesake_on_a_table() -> None:
     names: dict[str, set[str]] = {}
     of_streams = {dg.AssetKey.from_user_string(stream.asset) for stream in STREAMS}
     for key in GRAPH.asset_check_keys:
-        # What turns messages away says so as what turns rows away does.
-        if (key.asset_key in of_streams, key.name) != (True, "quarantine"):
+        # What turns messages away says so as what turns rows away does. A stream may be on a source or on a table.
+        if key.asset_key not in of_streams or key.name not in ("quarantine", "stream"):
             names.setdefault(key.asset_key.path[0], set()).add(key.name)
     assert names["raw"] == {"mass_removal", "misplaced"}
     assert not names["raw"] & (names["core"] | names["marts"] | names["ops"])

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.lakehouse.read import Snapshot as Snapshot
     from pipelines.tidemark.lakehouse.readers.file_format import FileFormat as FileFormat
     from pipelines.tidemark.lakehouse.readers.file_format import Shape as Shape
+    from pipelines.tidemark.lakehouse.readers.file_format import Written as Written
     from pipelines.tidemark.lakehouse.readers.files import Unusable as Unusable
     from pipelines.tidemark.lakehouse.readers.formats import register_format as register_format
     from pipelines.tidemark.lakehouse.readers.remote_file import RemoteFile as RemoteFile
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from pipelines.tidemark.lakehouse.tables import LINEAGE as LINEAGE
     from pipelines.tidemark.lakehouse.tables import MESSAGE as MESSAGE
     from pipelines.tidemark.lakehouse.tables import MODEL_VERSIONS as MODEL_VERSIONS
+    from pipelines.tidemark.lakehouse.tables import SOURCE_ROW as SOURCE_ROW
     from pipelines.tidemark.lakehouse.tables import Table as Table
     from pipelines.tidemark.resources.aws import LandingResource as LandingResource
     from pipelines.tidemark.resources.aws import QueueResource as QueueResource
@@ -86,6 +88,7 @@ _FOUND_IN = {
     "Snapshot": "lakehouse.read",
     "FileFormat": "lakehouse.readers.file_format",
     "Shape": "lakehouse.readers.file_format",
+    "Written": "lakehouse.readers.file_format",
     "Unusable": "lakehouse.readers.files",
     "register_format": "lakehouse.readers.formats",
     "RemoteFile": "lakehouse.readers.remote_file",
@@ -98,6 +101,7 @@ _FOUND_IN = {
     "LINEAGE": "lakehouse.tables",
     "MESSAGE": "lakehouse.tables",
     "MODEL_VERSIONS": "lakehouse.tables",
+    "SOURCE_ROW": "lakehouse.tables",
     "Table": "lakehouse.tables",
     "LandingResource": "resources.aws",
     "QueueResource": "resources.aws",
@@ -123,6 +127,7 @@ __all__ = [
     "LINEAGE",
     "MESSAGE",
     "MODEL_VERSIONS",
+    "SOURCE_ROW",
     "Alerting",
     "Answering",
     "ByDimensions",
@@ -150,6 +155,7 @@ __all__ = [
     "Table",
     "Unusable",
     "Workplace",
+    "Written",
     "arrow_faults",
     "assets_in",
     "build_definitions",

@@ -1,7 +1,7 @@
-"""What an asset's page in the UI says of it: its table and columns, where it lies, its contract, its code.
+"""Content of an asset's page in the UI: table, columns, location, stream, contract and code.
 
-All of it follows from declarations, so no asset has to repeat it. What an asset says itself stays. Does not belong
-here: what a materialization says (`execution.metadata`).
+All content follows from declarations, so no asset has to repeat it. Metadata that an asset declares itself stays. Does
+not belong here: metadata of materializations (`execution.metadata`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,18 +18,28 @@ from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.planner.contract_status import span
 from pipelines.tidemark.planner.contracts import Contract, LagContract
 from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.streams.checks import STREAM
+from pipelines.tidemark.streams.deliveries import Deliveries
+from pipelines.tidemark.streams.stream import Stream
 
 _MACHINERY = Path(__file__).parent
 
 
-def with_pages(assets: Iterable[Any], tables: Mapping[str, Table], settings: Settings) -> list[Any]:
+def with_pages(
+    assets: Iterable[Any],
+    tables: Mapping[str, Table],
+    settings: Settings,
+    streams: Iterable[Stream | Deliveries] = (),
+) -> list[Any]:
     """The assets, each with what its page shows.
 
     Args:
         tables: By name, which is the asset key joined by a dot.
+        streams: Fill the table of the asset with the same key.
     """
     found = [_linked(each) for each in assets]
-    of_spec = partial(_with_page, tables=tables, settings=settings)
+    by_asset = {stream.asset: stream for stream in streams}
+    of_spec = partial(_with_page, tables=tables, settings=settings, streams=by_asset)
     return [of_spec(e) if isinstance(e, dg.AssetSpec) else _mapped(e, of_spec) for e in found]
 
 
@@ -48,9 +58,16 @@ def _linked(asset: Any) -> Any:
     return asset if any(path.is_relative_to(_MACHINERY) for path in paths) else linked
 
 
-def _with_page(spec: dg.AssetSpec, tables: Mapping[str, Table], settings: Settings) -> dg.AssetSpec:
+def _with_page(
+    spec: dg.AssetSpec,
+    tables: Mapping[str, Table],
+    settings: Settings,
+    streams: Mapping[str, Stream | Deliveries],
+) -> dg.AssetSpec:
     table = tables.get(".".join(spec.key.path))
     said = _of_table(table, settings) if table else {}
+    if (stream := streams.get(spec.key.to_user_string())) is not None:
+        said |= _of_stream(stream, settings)
     description = "\n\n".join(filter(None, (spec.description, _promise(spec, settings.contract_scale))))
     return spec.replace_attributes(metadata=said | dict(spec.metadata), description=description or None)
 
@@ -61,6 +78,20 @@ def _of_table(table: Table, settings: Settings) -> dict[str, Any]:
         "dagster/uri": f"{settings.warehouse}/{table.name.replace('.', '/')}",
         COLUMNS: column_schema(table),
         "row key": ", ".join(table.row_key),
+    }
+
+
+def _of_stream(stream: Stream | Deliveries, settings: Settings) -> dict[str, Any]:
+    queue = stream.queue_in(settings)
+    topic = stream.topic_in(settings) if isinstance(stream, Stream) else None
+    sources = [f"sqs:{queue}" if queue else "", f"kafka:{topic}" if topic else ""]
+    return {
+        "messages from": ", ".join(filter(None, sources)) or f"nowhere: {stream.why_off(settings)}",
+        "shifts": f"{stream.workers} run(s) of {stream.job}",
+        "state of the stream": dg.MetadataValue.md(
+            f"The check `{STREAM}` of this asset shows what waits, since when, the last commit and what hinders it; "
+            f"`pipelines status --asset {stream.asset}` shows the same."
+        ),
     }
 
 

@@ -8,29 +8,35 @@ from typing import Any
 import dagster as dg
 
 from pipelines.tidemark.asset_page import with_pages
+from pipelines.tidemark.discovery import is_leaving_out, modules_below, refusing
 from pipelines.tidemark.engine.condition import with_automation
+from pipelines.tidemark.engine.doubts import Watched
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.executor import recorded_in_process
+from pipelines.tidemark.event_log.observations import source_key
 from pipelines.tidemark.execution.io_manager import iceberg_io_manager
 from pipelines.tidemark.execution.load_asset import LakehouseResource
 from pipelines.tidemark.execution.watermark import InputArrivals
-from pipelines.tidemark.feed_partitions import require_partitions_of_feeds
+from pipelines.tidemark.feed_partitions import require_loadable_feeds
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.resources.aws import ImpatientS3, LandingResource, QueueResource
 from pipelines.tidemark.resources.spark import SparkResource
 from pipelines.tidemark.sensors.automation import automation_sensors
 from pipelines.tidemark.sensors.catch_up import catch_up_sensor
 from pipelines.tidemark.sensors.contracts import contract_checks, contract_sensor
+from pipelines.tidemark.sensors.dead_runs import dead_runs_sensor
 from pipelines.tidemark.sensors.landing import landing_sensor
 from pipelines.tidemark.sensors.reconcile import reconcile_schedules
 from pipelines.tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
 from pipelines.tidemark.sensors.streams import streams_sensor
 from pipelines.tidemark.settings import CHECKOUT, Settings
 from pipelines.tidemark.sources.feed import Feed
-from pipelines.tidemark.streams.checks import stream_check
+from pipelines.tidemark.streams.checks import post_of, state_check, stream_check
 from pipelines.tidemark.streams.deliveries import Deliveries
 from pipelines.tidemark.streams.stream import Stream
-from pipelines.tidemark.table_partitions import require_equal_partitions
+from pipelines.tidemark.streams.transport import require_distinct
+from pipelines.tidemark.table_partitions import DeclarationRefused, require_equal_partitions
 
 
 class ComponentHoldsMore(Terminal):
@@ -49,15 +55,55 @@ def assets_in(*packages: ModuleType) -> list[Any]:
 def _assets_in(package: ModuleType) -> list[Any]:
     root = Path(package.__path__[0])
     if not any(root.rglob("defs.yaml")):  # the other way takes Dagster a second more
-        checks = dg.load_asset_checks_from_package_module(package)
-        return [*dg.load_assets_from_package_module(package, include_specs=True), *checks]
-    found = dg.ComponentTree.from_module(package, project_root=CHECKOUT).build_defs()
-    if more := [name for name in ("jobs", "schedules", "sensors", "resources") if getattr(found, name)]:
+        modules = modules_below(package)
+        found = list[Any]()
+        # Module by module if broken modules are left out: two assets with one key must not exclude all others.
+        for some in [[module] for module in modules] if is_leaving_out() else [modules]:
+            with refusing(package.__name__):
+                found += dg.load_assets_from_modules(some, include_specs=True)
+                found += dg.load_asset_checks_from_modules(some)
+        return list({id(each): each for each in found}.values())
+    tree = dg.ComponentTree.from_module(package, project_root=CHECKOUT)
+    given = dg.Definitions()
+    with refusing(package.__name__):
+        given = tree.build_defs()
+    if more := [name for name in ("jobs", "schedules", "sensors", "resources") if getattr(given, name)]:
         raise ComponentHoldsMore(
             f"the components below {package.__name__} give {', '.join(more)}: take only assets and checks from them, "
             "and put the others into pipelines/definitions.py (dg.Definitions.merge)"
         )
-    return [*(found.assets or ()), *(found.asset_checks or ())]
+    return [*(given.assets or ()), *(given.asset_checks or ())]
+
+
+def _each_key_once(assets: Sequence[Any]) -> list[Any]:
+    """Within `leaving_out`, leave out assets whose key an earlier asset has. Dagster would refuse the location."""
+    if not is_leaving_out():
+        return list(assets)
+    seen: set[dg.AssetKey] = set()
+    kept = []
+    for asset in assets:
+        keys = set(getattr(asset, "keys", ()) or (() if isinstance(asset, dg.AssetChecksDefinition) else (asset.key,)))
+        with refusing():
+            if double := keys & seen:
+                names = ", ".join(sorted(key.to_user_string() for key in double))
+                raise DeclarationRefused(f"asset {names} is declared twice; give one of the two another name")
+            seen |= keys
+            kept.append(asset)
+    return kept
+
+
+def _each_name_once(feeds: Sequence[Feed]) -> list[Feed]:
+    """Refuse feeds whose name an earlier feed has; within `leaving_out`, leave them out."""
+    kept: dict[str, Feed] = {}
+    for feed in feeds:
+        first = kept.setdefault(feed.name, feed)
+        with refusing():
+            if first is not feed:
+                raise DeclarationRefused(
+                    f"feed {feed.name} is declared twice, for {first.prefix} and for {feed.prefix}; give one of the "
+                    "two another name"
+                )
+    return list(kept.values())
 
 
 def build_definitions(
@@ -81,9 +127,12 @@ def build_definitions(
             or to add.
 
     Raises:
-        PartitionsDiffer: a table says otherwise than its asset which partition a row is in, or an asset is cut into
-            others than the files of its feed.
+        StreamRefused: two streams have the same name, table or queue.
+        DeclarationRefused: a table and its asset, or an asset and the files of its feed, have different partitions, or
+            a feed cannot be loaded into its table.
     """
+    with refusing():
+        require_distinct(streams, settings)
     by_name = {table.name: table for table in tables}
     aws: dict[str, Any] = {"endpoint_url": settings.aws_endpoint_url, "region_name": settings.aws_region}
     landing = LandingResource(s3=ImpatientS3(**aws), bucket=settings.landing_bucket)
@@ -95,17 +144,25 @@ def build_definitions(
         "lakehouse": LakehouseResource(spark=spark, landing=landing),
         "io_manager": iceberg_io_manager(by_name, InputArrivals),
     }
-    assets = list(assets)
+    delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
+    assets, feeds = list(assets), _each_name_once(feeds)
     if not adapter.is_loaded_for_a_run():  # there nobody looks at a page, and the code server has looked at the rest
-        require_equal_partitions(assets, by_name)
-        require_partitions_of_feeds(assets, feeds, by_name)
-        assets = with_pages(assets, by_name, settings)
+        assets = _each_key_once(assets)
+        with refusing():
+            require_equal_partitions(assets, by_name)
+        with refusing():
+            require_loadable_feeds(assets, feeds, by_name, delivered)
+        assets = with_pages(assets, by_name, settings, streams)
     every = with_automation(assets)
     automated = [each for each in every if not isinstance(each, dg.AssetChecksDefinition)]
     own = [each for each in every if isinstance(each, dg.AssetChecksDefinition)]
-    delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
     kept = [stream for stream in streams if isinstance(stream, Stream)]
-    of_sources = [*landing_checks(feeds, settings.start_date), dead_letters(), *map(stream_check, kept)]
+    of_sources = [
+        *landing_checks(feeds, settings.start_date),
+        dead_letters(),
+        *map(stream_check, kept),
+        *map(state_check, streams),
+    ]
     checks = [*own, *contract_checks(automated), *with_automation(of_sources)]
     return dg.Definitions(
         assets=[*automated, notifications()],
@@ -114,11 +171,21 @@ def build_definitions(
             landing_sensor(feeds, settings.start_date, delivered),
             *automation_sensors([*automated, *checks]),
             catch_up_sensor(),
-            contract_sensor(),
+            contract_sensor(_watched(settings, feeds, streams)),
+            dead_runs_sensor(),
             *([streams_sensor(streams)] if streams else []),
         ],
         schedules=reconcile_schedules(feeds, settings.start_date),
         resources=resources | overrides,
-        # A step is a Spark job somewhere else: a process of its own for it would only cost its start.
-        executor=dg.in_process_executor,
+        executor=recorded_in_process,
+    )
+
+
+def _watched(settings: Settings, feeds: Sequence[Feed], streams: Sequence[Stream | Deliveries]) -> Watched:
+    """Return the feeds and posts that sensors and shifts watch outside of the event log."""
+    at_work = [stream for stream in streams if stream.why_off(settings) is None]
+    return Watched(
+        settings.code_location,
+        {feed.name: source_key(feed).to_user_string() for feed in feeds},
+        tuple(post_of(stream, settings) for stream in at_work),
     )

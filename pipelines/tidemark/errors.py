@@ -5,12 +5,13 @@
     │   ├── BucketUnavailable, ObjectUnavailable, ObjectChanged, QueueUnavailable, DeleteRefused
     │   ├── SparkUnreachable, SparkLost, SparkFailed, NotScanned
     │   ├── KafkaUnavailable, TopicUnknown, RangeGone
-    │   ├── CommitConflict, WriteConflict
+    │   ├── CommitConflict, WriteConflict, ChangedMeanwhile, PreviewInUse
     │   └── CannotStart, CannotReconcile, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
     └── Terminal           exits with 2   somebody has to change a setting, an option, a declaration or a file
         ├── SettingsError, NoSuchAsset, NoSampleFeed, CannotHandle, SchemaDiffers, NoSuchTable
         ├── KafkaRefused, KafkaMissing, NoKafkaSource, PositionUnreadable
         ├── NotPython, LockFileUnreadable
+        ├── NotDeployable  exits with 8   `plan` refuses the deploy
         ├── Refused, NoRun, OutsideLayout, NotOurs, Unusable
         └── NothingRuns    exits with 3   start the platform, or name an instance
 

@@ -1,20 +1,22 @@
-"""Whether the assets of each feed are cut into the partitions that its folders say.
+"""Checks whether each feed can be loaded: its assets have its partitions, its table takes its rows, a format reads it.
 
-Where they are not, files would be observed as partitions that Dagster does not have, and wait for ever. So the code
-location is refused as it loads, with a line for each asset that says what to declare.
+Otherwise files would wait for ever as partitions that Dagster does not have, or every run would fail. So a code
+location is refused as it loads, with a line for each asset or feed that names the needed declaration.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
 from pipelines.tidemark.event_log.observations import QUARANTINE, source_key
-from pipelines.tidemark.lakehouse.loading.spec import require_cut_alike
-from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.sources.feed import Feed
+from pipelines.tidemark.lakehouse.loading.spec import require_cut_alike, require_loadable
+from pipelines.tidemark.lakehouse.tables import DELIVERY, LINEAGE, Table
+from pipelines.tidemark.sources.feed import Feed, require_readable
+from pipelines.tidemark.sources.rule_columns import require_known_columns
 from pipelines.tidemark.sources.times import FORMATS, TYPES, Grain
-from pipelines.tidemark.table_partitions import PartitionsDiffer
+from pipelines.tidemark.table_partitions import DeclarationRefused, PartitionsDiffer
 
 _Definition = dg.PartitionsDefinition[Any] | None
 
@@ -32,31 +34,73 @@ _CUTS = {
 """When the windows of a grain begin, and the definition that has these."""
 
 
-def require_partitions_of_feeds(assets: Iterable[Any], feeds: Iterable[Feed], tables: Mapping[str, Table]) -> None:
-    """See that the source asset of each feed, and what is loaded from it, are cut as the feed is.
+def require_loadable_feeds(
+    assets: Sequence[Any], feeds: Iterable[Feed], tables: Mapping[str, Table], delivered: Iterable[Feed] = ()
+) -> None:
+    """Check each feed against its format, its source asset and the assets that load its files.
 
     Args:
         tables: By name, which is the asset key joined by a dot.
+        delivered: The feeds of deliveries, of which only the rules are checked.
 
     Raises:
-        PartitionsDiffer: some are not.
+        PartitionsDiffer: the partitions of some differ.
+        DeclarationRefused: some do not fit for another reason.
     """
-    wrong, of_sources = [], {source_key(feed): feed for feed in feeds}
-    for key, definition, feed in _cut_by_feeds(assets, of_sources):
-        name = key.to_user_string()
+    of_sources = {source_key(feed): feed for feed in feeds}
+    wrong = [_refusal(require_readable, feed) for feed in of_sources.values()]
+    wrong += [_refusal(partial(require_known_columns, partition_columns=DELIVERY), feed) for feed in delivered]
+    wrong = list(filter(None, wrong))
+    known = {key for asset in assets for key in _keys_of(asset)}
+    wrong += [
+        f"feed {feed.name}: there is no asset {key.to_user_string()}, so its files are not loaded; add "
+        "ASSETS = feed_assets(...) to its module"
+        for key, feed in of_sources.items()
+        if key not in known
+    ]
+    differing = []
+    for key, definition, feed in _cut_by_feeds(assets, of_sources, tables):
+        name, table = key.to_user_string(), tables.get(".".join(key.path))
         if why := _difference(definition, feed):
-            wrong.append(f"asset {name}, feed {feed.name} by {feed.layout.by}: {why}")
-        elif table := tables.get(".".join(key.path)):
-            try:
-                require_cut_alike(feed, table)
-            except ValueError as error:
-                wrong.append(f"asset {name}: {error}")
-    if wrong:
-        raise PartitionsDiffer("\n".join(wrong))
+            differing.append(f"asset {name}, feed {feed.name} by {feed.layout.by}: {why}")
+        elif table and (why := _refusal(require_cut_alike, feed, table)):
+            differing.append(f"asset {name}: {why}")
+        elif table and (why := next(filter(None, (_refusal(each, feed, table) for each in _OF_TABLES)), "")):
+            wrong.append(f"asset {name}: {why}")
+    if differing or wrong:
+        raise (PartitionsDiffer if differing else DeclarationRefused)("\n".join([*differing, *wrong]))
+
+
+def _keys_of(asset: Any) -> Collection[dg.AssetKey]:
+    if isinstance(asset, dg.AssetsDefinition):
+        return asset.keys
+    return [asset.key] if isinstance(asset, dg.SourceAsset | dg.AssetSpec) else []
+
+
+def _refusal(require: Callable[..., None], *declarations: Feed | Table) -> str:
+    try:
+        require(*declarations)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _require_lineage(feed: Feed, table: Table) -> None:
+    if lacking := [c for c, kind in LINEAGE.items() if table.columns.get(c) != kind]:
+        raise ValueError(
+            f"feed {feed.name}: table {table.name} lacks the columns {', '.join(lacking)}; add LINEAGE to its columns"
+        )
+
+
+def _require_known_columns(feed: Feed, table: Table) -> None:
+    require_known_columns(feed, table.partition_columns)
+
+
+_OF_TABLES = (require_loadable, _require_lineage, _require_known_columns)
 
 
 def _cut_by_feeds(
-    assets: Iterable[Any], of_sources: Mapping[dg.AssetKey, Feed]
+    assets: Iterable[Any], of_sources: Mapping[dg.AssetKey, Feed], tables: Mapping[str, Table]
 ) -> Iterator[tuple[dg.AssetKey, _Definition, Feed]]:
     """The source asset of each feed and the assets that load its files, with their partitions."""
     for asset in assets:
@@ -65,7 +109,9 @@ def _cut_by_feeds(
                 yield asset.key, asset.partitions_def, feed
         elif isinstance(asset, dg.AssetsDefinition):
             for spec in asset.specs:
-                is_load = dg.AssetCheckKey(spec.key, QUARANTINE) in asset.check_keys
+                table = tables.get(".".join(spec.key.path))
+                has_lineage = table is not None and table.columns.keys() >= LINEAGE.keys()
+                is_load = has_lineage or dg.AssetCheckKey(spec.key, QUARANTINE) in asset.check_keys
                 read = [spec.key, *(dep.asset_key for dep in spec.deps if is_load)]
                 for feed in (of_sources[key] for key in read if key in of_sources):
                     yield spec.key, spec.partitions_def, feed

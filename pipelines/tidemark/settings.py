@@ -35,8 +35,11 @@ Boundary = Literal[
     "before_recorded",
 ]
 """The points at which `TIDEMARK_KILL_AT` can make a process die (`failpoints`), in the order of a file's way."""
-PreviewBoundary = Literal["preview_branched", "preview_decided", "preview_committed", "preview_reported"]
-"""The same of a preview: its branches are there; of each table what is published is decided, committed, reported."""
+PreviewBoundary = Literal[
+    "preview_branched", "preview_decided", "preview_quarantined", "preview_committed", "preview_reported"
+]
+"""The same points of a preview: its branches exist. Then, for each table: its partitions to publish are decided, its
+entries are in the quarantine, its rows are in the table, its partitions are reported."""
 StreamBoundary = Literal[
     "stream_received",
     "stream_rejected",
@@ -47,7 +50,7 @@ StreamBoundary = Literal[
     "stream_reported",
     "stream_acknowledged",
 ]
-"""The same of a batch of messages, each after what it is named for; `stream_branched` of a backlog alone."""
+"""The same points of a batch of messages, each after the step in its name. Only a backlog has `stream_branched`."""
 
 
 class SettingsError(Terminal):

@@ -15,8 +15,12 @@ from pipelines.tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTim
 from pipelines.tidemark.lakehouse.tables import Table
 
 
-class PartitionsDiffer(Terminal):
-    """Assets are cut into other partitions than their tables. A line for each names both and the remedy."""
+class DeclarationRefused(Terminal):
+    """Declarations of assets, feeds or tables are unusable. A line for each names it and the remedy."""
+
+
+class PartitionsDiffer(DeclarationRefused):
+    """Assets have other partitions than their tables or feeds. A line for each names both and the remedy."""
 
 
 def require_equal_partitions(assets: Iterable[Any], tables: Mapping[str, Table]) -> None:

@@ -6,6 +6,7 @@ what Dagster would have written, in minutes less.
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance
@@ -13,6 +14,8 @@ from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as EV
 from dagster._core.storage.runs.schema import RunsTable as RUNS
 from dagster._core.storage.runs.schema import RunTagsTable as RUN_TAGS
 
+from pipelines.tidemark.planner.graph import Graph
+from pipelines.tidemark.planner.history import History
 from pipelines.tidemark.simulation.log import Clock, Log
 from pipelines.tidemark.simulation.partitions import partition_tags
 from tests.tidemark.automation.toy_graph import asset, lag, source
@@ -26,16 +29,50 @@ FAMILY = 10
 _BATCH = 20_000
 
 
-def graph() -> list[dg.AssetsDefinition | dg.SourceAsset]:
-    """Ten families of a source, a core table on it, four marts on that, and four on the first of these."""
+def graph(families: int = FAMILIES, *, every: int = 1) -> list[dg.AssetsDefinition | dg.SourceAsset]:
+    """Return families of a source, a core table on it, four marts on that, and four on the first of these.
+
+    Args:
+        every: Only each so-many-th family has contracts.
+    """
     made: list[dg.AssetsDefinition | dg.SourceAsset] = []
-    for family in range(FAMILIES):
+    for family in range(families):
         made += [source(f"s{family}", HOURS), asset(f"core/c{family}", f"raw/s{family}", by=HOURS)]
         for n in range(4):
-            policy = lag(minutes=30 * (n + 1))
+            policy, longer = (lag(minutes=30 * (n + 1)), lag(hours=6)) if family % every == 0 else (None, None)
             made.append(asset(f"marts/m{family}_{n}", f"core/c{family}", by=HOURS, freshness_policy=policy))
-            made.append(asset(f"top/t{family}_{n}", f"marts/m{family}_0", by=HOURS, freshness_policy=lag(hours=6)))
+            made.append(asset(f"top/t{family}_{n}", f"marts/m{family}_0", by=HOURS, freshness_policy=longer))
     return made
+
+
+def keys(partitions: int) -> list[str]:
+    """Return the first hours of the families."""
+    return [f"{START + timedelta(hours=n):%Y-%m-%d-%H:00}" for n in range(partitions)]
+
+
+def folded(plain: Graph, families: int, partitions: int, *, built: bool) -> History:
+    """Return what a log says in which each hour of each source has arrived: the same events, without an instance.
+
+    Args:
+        built: True if everything was built, by one run an hour and family.
+    """
+    history, end, id = History(plain), (START + timedelta(hours=partitions)).timestamp(), 0
+    plain.moment.moves_to(end)
+    for family, key in product(range(families), keys(partitions)):
+        id += 1
+        at = end - 100
+        history.observed((f"raw/s{family}", key), id=id, version=f"v{id}", arrived_at=at, listed_at=at, at=at)
+        if not built:
+            continue
+        run, id = f"run-{family}-{key}", id + 1
+        as_of = id
+        history.planned([(name, key) for name in _assets(family)], id=id, run_id=run, at=end - 80)
+        for name in _assets(family):
+            id += 1
+            version = f"{id:064x}"
+            history.materialized((name, key), id=id, run_id=run, as_of=as_of, version=version, at=end - 60)
+        history.ended(run, at=end - 50, seconds=20)
+    return history
 
 
 def fill(instance: DagsterInstance, repository: dg.RepositoryDefinition, *, rounds: int) -> int:

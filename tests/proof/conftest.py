@@ -4,17 +4,24 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipelines.tidemark.settings import CHECKOUT
+from tests.conftest import JARS, copied_checkout
+from tests.live.platform import Platform, running
 
 Report = Callable[[str, dict[str, Any]], None]
 
-pytest.register_assert_rewrite("tests.proof.shape_stories", "tests.proof.fault_stories", "tests.proof.shapes_platform")
+pytest.register_assert_rewrite(
+    "tests.proof.shape_stories",
+    "tests.proof.fault_stories",
+    "tests.proof.shapes_platform",
+    "tests.proof.edited_project",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,3 +52,16 @@ def report(request: pytest.FixtureRequest) -> Report:
         (folder / f"{name}.json").write_text(json.dumps(told, indent=2) + "\n")
 
     return _write
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copied working tree for edits (`tests.proof.edited_project`)."""
+    return copied_checkout(tmp_path / "project")
+
+
+@pytest.fixture(name="platform")
+def platform_of_project(project: Path, tmp_path: Path) -> Iterator[Platform]:
+    """A platform that runs this working tree, without a sample feed."""
+    with running(tmp_path, JARS, PYTHONPATH=str(project)) as made:
+        yield made

@@ -6,22 +6,19 @@ hand. Does not belong here: kills and collisions, each on its own (`tests.tidema
 
 import json
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pytest
 
-from tests.conftest import JARS, copied_checkout
-from tests.live.platform import Platform, running
+from tests.live.platform import Platform
 from tests.live.test_arrivals import order_file
-from tests.live.ui import values
 from tests.live.waiting import all_the_time, eventually
 from tests.oracle import assert_same, download, expected_tables
 from tests.proof.conftest import Report
+from tests.proof.edited_project import computed_since, edit
 
 DAYS = 8  # the last of them is not in the preview
 MARGIN, ROLLUP = "marts.margin_hourly", "marts.executive_rollup"
@@ -37,19 +34,6 @@ CHANGED = """SELECT hour, product_id, revenue_usd, cost_usd, (revenue_usd - cost
     FROM before WHERE revenue_usd > 20"""
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A working tree of its own, to be edited."""
-    return copied_checkout(tmp_path / "project")
-
-
-@pytest.fixture
-def platform(project: Path, tmp_path: Path) -> Iterator[Platform]:
-    """A platform that runs this working tree, without a sample feed."""
-    with running(tmp_path, JARS, PYTHONPATH=str(project)) as made:
-        yield made
-
-
 def test_a_week_is_tried_and_published_under_its_readers(
     platform: Platform, project: Path, tmp_path: Path, report: Report
 ) -> None:
@@ -58,11 +42,7 @@ def test_a_week_is_tried_and_published_under_its_readers(
     eventually(lambda: _as_expected(platform, tmp_path / "before", changed=False), seconds=900, every=5)
     eventually(lambda: _has_days(platform, DAYS), seconds=300, every=2)
     platform.quiet(seconds=300)
-    for name, edits in EDITS.items():
-        for old, new in edits:
-            text = (project / name).read_text()
-            assert text.count(old) == 1, f"{name}: {old}"
-            (project / name).write_text(text.replace(old, new))
+    edit(project, EDITS)
 
     week = f"{first}-00:00...{first + timedelta(days=6)}-23:00"
     listed = json.loads(platform.pipelines("plan", "--json", code=2).stdout)
@@ -92,7 +72,7 @@ def test_a_week_is_tried_and_published_under_its_readers(
     hours = [hour for hour in own[MARGIN]["partitions"] if hour != late]
     states = _states(seen, set(hours))
     assert states == ["old", "new"], "readers saw a mixture"
-    computed = _computed(platform, "marts/margin_hourly", began)
+    computed = computed_since(platform, "marts/margin_hourly", began)
     assert not computed & set(hours), "published, and built again"
     assert not json.loads(platform.pipelines("plan", "--json", "--select", "marts/margin_hourly").stdout)["assets"]
     report(
@@ -197,13 +177,3 @@ def _states(seen: list[pa.Table], hours: set[str]) -> list[str]:
         if found[-1:] != [state]:
             found.append(state)
     return found
-
-
-def _computed(platform: Platform, asset: str, since: float) -> set[str]:
-    """The partitions of an asset that runs have computed since, those left out that only report what was published."""
-    published = {run.id for run in platform.ui.runs() if "tidemark/published" in run.tags}
-    return {
-        str(e["partition"])
-        for e in platform.ui.materializations(asset)
-        if float(e["timestamp"]) / 1000 > since and e["runId"] not in published and values(e)
-    }

@@ -78,13 +78,13 @@ DEFECTS = [
     ),
     Defect(
         "planner.history:History.materialized",
-        "self._changed(target, version, Change(id, at))",
+        "self._has_new_data(target, version, Change(id, at), at)",
         "pass",
         meaning.test_a_reported_materialization_is_a_change_for_consumers,
     ),
     Defect(
         "planner.history:History.materialized",
-        "self._changed(target, version, Change(id, at))",
+        "self._has_new_data(target, version, Change(id, at), at)",
         "self.built[target] = Built(id, id, '')",
         meaning.test_a_reported_materialization_clears_nothing_pending_of_its_own,
     ),
@@ -146,8 +146,8 @@ DEFECTS = [
     ),
     Defect(
         "planner.requests:_Found.arrivals",
-        "due = [p for p in self.arrived.get(key, ()) if (key, p) not in self.taken]",
-        "due = [p for p in self.arrived.get(key, ()) if (key, p) not in self.taken][-1:]",
+        "newest_first = sorted(due, key=node.order, reverse=True)",
+        "newest_first = sorted(due, key=node.order, reverse=True)[:1]",
         meaning.test_a_three_day_outage_catches_up_every_partition,
     ),
     Defect(
@@ -200,13 +200,13 @@ DEFECTS = [
     ),
     Defect(
         "planner.backlog:Backlog._first",
-        "arrival = None if missing_inputs else max(first, default=None)",
-        "arrival = None if missing_inputs else min(first, default=None)",
+        "arrival = None if missing_inputs else max(first, default=without_required)",
+        "arrival = None if missing_inputs else min(first, default=without_required)",
         contracts.test_of_a_partition_never_built_the_clock_starts_when_its_last_required_input_has_data,
     ),
     Defect(
         "planner.history:History._consumed",
-        "max(arrivals, default=m.at)",
+        "max(*arrivals, node.exists_from(m.target[1])) if arrivals else m.at",
         "m.at",
         contracts.test_lag_stays_relative_to_the_sources_at_any_depth,
     ),
@@ -254,7 +254,7 @@ DEFECTS = [
     ),
     Defect(
         "planner.backlog:Backlog._stale",
-        "built.started_at < self.graph.moment.loaded_at + _CLOCKS_DIFFER",
+        "built.as_of <= self.graph.moment.loaded_after",
         "True",
         rebuilds.test_code_that_is_edited_and_not_yet_loaded_makes_nothing_run_again_and_again,
         ("long ago",),
@@ -336,9 +336,9 @@ DEFECTS = [
         shapes.test_a_day_without_data_is_gone_through_and_a_late_file_before_the_first_rebuilds_what_follows,
     ),
     Defect(
-        "planner.waiting:Waiting._is_newer_than_built",
-        "arrival > built.started_at",
-        "False",
+        "planner.waiting:Waiting._is_newer",
+        "if built is None:",
+        "if True:",
         shapes.test_a_stream_that_never_pauses_does_not_starve_a_reader_that_runs_as_soon_as_possible,
     ),
     Defect(
@@ -372,8 +372,8 @@ DEFECTS = [
         shapes.test_a_run_that_succeeds_without_writing_contains_what_it_saw,
     ),
     Defect(
-        "planner.check_results:Results.failed",
-        "latest.id > built_id",
+        "planner.check_results:CheckResults.blocking",
+        "result is not None and not result.passed",
         "False",
         shapes.test_nobody_is_built_on_what_a_blocking_check_failed_until_it_passes_or_is_rebuilt,
     ),
@@ -423,7 +423,7 @@ DEFECTS = [
     ),
     Defect(
         "planner.requests:_Found._together",
-        "assets = tuple(name for name in joined[run[0]] if all(name in joined[p] for p in run))",
+        "assets = self._joined_by_all(node, run, joined)",
         "assets = joined[run[0]]",
         operations.test_a_range_is_one_run_though_only_some_of_it_could_be_built_together_with_a_reader,
     ),
@@ -435,21 +435,21 @@ DEFECTS = [
     ),
     Defect(
         "planner.waiting:Waiting._is_to_be_rebuilt",
-        "decision is not None and not",
-        "decision is None or not",
+        "self._is_deferred(one) if decision is None",
+        "True if decision is None",
         deploys.test_a_rebuild_does_not_wait_for_an_input_that_the_planner_never_rebuilds,
         ("people",),
     ),
     Defect(
-        "planner.waiting:Waiting._is_blocked",
+        "planner.waiting:Waiting.blocked",
         "with_it and source[1] == target[1]",
         "with_it",
         checks.test_a_day_is_not_built_on_a_day_before_of_which_the_check_failed,
     ),
     Defect(
-        "planner.history:History.blocking",
-        ", *self.changes.get(target, ())[-1:])",
-        ",)",
+        "planner.history:History.written",
+        "self.changes.get(target, ())[-1:]",
+        "()",
         checks.test_a_failed_check_of_an_external_table_ends_with_its_next_build,
     ),
     Defect(
@@ -485,7 +485,7 @@ DEFECTS = [
         ("Europe/Berlin", "30 2 * * *"),
     ),
     Defect(
-        "event_log.checkpoint:_loaded",
+        "event_log.checkpoint:completed",
         "history.unseen[(asset, partition)] = tuple(Change(*change) for change in changes)",
         "pass",
         wipes.test_a_change_that_was_wiped_before_anybody_read_it_is_still_news_after_a_restart,

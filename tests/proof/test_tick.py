@@ -5,6 +5,7 @@ Idle and changed ticks are judged together and by processor time, which a busy m
 which Dagster ends after a minute, one by one and by the clock.
 """
 
+import gc
 import logging
 import os
 import time
@@ -12,17 +13,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import dagster as dg
 import pytest
 
+from pipelines.tidemark.asset_graph.build import graph_of
 from pipelines.tidemark.engine import engine
+from pipelines.tidemark.event_log import checkpoint
+from pipelines.tidemark.event_log.checkpoint_parts import Saving
+from pipelines.tidemark.event_log.consumer import Follower
+from pipelines.tidemark.planner.decisions import Plan
+from pipelines.tidemark.planner.graph import Graph
+from pipelines.tidemark.planner.planner import Planner
 from pipelines.tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
 from pipelines.tidemark.simulation.log import Clock, Log
 from tests.proof import big_history
 from tests.proof.conftest import Report
 
 TICKS = 10
+REST: dict[str, Any] = {"catalog": {}, "unread": [], "touched": []}
 
 
 @dataclass(frozen=True)
@@ -127,3 +137,133 @@ def test_a_tick_is_short_whatever_the_history_and_a_cold_start_comes_in_slices(s
     assert max([*cold, *again]) <= 20, figures
     assert median(tick.processor for tick in idle) <= 0.2, figures
     assert median(tick.processor for tick in changed) <= 0.25, figures
+
+
+class Planned:
+    """A plan over a history in memory, made in slices like the sensors' ticks; seconds are processor seconds."""
+
+    def __init__(self, families: int, partitions: int, *, built: bool) -> None:
+        self.partitions = partitions
+        self.definitions = big_history.graph(families, every=6)
+        self.graph = graph_of(dg.Definitions(assets=self.definitions).resolve_asset_graph())
+        self.history = big_history.folded(self.graph, families, partitions, built=built)
+        self.planner = Planner(self.graph, self.history, slots=10)
+        self.now, self.open = self.graph.moment.now, 0
+
+    def plan(self) -> tuple[Plan, list[float]]:
+        """Make a plan. Returns the seconds of each slice, too."""
+        slices, self.now = [], self.now + 5
+        while True:
+            stop, begun = time.monotonic() + engine.SLICE_SECONDS, time.process_time()
+            plan = self.planner.plan(self.now, stop=lambda: time.monotonic() > stop)  # noqa: B023
+            slices.append(time.process_time() - begun)
+            if not plan.catching_up:
+                return plan, slices
+
+    def start(self, plan: Plan) -> None:
+        """Start the requested runs."""
+        for request in plan.requests:
+            self.open += 1
+            for target in request.targets:
+                self.history.planned([target], id=10**9 + self.open, run_id=f"open {self.open}", at=self.now)
+
+    def change(self, version: int) -> float:
+        """Return the seconds of a plan after one hour of a source has changed."""
+        key = big_history.keys(self.partitions)[-2]
+        at = self.now
+        id = 2 * 10**9 + version
+        self.history.observed(("raw/s0", key), id=id, version=f"new {version}", arrived_at=at, listed_at=at, at=at)
+        return sum(self.plan()[1])
+
+
+def resident() -> int:
+    """Return the megabytes that this process holds now."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) // 1024
+
+
+def test_a_checkpoint_and_a_plan_over_millions_of_built_partitions_come_in_slices(
+    tmp_path: Path, report: Report
+) -> None:
+    families, partitions = 222, int(os.environ.get("BUILT_PARTITIONS", "500"))
+    begun = resident()
+    made = Planned(families, partitions, built=True)
+    plan, first = made.plan()
+    figures: dict[str, Any] = {
+        "assets": len(made.graph.nodes),
+        "contracts": sum(node.contract is not None for node in made.graph.nodes.values()),
+        "built partitions": families * partitions * 9,
+        "first plan, seconds of each slice": [round(took, 2) for took in first],
+        "idle, seconds": round(sum(made.plan()[1]), 3),
+        "one change, seconds": round(median(made.change(n) for n in range(5)), 3),
+        "megabytes of the history": resident() - begun,
+    }
+    assert not plan.decisions
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        figures["save, seconds of each slice"] = _sliced(saving(instance, made))
+        definitions, built = made.definitions, len(made.history.built)
+        del made, plan
+        gc.collect()
+        graph = graph_of(dg.Definitions(assets=definitions).resolve_asset_graph())
+        figures["load, seconds of each slice"] = _sliced(loading(instance, graph, built))
+    figures["load average"] = os.getloadavg()
+    report(f"tick-{figures['built partitions']}-built", figures)
+    slices = [*first, *figures["save, seconds of each slice"], *figures["load, seconds of each slice"]]
+    assert max(slices) <= 10 and figures["idle, seconds"] <= 0.2 and figures["one change, seconds"] <= 0.3, figures
+
+
+def saving(instance: dg.DagsterInstance, made: Planned) -> Iterator[None]:
+    """Save a whole checkpoint, in slices like those of a tick."""
+    follower = Follower(made.history, checkpoint.key_of(made.graph))
+    save = Saving(
+        made.history, follower.key, checkpoint.head_of(made.history, follower.reader.state(), REST), {}, set()
+    )
+    done = False
+    while not done:
+        end = time.monotonic() + 1.0
+        done = save.step(instance, lambda: time.monotonic() > end)  # noqa: B023
+        yield
+
+
+def loading(instance: dg.DagsterInstance, graph: Graph, built: int) -> Iterator[None]:
+    """Load the checkpoint in slices like those of a tick."""
+    follower = Follower.started(instance, graph)
+    yield
+    while len(follower.history.built) < built:
+        end = time.monotonic() + engine.SLICE_SECONDS
+        follower.read(instance, lambda: time.monotonic() > end)  # noqa: B023
+        yield
+
+
+def _sliced(steps: Iterator[None]) -> list[float]:
+    took, begun = [], time.process_time()
+    for _ in steps:
+        took.append(round(time.process_time() - begun, 2))
+        begun = time.process_time()
+    return took
+
+
+def test_a_first_load_of_a_million_pending_partitions_is_planned_in_slices(report: Report) -> None:
+    families, partitions = 222, int(os.environ.get("PENDING_PARTITIONS", "500"))
+    made = Planned(families, partitions, built=False)
+    plan, first = made.plan()
+    looks, requested = [], len(plan.requests)
+    made.start(plan)
+    for _ in range(5):
+        more, slices = made.plan()
+        looks.append(round(sum(slices), 2))
+        requested += len(more.requests)
+        made.start(more)
+    figures = {
+        "assets": len(made.graph.nodes),
+        "pending partitions": len(plan.decisions) + sum(plan.deferred.values()),
+        "decided on in one look": len(plan.decisions),
+        "first plan, seconds of each slice": [round(took, 2) for took in first],
+        "looks after it, seconds": looks,
+        "one change, seconds": round(made.change(1), 2),
+        "ranges requested": requested,
+        "megabytes": resident(),
+        "load average": os.getloadavg(),
+    }
+    report("tick-pending", figures)
+    assert max([*first, *looks]) <= 10, figures

@@ -28,8 +28,7 @@ def postgres_server(password: str | None = None) -> Iterator[dict[str, Any]]:
     """A running, empty server, which asks for a password if it has one; how Dagster's storage connects to it."""
     folder = Path(tempfile.mkdtemp(prefix="tidemark-postgres-"))
     data, port = folder / "data", free_port()
-    # The server refuses to run as root; its folder is then somebody else's.
-    user = "nobody" if os.geteuid() == 0 else None
+    user = _user()
     if user:
         shutil.chown(folder, user)
     (folder / "password").write_text(password or "tidemark")
@@ -45,14 +44,7 @@ def postgres_server(password: str | None = None) -> Iterator[dict[str, Any]]:
             check=True,
             capture_output=True,
         )
-        with (folder / "log").open("wb") as log:
-            server = subprocess.Popen(
-                [_program("postgres"), "-D", data, "-p", str(port), "-k", folder, "-h", "127.0.0.1", "-F"],
-                user=user,
-                cwd=folder,
-                stdout=log,
-                stderr=log,
-            )
+        server = start_server(data, port)
         try:
             _wait_until_ready(port, login["username"], server, folder / "log")
             yield login | {"port": port}
@@ -61,6 +53,23 @@ def postgres_server(password: str | None = None) -> Iterator[dict[str, Any]]:
             server.wait(20)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def start_server(data: Path, port: int) -> "subprocess.Popen[bytes]":
+    """Start a server on a folder of data. It reads it like any other after a crash."""
+    with (data.parent / "log").open("ab") as log:
+        return subprocess.Popen(
+            [_program("postgres"), "-D", data, "-p", str(port), "-k", data.parent, "-h", "127.0.0.1", "-F"],
+            user=_user(),
+            cwd=data.parent,
+            stdout=log,
+            stderr=log,
+        )
+
+
+def _user() -> str | None:
+    # The server refuses to run as root; its folder is then somebody else's.
+    return "nobody" if os.geteuid() == 0 else None
 
 
 @contextlib.contextmanager

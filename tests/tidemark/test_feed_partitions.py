@@ -21,7 +21,7 @@ from pipelines.tidemark import (
 )
 from pipelines.tidemark.lakehouse.partitioning import Partitioning
 from pipelines.tidemark.settings import CHECKOUT
-from pipelines.tidemark.table_partitions import PartitionsDiffer
+from pipelines.tidemark.table_partitions import DeclarationRefused, PartitionsDiffer
 
 REGIONS = dg.StaticPartitionsDefinition(["emea", "apac"])
 DAYS = dg.DailyPartitionsDefinition("2026-09-28", end_offset=1)
@@ -152,3 +152,11 @@ def _table_of(definition: Any) -> Partitioning:
     if isinstance(definition, dg.TimeWindowPartitionsDefinition):
         return ByTime("at", format=definition.fmt, timezone=definition.timezone)
     return ByKey("region")
+
+
+def test_a_rule_with_an_unknown_column_is_refused_as_the_location_loads() -> None:
+    said = r"asset core/things: feed things: rule 'dear' names 'fare', which no row has; write one of .*\(id, day\)"
+    with pytest.raises(DeclarationRefused, match=said):
+        loaded(
+            DAYS, Grain.DAY, {"rules": {"dear": "fare < 100", "known": "id > 0 AND day > '2026-01-01'"}}, ByTime("day")
+        )

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from dagster._serdes import serialize_value
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines.tidemark.cli import plan_apply, plan_preview, plan_view
+from pipelines.tidemark.cli import lock, plan_apply, plan_preview, plan_view, preview_view, status_view
 from pipelines.tidemark.cli.app import app
 from pipelines.tidemark.cli.webserver import Sensor
 from pipelines.tidemark.engine.code_plan import AssetPlan, CodePlan
@@ -21,8 +22,18 @@ from pipelines.tidemark.lakehouse.row_diff import Example, RowDiff, Total
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.planner.graph import Graph, Input, Node
 from pipelines.tidemark.planner.rehearsal import Rebuild
-from pipelines.tidemark.preview.build import FROM_FILES, FROM_MESSAGES, PreviewLake, refusals
-from pipelines.tidemark.preview.manifest import Manifest, NoPreview, RunPreview, Store, TablePreview
+from pipelines.tidemark.preview.build import first_line, refusals
+from pipelines.tidemark.preview.lake import FROM_MESSAGES, PreviewLake
+from pipelines.tidemark.preview.manifest import (
+    Manifest,
+    NoPreview,
+    PreviewInUse,
+    RunPreview,
+    Store,
+    TablePreview,
+    half_published,
+    publishing,
+)
 from pipelines.tidemark.preview.targets import Group, NoSuchPartitions, Targets, choose
 
 KEYS = [f"k{number}" for number in range(6)]
@@ -44,7 +55,14 @@ def node(key: str, *reads: str, whole: bool = False) -> Node:
 
 def planned(key: str, *partitions: str | None, after: str = "", held: str = "") -> AssetPlan:
     rebuilds = [
-        Rebuild(key, p, "code version 1 -> 2" if not after else f"after {after}", certain=not after, held=held)
+        Rebuild(
+            key,
+            p,
+            "code version 1 -> 2" if not after else f"after {after}",
+            certain=not after,
+            held=held,
+            after=((after, p),) if after else (),
+        )
         for p in partitions
     ]
     return AssetPlan(key, "", rebuilds)
@@ -84,18 +102,82 @@ def test_partitions_are_those_of_changed_assets_and_what_reads_them_follows(part
 
 
 def test_what_cannot_be_previewed_is_left_out_with_what_is_made_of_it() -> None:
-    found = choose(PLAN, GRAPH, None, {"a": FROM_FILES})
+    found = choose(PLAN, GRAPH, None, {"a": FROM_MESSAGES})
     assert [group.assets[0] for group in found.groups] == ["d", "e"]
     assert found.left_out == {
-        "a": FROM_FILES,
+        "a": FROM_MESSAGES,
         "b": "is made of a, which is not previewed",
         "c": "is made of b, which is not previewed",
     }
     held = CodePlan([planned("a", *KEYS, held="a check failed"), planned("b", *KEYS, after="a")])
-    assert choose(held, GRAPH, None, {}) == Targets([], {"a": "held, a check failed"})
+    assert choose(held, GRAPH, None, {}) == Targets(
+        [],
+        {"a": "held, a check failed", "b": "is made of a, which is not previewed"},
+        {"a": 6, "b": 6},
+    )
 
 
-def test_what_loads_files_and_what_sends_alerts_is_refused_with_the_reason() -> None:
+def test_each_reason_for_leaving_out_a_planned_partition_is_named() -> None:
+    some = CodePlan(
+        [AssetPlan("a", "", [*planned("a", *KEYS[:4]).rebuilds, *planned("a", *KEYS[4:], held="paused").rebuilds])]
+    )
+    found = choose(some, GRAPH, None, {})
+    assert found.groups == [Group(("a",), tuple(KEYS[:4]))]
+    assert found.left_out == {"a": "2 of 6 partitions: held, paused"}
+    assert found.planned == {"a": 6}
+    # The reader alone is selected.
+    reader = CodePlan([planned("b", *KEYS, after="a")])
+    assert choose(reader, GRAPH, None, {}).left_out == {"b": "follows a, which is not selected"}
+    # A changed asset without any of the chosen partitions is named; further partitions of a previewed one are no gap.
+    other = CodePlan([planned("a", *KEYS), planned("d", *KEYS[:2])])
+    assert choose(other, GRAPH, "k4...k5", {}).left_out == {
+        "d": "none of its 2 partitions is among --partitions k4...k5"
+    }
+    assert choose(other, GRAPH, "k0", {}).left_out == {}
+    unpartitioned = CodePlan([planned("a", *KEYS), planned("c", None)])
+    assert choose(unpartitioned, GRAPH, "k0", {}).left_out == {"c": "none of its 1 partitions is among --partitions k0"}
+
+
+@pytest.mark.parametrize(
+    ("left_out", "differs", "code"),
+    [({}, False, 0), ({}, True, 2), ({"core/x": FROM_MESSAGES}, False, 7), ({"core/x": FROM_MESSAGES}, True, 7)],
+)
+def test_what_was_not_previewed_has_an_exit_code_and_a_sentence_of_its_own(
+    left_out: dict[str, str], differs: bool, code: int
+) -> None:
+    manifest, diffs, _ = a_preview()
+    manifest.left_out = left_out
+    if not differs:
+        diffs = {key: RowDiff(1, 1, 0, 0, 0) for key in diffs}
+    assert preview_view.exit_code(manifest, diffs, []) == code
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(preview_view.shown(manifest, diffs, []))
+    text = console.export_text()
+    assert ("not all of this change was previewed" in text) is bool(left_out)
+    assert "nothing to preview" not in text
+
+
+def test_a_preview_of_nothing_says_whether_anything_was_left_out() -> None:
+    for left_out, code, said in (
+        ({}, 0, "nothing to preview: no partition would run"),
+        ({"core/x": FROM_MESSAGES}, 7, "none of this change was previewed"),
+    ):
+        manifest = Manifest.begun({}, left_out)
+        assert preview_view.exit_code(manifest, {}, []) == code
+        console = Console(width=80, record=True, file=io.StringIO())
+        console.print(preview_view.shown(manifest, {}, []))
+        text = console.export_text()
+        assert said in text
+        assert ("nothing to preview" in text) is not bool(left_out)
+
+
+class _NoTables:
+    """A session whose catalog has no table."""
+
+    catalog = SimpleNamespace(tableExists=lambda _: False)
+
+
+def test_what_sends_alerts_is_refused_with_the_reason_and_what_loads_files_is_not() -> None:
     def asset(key: str, reads: str) -> dg.AssetsDefinition:
         @dg.asset(key=key.split("/"), deps=[reads.split("/")], required_resource_keys={"lakehouse"})
         def _body() -> None:
@@ -106,15 +188,13 @@ def test_what_loads_files_and_what_sends_alerts_is_refused_with_the_reason() -> 
     sources = [dg.AssetSpec(["raw", "orders"]), dg.AssetSpec(["raw", "pings"])]
     found = dg.Definitions([*sources, asset("core/orders", "raw/orders"), asset("alerts/strong", "raw/pings")])
     tables = {name: Table(name, {"id": "string"}, ("id",)) for name in ("core.orders", "alerts.strong", "raw.pings")}
-    lake = PreviewLake(None, tables, Manifest.begun({}, {}))  # type: ignore[arg-type]
+    spark: Any = _NoTables()
+    lake = PreviewLake(spark, tables, Manifest.begun({}, {}))
     graph = Graph(
         {key: node(key, reads) for key, reads in (("core/orders", "raw/orders"), ("alerts/strong", "raw/pings"))}
     )
     graph = Graph(graph.nodes | {key: Node(key, source=True) for key in ("raw/orders", "raw/pings")})
-    assert refusals(found, graph, lake, ["core/orders", "alerts/strong"]) == {
-        "core/orders": FROM_FILES,
-        "alerts/strong": FROM_MESSAGES,
-    }
+    assert refusals(found, graph, lake, ["core/orders", "alerts/strong"]) == {"alerts/strong": FROM_MESSAGES}
 
 
 def test_partitions_that_nobody_would_build_are_refused_with_those_there_are() -> None:
@@ -132,6 +212,9 @@ def test_partitions_that_nobody_would_build_are_refused_with_those_there_are() -
         ("--publish", "--select", "core/orders"),
         ("--discard", "--json"),
         ("--preview", "--against", "x.json"),
+        ("--preview", "one", "--publish", "two"),
+        ("--previews", "--apply"),
+        ("--partitions", "a...b", "--json"),
     ],
 )
 def test_options_that_make_no_sense_together_are_refused(options: tuple[str, ...]) -> None:
@@ -154,7 +237,7 @@ def a_preview() -> tuple[Manifest, dict[str, RowDiff], list[Any]]:
         },
         totals={"margin_usd": Total(Decimal("12345678.25"), Decimal("12345600.00")), "share": Total(0.1, 0.1)},
     )
-    manifest = Manifest.begun({}, {"core/orders": FROM_FILES})
+    manifest = Manifest.begun({}, {"core/orders": FROM_MESSAGES})
     manifest.tables = [TablePreview("marts/margin_hourly", partitions=["2026-10-01-00:00", "2026-10-01-01:00"])]
     check = dg.AssetCheckEvaluation(
         asset_key=dg.AssetKey(["marts", "margin_hourly"]),
@@ -170,7 +253,7 @@ def a_preview() -> tuple[Manifest, dict[str, RowDiff], list[Any]]:
 
 def test_a_preview_is_readable_at_80_columns() -> None:
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(plan_preview.shown(*a_preview()))
+    console.print(preview_view.shown(*a_preview()))
     text = console.export_text()
     assert "marts/margin_hourly 2 partitions, 2026-10-01-00:00 to 2026-10-01-01:00" in text
     assert "1,000 rows -> 1,001: 2 added, 1 removed, 30 changed" in text
@@ -182,11 +265,11 @@ def test_a_preview_is_readable_at_80_columns() -> None:
 
 
 def test_the_same_as_json() -> None:
-    found = json.loads(json.dumps(plan_preview.as_dict(*a_preview())))
+    found = json.loads(json.dumps(preview_view.as_dict(*a_preview())))
     (asset,) = found["assets"]
     assert (asset["key"], asset["added"], asset["columns"]["margin_usd"]["rows"]) == ("marts/margin_hourly", 2, 30)
     assert asset["totals"]["margin_usd"] == {"before": "12345678.25", "after": "12345600.00"}
-    assert asset["checks"][0]["passed"] is False and found["left_out"] == {"core/orders": FROM_FILES}
+    assert asset["checks"][0]["passed"] is False and found["left_out"] == {"core/orders": FROM_MESSAGES}
 
 
 class _Webserver:
@@ -249,3 +332,110 @@ def test_apply_loads_the_code_also_where_nothing_is_to_be_rebuilt(monkeypatch: p
     assert applied == [nothing]
     assert CliRunner().invoke(app, ["plan"]).exit_code == 0
     assert len(applied) == 1
+
+
+def test_a_preview_has_a_name_and_an_option_without_one_means_the_only_preview(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(plan_preview, "preview", lambda _, name, *__, **___: asked.append(("preview", name)))
+    monkeypatch.setattr(plan_preview, "publish", lambda _, name: asked.append(("publish", name)))
+    monkeypatch.setattr(plan_preview, "discard", lambda _, name: asked.append(("discard", name)))
+    for options in (["--preview"], ["--preview", "--json"], ["--preview", "one", "--select", "a"], ["--publish=one"]):
+        assert CliRunner().invoke(app, ["plan", *options]).exit_code == 0, options
+    assert CliRunner().invoke(app, ["plan", "--discard"]).exit_code == 0
+    assert asked == [("preview", ""), ("preview", ""), ("preview", "one"), ("publish", "one"), ("discard", "")]
+    settings: Any = SimpleNamespace(state_dir=tmp_path)
+    with pytest.raises(NoPreview, match="there is no preview; `pipelines plan --preview` builds one"):
+        plan_preview.chosen(settings, "")
+    for name in ("one", "two"):
+        Store(tmp_path, name).write(a_preview()[0])
+        assert plan_preview.chosen(settings, name).name == name
+        assert Store.names(tmp_path) == (["one"] if name == "one" else ["one", "two"])
+        if name == "one":
+            assert plan_preview.chosen(settings, "").name == "one"
+    with pytest.raises(NoPreview, match="which preview\\? there are one, two: give its name"):
+        plan_preview.chosen(settings, "")
+    with pytest.raises(NoPreview, match="there is no preview 'three': there are one, two"):
+        plan_preview.chosen(settings, "three")
+    for name in ("../one", "", ".hidden", "x" * 41):
+        with pytest.raises(NoPreview, match="cannot be called"):
+            Store(tmp_path, name)
+
+
+def test_previews_are_listed_with_their_age_and_what_can_be_done_with_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings: Any = SimpleNamespace(state_dir=tmp_path)
+    monkeypatch.setattr(plan_view, "of_the_platform", lambda given: given)
+    made = {}
+    for name in ("broken", "half", "old", "ready", "unbuilt", "used"):
+        made[name] = manifest = a_preview()[0]
+        manifest.is_built = name != "unbuilt"
+        if name == "old":
+            manifest.created -= 3 * 86_400
+        if name == "half":
+            manifest.tables[0].decided = []
+        Store(tmp_path, name).write(manifest)
+    Store(tmp_path, "broken").path.write_text("{")
+    with Store(tmp_path, "used").used_for("being published"):
+        plan_preview.show_previews(settings, as_json=True)
+        listed = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+        in_use = pytest.raises(PreviewInUse, match=f"being published by process {os.getpid()} since")
+        with in_use, Store(tmp_path, "used").used_for("being dropped"):
+            raise AssertionError
+        assert half_published(tmp_path)[1].startswith("preview half is half published: `pipelines plan --publish half`")
+    states = {name: row["state"] for name, row in listed.items()}
+    assert states["ready"] == "ready: `pipelines plan --publish ready`"
+    assert states["half"].startswith("half published") and states["old"].startswith("expired")
+    assert states["unbuilt"].startswith("not built to its end") and "holds no preview" in states["broken"]
+    assert states["used"].startswith("being published by process")
+    assert listed["old"]["age_seconds"] >= 3 * 86_400 and listed["ready"]["branch"] == made["ready"].branch
+    assert len({row.get("branch") for row in listed.values()}) == 6, "each has branches of its own"
+    plan_preview.show_previews(settings, as_json=False)
+    assert "old: 3 d old; marts/margin_hourly (2); expired" in capsys.readouterr().out
+
+
+def test_one_publish_at_a_time_and_the_second_says_which_is_under_way(tmp_path: Path) -> None:
+    in_use = pytest.raises(PreviewInUse, match="preview one is published by process")
+    with publishing(tmp_path, "one"), in_use, publishing(tmp_path, "two"):
+        raise AssertionError
+    with publishing(tmp_path, "two"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "said"),
+    [
+        (
+            "pyspark.errors.exceptions.connect.ArithmeticException",
+            "pyspark.errors.exceptions.connect.ArithmeticException: [DIVIDE_BY_ZERO] Division by zero.\n\nJVM "
+            "stacktrace:\n\tat org.apache.spark.sql.errors.QueryExecutionErrors$.divideByZeroError\n",
+            "ArithmeticException: [DIVIDE_BY_ZERO] Division by zero.",
+        ),
+        ("ValueError", "ValueError: no hour\n", "ValueError: no hour"),
+        ("KeyError", "KeyError: 'x'\n", "KeyError: 'x'"),
+        (
+            "SparkException",
+            "\n  job aborted: sc://host:1/;token=abc\n at x",
+            "SparkException: job aborted: sc://host:1/;token=***",
+        ),
+        ("WriteConflict", "core.orders: 5 attempts lost", "WriteConflict: core.orders: 5 attempts lost"),
+        ("Failure", "", "Failure"),
+    ],
+)
+def test_a_failure_is_told_by_its_first_line(name: str, message: str, said: str) -> None:
+    assert first_line(message, name) == said
+
+
+def test_status_and_plan_name_a_half_published_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_STATE_DIR", str(tmp_path))
+    manifest = a_preview()[0]
+    manifest.tables[0].decided = ["2026-10-01-00:00"]
+    Store(tmp_path, "fix").write(manifest)
+    monkeypatch.setattr(status_view, "show_contracts", lambda *_, **__: [])
+    monkeypatch.setattr(plan_view, "show", lambda *_, **__: SimpleNamespace(has_work=False))
+    monkeypatch.setattr(lock, "forgotten", list)
+    for command in ("status", "plan"):
+        found = CliRunner().invoke(app, [command])
+        assert "preview fix is half published: `pipelines plan --publish fix` ends that" in found.stderr, command

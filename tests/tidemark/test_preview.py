@@ -21,6 +21,7 @@ from pipelines.tidemark.lakehouse.row_diff import RowDiff, row_diff
 from pipelines.tidemark.lakehouse.session import new_session
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.preview import build, publish
+from pipelines.tidemark.preview.lake import PreviewLake
 from pipelines.tidemark.preview.manifest import Manifest, Store
 from pipelines.tidemark.preview.targets import choose
 from pipelines.tidemark.settings import Settings
@@ -164,7 +165,7 @@ class Toy:
         follower = follow(code, self.instance, contract_scale=1.0)
         plan = self.plan(code)
         manifest = Manifest.begun({}, {})
-        lake = build.PreviewLake(self.spark, self.tables, manifest)
+        lake = PreviewLake(self.spark, self.tables, manifest)
         refused = build.refusals(code, follower.history.graph, lake, [asset.key for asset in plan.assets])
         targets = choose(plan, follower.history.graph, partitions, refused)
         manifest.left_out = targets.left_out

@@ -20,8 +20,10 @@ from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGra
 from pipelines.tidemark.asset_graph.declarations import (
     ASAP,
     EVERY_INPUT_CHANGED,
+    checks_elsewhere_of,
     contract_of,
     most_of,
+    optional_of,
     ripple_days_of,
     tagged,
     use_latest_of,
@@ -40,6 +42,21 @@ _LONGEST = 120  # characters of a definition in words
 
 PLANNERS = "is_the_planners"
 """What the planner's own condition has as an attribute."""
+
+_LASTING = {
+    "BackfillInProgressAutomationCondition",
+    "CheckResultCondition",
+    "Derived",
+    "ExecutionFailedAutomationCondition",
+    "InLatestTimeWindowCondition",
+    "MissingAutomationCondition",
+    "RunInProgressAutomationCondition",
+    "WillBeRequestedCondition",
+}
+"""Conditions without parts that stay true while nothing happens. One of a user's own may be of either kind."""
+
+_MOMENTARY = {"NewlyTrueCondition", "SinceCondition"}
+"""Conditions with parts that are true for a moment, or that remember one."""
 
 AnyGraph = BaseAssetGraph[Any]
 _T = TypeVar("_T")
@@ -121,6 +138,9 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
         reading.reasons.append(f"a part of its key {key.path} holds a slash, so it could not be told from {name}")
     if asset.is_virtual:
         reading.reasons.append("a virtual asset is not supported; let its readers depend on what it is made from")
+    blocking = [check for check in asset.check_keys if asset_graph.get(check).blocking]
+    own = frozenset(check.name for check in blocking)
+    elsewhere = reading.of("its metadata", lambda: checks_elsewhere_of(asset.metadata), frozenset[str]()) - own
     broken = f"its partitions definition cannot be read: {'; '.join(reading.reasons)}"
     node = Node(
         name,
@@ -128,6 +148,7 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
         partitioned=asset.partitions_def is not None,
         automated=asset.is_materializable and automated,
         conditional=not getattr(asset.automation_condition, PLANNERS, False),
+        momentary=_is_momentary(asset.automation_condition),
         contract=contract,
         asap=asap,
         requires_all=requires_all,
@@ -136,7 +157,10 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
         source=source,
         most=most_of(asset.backfill_policy),
         together=_together(asset_graph, key),
-        blocking=frozenset(check.name for check in asset.check_keys if asset_graph.get(check).blocking),
+        blocking=own | elsewhere,
+        elsewhere=elsewhere,
+        run_alone={c.name: asset_graph.get(c).partitions_def is not None for c in blocking if _alone(asset_graph, c)},
+        run_later=frozenset(check.name for check in blocking if asset_graph.get(check).automation_condition),
         refused="; ".join(dict.fromkeys(reading.reasons)),
         problem=lambda _: broken,
     )
@@ -176,9 +200,28 @@ def _asks_the_planner(condition: dg.AutomationCondition[Any] | None) -> bool:
     return getattr(condition, PLANNERS, False) or any(_asks_the_planner(child) for child in condition.children)
 
 
+def _is_momentary(condition: dg.AutomationCondition[Any] | None) -> bool:
+    """Return True if a condition may let the planner's requests pass for a moment only, like a tick of a cron."""
+    if condition is None:
+        return False
+    condition = getattr(condition, "condition", condition)  # out of its guard
+    kind, parts = type(condition).__name__, condition.children
+    if not parts:
+        return kind not in _LASTING and not getattr(condition, PLANNERS, False)
+    if kind == "OrAutomationCondition":  # its other parts do not ask the planner
+        parts = [part for part in parts if _asks_the_planner(part)]
+    return kind in _MOMENTARY or any(map(_is_momentary, parts))
+
+
 def _together(asset_graph: AnyGraph, key: dg.AssetKey) -> frozenset[str]:
     keys = asset_graph.get(key).execution_set_asset_keys if asset_graph.get(key).is_materializable else ()
     return frozenset(k.to_user_string() for k in keys) if len(keys) > 1 else frozenset()
+
+
+def _alone(asset_graph: AnyGraph, check: dg.AssetCheckKey) -> bool:
+    """Return True if the planner can request a run that evaluates only this check."""
+    is_split = len(asset_graph.get_execution_set_asset_and_check_keys(check)) == 1
+    return is_split and asset_graph.get(check).automation_condition is None
 
 
 def _unread(parent: dg.AssetKey) -> Input:
@@ -208,11 +251,17 @@ def input_of(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_
         ripple_days_of(metadata, name, whole=theirs.definition is None, timed=ours.timed),
         use_latest_of(metadata, name),
         # A source is observed, never run: nothing joins its run. Nor does a partition its own past's.
-        joinable=edge.identity and read.is_materializable and asset.is_materializable and key != parent,
+        # An input with a blocking check that its run does not evaluate cannot share a run with its readers.
+        joinable=edge.identity
+        and read.is_materializable
+        and asset.is_materializable
+        and key != parent
+        and not any(asset_graph.get(c).blocking and asset_graph.get(c).automation_condition for c in read.check_keys),
         # What is not loaded, Dagster does not look for.
         missing_inputs=edge.missing_inputs if loaded else lambda _: "",
         stamp=edge.stamp,
         broad=edge.broad,
+        optional=optional_of(metadata, name),
     )
 
 

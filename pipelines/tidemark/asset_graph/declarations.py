@@ -1,8 +1,8 @@
 """What an asset declares of its automation, read and checked one by one.
 
-A freshness policy, the tags `tidemark/pace` and `tidemark/requires`, the metadata `ripple_days` and `use_latest` of a
-dependency, a backfill policy. Belongs here: what each may be; all else is refused by name. Does not belong here: where
-they stand in Dagster's graph (`asset_graph.build`).
+A freshness policy, the tags `tidemark/pace` and `tidemark/requires`, the metadata `ripple_days`, `use_latest` and
+`optional` of a dependency, a backfill policy. Belongs here: what each may be; all else is refused by name. Does not
+belong here: where they stand in Dagster's graph (`asset_graph.build`).
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,11 @@ from dagster._utils.schedules import cron_string_iterator
 
 from pipelines.tidemark.asset_graph.refusal import Refused, told
 from pipelines.tidemark.planner.contracts import Contract, CronContract, LagContract
+from pipelines.tidemark.tags import BLOCKING_CHECKS
 
 RIPPLE_DAYS = "ripple_days"
 USE_LATEST = "use_latest"
+OPTIONAL = "optional"
 ASAP = "asap"
 EVERY_INPUT_CHANGED = "every_input_changed"
 
@@ -116,11 +118,36 @@ def use_latest_of(metadata: Mapping[str, Any], name: str) -> bool:
     Raises:
         Refused: it is neither true nor false.
     """
-    declared = _value(metadata.get(USE_LATEST))
+    return _flag(USE_LATEST, metadata, name)
+
+
+def optional_of(metadata: Mapping[str, Any], name: str) -> bool:
+    """Return True if a partition is built without an input that has nothing for it.
+
+    Raises:
+        Refused: it is neither true nor false.
+    """
+    return _flag(OPTIONAL, metadata, name)
+
+
+def _flag(flag: str, metadata: Mapping[str, Any], name: str) -> bool:
+    declared = _value(metadata.get(flag))
     known = {"none": False, "false": False, "0": False, "true": True, "1": True}
     if str(declared).strip().lower() not in known:
-        raise Refused(f"{USE_LATEST}={declared!r} of {name} is neither true nor false")
+        raise Refused(f"{flag}={declared!r} of {name} is neither true nor false")
     return known[str(declared).strip().lower()]
+
+
+def checks_elsewhere_of(metadata: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of blocking checks of an asset that other code locations declare and evaluate.
+
+    Raises:
+        Refused: it is no list of names.
+    """
+    declared = _value(metadata.get(BLOCKING_CHECKS, []))
+    if not isinstance(declared, list | tuple) or not all(isinstance(name, str) and name for name in declared):
+        raise Refused(f"metadata {BLOCKING_CHECKS}={declared!r}: expected a list with the names of checks")
+    return frozenset(declared)
 
 
 def most_of(policy: dg.BackfillPolicy | None) -> int | None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.tidemark.asset_graph.declarations import RIPPLE_DAYS, USE_LATEST
+from pipelines.tidemark.asset_graph.declarations import OPTIONAL, RIPPLE_DAYS, USE_LATEST
 from pipelines.tidemark.tags import READS
 
-_OURS = (RIPPLE_DAYS, USE_LATEST)
+_OURS = (RIPPLE_DAYS, USE_LATEST, OPTIONAL)
 
 
 def with_dep_metadata_moved(spec: dg.AssetSpec) -> dg.AssetSpec:
-    """The spec, with `ripple_days` and `use_latest` of its dependencies in its own metadata."""
+    """Return the spec with `ripple_days`, `use_latest` and `optional` of its dependencies in its own metadata."""
     ours = {dep.asset_key.to_user_string(): _only(dep, ours=True) for dep in spec.deps}
     declared = {read: said for read, said in ours.items() if said}
     if not declared:

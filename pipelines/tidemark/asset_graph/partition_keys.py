@@ -17,6 +17,7 @@ import dagster as dg
 from dagster._core.definitions.partitions.subset import PartitionsSubset
 
 from pipelines.tidemark.asset_graph.partition_context import as_of
+from pipelines.tidemark.asset_graph.refusal import Refused
 from pipelines.tidemark.asset_graph.time_partitions import TimePartitions
 from pipelines.tidemark.planner.contracts import Window
 from pipelines.tidemark.planner.graph import Moment
@@ -127,6 +128,8 @@ def _of_time(partitions: TimePartitions) -> Keys:
 def _static(definition: dg.StaticPartitionsDefinition) -> Keys:
     keys: tuple[Partition, ...] = tuple(definition.get_partition_keys())
     places = {key: place for place, key in enumerate(keys)}
+    if "" in places:
+        raise Refused("its partitions hold the empty key '', of which Dagster builds nothing: give that key a name")
 
     def _problem(partition: Partition) -> str | None:
         if partition is None:

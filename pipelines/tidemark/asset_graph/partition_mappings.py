@@ -7,7 +7,7 @@ Mappings of time are asked as seen from much later, when every window exists, so
 changes. Those that speak of "the last" or of "all" partitions, and anybody's own, are asked as of the moment.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 
@@ -222,7 +222,7 @@ def _upstream(mapping: dg.PartitionMapping, ends: Ends, partition: Partition, at
         found = mapping.get_upstream_mapped_partitions_result_for_partitions(
             ends.ours.subset(partition), ends.ours.definition, ends.theirs.definition
         )
-        return [str(key) for key in found.partitions_subset.get_partition_keys()]
+        return _keys(found.partitions_subset)
 
 
 def _downstream(mapping: dg.PartitionMapping, ends: Ends, partition: Partition, at: float) -> Sequence[Partition]:
@@ -235,4 +235,10 @@ def _mapped_down(mapping: dg.PartitionMapping, ends: Ends, theirs: PartitionsSub
     assert ends.theirs.definition is not None and ends.ours.definition is not None
     with as_of(ends.moment, at):
         found = mapping.get_downstream_partitions_for_partitions(theirs, ends.theirs.definition, ends.ours.definition)
-        return [str(key) for key in found.get_partition_keys()]
+        return _keys(found)
+
+
+def _keys(subset: PartitionsSubset) -> list[Partition]:
+    """Return the keys of a subset. Dagster keeps some as a set, whose order differs between two processes."""
+    found = subset.get_partition_keys()
+    return [str(key) for key in (sorted(found) if isinstance(found, Set) else found)]

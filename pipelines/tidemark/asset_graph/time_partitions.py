@@ -6,14 +6,16 @@ before it.
 """
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from zoneinfo import ZoneInfo
 
 import dagster as dg
 from dagster._core.definitions.partitions.subset import PartitionsSubset
 from dagster._time import dst_safe_strftime
 
 from pipelines.tidemark.asset_graph.partition_context import as_of
+from pipelines.tidemark.asset_graph.refusal import Refused
 from pipelines.tidemark.planner.contracts import Window
 from pipelines.tidemark.planner.graph import Moment
 from pipelines.tidemark.sources.feed import Partition
@@ -21,10 +23,28 @@ from pipelines.tidemark.sources.feed import Partition
 _MANY = 100_000
 
 
+def _refuse_uneven(definition: dg.TimeWindowPartitionsDefinition) -> None:
+    """Raise Refused for windows that a clock change cuts in two: Dagster names the later windows differently."""
+    zone, year = ZoneInfo(definition.timezone), definition.start.year
+    offsets = {datetime(year, month, 1, tzinfo=zone).utcoffset() or timedelta() for month in range(1, 13)}
+    window = definition.get_next_partition_window(_time(definition.start_timestamp), respect_bounds=False)
+    shift = max(offsets) - min(offsets)
+    # Longer windows begin at hours of the day, whose names no change of the clocks moves.
+    if window is None or window.end - window.start > timedelta(hours=1) or not shift:
+        return
+    if shift % (window.end - window.start):
+        minutes = int(shift.total_seconds() // 60)
+        raise Refused(
+            f"its windows are longer than the {minutes} minutes by which the clocks of {definition.timezone} change, "
+            f"and cannot be cut evenly: use timezone='UTC', or days"
+        )
+
+
 class TimePartitions:
     """The partitions of one definition. What was found out about a key takes Dagster 100 microseconds: it is kept."""
 
     def __init__(self, definition: dg.TimeWindowPartitionsDefinition, moment: Moment) -> None:
+        _refuse_uneven(definition)
         self.definition, self.moment = definition, moment
         self._read: Callable[[Partition], Window | str] = lru_cache(maxsize=_MANY)(self._find)
         self.exists_from: Callable[[Partition], float] = lru_cache(maxsize=_MANY)(self._begins)

@@ -4,29 +4,28 @@ Belongs here: from an instance to rows, and what rows say together. Does not bel
 (`cli.contract_table`), and how a contract stands (`planner.contract_status`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster import DagsterInstance
 
-from pipelines.tidemark.asset_graph.build import AnyGraph
-from pipelines.tidemark.engine import engine
-from pipelines.tidemark.engine.overview import overview
+from pipelines.tidemark.engine.doubts import CONTRACTS, LOOK_SECONDS, Doubt, Doubts, doubts
+from pipelines.tidemark.engine.doubts import told as told_doubt
+from pipelines.tidemark.engine.saved_overview import CHECK, SET_ASIDE, Kept, StandingRow, standing_rows
+from pipelines.tidemark.engine.stream_rows import StreamRow, stream_rows
 from pipelines.tidemark.errors import Terminal
-from pipelines.tidemark.event_log import adapter, deployed
+from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.observations import QUARANTINE
-from pipelines.tidemark.planner.code_changes import not_loaded
-from pipelines.tidemark.planner.contract_status import is_set_aside, told
+from pipelines.tidemark.planner.contract_status import span
 from pipelines.tidemark.planner.contracts import FreshnessStatus
-from pipelines.tidemark.planner.decisions import Decision, Plan, Standing
-from pipelines.tidemark.planner.graph import Node
-from pipelines.tidemark.planner.wording import name, names
-from pipelines.tidemark.sensors.contracts import CHECK
+
+if TYPE_CHECKING:
+    from pipelines.tidemark.asset_graph.build import AnyGraph
 
 _DAY = 86_400.0
-SET_ASIDE = "set aside"
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class ContractRow:
 
     Args:
         contract: In words; empty where there is none.
-        state: met, at risk, breached or not judged; where there is no contract set aside, or empty.
+        state: Met, at risk, unknown, breached or not judged. Without a contract: set aside, or empty.
         lag: Seconds since the oldest data arrived that it does not contain; 0 where none is pending.
         pending: How many of its partitions have something pending.
         due: When the next run of it is asked for.
@@ -49,6 +48,7 @@ class ContractRow:
         rows_rejected: How many rows beside them.
         asap: It runs as soon as anything is pending, by its tag.
         not_loaded: What of its code in this folder the platform has not loaded yet; empty: nothing.
+        stream: State of the stream that fills it, if any.
     """
 
     asset: str
@@ -67,6 +67,7 @@ class ContractRow:
     rows_rejected: int = 0
     asap: bool = False
     not_loaded: str = ""
+    stream: StreamRow | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -77,32 +78,108 @@ class NoSuchAsset(Terminal):
     """An asset was named that the code location does not have."""
 
 
-def rows(instance: DagsterInstance, assets: AnyGraph, only: str | None = None) -> list[ContractRow]:
+def rows(instance: DagsterInstance, assets: "AnyGraph", only: str | None = None) -> list[ContractRow]:
     """A row for each asset the planner looks after, or should (or for one), in the order of the graph.
 
     Raises:
         NoSuchAsset: there is none of that name.
     """
-    plan, standings = overview(instance, assets, wait=True)
+    # Imported only here: a status from kept rows needs neither the planner nor the graph, whose import takes a second.
+    from pipelines.tidemark.engine import engine
+    from pipelines.tidemark.engine.overview import overview
+    from pipelines.tidemark.event_log import deployed
+    from pipelines.tidemark.planner.code_changes import not_loaded
+
+    plan, standings = overview(instance, assets, wait=True, read_only=True)
     graph = engine.engine_for(instance, assets).graph
-    nodes = graph.nodes
-    refused = {key for key, node in nodes.items() if node.source and _in_quarantine(instance, node)[1]}
-    looked_after = {key for key, node in nodes.items() if node.automated or node.left_out or node.contract}
-    shown = [key for key in nodes if key in looked_after or key in refused or plan.aside(key)]
-    wanted = [key for key in shown if only in (None, key)]
-    if not wanted:
-        known = ", ".join(shown)
-        raise NoSuchAsset(f"there is no asset {only!r}; there are {known}")
-    contracts = {key: told(node.contract) for key, node in nodes.items() if node.contract is not None}
-    built = _last_built(instance, wanted)
     edited = not_loaded(deployed.kept(instance, graph), graph)
+    return _filled(instance, standing_rows(graph, plan, standings), only, plan.now, edited)
+
+
+def kept_rows(
+    instance: DagsterInstance, kept: Kept, only: str | None, now: float, edited: Mapping[str, str]
+) -> list[ContractRow]:
+    """Return the rows that the sensor `contracts` kept at its last look, with present doubts added.
+
+    Args:
+        edited: By asset, edited code that the platform has not loaded yet.
+
+    Raises:
+        NoSuchAsset: there is none of that name.
+    """
+    found = doubts(instance, kept.watched, now)
+    if now - kept.at > LOOK_SECONDS:
+        late = Doubt(kept.at, f"sensor {CONTRACTS} last looked {span(now - kept.at)} ago")
+        found = replace(found, general=(*found.general, late))
+    streams = {row.asset: row for row in stream_rows(instance, kept.watched, found, now)}
+    return _filled(instance, [_in_doubt(row, found) for row in kept.rows], only, now, edited, streams)
+
+
+def not_looked_yet(found: Iterable[ContractRow]) -> list[ContractRow]:
+    """Return the rows of an instance whose sensor `contracts` has never looked: no contract counts as met."""
+    kept, state = (FreshnessStatus.MET, FreshnessStatus.AT_RISK), str(FreshnessStatus.UNKNOWN)
+    reason = f"sensor {CONTRACTS} has not looked yet"
+    return [replace(row, state=state, reason=reason) if row.state in kept else row for row in found]
+
+
+def _in_doubt(row: StandingRow, found: Doubts) -> StandingRow:
+    doubt = found.about(row.asset, row.sensor, row.sources)
+    if doubt is None or not row.contract:
+        return row
+    if row.state in (FreshnessStatus.MET, FreshnessStatus.AT_RISK):
+        return replace(row, state=str(FreshnessStatus.UNKNOWN), reason=told_doubt(doubt))
+    return replace(row, reason=f"{row.reason}; {doubt.reason}")
+
+
+def _filled(
+    instance: DagsterInstance,
+    found: Sequence[StandingRow],
+    only: str | None,
+    now: float,
+    edited: Mapping[str, str],
+    streams: Mapping[str, StreamRow] = MappingProxyType({}),
+) -> list[ContractRow]:
+    """Return the rows completed with each asset's facts from the event log."""
+    refused = {row.asset: _in_quarantine(instance, row.asset) for row in found}
+    shown = [row for row in found if row.shown or row.asset in streams or (row.source and refused[row.asset][1])]
+    wanted = [row for row in shown if only in (None, row.asset)]
+    if not wanted:
+        known = ", ".join(row.asset for row in shown)
+        raise NoSuchAsset(f"there is no asset {only!r}; there are {known}")
+    built = _last_built(instance, [row.asset for row in wanted])
     return [
-        replace(
-            _row(instance, nodes[key], plan, contracts.get(key, ""), standings.get(key), built.get(key, (None, None))),
-            not_loaded=edited.get(key, ""),
+        ContractRow(
+            asset=row.asset,
+            contract=row.contract,
+            state=row.state,
+            lag=0.0 if row.oldest is None else max(0.0, now - row.oldest),
+            pending=row.pending,
+            due=row.due,
+            reason=row.reason,
+            last_run=built.get(row.asset, (None, None))[0],
+            last_built=built.get(row.asset, (None, None))[1],
+            within=_within(instance, row.asset, now) if row.contract else None,
+            set_aside=row.set_aside,
+            source=row.source,
+            files_rejected=refused[row.asset][0],
+            rows_rejected=refused[row.asset][1],
+            asap=row.asap,
+            not_loaded=edited.get(row.asset, ""),
+            stream=streams.get(row.asset),
         )
-        for key in wanted
+        for row in wanted
     ]
+
+
+def behind(found: Iterable[ContractRow]) -> list[str]:
+    """Return the streams with a backlog and no commit for a minute, and the streams without a shift that reads."""
+    streams = [row.stream for row in found if row.stream is not None]
+    return [stream.stream for stream in streams if stream.is_behind or stream.is_unread]
+
+
+def unknown(found: Iterable[ContractRow]) -> list[str]:
+    """Return the assets whose contract's state is unknown."""
+    return [row.asset for row in found if row.state == FreshnessStatus.UNKNOWN]
 
 
 def breached(found: Iterable[ContractRow]) -> list[str]:
@@ -134,62 +211,13 @@ def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | N
     return good / judged if judged else None
 
 
-def _row(
-    instance: DagsterInstance,
-    node: Node,
-    plan: Plan,
-    contract: str,
-    standing: Standing | None,
-    built: tuple[str | None, float | None],
-) -> ContractRow:
-    decisions = plan.of(node.key)
-    aside = is_set_aside(node, plan)
-    state = str(standing.verdict) if standing is not None else ""
-    files_rejected, rows_rejected = _in_quarantine(instance, node)
-    return ContractRow(
-        asset=node.key,
-        contract=contract,
-        state=state or (SET_ASIDE if aside else ""),
-        lag=max((decision.lag(plan.now) for decision in decisions), default=0.0),
-        pending=len(decisions),
-        due=min((decision.due_at for decision in decisions if decision.due_at is not None), default=None),
-        reason=_reason(node, plan, standing, decisions),
-        last_run=built[0],
-        last_built=built[1],
-        within=None if standing is None else _within(instance, node.key, plan.now),
-        set_aside=_aside(node, plan, standing),
-        source=node.source or not (node.automated or node.left_out),
-        files_rejected=files_rejected,
-        rows_rejected=rows_rejected,
-        asap=node.asap,
-    )
-
-
-def _in_quarantine(instance: DagsterInstance, node: Node) -> tuple[tuple[str, ...], int]:
+def _in_quarantine(instance: DagsterInstance, asset: str) -> tuple[tuple[str, ...], int]:
     """The files and the number of rows that the check of a loaded table names."""
-    key = dg.AssetCheckKey(dg.AssetKey.from_user_string(node.key), QUARANTINE)
+    key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), QUARANTINE)
     said = adapter.latest_check_metadata(instance, key) or {}
     files, count = said.get("files", []), said.get("rows", 0)
     known = tuple(str(file) for file in files) if isinstance(files, list) else ()
     return known, count if isinstance(count, int) else 0
-
-
-def _aside(node: Node, plan: Plan, standing: Standing | None) -> tuple[str, ...]:
-    own = (f"{name((node.key, partition))}: {why}" for partition, why in plan.aside(node.key).items())
-    return tuple(sorted({*own, *(standing.set_aside if standing is not None else ())}))
-
-
-def _reason(node: Node, plan: Plan, standing: Standing | None, decisions: Sequence[Decision]) -> str:
-    if standing is not None and (
-        standing.partition is not None or standing.set_aside or standing.verdict is FreshnessStatus.NOT_JUDGED
-    ):
-        return standing.reason
-    if standing is None and plan.aside(node.key):
-        return f"set aside: {is_set_aside(node, plan) or names(_aside(node, plan, None))}"
-    first = min(decisions, key=lambda decision: decision.due_at or float("inf"), default=None)
-    if first is None:
-        return ""
-    return f"{first.partition or ''} {first.state}: {first.reason}".strip()
 
 
 def _within(instance: DagsterInstance, key: str, now: float) -> float | None:

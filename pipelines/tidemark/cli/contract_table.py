@@ -7,7 +7,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.tidemark.cli.contract_rows import SET_ASIDE, ContractRow
+from pipelines.tidemark.cli.contract_rows import ContractRow
+from pipelines.tidemark.engine.saved_overview import SET_ASIDE
 from pipelines.tidemark.planner.contract_status import span
 from pipelines.tidemark.planner.contracts import FreshnessStatus
 from pipelines.tidemark.planner.wording import moment, names
@@ -15,6 +16,7 @@ from pipelines.tidemark.planner.wording import moment, names
 _STYLES = {
     FreshnessStatus.MET: "green",
     FreshnessStatus.AT_RISK: "yellow",
+    FreshnessStatus.UNKNOWN: "bold yellow",
     FreshnessStatus.BREACHED: "bold red",
     FreshnessStatus.NOT_JUDGED: "bold red",
     SET_ASIDE: "bold red",
@@ -51,6 +53,7 @@ def explained(found: Sequence[ContractRow], now: float) -> Group:
     ]
     whys += [f"{row.asset}: {row.not_loaded}: reload the code location" for row in found if row.not_loaded]
     whys += [f"{row.asset}: {_rejected(row)}" for row in found if row.files_rejected or row.rows_rejected]
+    whys += [f"{row.asset}: {row.stream.told(now)}" for row in found if row.stream is not None]
     return Group(table(found, now), *map(Text, whys))
 
 

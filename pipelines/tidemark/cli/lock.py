@@ -11,7 +11,7 @@ from pipelines.tidemark.cli.commands import fail
 from pipelines.tidemark.settings import CHECKOUT, load_settings
 
 if TYPE_CHECKING:
-    from pipelines.tidemark.code_versions.lock_file import Asset
+    from pipelines.tidemark.code_versions.lock_file import Asset, Finding
 
 commands = typer.Typer(help="Keep code versions and code together, in code-versions.lock.", no_args_is_help=True)
 
@@ -36,6 +36,8 @@ def check(as_json: Annotated[bool, typer.Option("--json", help="One JSON list in
         fail(f"{len(found)} of {len(assets)} assets differ from {path.name}", code=2)
     if not as_json:
         typer.echo(f"{path.name}: {len(assets)} assets, each as its code_version says")
+        for line in lock_file.undecided(assets):
+            typer.echo(f"note: {line}", err=True)
 
 
 @commands.command()
@@ -93,10 +95,15 @@ def mark(names: list[str]) -> None:
 
 def forgotten() -> list[str]:
     """Whose code changed under the same version, a sentence each. Nothing rebuilds these."""
+    return [finding.message for finding in unversioned()]
+
+
+def unversioned() -> "list[Finding]":
+    """Return the findings about assets whose code changed under the same version."""
     from pipelines.tidemark.code_versions import lock_file
 
     found = lock_file.differences(lock_file.read(_path()), _assets())
-    return [finding.message for finding in found if finding.difference is lock_file.Difference.FORGOTTEN]
+    return [finding for finding in found if finding.difference is lock_file.Difference.FORGOTTEN]
 
 
 def _assets() -> "Mapping[str, Asset]":

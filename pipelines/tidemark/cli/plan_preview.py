@@ -1,266 +1,228 @@
-"""`pipelines plan --preview`, `--publish` and `--discard`: changed code tried on branches, and shown.
+"""`pipelines plan --preview`, `--publish` and `--discard`: they build changed code on branches and show the result.
 
-Belongs here: from settings to a preview, what is printed of it, and the running platform meanwhile. Does not belong
-here: what a preview is and does (`preview`).
+Belongs here: from settings to a preview, and requests to the running platform. Does not belong here: building and
+publishing (`preview`), and the printed output (`cli.preview_view`).
 """
 
 import json
+import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group
-from rich.table import Table as RichTable
-from rich.text import Text
+from rich.console import Console
 
 from pipelines.tidemark import location
-from pipelines.tidemark.cli import plan_apply, plan_view
+from pipelines.tidemark.cli import lock, plan_apply, plan_view
+from pipelines.tidemark.cli.preview_view import as_dict, exit_code, shown, told
 from pipelines.tidemark.cli.webserver import Webserver
 from pipelines.tidemark.code_versions.assets import assets_of
 from pipelines.tidemark.code_versions.project import Project
 from pipelines.tidemark.engine.code_plan import follow, plan_of
-from pipelines.tidemark.lakehouse.row_diff import Example, RowDiff, row_diff
+from pipelines.tidemark.lakehouse.row_diff import RowDiff, row_diff
 from pipelines.tidemark.lakehouse.session import new_session
+from pipelines.tidemark.planner.contract_status import span
 from pipelines.tidemark.planner.decisions import RANGES
 from pipelines.tidemark.preview import build
-from pipelines.tidemark.preview.manifest import Manifest, NoPreview, Store, TablePreview
-from pipelines.tidemark.preview.publish import Published, Publisher, require_publishable
-from pipelines.tidemark.preview.targets import choose
+from pipelines.tidemark.preview.lake import PreviewLake
+from pipelines.tidemark.preview.manifest import (
+    DEFAULT,
+    Manifest,
+    NoPreview,
+    Store,
+    TablePreview,
+    publishing,
+    state_of,
+)
+from pipelines.tidemark.preview.publish import NotToPublish, Publisher, require_publishable
+from pipelines.tidemark.preview.targets import Targets, choose
 from pipelines.tidemark.settings import CHECKOUT, Settings, load_settings
 
-_LONGEST = 24  # characters of a value in a table of 80 columns
+_DIFFS_AT_ONCE = 2
 
 
-def preview(settings: Settings, select: str | None, partitions: str | None, *, as_json: bool) -> bool:
+def preview(settings: Settings, name: str, select: str | None, partitions: str | None, *, as_json: bool) -> int:
     """Build what this code changes on branches, and print how the rows differ.
 
+    Args:
+        name: Name of the preview; "" for the preview without a name.
+
     Returns:
-        Whether any row does, or a check failed.
+        The exit code: `NOT_PREVIEWED`, else `ROWS_DIFFER`, else 0.
 
     Raises:
         NothingRuns: no platform runs, and the environment names no Dagster home.
         NoSelection: nothing is selected.
         NoSuchPartitions: no planned partition was chosen.
         PreviewFailed: a run failed; nothing is left of the preview.
+        PreviewInUse: another process works at the preview of this name.
+        NotToPublish: the preview of this name is half published.
     """
     settings = plan_view.of_the_platform(settings)
-    definitions = _definitions(settings)
+    definitions = location.definitions(settings)
     tables = location.tables(settings)
-    with DagsterInstance.get() as instance, _session() as spark:
-        store = _store(settings)
+    store = Store(settings.state_dir, name or DEFAULT)
+    with store.used_for("being built"), DagsterInstance.get() as instance, _session() as spark:
         if (before := store.read()) is not None:
+            if before.is_half_published:
+                raise NotToPublish(
+                    f"preview {store.name} is half published: end that with `pipelines plan --publish {store.name}`, "
+                    f"or drop it with `pipelines plan --discard {store.name}`"
+                )
             _discard(settings, spark, store, before)
         plan = plan_of(definitions, instance, contract_scale=settings.contract_scale)
         plan = plan if select is None else plan_view.selected(plan, definitions, select)
         history = follow(definitions, instance, contract_scale=settings.contract_scale).history
         manifest = Manifest.begun({}, {})
-        lake = build.PreviewLake(spark, tables, manifest)
+        landing = dict(definitions.resources or {})["landing"]
+        lake = PreviewLake(spark, tables, manifest, landing=landing.open, instance=instance)
         planned = [asset.key for asset in plan.assets if asset.rebuilds]
         refused = build.refusals(definitions, history.graph, lake, planned)
         targets = choose(plan, history.graph, partitions, refused)
-        manifest.left_out = targets.left_out
+        manifest.left_out = targets.left_out | _unversioned(targets, select, definitions)
         code = _code(definitions, settings)
         manifest.code = {key: code[key] for group in targets.groups for key in group.assets}
         diffs: dict[str, RowDiff] = {}
         if targets.groups:
             try:
                 build.build(definitions, history, targets, lake, store, _say)
-                diffs = {own.asset: _diff(spark, lake, own) for own in manifest.tables}
+                with ThreadPoolExecutor(_DIFFS_AT_ONCE) as pool:  # each thread mostly waits for Spark
+                    found = pool.map(lambda own: _diff(spark, lake, own), manifest.tables)
+                    diffs = dict(zip((own.asset for own in manifest.tables), found, strict=True))
             except BaseException:
                 build.discard(spark, tables, store, manifest)
                 raise
     checks = [check for run in manifest.runs for check in build.events(run.checks)]
     if as_json:
-        print(json.dumps(as_dict(manifest, diffs, checks), indent=2))
+        print(json.dumps({"name": store.name, **as_dict(manifest, diffs, checks)}, indent=2))
     else:
-        Console().print(shown(manifest, diffs, checks))
-    return any(diff.differs for diff in diffs.values()) or any(_is_error(check) for check in checks)
+        Console().print(shown(manifest, diffs, checks, name))
+    return exit_code(manifest, diffs, checks)
 
 
-def publish(settings: Settings) -> None:
-    """Make the preview the tables, and deploy this code.
+def publish(settings: Settings, name: str = "") -> None:
+    """Make a preview the tables, and deploy this code.
+
+    Args:
+        name: Name of the preview; "" for the only existing preview.
 
     Raises:
-        NoPreview: there is none.
+        NoPreview: there is none, or there are several.
         NotToPublish: it must not be published.
-        NoWebserver: nobody answers who could load this code.
+        PreviewInUse: another process works at it, or publishes another one.
+        NoWebserver: no webserver answers, so this code cannot be loaded.
     """
     settings = plan_view.of_the_platform(settings)
-    definitions = _definitions(settings)
-    store, webserver = _store(settings), Webserver.of(settings)
-    manifest = _recorded(store)
-    require_publishable(manifest, _code(definitions, settings))
-    tables = location.tables(settings)
-    with DagsterInstance.get() as instance, _session() as spark:
-        publisher = Publisher(
-            definitions, instance, spark, tables, manifest, store, contract_scale=settings.contract_scale
-        )
-        with _no_rebuilds(definitions, webserver, store, manifest):
-            try:
-                found = publisher.publish()
-            finally:
-                # The running code would build with its own version what is published of this one.
-                if any(own.decided for own in manifest.tables):
-                    webserver.reload()
-        plan_apply.wait_for_code(instance, settings)
-        build.discard(spark, tables, store, manifest)
+    definitions = location.definitions(settings)
+    store, webserver = chosen(settings, name), Webserver.of(settings)
+    with store.used_for("being published"), publishing(settings.state_dir, store.name):
+        manifest = _recorded(store)
+        require_publishable(manifest, _code(definitions, settings))
+        tables = location.tables(settings)
+        with DagsterInstance.get() as instance, _session() as spark:
+            publisher = Publisher(
+                definitions,
+                instance,
+                spark,
+                tables,
+                manifest,
+                store,
+                feeds=list(location.feeds(settings)),
+                contract_scale=settings.contract_scale,
+            )
+            with _no_rebuilds(definitions, webserver, store, manifest):
+                try:
+                    found = publisher.publish()
+                finally:
+                    # The running code would rebuild the published partitions with its own version.
+                    if any(own.decided for own in manifest.tables):
+                        webserver.reload()
+            plan_apply.wait_for_code(instance, settings)
+            build.discard(spark, tables, store, manifest)
     Console().print(told(found))
 
 
-def discard(settings: Settings) -> None:
-    """Drop the preview.
+def discard(settings: Settings, name: str = "") -> None:
+    """Drop a preview; of a half published one the published tables stay as they are.
 
     Raises:
-        NoPreview: there is none.
+        NoPreview: there is none, or there are several.
+        PreviewInUse: another process works at it.
     """
     settings = plan_view.of_the_platform(settings)
-    store = _store(settings)
-    manifest = _recorded(store)
-    with _session() as spark:
-        _discard(settings, spark, store, manifest)
-    print(f"preview {manifest.id}: dropped")
+    store = chosen(settings, name)
+    with store.used_for("being dropped"):
+        manifest = _recorded(store)
+        published = [own.asset for own in manifest.tables if own.decided]
+        with _session() as spark:
+            _discard(settings, spark, store, manifest)
+    print(f"preview {store.name} ({manifest.id}): dropped")
+    if published:
+        print(f"it was half published: {', '.join(published)} may hold its rows, and the automation decides what runs")
 
 
-def as_dict(manifest: Manifest, diffs: Mapping[str, RowDiff], checks: Sequence[Any]) -> dict[str, Any]:
-    """A preview as JSON. Of an unpartitioned asset the one partition is null; sums are text."""
-    return {
-        "id": manifest.id,
-        "branch": manifest.branch if manifest.tables else None,
-        "assets": [
-            {
-                "key": own.asset,
-                "partitions": own.partitions,
-                **_figures(diffs[own.asset]),
-                "checks": [_check(check) for check in checks if check.asset_key.to_user_string() == own.asset],
-            }
-            for own in manifest.tables
-        ],
-        "left_out": manifest.left_out,
-    }
+def show_previews(settings: Settings, *, as_json: bool) -> None:
+    """List the recorded previews."""
+    settings = plan_view.of_the_platform(settings)
+    rows: list[dict[str, Any]] = []
+    for name in Store.names(settings.state_dir):
+        store = Store(settings.state_dir, name)
+        try:
+            manifest = store.read()
+        except NoPreview as error:
+            rows.append({"name": name, "state": str(error)})
+            continue
+        if manifest is not None:
+            rows.append(
+                {
+                    "name": name,
+                    "id": manifest.id,
+                    "branch": manifest.branch,
+                    "age_seconds": round(time.time() - manifest.created),
+                    "assets": {own.asset: len(own.partitions) for own in manifest.tables},
+                    "left_out": manifest.left_out,
+                    "state": state_of(store, manifest),
+                }
+            )
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        print("there is no preview; `pipelines plan --preview` builds one")
+    for row in rows:
+        assets = ", ".join(f"{key} ({count})" for key, count in row.get("assets", {}).items())
+        age = f"{span(max(60.0, row['age_seconds']))} old; " if "age_seconds" in row else ""
+        print(f"{row['name']}: {age}{assets and f'{assets}; '}{row['state']}")
 
 
-def shown(manifest: Manifest, diffs: Mapping[str, RowDiff], checks: Sequence[Any]) -> Group:
-    """A preview for a terminal of 80 columns."""
-    lines: list[Any] = []
-    for own in manifest.tables:
-        diff = diffs[own.asset]
-        lines.append(Text(f"{own.asset}{_partitions(own)}", style="bold"))
-        rows = f"{diff.rows_before:,} rows -> {diff.rows_after:,}"
-        lines.append(Text(f"  {rows}: {diff.added:,} added, {diff.removed:,} removed, {diff.changed:,} changed"))
-        lines += [Text(f"  {_one_sided(example)}") for example in diff.examples.get("", ())]
-        changed = [c for c, t in diff.totals.items() if c in diff.columns or t.before != t.after]
-        if columns := list(dict.fromkeys([*diff.columns, *changed])):
-            lines.append(_columns(diff, columns))
-        for check in (check for check in checks if check.asset_key.to_user_string() == own.asset):
-            state = "passed" if check.passed else "failed" if _is_error(check) else "warns"
-            lines.append(Text(f"  check {check.check_name} {state}{_because(check.description)}"))
-    lines += [Text(f"{asset}: not previewed, {why}") for asset, why in manifest.left_out.items()]
-    if not manifest.tables:
-        lines.append(Text("nothing to preview: no partition would run because of this code"))
-    elif any(_is_error(check) for check in checks):
-        lines.append(Text("a check failed, so it cannot be published: correct the code and preview again"))
-    else:
-        lines.append(Text("pipelines plan --publish makes it the tables; --discard drops it; in two days it expires"))
-    return Group(*lines)
+def chosen(settings: Settings, name: str) -> Store:
+    """Return the store that records a preview.
+
+    Args:
+        name: Name of the preview; "" for the only existing preview.
+
+    Raises:
+        NoPreview: no preview has this name, none is recorded, or several are and no name is given.
+    """
+    names = Store.names(settings.state_dir)
+    there = f"there are {', '.join(names)}" if names else "there is none; `pipelines plan --preview` builds one"
+    if name and name not in names:
+        raise NoPreview(f"there is no preview {name!r}: {there}")
+    if not names:
+        raise NoPreview("there is no preview; `pipelines plan --preview` builds one")
+    if not name and len(names) > 1:
+        raise NoPreview(f"which preview? {there}: give its name")
+    return Store(settings.state_dir, name or names[0])
 
 
-def told(found: Published) -> Group:
-    """What became of a preview, for a terminal."""
-    lines = []
-    for asset, partitions in found.partitions.items():
-        how = "fast-forwarded" if asset in found.forwarded else "copied"
-        lines.append(Text(f"{asset}: {_count(partitions)} published, {how if partitions else 'none'}"))
-    for asset, left in found.left.items():
-        lines.append(Text(f"{asset}: {_count(left)} changed meanwhile, left to be rebuilt"))
-    return Group(*lines)
-
-
-def _diff(spark: SparkSession, lake: build.PreviewLake, own: TablePreview) -> RowDiff:
+def _diff(spark: SparkSession, lake: PreviewLake, own: TablePreview) -> RowDiff:
     keys = None if None in own.partitions else [str(partition) for partition in own.partitions]
     return row_diff(spark, lake.table(own.asset), keys, own.base, own.head)
-
-
-def _figures(diff: RowDiff) -> dict[str, Any]:
-    names = ("rows_before", "rows_after", "added", "removed", "changed")
-    return {
-        **{name: getattr(diff, name) for name in names},
-        "columns": {
-            column: {"rows": rows, "examples": [vars(example) for example in diff.examples[column]]}
-            for column, rows in diff.columns.items()
-        },
-        "only_in_one": [vars(example) for example in diff.examples.get("", ())],
-        "totals": {
-            column: {side: None if (of := getattr(total, side)) is None else str(of) for side in ("before", "after")}
-            for column, total in diff.totals.items()
-        },
-    }
-
-
-def _check(check: Any) -> dict[str, Any]:
-    return {
-        "name": check.check_name,
-        "passed": check.passed,
-        "severity": check.severity.value,
-        "description": check.description,
-    }
-
-
-def _columns(diff: RowDiff, columns: Sequence[str]) -> RichTable:
-    found = RichTable(box=SIMPLE_HEAD, collapse_padding=True)
-    found.add_column("column")
-    for title in ("rows", "sum before", "sum after"):
-        found.add_column(title, justify="right")
-    found.add_column("for example")
-    for column in columns:
-        total = diff.totals.get(column)
-        sums = ("", "") if total is None else (_number(total.before), _number(total.after))
-        examples = "\n".join(map(_changed, diff.examples.get(column, ())))
-        found.add_row(column, f"{diff.columns.get(column, 0):,}", *sums, examples)
-    return found
-
-
-def _number(value: Any) -> str:
-    return "" if value is None else f"{value:,}" if not isinstance(value, float) else f"{value:,.6g}"
-
-
-def _changed(example: Example) -> str:
-    return f"{_key(example)}: {_short(example.before)} -> {_short(example.after)}"
-
-
-def _one_sided(example: Example) -> str:
-    return f"{'removed' if example.before else 'added'}: {_key(example)}"
-
-
-def _key(example: Example) -> str:
-    return " ".join(_short(value) for value in example.key.values())
-
-
-def _short(value: str | None) -> str:
-    if value is None:
-        return "null"
-    return value if len(value) <= _LONGEST else f"{value[: _LONGEST - 3]}..."
-
-
-def _because(description: str | None) -> str:
-    return f": {description}" if description else ""
-
-
-def _partitions(own: TablePreview) -> str:
-    keys = sorted(str(p) for p in own.partitions if p is not None)
-    return "" if not keys else f" {keys[0]}" if len(keys) == 1 else f" {len(keys)} partitions, {keys[0]} to {keys[-1]}"
-
-
-def _count(partitions: Sequence[str | None]) -> str:
-    return "all of it" if None in partitions else f"{len(partitions)} partitions"
-
-
-def _is_error(check: Any) -> bool:
-    return not check.passed and check.severity is dg.AssetCheckSeverity.ERROR
 
 
 @contextmanager
@@ -298,20 +260,24 @@ def _recorded(store: Store) -> Manifest:
     return found
 
 
-def _store(settings: Settings) -> Store:
-    return Store(settings.state_dir)
-
-
-def _definitions(settings: Settings) -> dg.Definitions:
-    return location.definitions(settings)
-
-
 def _code(definitions: dg.Definitions, settings: Settings) -> dict[str, str]:
     """Of each asset its code version and a hash of its code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Dagster, which every other command shows
         found = assets_of(definitions.assets or (), Project(CHECKOUT, settings.code_location))
     return {key: f"{asset.code_version} {asset.fingerprint.digest}" for key, asset in found.items()}
+
+
+def _unversioned(targets: Targets, select: str | None, definitions: dg.Definitions) -> dict[str, str]:
+    """Return the assets whose code changed under the same version. Nothing rebuilds them, so no preview has them."""
+    chosen = None if select is None else plan_view.keys_of(definitions, select)
+    built = {key for group in targets.groups for key in group.assets}
+    known = built | targets.left_out.keys()
+    return {
+        finding.asset: "its code changed and its code_version did not: raise it, or mark the change as harmless"
+        for finding in lock.unversioned()
+        if finding.asset not in known and (chosen is None or finding.asset in chosen)
+    }
 
 
 @contextmanager

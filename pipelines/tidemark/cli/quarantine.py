@@ -62,7 +62,8 @@ def retry(
     with _place() as place:
         from pipelines.tidemark.cli import quarantine_work
 
-        found = quarantine_work.send_back(place, _selection(place, asset, reason, since, file))
+        selected = _selection(place, asset, reason, since, file)
+        found, left = quarantine_work.send_back(place, selected), quarantine_work.not_handled(place, selected)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     elif not found:
@@ -70,6 +71,8 @@ def retry(
     else:
         for of, partitions in found.items():
             typer.echo(f"{of}: {len(partitions)} partitions are read again")
+    if left:
+        fail(f"not read again, because this code does not load them: {', '.join(left)}", code=2)
 
 
 @commands.command()

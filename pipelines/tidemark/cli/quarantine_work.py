@@ -8,7 +8,7 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,12 +16,14 @@ from zoneinfo import ZoneInfo
 
 import boto3
 import dagster as dg
+import typer
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table as Shown
 
 from pipelines.tidemark import location
+from pipelines.tidemark.cli.commands import name_left_out
 from pipelines.tidemark.cli.quarantine_view import entries_shown
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.event_log import adapter
@@ -56,6 +58,7 @@ class Target:
     ledger: EventLog
     loads: Mapping[str, Load]
     streams: Sequence[str] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def require(self, asset: str) -> None:
         """There is something like it that things are turned away from.
@@ -72,6 +75,8 @@ class Target:
         Raises:
             CannotHandle: no such asset is loaded from files.
         """
+        if asset in self.refused:
+            raise CannotHandle(f"asset {asset!r} cannot be loaded: {self.refused[asset]}")
         if asset not in self.loads:
             raise CannotHandle(f"no asset {asset!r} is loaded from files; there are {', '.join(sorted(self.loads))}")
         return self.loads[asset]
@@ -88,7 +93,7 @@ def open_place(settings: Settings) -> Iterator[Target]:
     take_environment(settings)
     settings = load_settings()
     # Only now: the code location reads the environment when it is imported.
-    graph = location.asset_graph(settings)
+    known = _declared(settings)
     with ExitStack() as stack:
         instance = stack.enter_context(DagsterInstance.get())
         spark = new_session(settings)
@@ -100,20 +105,53 @@ def open_place(settings: Settings) -> Iterator[Target]:
             bucket,
             instance,
             EventLog(instance, settings.start_date),
-            loads_of(graph, location.feeds(settings), location.tables(settings)),
-            [stream.asset for stream in location.streams(settings)],
+            known.loads,
+            known.streams,
+            known.refused,
         )
 
 
-def loads_of(graph: Any, feeds: Iterable[Feed], tables: Mapping[str, Table]) -> dict[str, Load]:
-    """Each asset that is loaded from a feed, with how; rows come as its table has them only in a load of its own."""
-    found = {}
+@dataclass(frozen=True)
+class Declared:
+    """Loads and streams that the sound parts of the code location declare."""
+
+    loads: Mapping[str, Load] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    streams: Sequence[str] = ()
+
+
+def _declared(settings: Settings) -> Declared:
+    """Read the code location and name its broken parts on stderr. Entries can be shown and waived without them."""
+    try:
+        with location.without_broken_parts():
+            graph = location.asset_graph(settings)
+            feeds, tables = location.feeds(settings), location.tables(settings)
+            streams = [stream.asset for stream in location.streams(settings)]
+    except location.LocationBroken as broken:
+        for line in str(broken).splitlines():
+            typer.echo(f"pipelines: left out: {line}", err=True)
+        return Declared()
+    name_left_out(settings)
+    loads, refused = loads_of(graph, feeds, tables)
+    return Declared(loads, refused, streams)
+
+
+def loads_of(graph: Any, feeds: Iterable[Feed], tables: Mapping[str, Table]) -> tuple[dict[str, Load], dict[str, str]]:
+    """Return the load of each asset with a feed, and the reasons why other assets cannot be loaded.
+
+    The loads have no transform: only the asset's own load gives rows the form of the table.
+    """
+    found, refused = dict[str, Load](), dict[str, str]()
     for feed in feeds:
         for key in graph.get(source_key(feed)).child_keys if graph.has(source_key(feed)) else ():
             table = tables.get(".".join(key.path))
             if table and table.columns.keys() >= LINEAGE.keys():
-                found[key.to_user_string()] = Load(feed, table, lambda rows: rows, graph.get(key).code_version or "")
-    return found
+                asset = key.to_user_string()
+                try:
+                    found[asset] = Load(feed, table, lambda rows: rows, graph.get(key).code_version or "")
+                except ValueError as error:  # concerns this declaration only; the others are loaded
+                    refused[asset] = str(error)
+    return found, refused
 
 
 def show(place: Target, selection: Selection, *, sample: int, as_json: bool) -> None:
@@ -239,6 +277,12 @@ def show_rehearsal(load: Load, said: Rehearsal, *, as_json: bool) -> None:
         print(f"columns that the table would get: {', '.join(said.added)}")
     for key, reason in said.not_given.items():
         print(f"not read: {key}: {reason}")
+
+
+def not_handled(place: Target, selection: Selection) -> list[str]:
+    """Return the assets with entries that the code location does not load, or cannot load."""
+    found = handling.entries(place.spark, selection).select("asset").distinct().collect()
+    return sorted(row.asset for row in found if row.asset not in place.loads and row.asset not in place.streams)
 
 
 def _assets(place: Target, selection: Selection) -> list[str]:

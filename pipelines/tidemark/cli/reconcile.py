@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.tidemark.cli.commands import fail
+from pipelines.tidemark.cli.commands import LEFT_OUT, fail, name_left_out
 from pipelines.tidemark.settings import load_settings
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def reconcile(
     from pipelines.tidemark.sensors.reconcile import instance_of, last_days, reconcile_instance
 
     settings = load_settings()
-    known = {of.name: of for of in location.feeds(settings)}
+    with location.without_broken_parts():
+        known = {of.name: of for of in location.feeds(settings)}
+    is_broken = name_left_out(settings)
     if unknown := [name for name in feed or () if name not in known]:
         fail(f"there is no feed {', '.join(unknown)}; there are {', '.join(known)}", code=2)
     feeds = [known[name] for name in feed or known]
@@ -62,3 +64,5 @@ def reconcile(
             typer.echo(f"{name}: {of_feed['changed']} partitions changed")
     if found.alarms:
         fail("; ".join(found.alarms.values()), code=4)
+    if is_broken:
+        fail(LEFT_OUT, code=2)

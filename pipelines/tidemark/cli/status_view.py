@@ -7,19 +7,28 @@ Belongs here: from settings to the instance that is meant, and the printing. Doe
 import json
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import typer
 from dagster import DagsterInstance
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from pipelines.tidemark import location
-from pipelines.tidemark.cli.contract_rows import ContractRow, rows
+from pipelines.tidemark.cli.commands import name_left_out
+from pipelines.tidemark.cli.contract_rows import ContractRow, kept_rows, not_looked_yet, rows
 from pipelines.tidemark.cli.contract_table import explained
+from pipelines.tidemark.cli.storage import opened_instance
+from pipelines.tidemark.engine import saved_overview
+from pipelines.tidemark.errors import TidemarkError
 from pipelines.tidemark.event_log.adapter import now
+from pipelines.tidemark.event_log.loaded_code import code_of
 from pipelines.tidemark.event_log.observations import dead_letters_told
 from pipelines.tidemark.local.platform.instance_lock import take_environment
 from pipelines.tidemark.settings import Settings
+
+if TYPE_CHECKING:
+    from pipelines.tidemark.asset_graph.build import AnyGraph
 
 _WATCH_SECONDS = 3.0
 
@@ -33,12 +42,11 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
     Raises:
         NothingRuns: no platform runs, and the environment names no Dagster home.
         NoSuchAsset: there is none of that name.
+        StorageUnreachable: Dagster's storage does not answer.
     """
     take_environment(settings)
-    # Only now: the code location reads the environment when it is imported.
-    graph = location.asset_graph(settings)
-    with DagsterInstance.get() as instance:
-        found = rows(instance, graph, asset)
+    with opened_instance() as instance:
+        found = _found(instance, settings, asset)
         if as_json:
             print(json.dumps([row.as_dict() for row in found], indent=2))
         elif not watch:
@@ -51,8 +59,42 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
             with Live(explained(found, now())) as live:
                 while True:
                     time.sleep(_WATCH_SECONDS)
-                    live.update(explained(rows(instance, graph, asset), now()), refresh=True)
+                    live.update(explained(_found(instance, settings, asset), now()), refresh=True)
     return found
+
+
+def _found(instance: DagsterInstance, settings: Settings, asset: str | None) -> Sequence[ContractRow]:
+    """Return the rows of the sensor's last look. Load the code location only if it never looked or code was edited."""
+    kept = saved_overview.kept(instance, settings.code_location)
+    if kept is None:
+        return not_looked_yet(rows(instance, _loaded(settings), asset))
+    edited = {} if kept.code == code_of(settings) else _edited(instance, settings)
+    return kept_rows(instance, kept, asset, now(), edited)
+
+
+def _loaded(settings: Settings) -> "AnyGraph":
+    """Load the assets of this folder; name broken parts and leave them out."""
+    from pipelines.tidemark import location
+
+    with location.without_broken_parts():
+        graph: AnyGraph = location.asset_graph(settings)
+    name_left_out(settings)
+    return graph
+
+
+def _edited(instance: DagsterInstance, settings: Settings) -> dict[str, str]:
+    """Return, by asset, edited code in this folder that the platform has not loaded yet."""
+    from pipelines.tidemark.asset_graph import build
+    from pipelines.tidemark.event_log import deployed
+    from pipelines.tidemark.planner.code_changes import not_loaded
+
+    try:
+        assets = _loaded(settings)
+    except TidemarkError as error:  # what the platform has loaded is known all the same
+        typer.echo(f"pipelines: the code in this folder cannot be loaded: {error}", err=True)
+        return {}
+    graph = build.graph_of(assets, contract_scale=settings.contract_scale)
+    return dict(not_loaded(deployed.kept(instance, graph), graph))
 
 
 def show_services(settings: Settings, *, as_json: bool) -> None:

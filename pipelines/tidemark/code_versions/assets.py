@@ -13,9 +13,10 @@ from typing import Any
 import dagster as dg
 
 from pipelines.tidemark.code_versions.fingerprint import Code, Fingerprint
+from pipelines.tidemark.code_versions.given_resources import ANY
 from pipelines.tidemark.code_versions.lock_file import Asset
 from pipelines.tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
-from pipelines.tidemark.code_versions.references import Ref
+from pipelines.tidemark.code_versions.references import Given, Ref
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.settings import CHECKOUT, load_settings
 
@@ -26,12 +27,12 @@ def assets_of(definitions: Iterable[Any], project: Project) -> dict[str, Asset]:
     Args:
         definitions: Assets of a code location; what is none is passed over.
     """
-    fingerprints = _Fingerprints(project)
+    fingerprints = AssetCode(project)
     found = {}
     for each in definitions:
         if isinstance(each, dg.AssetsDefinition) and each.is_materializable:
             for key, version in each.code_versions_by_key.items():
-                found[key.to_user_string()] = Asset(version, fingerprints.of(key))
+                found[key.to_user_string()] = Asset(version, fingerprints.of(key, each))
     return dict(sorted(found.items()))
 
 
@@ -44,30 +45,51 @@ def versioned_by_code(assets: Iterable[Any]) -> list[Any]:
     Args:
         assets: Everything `dg.Definitions` takes as an asset; what cannot be materialized stays as it is.
     """
-    fingerprints = _Fingerprints(Project(CHECKOUT, load_settings().code_location))
+    fingerprints = AssetCode(Project(CHECKOUT, load_settings().code_location))
 
     def versioned(asset: Any) -> Any:
         if not (isinstance(asset, dg.AssetsDefinition) and asset.is_materializable):
             return asset
         return asset.map_asset_specs(
-            lambda spec: spec.replace_attributes(code_version=fingerprints.of(spec.key).digest)
+            lambda spec: spec.replace_attributes(code_version=fingerprints.of(spec.key, asset).digest)
         )
 
     return [versioned(asset) for asset in assets]
 
 
-class _Fingerprints:
+class AssetCode:
+    """The code that computes each asset of the loaded code location."""
+
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._code = Code(project)
+        self.code = Code(project)
         self._bound = _bindings(project)
+        self._tables = {where for of, many in self._bound.items() if isinstance(of, str) for where in many}
 
-    def of(self, key: dg.AssetKey) -> Fingerprint:
+    def of(self, key: dg.AssetKey, asset: dg.AssetsDefinition) -> Fingerprint:
+        return self.code.fingerprint(*self.starts(key), *self._resources(asset))
+
+    def _resources(self, asset: dg.AssetsDefinition) -> list[Ref]:
+        """Return the resources that an asset needs and that the code location gives a value."""
+        given = self.code.resources
+        needed = [name for name in sorted(asset.required_resource_keys) if name in given]
+        return [Given(name) for name in (*needed, *([ANY] if ANY in given and asset.required_resource_keys else []))]
+
+    def starts(self, key: dg.AssetKey) -> list[Ref]:
+        """Return the definitions or files where the code of an asset begins."""
         starts: list[Ref] = [*self._bound.get(key, ())]
         if not starts:  # made by a component, say: anything may be what it computes with
             folder = self._project.root.joinpath(*self._project.package.split("."))
             starts = [Definition(self._project.package, EVERYTHING), Files(folder)]
-        return self._code.fingerprint(*starts, *self._bound.get(".".join(key.path), ()))
+        return [*starts, *self._bound.get(".".join(key.path), ())]
+
+    def definitions(self, key: dg.AssetKey) -> dict[str, Ref]:
+        """Return all definitions that compute an asset, by label."""
+        return self.code.definitions(*self.starts(key))
+
+    def declares_table(self, ref: Ref) -> bool:
+        """Return True if a definition declares tables, and nothing else."""
+        return ref in self._tables
 
 
 def _bindings(project: Project) -> dict[Hashable, list[Definition]]:

@@ -126,6 +126,16 @@ def differences(lock: Lock, assets: Mapping[str, Asset]) -> list[Finding]:
     return found
 
 
+def undecided(assets: Mapping[str, Asset]) -> list[str]:
+    """List places where code reads a file whose path is only known at run time, or is outside of the project."""
+    where: dict[str, list[str]] = {}
+    for name, asset in assets.items():
+        for line in asset.fingerprint.undecided:
+            where.setdefault(line, []).append(name)
+    why = "reads a file whose path cannot be worked out, so its changes are not seen"
+    return [f"{line}: {why} ({', '.join(names)})" for line, names in where.items()]
+
+
 def _difference(name: str, before: Asset | None, now: Asset | None, is_there: bool) -> Finding | None:
     if now is None:
         why = "goes by its code now" if is_there else "is gone"

@@ -5,8 +5,9 @@ Belongs here: what a module says by itself. Does not belong here: whether anothe
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -40,6 +41,11 @@ class Module:
 
     def __post_init__(self) -> None:
         self._collect(self.tree.body)
+
+    @cached_property
+    def bound_by_functions(self) -> Collection[str]:
+        """Names of the module that its functions bind, by `global`."""
+        return {name for node in ast.walk(self.tree) if isinstance(node, ast.Global) for name in node.names}
 
     @property
     def statements(self) -> Iterator[ast.stmt]:

@@ -1,8 +1,9 @@
-"""A definition's syntax tree without what is cosmetic, as text, and what it refers to.
+"""A definition's syntax tree as text, without cosmetic details, and its references.
 
-Comments and formatting are not in a syntax tree. Left out of it are docstrings, annotations, `pass`, and imports: a
-name stands for what it leads to, by whatever alias. Annotations stay where something may read them: in a class that
-has bases or decorators, and under a decorator that is not Dagster's.
+Comments and formatting are not in a syntax tree. The text leaves out docstrings, annotations, `pass` and imports: a
+name represents its definition, whatever its alias. Variables of a function are numbered, and a constant is replaced by
+its value. Annotations stay if code may read them: in a class with bases or decorators, and under a decorator that is
+not Dagster's.
 
 Belongs here: one definition. Does not belong here: what a reference leads to (`project`).
 """
@@ -22,10 +23,16 @@ from pipelines.tidemark.code_versions.project import (
     Project,
     Target,
 )
-from pipelines.tidemark.code_versions.references import Ref, References, parts_of
-from pipelines.tidemark.code_versions.scopes import Scope, arguments_of, scope_of
+from pipelines.tidemark.code_versions.references import Constants, Ref, References, either, no_constants, parts_of
+from pipelines.tidemark.code_versions.scopes import (
+    Scope,
+    arguments_of,
+    comprehension_scope,
+    function_scope,
+    scope_of,
+)
 
-FORMAT = 1
+FORMAT = 2
 """Counted up when the same code gets another normal form: a lock file of another one has to be written anew."""
 
 OPTIONS_THAT_COMPUTE_NOTHING = {
@@ -47,15 +54,24 @@ _COSMETIC = {"annotation", "returns", "type_comment", "type_params", "kind", "ct
 
 @dataclass(frozen=True)
 class Form:
-    """A definition's text without what is cosmetic, and what it refers to, in the order of the text."""
+    """A definition's text without cosmetic details, and its references in the order of the text.
+
+    Args:
+        undecided: Its lines that read a file whose path is only known at run time, or outside of the project.
+    """
 
     text: str
     refs: tuple[Ref, ...]
+    undecided: tuple[str, ...] = ()
 
 
-def form_of(nodes: Iterable[ast.AST], module: Module, project: Project) -> Form:
-    """The normal form of statements at a module's level."""
-    writer = _Writer(module, project)
+def form_of(nodes: Iterable[ast.AST], module: Module, project: Project, constants: Constants = no_constants) -> Form:
+    """Return the normal form of statements at a module's level.
+
+    Args:
+        constants: Returns the value of a definition if it is a constant that nothing changes, else None.
+    """
+    writer = _Writer(module, project, constants)
     for node in nodes:
         writer.write(node)
     return Form("".join(writer.text), writer.refs)
@@ -63,7 +79,7 @@ def form_of(nodes: Iterable[ast.AST], module: Module, project: Project) -> Form:
 
 def reference_to(name: str, target: Definition) -> Form:
     """A mere mention."""
-    return Form(f"@{name}", (target,))
+    return Form(either(f"@{name}", "@"), (target,))
 
 
 def import_form(target: Target) -> Form:
@@ -76,15 +92,27 @@ def import_form(target: Target) -> Form:
     return Form(f"!{target.name}", ())
 
 
+def is_constant(node: ast.expr) -> bool:
+    """Return True if an expression is an immutable literal: a number, a text, or a tuple of immutable literals."""
+    match node:
+        case ast.Constant():
+            return True
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
+            return True
+        case ast.Tuple(elts=parts):
+            return all(map(is_constant, parts))
+    return False
+
+
 class _Writer:
     """Writes nodes one after the other."""
 
-    def __init__(self, module: Module, project: Project) -> None:
+    def __init__(self, module: Module, project: Project, constants: Constants) -> None:
         self.text: list[str] = []
         self._module = module
         self._project = project
         self._scopes: list[Scope] = []
-        self._references = References(module, project, self._scopes)
+        self._references = References(module, project, self._scopes, constants)
 
     @property
     def refs(self) -> tuple[Ref, ...]:
@@ -156,6 +184,9 @@ class _Writer:
             self._references.in_text(value)
 
     def _joined(self, node: ast.JoinedStr) -> None:
+        if all(isinstance(part, ast.Constant) for part in node.values):
+            self._constant("".join(str(part.value) for part in node.values if isinstance(part, ast.Constant)))
+            return
         self.text.append("JoinedStr(")
         plain = ""
         for part in node.values:
@@ -180,7 +211,7 @@ class _Writer:
         target = self._references.target(root.id)
         binds = isinstance(root.ctx, ast.Store | ast.Del) and not self._scopes
         if target is None or (binds and not attributes):
-            self.text.append(".".join([f"={root.id}", *attributes]))
+            self.text.append(".".join([f"={self._references.local(root.id)}", *attributes]))
             return
         self.text.append(self._references.mention(*self._references.follow(target, attributes)))
 
@@ -217,11 +248,13 @@ class _Writer:
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         if is_overload(node):
             return
-        self.text.append(f"{type(node).__name__}(={node.name}")
+        # References to a function of the module count by its content, not by its name.
+        name = node.name if self._scopes else either(node.name, "")
+        self.text.append(f"{type(node).__name__}(={name}")
         self._decorators(node)
         self._annotations(node)
         self._default_values(node.args)
-        self._scopes.append(scope_of(node.body, self._module, arguments_of(node.args)))
+        self._scopes.append(function_scope(node, self._module))
         self._signature(node.args)
         self._field(node.body)
         self._scopes.pop()
@@ -262,7 +295,7 @@ class _Writer:
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
         self.text.append(f"{type(node).__name__}(")
         self.write(node.generators[0].iter)  # runs outside
-        self._scopes.append(scope_of([generator.target for generator in node.generators], self._module))
+        self._scopes.append(comprehension_scope(node, self._module))
         for number, generator in enumerate(node.generators):
             self._generic(generator, without=["iter"] if number == 0 else [])
         self._generic(node, without=["generators"])

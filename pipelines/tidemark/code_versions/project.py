@@ -201,9 +201,11 @@ class Project:
 
     def content(self, files: Files) -> str:
         """A hash of the files that are no Python."""
-        found = [files.path] if files.path.is_file() else sorted(files.path.rglob("*"))
+        if files.path.is_file():
+            return hashlib.sha256(files.path.read_bytes()).hexdigest()
+        machinery = self.root.joinpath(*self._machinery.split("."))
         digest = hashlib.sha256()
-        for path in found:
+        for path in (p for p in sorted(files.path.rglob("*")) if not p.is_relative_to(machinery)):
             below = path.relative_to(files.path)
             hidden = any(part.startswith(".") or part == "__pycache__" for part in below.parts)
             if path.is_file() and not hidden and path.suffix not in (".py", ".pyc"):

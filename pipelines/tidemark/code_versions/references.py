@@ -6,7 +6,8 @@ imports from module to module (`project`).
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from pipelines.tidemark.code_versions.modules import Module
 from pipelines.tidemark.code_versions.project import (
@@ -23,10 +24,52 @@ from pipelines.tidemark.code_versions.scopes import Scope
 
 _READS_MODULE = ("builtins.globals", "builtins.eval", "builtins.exec", "sys.modules")
 _IMPORTS = ("importlib.import_module", "builtins.__import__", "runpy.", "pydoc.locate", "pkgutil.")
-_READS_FILES = ("importlib.resources.", "pkgutil.get_data")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+(:[A-Za-z_]\w*)?")
 
-Ref = Definition | Files
+
+@dataclass(frozen=True)
+class Inlined:
+    """A constant that counts by its value in the code that uses it. It is listed by name, but is no separate part."""
+
+    definition: Definition
+
+
+@dataclass(frozen=True)
+class Given:
+    """The value of a resource that the code location is assembled with."""
+
+    name: str
+
+
+Ref = Definition | Files | Given | Inlined
+Constants = Callable[[Definition], str | None]
+"""Returns the normal form of a definition's value if it is a constant that nothing changes, else None."""
+
+
+def no_constants(_: Definition) -> str | None:
+    """Return None: treat no definition as a constant."""
+    return None
+
+
+def either(named: str, counted: str) -> str:
+    """Return a piece of a normal form with two texts: one for the definition's hash, one for the fingerprint.
+
+    The first holds a name, so that a change is found where it was made. Normal forms hold no control characters.
+    """
+    return f"\1{named}\2{counted}\3"
+
+
+def as_named(text: str) -> str:
+    """Return the normal form with names, which locates a change."""
+    return _EITHER.sub(r"\1", text)
+
+
+def as_counted(text: str) -> str:
+    """Return the normal form that counts for fingerprints."""
+    return _EITHER.sub(r"\2", text)
+
+
+_EITHER = re.compile("\1([^\1\2\3]*)\2([^\1\2\3]*)\3")
 
 
 class References:
@@ -36,11 +79,21 @@ class References:
         scopes: Those that the writer is in, the innermost last.
     """
 
-    def __init__(self, module: Module, project: Project, scopes: Sequence[Scope]) -> None:
+    def __init__(
+        self, module: Module, project: Project, scopes: Sequence[Scope], constants: Constants = no_constants
+    ) -> None:
         self.found: list[Ref] = []
         self._module = module
         self._project = project
         self._scopes = scopes
+        self._constants = constants
+
+    def local(self, name: str) -> str:
+        """Return the text for a variable: its number in the function that binds it, or its name if that may matter."""
+        for depth, scope in reversed([*enumerate(self._scopes)]):
+            if name in scope.variables and not (scope.is_class and scope is not self._scopes[-1]):
+                return f"${depth}.{scope.number(name)}" if name in scope.numbered else name
+        return name
 
     def target(self, name: str) -> Target | None:
         """What a name leads to; None where it is a variable of a function, or an attribute of a class."""
@@ -80,8 +133,9 @@ class References:
         more = "".join(f".{name}" for name in attributes)
         match target:
             case Definition(_, name):
-                self.found.append(target)
-                return f"@{name}{more}"
+                value = self._constants(target)
+                self.found.append(target if value is None else Inlined(target))
+                return f"{either(f'@{name}', '@' if value is None else value)}{more}"
             case InModule(module):
                 self.found.append(Definition(module, EVERYTHING))
                 return "@module"
@@ -91,31 +145,25 @@ class References:
             case External(name):
                 if name.startswith(_READS_MODULE):
                     self.found.append(Definition(self._module.name, EVERYTHING))
-                if name.startswith(_IMPORTS):
+                if name.startswith(_IMPORTS) and name != "pkgutil.get_data":
                     self.found.append(Definition(self._project.package, EVERYTHING))
-                if name.startswith(_READS_FILES) and self._module.path:
-                    self.found.append(Files(self._module.path.parent))
                 return f"!{name}"
             case Unknown(name):  # bound by something at run time, so any line of the module may be it
                 self.found.append(Definition(self._module.name, EVERYTHING))
                 return f"?{name}{more}"
 
     def in_text(self, text: str) -> None:
-        """Collect what a text names of the project: `package.module.name`, or a file by its path from the root."""
+        """Collect definitions that a text names as `package.module.name`. Files are collected in `data_files`."""
         self.found.extend(self._named_in(text))
 
     def _named_in(self, text: str) -> Iterator[Ref]:
-        """What a text names of the project: `package.module.name`, or a file by its path from the root."""
+        """Yield the definition or module of the project that a text names as `package.module.name`."""
         if _DOTTED.fullmatch(text) and self._project.module(text.partition(".")[0]):
             target = self._project.named(text.replace(":", "."))
             if isinstance(target, InModule):
                 yield Definition(target.module, EVERYTHING)
             elif isinstance(target, Definition):
                 yield target
-        elif re.fullmatch(r"[\w.-]+(/[\w.-]+)+", text) and ".." not in text:
-            path = self._project.root / text
-            if path.suffix != ".py" and path.is_file():
-                yield Files(path)
 
 
 def parts_of(node: ast.expr) -> tuple[ast.expr, list[str]]:

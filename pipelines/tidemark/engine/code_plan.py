@@ -5,7 +5,7 @@ here: the rehearsal itself (`planner.rehearsal`), and how a plan is shown (`cli.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -20,6 +20,7 @@ from pipelines.tidemark.asset_graph.run_plans import RunPlans
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.event_log import adapter, checkpoint, deployed
 from pipelines.tidemark.event_log.consumer import Follower
+from pipelines.tidemark.lakehouse.table_changes import Change
 from pipelines.tidemark.planner.code_changes import Declared, changes, declared
 from pipelines.tidemark.planner.decisions import RANGES
 from pipelines.tidemark.planner.graph import Graph, Node, Target
@@ -27,7 +28,7 @@ from pipelines.tidemark.planner.history import History
 from pipelines.tidemark.planner.rehearsal import Rebuild, Rehearsal
 from pipelines.tidemark.sources.feed import Partition
 
-_FORM = 1
+_FORM = 2
 
 
 class NoSavedState(Terminal):
@@ -41,6 +42,7 @@ class AssetPlan:
     Args:
         change: How its declaration differs from the deployed one; empty where it does not.
         rebuilds: The partitions that run, or are held, in the order in which they run.
+        partitions: The same partitions, the oldest first.
         seconds: How long they take, by its last runs; None where it never ran.
         rows: How many rows they have by now; None where that is not known.
     """
@@ -50,6 +52,64 @@ class AssetPlan:
     rebuilds: Sequence[Rebuild] = ()
     seconds: float | None = None
     rows: int | None = None
+    partitions: Sequence[Partition] = ()
+
+    @property
+    def is_certain(self) -> bool:
+        """True if any partition runs in any case, and not only if the rows of another asset change."""
+        return any(rebuild.certain for rebuild in self.rebuilds)
+
+
+@dataclass(frozen=True)
+class TableDifference:
+    """The difference of a declared table from the table in the catalog.
+
+    Args:
+        asset: The asset that writes it.
+        readers: Effects on its readers, a sentence each.
+        refused: Differences that cannot be deployed, a sentence each, with the remedy.
+        notes: Work that a deployment leaves undone, a sentence each.
+    """
+
+    asset: str
+    changes: Sequence[Change]
+    readers: Sequence[str] = ()
+    refused: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the difference as JSON."""
+        return {
+            "key": self.asset,
+            "columns": [
+                {"change": str(c.kind), **{name: getattr(c, name) or None for name in ("column", "before", "after")}}
+                for c in self.changes
+            ],
+            "readers": list(self.readers),
+            "refused": list(self.refused),
+            "notes": list(self.notes),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Return the difference in words, as lines."""
+        for change in self.changes:
+            yield f"{self.asset}: {change}"
+        yield from (f"  {reader}" for reader in self.readers)
+        yield from (f"  {note}" for note in self.notes)
+        yield from (f"  refused: {why}" for why in self.refused)
+
+
+@dataclass(frozen=True)
+class MovedDefinition:
+    """A function, class or constant whose code differs from the deployed one.
+
+    Args:
+        label: The file, and the name of the definition.
+        diff: Lines of a unified diff.
+    """
+
+    label: str
+    diff: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -57,25 +117,39 @@ class CodePlan:
     """What another version of the code changes.
 
     Args:
-        assets: Those that are changed or run, in topological order.
-        removed: Assets that the deployed code has and this one has not. Their tables stay.
-        warnings: What keeps all of it from running.
+        assets: Assets that change or run, in topological order.
+        removed: Assets that only the deployed code has. Their tables stay.
+        warnings: Reasons why the plan's runs would not start.
         under_way: What runs are building now.
+        tables: Differences of tables in the catalog from their declarations.
+        moved: By asset the differing definitions of its code; None if the text of the deployed code is not known.
     """
 
     assets: Sequence[AssetPlan]
     removed: Sequence[str] = ()
     warnings: Sequence[str] = ()
     under_way: frozenset[Target] = frozenset()
+    tables: Sequence[TableDifference] = ()
+    moved: Mapping[str, Sequence[MovedDefinition]] | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """True if this code must not be deployed: a table cannot be made as declared, or a reader would fail."""
+        return any(table.refused for table in self.tables)
 
     @property
     def has_work(self) -> bool:
-        """Whether any partition runs because of the code, or would if nothing held it."""
+        """True if a deployment changes anything: a partition runs (or would if nothing held it), or a table differs."""
+        return self.runs or bool(self.tables)
+
+    @property
+    def runs(self) -> bool:
+        """True if any partition runs because of the code, or would if nothing held it."""
         return any(asset.rebuilds for asset in self.assets)
 
     @property
     def seconds(self) -> float | None:
-        """How long all of it takes, one after the other; None where that is known of no asset."""
+        """Seconds that all runs take one after another; None if the duration of no asset is known."""
         known = [asset.seconds for asset in self.assets if asset.rebuilds and asset.seconds is not None]
         return sum(known) if known else None
 
@@ -88,6 +162,8 @@ class SavedState:
         text: The history, as a checkpoint.
         rows: Of each table how many rows a partition has in the mean.
         off: Sensors that are switched off.
+        tables: By declared table its form in the catalog, as `table_changes.Stored`.
+        code: The text of the deployed code, by path.
     """
 
     text: str
@@ -97,6 +173,8 @@ class SavedState:
     off: Sequence[str]
     now: float
     form: int = _FORM
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> "SavedState":
@@ -171,7 +249,13 @@ def state_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract
         {key: fmean(of.values()) for key, of in rows.items() if of},
         sorted(adapter.stopped_sensors(instance)),
         adapter.now(),
+        code=deployed.kept_code(instance, graph),
     )
+
+
+def deployed_code(definitions: dg.Definitions, instance: DagsterInstance) -> Mapping[str, str]:
+    """Return the text of the code that an instance runs, by path; empty if it is not known."""
+    return deployed.kept_code(instance, _graph(definitions.get_repository_def(), 1.0))
 
 
 def follow(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> Follower:
@@ -212,7 +296,9 @@ def _planned(repository: dg.RepositoryDefinition, known: _Known) -> CodePlan:
         if not mine and key not in changed and _version(known.declared, key) == _version(now_declared, key):
             continue
         seconds = leads[key] * len(mine) if key in leads else None
-        found.append(AssetPlan(key, _change(key, known.declared, now_declared, changed), mine, seconds))
+        ordered = sorted((rebuild.partition for rebuild in mine), key=graph.nodes[key].order)
+        change = _change(key, known.declared, now_declared, changed)
+        found.append(AssetPlan(key, change, mine, seconds, partitions=ordered))
     counted = [replace(asset, rows=_rows(known, asset)) for asset in found]
     removed = sorted(known.declared.keys() - graph.nodes)
     keep = [f"the sensor {RANGES}, which asks for rebuilds, is switched off"] if RANGES in known.off else []

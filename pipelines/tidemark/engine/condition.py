@@ -132,6 +132,8 @@ class _Look:
         found: dict[str, list[Partition]] = {}
         for decision in sorted(self.plan.of(name), key=urgency):
             found.setdefault(label(decision), []).append(decision.partition)
+        if self.plan.deferred.get(name):
+            found["older partitions are pending too: they are looked at once these are requested"] = []
         every = [*sorted(aside.items()), *found.items()]
         left = [partition for _, held in every[_TOLD:] for partition in held]
         return [*every[:_TOLD], *([(f"and {len(every) - _TOLD} more reasons", left)] if left else [])]
@@ -145,7 +147,7 @@ def _look_of(context: Context) -> _Look:
     if view not in _looks:
         engine = engine_for(view.instance, view.asset_graph)
         look = _looks[view] = _Look(engine, engine.look(view.effective_dt.timestamp(), view.instance))
-        log_new(context, engine, look.plan)
+        log_new(context, engine, look.plan, view.instance)
     return _looks[view]
 
 

@@ -15,20 +15,30 @@ from dagster import AssetCheckKey, AssetKey, DagsterInstance, RepositoryDefiniti
 
 from pipelines.tidemark.asset_graph import build
 from pipelines.tidemark.asset_graph.run_plans import EntityKey, RunPlans
+from pipelines.tidemark.engine.check_attempts import CheckAttempts
+from pipelines.tidemark.engine.code_text import code_texts
 from pipelines.tidemark.event_log import adapter, asked_in_vain, checkpoint, deployed
 from pipelines.tidemark.event_log.consumer import Follower
+from pipelines.tidemark.event_log.redefined import PartitionsDefinitions
 from pipelines.tidemark.planner import retries
-from pipelines.tidemark.planner.decisions import Asked, Plan, Request, held
+from pipelines.tidemark.planner.decisions import Asked, CheckRequest, Plan, Request, held
+from pipelines.tidemark.planner.evaluate import Bound
 from pipelines.tidemark.planner.graph import Graph, Target
 from pipelines.tidemark.planner.planner import Planner
-from pipelines.tidemark.settings import load_settings
+from pipelines.tidemark.settings import CHECKOUT, load_settings
 
 K = TypeVar("K")
 
 SLICE_SECONDS = 8.0
 """A tick dies after 60 s, and the code server answers nothing meanwhile: more work than this waits for the next."""
 
+BOUND = Bound()
+"""A first load may have a million pending partitions."""
+
 _RESERVED_FOR = 60.0
+_SLOTS_HOLD_FOR = 30.0
+"""Seconds until the number of slots is read again: shifts at streams start and stop, and hold slots."""
+
 _lock = threading.RLock()
 _told_lock = threading.Lock()
 """Of what conditions say: each evaluates without waiting until another sensor has read the log."""
@@ -48,36 +58,47 @@ class Engine:
     Args:
         slots: How many runs the instance lets run at once; None where it says nothing.
         reserved: What was asked for and whose run has not appeared, with when that was.
+        asked_for: Requests with reserved targets.
         home: The code location whose sensors ask for runs, and the repository in it; None: of any name.
         off: Its sensors that are switched off, by name.
         unanswered: What was asked for without a run coming of it: how often, and until when it pauses.
         plans: Of which assets a run can be planned; None: no sensor has asked yet.
         declared: The graph as the code declares it, also what no run can be planned of.
         latest: The last plan that was made.
+        loaded_after: The storage id of the last event when this process loaded the code; None: no process runs it.
+        partitions: Since when each asset has its partitions definition.
+        checks: Requested runs of blocking checks.
     """
 
     follower: Follower
     slots: int | None = None
     planner: Planner = field(init=False)
     reserved: dict[Target, float] = field(default_factory=dict)
+    asked_for: list[Request] = field(default_factory=list)
     unanswered: dict[Target, tuple[int, float]] = field(default_factory=dict)
     home: tuple[str | None, str | None] = (None, None)
     off: frozenset[str] = frozenset()
     plans: RunPlans | None = None
     declared: Graph = field(init=False)
     latest: Plan = field(default_factory=lambda: Plan(0.0))
+    loaded_after: int | None = None
+    partitions: PartitionsDefinitions | None = None
+    checks: CheckAttempts = field(default_factory=CheckAttempts)
     _rejected: dict[Target, str] = field(default_factory=dict)
     _raising: dict[str, str] = field(default_factory=dict)
     _told: dict[Target, str] = field(default_factory=dict)
     _told_of_code: dict[str, str] = field(default_factory=dict)
+    _told_of_loops: dict[str, str] = field(default_factory=dict)
     _of_others: dict[Target, str] = field(default_factory=dict)
     _told_others: dict[Target, str] | None = None
     _unplannable: dict[str, str] = field(default_factory=dict)
     _behind: str = "nothing read yet"
     _rebuild: frozenset[Target] = frozenset()
+    _offered: dict[Target, float] = field(default_factory=dict)
+    _slots_until: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self.planner = Planner(self.graph, self.follower.history, slots=self.slots)
+        self.planner = Planner(self.graph, self.follower.history, slots=self.slots, bound=BOUND)
         self.declared = self.graph
 
     @property
@@ -97,9 +118,15 @@ class Engine:
                 # An asset with a condition of its own may not be asked for after all: nothing is kept for it.
                 if not request.conditional:
                     self.reserved |= dict.fromkeys(request.targets, now)
+                    self.asked_for.append(request)
                 if request.rebuild:
                     self._rebuild = frozenset(request.targets)
             return taken, plan
+
+    def request_checks(self, plan: Plan) -> list[CheckRequest]:
+        """Take the needed runs that evaluate only blocking checks, each after its pause."""
+        with _lock:
+            return self.checks.take(plan)
 
     def take(self, targets: Collection[Target], now: float) -> list[Target]:
         """Reserve what a plan of just now asks for; those of it that no other sensor has asked for meanwhile."""
@@ -107,6 +134,8 @@ class Engine:
             running = self.follower.history.running
             free = [target for target in targets if target not in self.reserved and target not in running]
             self.reserved |= dict.fromkeys(free, now)
+            singles = [one for one in self.latest.requests if not (one.as_range or one in self.asked_for)]
+            self.asked_for += [one for one in singles if not set(one.targets).isdisjoint(free)]
             return free
 
     def release(self, targets: Collection[Target]) -> None:
@@ -165,6 +194,29 @@ class Engine:
             self._told_of_code = dict(found)
             return new
 
+    def new_loops(self, plan: Plan) -> list[str]:
+        """Return the loops through observations that were found since the last call: each is logged once."""
+        with _told_lock:
+            found = {
+                str(loop.tables): loop.reason for loop in plan.loops if str(loop.tables) not in self._told_of_loops
+            }
+            self._told_of_loops |= found
+            return list(found.values())
+
+    def newly_former(self, instance: DagsterInstance) -> dict[str, list[str]]:
+        """Return partitions of former definitions, by asset. Each asset is returned once per changed definition."""
+        with _told_lock:
+            if self.partitions is None or self._behind or not self.follower.history.former:
+                return {}
+            found: dict[str, list[str]] = {}
+            for asset, partition in self.follower.history.former:
+                if asset not in self.partitions.reported:
+                    found.setdefault(asset, []).append(str(partition))
+            if found:
+                self.partitions.reported |= found.keys()
+                self.partitions.keep(instance)
+            return {asset: sorted(keys) for asset, keys in found.items()}
+
     def look(self, now: float, instance: DagsterInstance | None = None) -> Plan:
         """What the plan would be at a time (Unix seconds); nothing is taken, nothing reserved.
 
@@ -183,10 +235,20 @@ class Engine:
             if self._behind:
                 return Plan(now, catching_up=self._behind)
             rebuilding = bool(self.follower.rebuilds) or not self._rebuild.isdisjoint(self.reserved)
+            self.asked_for = [one for one in self.asked_for if not self.reserved.keys().isdisjoint(one.targets)]
             asked = Asked(
-                frozenset(self.reserved), dict(self.unanswered), rebuilding, frozenset(self.follower.by_people)
+                frozenset(self.reserved),
+                dict(self.unanswered),
+                rebuilding,
+                frozenset(self.follower.by_people),
+                tuple(self.asked_for),
+                frozenset(self.follower.history.open_runs.keys() - self.follower.begun),
+                self._offered,
             )
             found = self.planner.plan(now, asked, stop=stop)
+            if not found.catching_up:
+                conditional = (target for one in found.requests if one.conditional for target in one.targets)
+                self._offered = {target: self._offered.get(target, now) for target in conditional}
             self.latest = self._as_asked_for(found, instance)
             return self.latest
         finally:
@@ -213,6 +275,13 @@ class Engine:
         location, repository = self.home
         self.off = adapter.stopped_sensors(instance, location=location, repository=repository)
         self._behind = self.follower.read(instance, stop)
+        if (
+            self.loaded_after is not None and not self._behind
+        ):  # only then does the reader know which ids were assigned again
+            self.graph.moment.loaded_after = self.follower.reader.place(self.loaded_after)
+        if not now < self._slots_until:
+            self.slots = self.planner.slots = adapter.run_slots(instance)
+            self._slots_until = now + _SLOTS_HOLD_FOR
 
     def _look_after_requests(self, now: float) -> None:
         """A request that leads to no run is made again: at once, then after growing pauses."""
@@ -251,7 +320,8 @@ class Engine:
     def steady_until(self, now: float) -> float:
         """Until when looks from `now` on give the same plan if the event log has no news (Unix seconds)."""
         ends = [at + _RESERVED_FOR for at in self.reserved.values()]
-        return min([self.planner.steady_until, *(end for end in ends if end > now)])
+        tries = self.checks.next_tries(self.latest)
+        return min([self.planner.steady_until, *(at for at in (*ends, *tries) if at > now)])
 
     def adopt(self, graph: Graph) -> None:
         """Go on with another version of the code."""
@@ -260,7 +330,7 @@ class Engine:
 
     def _use(self, graph: Graph) -> None:
         self.follower.adopt(graph)
-        self.planner = Planner(graph, self.follower.history, slots=self.slots)
+        self.planner = Planner(graph, self.follower.history, slots=self.slots, bound=BOUND)
 
 
 def _news(now: Mapping[K, str], before: Mapping[K, str]) -> dict[K, str]:
@@ -287,7 +357,9 @@ def engine_for(instance: DagsterInstance, assets: build.AnyGraph) -> Engine:
         if (found := _made_for(identity, assets)) is not None:
             return found
         graph = build.graph_of(assets, contract_scale=load_settings().contract_scale)
-        graph.moment.loaded_at = adapter.now()
+        loaded_after = adapter.last_event_id(instance)
+        definitions = PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph)
+        graph.moment.defined_at = definitions.since
         others = _engines.get(identity, [])
         same = next((e for _, e in others if e.follower.key == checkpoint.key_of(graph)), None)
         if same is not None and set(same.graph.nodes) == set(graph.nodes):
@@ -297,6 +369,7 @@ def engine_for(instance: DagsterInstance, assets: build.AnyGraph) -> Engine:
             if same is not None:
                 same.follower.save(instance)
             engine = Engine(Follower.started(instance, graph), adapter.run_slots(instance))
+        engine.loaded_after, engine.partitions = loaded_after, definitions
         _engines[identity] = [*((of, e) for of, e in others if e is not same), (assets, engine)]
         return engine
 
@@ -312,6 +385,10 @@ def engine_of(context: SensorEvaluationContext, assets: build.AnyGraph) -> Engin
         found.home = (origin.location_name, context.repository_name)
     if context.repository_def is not None and found.asks_for(context.repository_def):
         deployed.keep(context.instance, found.home, found.declared)
+        code = code_texts(CHECKOUT, load_settings().code_location)
+        deployed.keep_code(context.instance, found.home, found.declared, code)
+        if found.partitions is not None:
+            found.partitions.keep(context.instance)
     return found
 
 

@@ -3,7 +3,8 @@
 Does not belong here: the whole reason (`planner.wording` and where it is worked out), which follows the label.
 """
 
-from datetime import UTC, datetime
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from pipelines.tidemark.planner.decisions import Decision, State
 
@@ -17,6 +18,7 @@ _MATTERS_MOST = (
     State.WAITING,
     State.REQUESTED,
     State.LEFT,
+    State.QUEUED,
     State.RUNNING,
     State.NOT_DUE,
     State.INCOMPLETE,
@@ -31,7 +33,9 @@ def urgency(decision: Decision) -> tuple[int, float, str]:
 
 
 def label(decision: Decision) -> str:
-    """Why a partition runs, or when it will. Stable while nothing happens, times in UTC.
+    """Return the reason why a partition runs, or the time when it will. Stable while nothing happens.
+
+    Times are in UTC, or in the time zone of the asset's contract, which is then named.
 
     `due Mon 23 Nov 09:00; starts 08:00: data of 07:12` by its own contract, `starts Mon 23 Nov 08:00 for
     marts/report: ...` by a reader's, else the state: `run: ...`, `waiting for input: ...`.
@@ -49,20 +53,23 @@ def why(decision: Decision) -> str:
 
 
 def _when(decision: Decision, due_at: float) -> str:
+    zone = decision.zone
+    named = "" if zone == "UTC" else f" {zone}"
     if decision.due_for != decision.asset:
-        begin = f"starts {_moment(due_at)} for {decision.due_for}"
+        begin = f"starts {_moment(due_at, zone)}{named} for {decision.due_for}"
     elif decision.deadline is None:
-        begin = f"starts {_moment(due_at)}"
+        begin = f"starts {_moment(due_at, zone)}{named}"
     else:
-        begin = f"due {_moment(decision.deadline)}; starts {_moment(due_at, after=decision.deadline)}"
+        starts = _moment(due_at, zone, after=decision.deadline)
+        begin = f"due {_moment(decision.deadline, zone)}{named}; starts {starts}"
     if decision.oldest_arrival is None:
         return f"{begin}: {decision.stale}"
-    arrived = _moment(decision.oldest_arrival, after=due_at)
+    arrived = _moment(decision.oldest_arrival, zone, after=due_at)
     return f"{begin}: {'data' if decision.built else 'first data'} of {arrived}"
 
 
-def _moment(at: float, after: float | None = None) -> str:
+def _moment(at: float, zone: str, after: float | None = None) -> str:
     """A time to the minute; of one on the day of another that was named before, the time of day alone."""
-    time = datetime.fromtimestamp(at, UTC)
-    same_day = after is not None and datetime.fromtimestamp(after, UTC).date() == time.date()
+    time = datetime.fromtimestamp(at, ZoneInfo(zone))
+    same_day = after is not None and datetime.fromtimestamp(after, ZoneInfo(zone)).date() == time.date()
     return f"{time:%H:%M}" if same_day else f"{time:%a %d %b %H:%M}"

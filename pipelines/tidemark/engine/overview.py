@@ -1,12 +1,13 @@
-"""Every contract of an instance as it stands now: the plan, beside what the event log holds.
+"""The present state of an instance's contracts, from the plan and the event log.
 
-Belongs here: from an instance and its asset graph to standings. Does not belong here: how a contract stands
-(`planner.contract_status`), and who is told (`sensors.contracts`, `cli.contract_rows`).
+Belongs here: from an instance and its asset graph to standings. Does not belong here: the state of a contract
+(`planner.contract_status`), doubts about it (`engine.doubts`), and its reports (`sensors.contracts`,
+`cli.contract_rows`).
 """
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -16,13 +17,15 @@ from dagster import DagsterInstance
 from dagster._core.definitions.partitions.context import partition_loading_context
 
 from pipelines.tidemark.asset_graph.build import AnyGraph
-from pipelines.tidemark.engine import engine
+from pipelines.tidemark.engine import engine, saved_overview
+from pipelines.tidemark.engine.doubts import Doubts, Watched, doubts, in_doubt
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.planner.contract_status import standings
 from pipelines.tidemark.planner.contracts import CronContract
 from pipelines.tidemark.planner.decisions import Plan, Standing
 from pipelines.tidemark.planner.graph import Graph
 from pipelines.tidemark.planner.unbuilt import Since, Unbuilt, Windows
+from pipelines.tidemark.settings import load_settings
 from pipelines.tidemark.sources.feed import Partition
 from pipelines.tidemark.tags import SINCE
 
@@ -39,12 +42,34 @@ class _Seen:
 _seen: dict[str, _Seen] = {}
 
 
-def overview(instance: DagsterInstance, assets: AnyGraph, *, wait: bool = False) -> tuple[Plan, dict[str, Standing]]:
-    """The plan of now, and how each asset with a contract stands; none while the event log is still being read.
+def overview(
+    instance: DagsterInstance, assets: AnyGraph, *, wait: bool = False, read_only: bool = False
+) -> tuple[Plan, dict[str, Standing]]:
+    """Return the present plan, and the standing of each asset with a contract; none while the event log is being read.
 
     Args:
-        wait: Until the event log has been read to its end.
+        wait: True to wait until the event log has been read to its end.
+        read_only: True to save nothing in the instance. A command's code may differ from the code server's.
     """
+    plan, found = judged(instance, assets, wait=wait, read_only=read_only)
+    kept = saved_overview.kept(instance, load_settings().code_location)
+    watched = kept.watched if kept is not None else Watched()
+    graph = engine.engine_for(instance, assets).graph
+    return plan, doubted(found, graph, doubts(instance, watched, plan.now))
+
+
+def doubted(found: Mapping[str, Standing], graph: Graph, doubts: Doubts) -> dict[str, Standing]:
+    """Return the standings with their doubts. A contract counts as met only at the time of the last complete look."""
+    return {
+        asset: in_doubt(standing, doubts.about(asset, graph.nodes[asset].sensor, graph.sources_of[asset]))
+        for asset, standing in found.items()
+    }
+
+
+def judged(
+    instance: DagsterInstance, assets: AnyGraph, *, wait: bool = False, read_only: bool = False
+) -> tuple[Plan, dict[str, Standing]]:
+    """Return the same as `overview`, but without doubts: as if each sensor and shift had looked just now."""
     found = engine.engine_for(instance, assets)
     plan = found.look(adapter.now(), instance)
     while wait and plan.catching_up:
@@ -52,20 +77,20 @@ def overview(instance: DagsterInstance, assets: AnyGraph, *, wait: bool = False)
     if plan.catching_up:
         return plan, {}
     with engine.reporting(), partition_loading_context(dynamic_partitions_store=instance):
-        history, seen = found.planner.history, _seen_of(instance, assets, found.graph, plan.now)
+        history, seen = found.planner.history, _seen_of(instance, assets, found.graph, plan.now, read_only)
         missing = partial(seen.unbuilt.missing, history=history, since=seen.since, now=plan.now)
         return plan, standings(found.graph, history, plan, missing)
 
 
-def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: float) -> _Seen:
+def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: float, read_only: bool) -> _Seen:
     identity = adapter.identity_of(instance)
     seen = _seen.get(identity)
     if seen is None or seen.graph is not graph:
-        seen = _seen[identity] = _Seen(graph, Unbuilt(graph, _windows(assets)), _since(instance, graph, now))
+        seen = _seen[identity] = _Seen(graph, Unbuilt(graph, _windows(assets)), _since(instance, graph, now, read_only))
     return seen
 
 
-def _since(instance: DagsterInstance, graph: Graph, now: float) -> Since:
+def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool) -> Since:
     """From when on each asset with a cron contract is judged; what is new to the instance from now on."""
     saved = json.loads(adapter.saved(instance, SINCE) or "null")
     began, assets = (now, {}) if saved is None else (saved["began"], saved["assets"])
@@ -75,7 +100,8 @@ def _since(instance: DagsterInstance, graph: Graph, now: float) -> Since:
     new = [key for key in promised if key not in assets]
     if new or ended:
         assets = {key: at for key, at in assets.items() if key not in ended} | dict.fromkeys(new, now)
-        adapter.save(instance, SINCE, json.dumps({"began": began, "assets": assets}))
+        if not read_only:
+            adapter.save(instance, SINCE, json.dumps({"began": began, "assets": assets}))
     return Since(began, assets)
 
 

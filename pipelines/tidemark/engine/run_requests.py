@@ -13,7 +13,6 @@ from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
     PARTITION_NAME_TAG,
-    PRIORITY_TAG,
 )
 from dagster_shared.record import replace
 
@@ -21,13 +20,15 @@ from pipelines.tidemark.asset_graph.build import AnyGraph
 from pipelines.tidemark.asset_graph.run_plans import checks_along
 from pipelines.tidemark.engine.engine import Engine
 from pipelines.tidemark.errors import Terminal
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.planner.admission import priority_of
 from pipelines.tidemark.planner.connected import connected
-from pipelines.tidemark.planner.decisions import Request
+from pipelines.tidemark.planner.decisions import CheckRequest, Plan, Request
 from pipelines.tidemark.planner.graph import Graph
 from pipelines.tidemark.planner.requests import SINGLES, ranges
 from pipelines.tidemark.planner.wording import names
 from pipelines.tidemark.sources.feed import Partition
-from pipelines.tidemark.tags import REBUILD, REQUESTED_BY, TABLES
+from pipelines.tidemark.tags import CHECK, PRIORITY, REBUILD, REQUESTED_BY, TABLES
 
 TAGS = {REQUESTED_BY: "planner"}
 """Of every run that the planner asks for."""
@@ -54,7 +55,7 @@ def run_requests(
         try:
             with partition_loading_context(dynamic_partitions_store=context.instance):
                 validate(request, assets, engine.graph)
-                run = _run_request(request, assets)
+                run = _run_request(request, assets, engine.graph)
                 if why := engine.no_run_of_all(run.asset_selection or (), run.asset_check_keys or ()):
                     raise NoRun(why)
                 found.append(run)
@@ -65,6 +66,19 @@ def run_requests(
         except Exception as error:  # a partitions definition can be anybody's code
             engine.reject(request.targets, f"no run can be made of it: {type(error).__name__}: {error}", now)
     return found
+
+
+def check_run(request: CheckRequest, engine: Engine, context: dg.SensorEvaluationContext) -> dg.RunRequest | None:
+    """Return a run that evaluates only a blocking check, or None if one is under way or none can be planned."""
+    key = dg.AssetCheckKey(dg.AssetKey.from_user_string(request.asset), request.check)
+    if why := engine.no_run_of_all((), (key,)):
+        context.log.warning(f"the check {request.check} of {request.asset} cannot run: {why}")
+        return None
+    said = f"{request.asset}: {request.check}" + (f", {request.partition}" if request.partition else "")
+    if adapter.has_unfinished_run(context.instance, {CHECK: said}):
+        return None
+    tags = {**TAGS, CHECK: said, PRIORITY: str(priority_of([request.asset], engine.graph))}
+    return dg.RunRequest(partition_key=request.partition, tags=tags, asset_selection=[], asset_check_keys=[key])
 
 
 def validate(request: Request, assets: AnyGraph, graph: Graph) -> None:
@@ -100,8 +114,8 @@ def validate(request: Request, assets: AnyGraph, graph: Graph) -> None:
             raise NoRun(f"the range from {asked[0]} to {asked[-1]} holds {len(meant)} partitions, not {len(asked)}")
 
 
-def _run_request(request: Request, assets: AnyGraph) -> dg.RunRequest:
-    tags, partition = {**TAGS, **_tables(request.assets)}, None
+def _run_request(request: Request, assets: AnyGraph, graph: Graph) -> dg.RunRequest:
+    tags, partition = {**TAGS, **_tables(request.assets), **_priority(request.assets, graph)}, None
     if len(request.partitions) == 1:
         # Not as a range of one: the body of an asset may ask for its partition key.
         (partition,) = request.partitions
@@ -112,17 +126,47 @@ def _run_request(request: Request, assets: AnyGraph) -> dg.RunRequest:
         first, last = str(request.partitions[0]), str(request.partitions[-1])
         tags |= {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
     if request.rebuild:
-        tags |= {REBUILD: "true", PRIORITY_TAG: "-10"}
+        tags |= {REBUILD: "true", PRIORITY: "-10"}
     return dg.RunRequest(partition_key=partition, tags=tags, **_selection(request, assets))
 
 
+def with_priority(run: dg.RunRequest, graph: Graph) -> dg.RunRequest:
+    """Return the run with the priority of the tightest contract that needs it. A priority that it has stays."""
+    assets = [key.to_user_string() for key in run.asset_selection or ()]
+    return replace(run, tags={**_priority(assets, graph), **run.tags})
+
+
+def most_urgent_first(runs: Iterable[dg.RunRequest], plan: Plan) -> list[dg.RunRequest]:
+    """Return runs in the order of the plan's requests, then those that only a condition of its own asks for.
+
+    Dagster collects the runs of a tick in sets: their order differs between two processes, and runs of one priority
+    start in the order of their requests.
+    """
+    place = {target: number for number, request in enumerate(plan.requests) for target in request.targets}
+    unplanned = len(plan.requests)
+
+    def _order(run: dg.RunRequest) -> tuple[int, list[str], str]:
+        keys: list[Any] = [*(run.asset_selection or ()), *(run.asset_check_keys or ())]
+        built = sorted(key.to_user_string() for key in keys)
+        places = [place.get((asset, run.partition_key), unplanned) for asset in built]
+        return min(places, default=unplanned), built, run.partition_key or ""
+
+    return sorted(runs, key=_order)
+
+
+def _priority(assets: Iterable[str], graph: Graph) -> dict[str, str]:
+    """Return the tag that lets a run pass queued runs that can wait longer; none for Dagster's default priority, 0."""
+    priority = priority_of(assets, graph)
+    return {PRIORITY: str(priority)} if priority else {}
+
+
 def _tables(assets: Iterable[str]) -> dict[str, str]:
-    """The tag that says what a run builds."""
+    """Return the tag that names the assets of a run."""
     return {TABLES: names(sorted(assets))}
 
 
 def _selection(request: Request, assets: AnyGraph) -> dict[str, Any]:
-    """The assets of a run, and those of their checks that are no business of somebody else."""
+    """Return the assets of a run, and the checks that run along with them."""
     keys = [dg.AssetKey.from_user_string(asset) for asset in request.assets]
     return {"asset_selection": keys, "asset_check_keys": sorted(checks_along(assets, set(keys)))}
 

@@ -26,7 +26,7 @@ class Context(Protocol):
     def log(self) -> Logger: ...
 
 
-def log_new(context: Context, engine: Engine, plan: Plan) -> None:
+def log_new(context: Context, engine: Engine, plan: Plan, instance: dg.DagsterInstance) -> None:
     """Warn of what is set aside since the last time, each once."""
     # The log is asked for only where there is a line: that alone makes a file of the tick.
     new = sorted((name(target), reason) for target, reason in engine.untold(plan).items())
@@ -34,6 +34,11 @@ def log_new(context: Context, engine: Engine, plan: Plan) -> None:
         context.log.warning(f"set aside: {what}: {reason}")
     if len(new) > _LOGGED:
         context.log.warning(f"set aside: {len(new) - _LOGGED} more")
+    for asset, keys in engine.newly_former(instance).items():
+        reach = keys[0] if len(keys) == 1 else f"{keys[0]} to {keys[-1]}"
+        context.log.warning(f"{asset}: {len(keys)} of its former partitions ({reach}) are none any more: forgotten")
+    for loop in engine.new_loops(plan):
+        context.log.warning(f"{loop}. Its runs are up to an hour apart. Write where the source does not look")
     for asset, version in engine.newly_not_loaded().items():
         context.log.warning(f"{asset} was built by code {version}, which is not loaded here: reload the code location")
 

@@ -10,6 +10,7 @@ Longer than 250 lines, so that all of it that an upgrade may break is in one pla
 import json
 import weakref
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import dagster as dg
@@ -25,7 +26,14 @@ from dagster import (
 from dagster._core.assets import AssetDetails
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster._core.definitions.freshness import FreshnessState, FreshnessStateChange
-from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType
+from dagster._core.events import JobFailureData, RunFailureReason
+from dagster._core.scheduler.instigation import (
+    InstigatorState,
+    InstigatorStatus,
+    InstigatorType,
+    SensorInstigatorData,
+    TickStatus,
+)
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
@@ -33,6 +41,7 @@ from dagster._core.storage.event_log.in_memory import InMemoryEventLogStorage
 from dagster._core.storage.event_log.schema import AssetKeyTable
 from dagster._core.storage.runs import SqlRunStorage
 from dagster._core.storage.runs.schema import KeyValueStoreTable
+from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._serdes import deserialize_value
 from dagster._time import get_current_timestamp
 from dagster._utils.warnings import disable_dagster_warnings
@@ -40,6 +49,8 @@ from dagster._utils.warnings import disable_dagster_warnings
 from pipelines.tidemark.sources.feed import Partition
 from pipelines.tidemark.tags import CONTENT, STREAM
 
+SHIFTS_TAKE_NO_SLOT = "shifts_take_no_slot"
+"""Attribute of a run coordinator that starts runs of streams without counting them against its limit."""
 _PAGE = 1000
 _AT_ONCE = 20  # runs of one asset; of these the one that evaluated last need not be the one that began last
 _EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
@@ -83,6 +94,11 @@ def is_loaded_for_a_run() -> bool:
     return (
         DefinitionsLoadContext.is_set() and DefinitionsLoadContext.get().load_type is DefinitionsLoadType.RECONSTRUCTION
     )
+
+
+def is_loaded_by_a_code_server() -> bool:
+    """Return True if this process loads the definitions for others: a code server, or a check of the definitions."""
+    return DefinitionsLoadContext.is_set() and not is_loaded_for_a_run()
 
 
 def events_after(fetch: Fetch, key: str, after: int) -> Iterator[EventLogRecord]:
@@ -216,15 +232,51 @@ def unfinished_shifts(instance: DagsterInstance) -> list[dg.RunRecord]:
     return [record for record in instance.get_run_records(live) if STREAM in record.dagster_run.tags]
 
 
+def end_lost_run(instance: DagsterInstance, run: dg.DagsterRun, message: str) -> None:
+    """Report a run as failed because its process ended without a result; as canceled if it was being canceled."""
+    if run.status is dg.DagsterRunStatus.CANCELING:
+        instance.report_run_canceled(run, message)
+    else:
+        reason = JobFailureData(error=None, failure_reason=RunFailureReason.UNEXPECTED_TERMINATION)
+        instance.report_run_failed(run, message, reason)
+
+
+def launching_socket(run: dg.DagsterRun) -> str | None:
+    """Return the socket of the code server that started a run by Dagster's own launcher; None in any other case."""
+    try:
+        found = json.loads(run.tags.get(GRPC_INFO_TAG, ""))
+    except ValueError:
+        return None
+    socket = found.get("socket") if isinstance(found, dict) else None
+    return socket if isinstance(socket, str) else None
+
+
+def started_process(instance: DagsterInstance, run_id: str) -> int | None:
+    """Return the pid that a run's newest process logged as it began; None if it did not."""
+    for entry in reversed(instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
+        event = entry.dagster_event
+        if event is None or not (event.message or "").startswith("Started process for run"):
+            continue
+        pid = event.engine_event_data.metadata.get("pid")
+        if pid is not None and str(pid.value).isdigit():
+            return int(str(pid.value))
+    return None
+
+
+def has_unfinished_run(instance: DagsterInstance, tags: Mapping[str, str]) -> bool:
+    """Return True if the instance has a run with these tags that has not ended."""
+    return bool(instance.get_run_records(RunsFilter(statuses=NOT_FINISHED_STATUSES, tags=dict(tags)), limit=1))
+
+
 def dynamic_partitions(instance: DagsterInstance, names: Collection[str]) -> dict[str, list[str]]:
-    """Of each dynamic partitions definition the keys that exist now, in Dagster's order: the oldest first."""
+    """Return the existing keys of each dynamic partitions definition, in Dagster's order: the oldest first."""
     return {name: list(instance.get_dynamic_partitions(name)) for name in names}
 
 
 def stopped_sensors(
     instance: DagsterInstance, *, location: str | None = None, repository: str | None = None
 ) -> frozenset[str]:
-    """The names of sensors that somebody stopped; where nothing is stored, a sensor is as its code declares it.
+    """Return the names of stopped sensors. Sensors without a stored state are as their code declares them.
 
     Args:
         location: Only of this code location; None: of any.
@@ -243,14 +295,100 @@ def stopped_sensors(
     )
 
 
+@dataclass(frozen=True)
+class SensorTick:
+    """A sensor, and the end of its last complete tick (Unix seconds).
+
+    Args:
+        is_off: True if it was switched off.
+        error: First line of its newest tick's error; empty if that tick did not fail.
+    """
+
+    sensor: str
+    at: float
+    is_off: bool = False
+    error: str = ""
+
+
+def sensor_ticks(instance: DagsterInstance) -> list[SensorTick]:
+    """Return the last complete tick of each sensor that has ticked."""
+    if instance.schedule_storage is None:
+        return []
+    states = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+    return [tick for state in states if (tick := _sensor_tick(instance, state)) is not None]
+
+
+def _sensor_tick(instance: DagsterInstance, state: InstigatorState) -> SensorTick | None:
+    data, is_off, name = state.instigator_data, state.status is InstigatorStatus.STOPPED, state.instigator_name
+    if not isinstance(data, SensorInstigatorData) or not (data.last_tick_timestamp or data.last_tick_start_timestamp):
+        return None
+    if data.last_tick_success_timestamp is not None:
+        return SensorTick(name, data.last_tick_success_timestamp, is_off)
+    # A tick is under way, or the newest one failed.
+    origin, selector = state.instigator_origin_id, state.selector_id
+    complete = instance.get_ticks(origin, selector, limit=1, statuses=[TickStatus.SUCCESS, TickStatus.SKIPPED])
+    newest = instance.get_ticks(origin, selector, limit=1)
+    error = newest[0].error if newest and newest[0].status is TickStatus.FAILURE else None
+    at = max((tick.end_timestamp or tick.timestamp for tick in complete), default=0.0)
+    return SensorTick(name, at, is_off, _last_line(error.message) if error else "")
+
+
+def _last_line(message: str) -> str:
+    return next((line.strip() for line in message.splitlines() if line.strip()), "")
+
+
+@dataclass(frozen=True)
+class QueuedRun:
+    """A run that waits in the queue, its time of creation (Unix seconds), and the assets that it builds."""
+
+    since: float
+    assets: tuple[str, ...]
+
+
+def queued_runs(instance: DagsterInstance) -> list[QueuedRun]:
+    """Return the runs that wait in the queue."""
+    records = instance.get_run_records(RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]))
+    return [
+        QueuedRun(
+            record.create_timestamp.timestamp(),
+            tuple(key.to_user_string() for key in record.dagster_run.asset_selection or ()),
+        )
+        for record in records
+    ]
+
+
+def starts_of_running(instance: DagsterInstance) -> list[float]:
+    """Return the start (or else creation) time of each run that holds a slot of the queue (Unix seconds)."""
+    held = [status for status in NOT_FINISHED_STATUSES if status is not dg.DagsterRunStatus.QUEUED]
+    records = instance.get_run_records(RunsFilter(statuses=held))
+    return [record.start_time or record.create_timestamp.timestamp() for record in records]
+
+
+def queue_limit(instance: DagsterInstance) -> int | None:
+    """Return the limit of runs at once in the instance's queue, shifts included; None without a queue or a limit."""
+    queue = instance.get_concurrency_config().run_queue_config
+    return None if queue is None or queue.max_concurrent_runs < 0 else queue.max_concurrent_runs
+
+
+def shifts_take_no_slot(instance: DagsterInstance) -> bool:
+    """Return True if the instance's queue starts runs of streams outside of its limit, as `PromptRunQueue` does."""
+    return bool(getattr(instance.run_coordinator, SHIFTS_TAKE_NO_SLOT, False))
+
+
 def saved(instance: DagsterInstance, key: str) -> str | None:
-    """What was saved under a key in the instance's own storage."""
+    """Return the value saved under a key in the instance's own storage."""
     storage = instance.daemon_cursor_storage
     return storage.get_cursor_values({key}).get(key) if storage else None
 
 
+def saved_values(instance: DagsterInstance, keys: Collection[str]) -> Mapping[str, str]:
+    """Return the values saved under some keys in the instance's own storage, in one query."""
+    storage = instance.daemon_cursor_storage
+    return storage.get_cursor_values(set(keys)) if storage else {}
+
+
 def saved_under(instance: DagsterInstance, prefix: str) -> dict[str, str]:
-    """All that was saved under keys with a prefix."""
+    """Return all values saved under keys with a prefix."""
     storage = instance.run_storage
     if not isinstance(storage, SqlRunStorage):
         return {}
@@ -294,3 +432,13 @@ def latest_check_metadata(instance: DagsterInstance, key: dg.AssetCheckKey) -> d
     if latest is None or latest.dagster_event is None:
         return None
     return {name: of.value for name, of in latest.dagster_event.asset_check_evaluation_data.metadata.items()}
+
+
+def locations_of_runs(instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, str]:
+    """Return the names of the code locations whose jobs these runs execute. Unknown ones are left out."""
+    runs = instance.get_runs(dg.RunsFilter(run_ids=list(run_ids))) if run_ids else ()
+    return {
+        run.run_id: run.remote_job_origin.repository_origin.code_location_origin.location_name
+        for run in runs
+        if run.remote_job_origin is not None
+    }

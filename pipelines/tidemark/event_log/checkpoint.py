@@ -8,8 +8,9 @@ import base64
 import json
 import zlib
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
+from sys import intern
 from typing import Any
 
 from pipelines.tidemark.planner.check_results import CheckResult, Results
@@ -18,19 +19,20 @@ from pipelines.tidemark.planner.history import History
 from pipelines.tidemark.planner.records import SAMPLES, Built, Change, Failure, Materialization, OpenRun
 from pipelines.tidemark.tags import HISTORY
 
-_FORM = 3
+_FORM = 5
+FORM_IN_PARTS = 4
+"""Form of a head whose rows are in parts (`event_log.checkpoint_parts`)."""
 
 
 @dataclass
 class Checkpoint:
-    """What an earlier process knew.
+    """Knowledge of an earlier process.
 
     Args:
-        blocking: By asset the names of its blocking checks; of others no evaluation was read.
-        added: Assets of the graph that it did not know of, or did not know all of: their part of the log is not in
-            the history.
+        blocking: By asset the names of its blocking checks. Evaluations of other checks were not read.
+        added: Assets of the graph that it did not know, or knew in part: their part of the log is not in the history.
         reader: The state of its log reader.
-        rest: What else the follower kept.
+        rest: Other values that the follower kept.
     """
 
     history: History
@@ -41,17 +43,23 @@ class Checkpoint:
 
 
 def key_of(graph: Graph) -> str:
-    """Where the checkpoint of a code location is kept: two on one instance build no asset both."""
+    """Return the key of a code location's checkpoint: two locations on one instance never build the same asset."""
     built = (key for key, node in graph.nodes.items() if not node.source)
     return f"{HISTORY}{min(built, default='')}"
 
 
 def dump(history: History, reader: dict[str, Any], rest: dict[str, Any] | None = None) -> str:
-    """A history as its log reader's state says how far it goes."""
+    """Return a history with its rows as text, together with the state of its log reader."""
     targets = {*history.changes, *history.versions, *history.built, *history.failures, *history.listed_at}
-    state = {
+    rows = {"targets": [row_of(history, target) for target in sorted(targets, key=repr)]}
+    return packed(head_of(history, reader, rest) | rows)
+
+
+def head_of(history: History, reader: dict[str, Any], rest: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return a history without its rows, as plain data."""
+    return {
         "form": _FORM,
-        # Of one that is refused no event is applied: once it is repaired all of it is to be read.
+        # No event of a refused asset is applied: after its repair all of its events must be read.
         "assets": sorted(key for key, node in history.graph.nodes.items() if not node.refused),
         "reader": reader,
         "rest": rest or {},
@@ -60,48 +68,76 @@ def dump(history: History, reader: dict[str, Any], rest: dict[str, Any] | None =
         "strides": history.strides,
         **keys_of(history),
         "set_aside": [[*target, why] for target, why in history.set_aside.items()],
+        "former": [list(target) for target in history.former],
+        "elsewhere": {key: sorted(checks) for key, checks in history.graph.elsewhere.items() if checks},
         "blocking": {key: sorted(node.blocking) for key, node in history.graph.nodes.items() if node.blocking},
-        "failed_checks": [
+        "checks": [
             [asset, check, _result(of.whole), [[partition, *_result(result)] for partition, result in of.on.items()]]
-            for asset, checks in history.checks.failed.items()
+            for asset, checks in history.checks.of.items()
             for check, of in checks.items()
         ],
         "unseen": [[*target, [_values(change) for change in changes]] for target, changes in history.unseen.items()],
         "open_runs": {run_id: _of_run(run) for run_id, run in history.open_runs.items()},
-        "targets": [row_of(history, target) for target in sorted(targets, key=repr)],
     }
-    return packed(state)
 
 
 def load(texts: Iterable[str], graph: Graph) -> Checkpoint | None:
-    """Of the checkpoints on an instance the one of this code location, with whatever assets it was made, if any."""
+    """Return this code location's checkpoint among whole ones, if any. Its assets may differ from the graph's."""
+    state = best_of(texts, graph, [_FORM])
+    if state is None:
+        return None
+    try:
+        history = History(graph)
+        take_rows(history, state["targets"], set(state["assets"]))
+        return completed(history, state)
+    except (LookupError, TypeError, ValueError):
+        return None  # it has the form, but was written by another version
+
+
+def best_of(texts: Iterable[str], graph: Graph, forms: Sequence[int] = (_FORM, FORM_IN_PARTS)) -> dict[str, Any] | None:
+    """Return the head of the checkpoint that shares most assets with a graph, if any."""
     best, most = None, 0
-    for state in (unpacked(text, _FORM) for text in texts):
+    for state in (found for text in texts for form in forms if (found := unpacked(text, form)) is not None):
         assets = set(state["assets"]) if state else set()
         common = len(assets & graph.nodes.keys())
         # Locations on one instance may share assets that one of them only reads.
         if common > most and 2 * common >= len(assets):
             best, most = state, common
-    try:
-        return _loaded(best, graph) if best else None
-    except (LookupError, TypeError, ValueError):
-        return None  # of another version after all
+    return best
 
 
-def _loaded(state: dict[str, Any], graph: Graph) -> Checkpoint:
+def take_rows(history: History, rows: Iterable[list[Any]], assets: Set[str]) -> None:
+    """Add the rows of partitions to a history. For partitions of an earlier definition it notes only their existence.
+
+    Args:
+        assets: Assets whose rows are taken; rows of other assets are ignored.
+    """
+    nodes = history.graph.nodes
+    for row in rows:
+        if row[0] not in nodes or row[0] not in assets:
+            continue
+        if history.problem((row[0], row[1])) is None:
+            take(history, row)
+        else:
+            history.former.add((row[0], row[1]))
+
+
+def completed(history: History, state: dict[str, Any]) -> Checkpoint:
+    """Return the checkpoint with this head. The history has taken its rows already."""
+    graph = history.graph
     known = graph.nodes.keys() & set(state["assets"])
-    history = History(graph)
     history.first_seen = _only(known, state["first_seen"])
     history.leads = {asset: deque(seconds, SAMPLES) for asset, seconds in _only(known, state["leads"]).items()}
     history.strides = _only(known, state["strides"])
     history.set_aside = {(asset, partition): why for asset, partition, why in state["set_aside"] if asset in known}
-    for row in state["targets"]:
-        if row[0] in known:
-            take(history, row)
+    history.former |= {(asset, partition) for asset, partition in state.get("former", ()) if asset in known}
     take_keys(history, state)
-    for asset, check, whole, on in state["failed_checks"]:
+    for asset, checks in state.get("elsewhere", {}).items():
+        if asset in graph.nodes and (more := set(checks) - graph.nodes[asset].blocking):
+            graph.elsewhere[asset] = more
+    for asset, check, whole, on in state["checks"]:
         results = Results(CheckResult(*whole), {partition: CheckResult(*result) for partition, *result in on})
-        history.checks.failed.setdefault(asset, {})[check] = results
+        history.checks.of.setdefault(asset, {})[check] = results
     for asset, partition, changes in state["unseen"]:
         history.unseen[(asset, partition)] = tuple(Change(*change) for change in changes)
     for run_id, row in state["open_runs"].items():
@@ -150,8 +186,12 @@ def take(history: History, row: list[Any]) -> None:
         ValueError: likewise.
     """
     asset, partition, changes, first_arrival, version, listed_at, *rest, again = row
-    target = (asset, partition)
+    if partition is not None:
+        partition = intern(partition)  # many assets share a key, and many partitions share a run
+    target = (intern(asset), partition)
     changed = tuple(Change(*change) for change in changes)
+    if rest[0]:
+        rest[0][2:] = [intern(of) if isinstance(of, str) else of for of in rest[0][2:]]
     built, failure = (of and kind(*of) for kind, of in zip((Built, Failure), rest, strict=True))
     if changed:
         history.changes[target] = changed
@@ -201,7 +241,7 @@ def newest(row: list[Any]) -> int:
 
 
 def _result(result: CheckResult) -> list[Any]:
-    return [result.id, result.passed]
+    return [result.id, result.passed, result.run_id]
 
 
 def _values(record: Change | Built | Failure | None) -> list[Any] | None:

@@ -14,7 +14,8 @@ from typing import Any
 
 from dagster import DagsterInstance
 
-from pipelines.tidemark.event_log import adapter, checkpoint, journal, reading_again
+from pipelines.tidemark.event_log import adapter, checkpoint, deployed, journal, reading_again
+from pipelines.tidemark.event_log.checkpoint_parts import Loading, Parts, Saving
 from pipelines.tidemark.event_log.event_rows import Event
 from pipelines.tidemark.event_log.intake import Intake
 from pipelines.tidemark.event_log.reader import LogReader
@@ -31,6 +32,8 @@ _ASSETS_READ_AGAIN_AT_ONCE = 100
 _SAVE_AFTER_EVENTS = 2000
 _SAVE_SECONDS = 600.0
 _SAVE_WHILE_CATCHING_UP_SECONDS = 60.0
+_SLICE_SECONDS = 1.0
+"""Seconds of a tick for saving or loading a part of the checkpoint."""
 _PARTITIONS_IN_A_NOTE = 2000
 _NOTE_WHEN_QUIET_SECONDS = 30.0
 _NOTE_SECONDS = 300.0
@@ -42,14 +45,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Follower:
-    """Where in the event log of an instance a history has come to.
+    """A history, and its position in the event log of an instance.
 
     Args:
-        key: Under which the checkpoint is kept.
-        catalog: Assets of the instance to when they were last wiped (Unix seconds); None if nobody looked yet.
+        key: The key of the checkpoint in the instance's storage.
+        catalog: By asset of the instance the time of its last wipe (Unix seconds); None before the first look.
         rebuilds: Runs of the class rebuild that have not ended.
-        by_people: Runs that nobody but a person asked for and that have not ended.
-        keeps: Whether it leaves notes and checkpoints for others.
+        by_people: Runs that only a person asked for and that have not ended.
+        begun: Runs that have left the queue and have not ended.
+        keeps: True if it leaves notes and checkpoints for other processes.
     """
 
     history: History
@@ -58,6 +62,7 @@ class Follower:
     catalog: dict[str, float] | None = None
     rebuilds: set[str] = field(default_factory=set)
     by_people: set[str] = field(default_factory=set)
+    begun: set[str] = field(default_factory=set)
     caught_up: bool = False
     keeps: bool = True
     intake: Intake = field(init=False)
@@ -71,6 +76,10 @@ class Follower:
     _noted_keys: dict[str, Any] = field(default_factory=dict)
     _unsaved: int = 0
     _saved_at: float = field(default_factory=time.monotonic)
+    _loading: Loading | None = None
+    _saving: Saving | None = None
+    _parts: Parts = field(default_factory=dict)
+    _changed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.intake = Intake(self.history)
@@ -94,23 +103,45 @@ class Follower:
     def started(cls, instance: DagsterInstance, graph: Graph) -> "Follower":
         """From the checkpoint an earlier process left, or from the beginning of the log."""
         key = checkpoint.key_of(graph)
-        kept = checkpoint.load(adapter.saved_under(instance, HISTORY).values(), graph)
-        if kept is None:
-            made = cls(History(graph), key)
-        else:
-            made = cls(kept.history, key, LogReader.of_state(kept.reader), kept.rest["catalog"])
-            made._to_read_again = kept.added
-            made._look_for_checks(_more_blocking(graph, kept.blocking))
-            made.intake.unread = {(asset, p): why for asset, p, why in kept.rest["unread"] if asset in graph.nodes}
-            made.intake.touched = {(asset, p) for asset, p in kept.rest["touched"] if asset in graph.nodes}
-            made.intake.tell()
-            made.intake.goes_back_to(float("-inf"), kept.history.heard_of)
+        made = cls(History(graph), key)
+        head = checkpoint.best_of(adapter.saved_under(instance, HISTORY).values(), graph)
+        if head is not None:
+            made._loading, made.reader = Loading(made.history, head), LogReader.of_state(head["reader"])
         made.reader.know(journal.last_shifts(instance, key))
         made._noted_shifts = list(made.reader.shifts)
+        if made._loading is not None:
+            made._load(instance, made._loading, _after(_SLICE_SECONDS))
         return made
+
+    def _load(self, instance: DagsterInstance, loading: Loading, stop: Callable[[], bool]) -> bool:
+        """Load an earlier process's knowledge from the checkpoint. Return False if some parts are not loaded yet."""
+        try:
+            if not loading.step(instance, stop):
+                return False
+            kept = checkpoint.completed(self.history, loading.state)
+            self.catalog, unread, touched = (kept.rest[name] for name in ("catalog", "unread", "touched"))
+        except (LookupError, TypeError, ValueError) as error:
+            _log.warning("the checkpoint cannot be loaded, and the event log is read from its beginning: %r", error)
+            self.history.clear()
+            self._loading, self.catalog, self.reader = None, None, LogReader()
+            return True
+        nodes = self.history.graph.nodes
+        self._to_read_again += kept.added
+        self._look_for_checks(_more_blocking(self.history.graph, kept.blocking))
+        self.intake.unread = {(asset, p): why for asset, p, why in unread if asset in nodes}
+        self.intake.touched = {(asset, p) for asset, p in touched if asset in nodes}
+        self.intake.tell()
+        self.intake.goes_back_to(float("-inf"), self.history.heard_of)
+        self._parts = {asset: tuple(of) for asset, of in loading.state.get("parts", {}).items()}
+        self._loading = None
+        return True
 
     def adopt(self, graph: Graph) -> None:
         """Go on with another version of the code, which may have other assets."""
+        self._saving, self._parts = None, {}
+        if self._loading is not None:
+            self.history.adopt(graph)
+            return
         before = self.history.graph.nodes
         self._look_for_checks(_more_blocking(graph, {key: node.blocking for key, node in before.items()}))
         self._to_read_again += [key for key in graph.nodes if key not in before or before[key].refused]
@@ -124,8 +155,32 @@ class Follower:
             self._checks_to_read |= checks
             self._checks_until = self.cursor
 
+    def _learn_of_checks_elsewhere(self, instance: DagsterInstance) -> None:
+        """Learn of blocking checks that other code locations declare on assets of this one.
+
+        A check that this code location has removed is no such check: its runs were runs of this location.
+        """
+        if not self.intake.elsewhere:
+            return
+        locations = adapter.locations_of_runs(instance, [run for run in self.intake.elsewhere.values() if run])
+        homes = deployed.locations(instance, self.history.graph)
+        for (asset, check), run_id in self.intake.elsewhere.items():
+            location = locations.get(run_id or "")
+            if run_id is None or (homes and location is not None and location not in homes):
+                self.history.guarded_elsewhere(asset, check, blocking=True)
+                self._look_for_checks({asset: frozenset({check})})
+                _log.warning(
+                    "%s: the blocking check %s is declared in %s: its readers wait for it after each write",
+                    asset,
+                    check,
+                    location or "no code location",
+                )
+        self.intake.elsewhere.clear()
+
     def read(self, instance: DagsterInstance, stop: Callable[[], bool]) -> str:
-        """Read what is new. Empty if all of it was read, else how far it came until it had to stop."""
+        """Read new events. Return "" if all were read, else how far the reading came before it had to stop."""
+        if self._loading is not None and not self._load(instance, self._loading, stop):
+            return f"loading what is known of each partition, {self._loading.read} so far"
         if self._checks_to_read:  # before any news of them, and with all that is known of the assets they are about
             if not self._read_again(instance, stop):
                 return _ASSETS_READ_AGAIN
@@ -138,6 +193,7 @@ class Follower:
             self._save_now_and_then(instance, _SAVE_WHILE_CATCHING_UP_SECONDS)
             return f"read the event log up to {self.cursor} of {adapter.last_event_id(instance)}"
         self._close(open_runs)
+        self._learn_of_checks_elsewhere(instance)
         self._notice_wipes(instance)
         if not self._read_again(instance, stop):
             return _ASSETS_READ_AGAIN
@@ -153,7 +209,8 @@ class Follower:
         return ""
 
     def _read_events(self, instance: DagsterInstance, stop: Callable[[], bool]) -> bool:
-        checks = frozenset[str]().union(*(node.blocking for node in self.history.graph.nodes.values()))
+        graph = self.history.graph
+        checks = frozenset[str]().union(*(graph.blocking(key) for key in graph.nodes))
         news = self.reader.new(instance, checks, first_time=not self.caught_up)
         for count, event in enumerate(news, start=1):
             self._apply(event)
@@ -165,6 +222,7 @@ class Follower:
         return True
 
     def _apply(self, event: Event) -> None:
+        self._changed.add(event.asset)
         if event.asset != JOURNAL:
             self.intake.apply(event)
             return
@@ -172,6 +230,7 @@ class Follower:
         if note is not None and note["process"] != self._process:
             told = journal.restore(self.history, note, self.catalog or {}, knows_better=not self.caught_up)
             self.intake.touched -= told
+            self._changed.update(asset for asset, _ in told)
             self.intake.goes_back_to(note["wipes_until"], {asset for asset, _ in told})
 
     def _over(self, instance: DagsterInstance, reached: float) -> dict[str, RunFacts]:
@@ -189,9 +248,15 @@ class Follower:
                     self.rebuilds.add(run_id)
                 if run.by_person:
                     self.by_people.add(run_id)
+                if not run.queued:
+                    self.begun.add(run_id)
                 continue
             self.rebuilds.discard(run_id)
+            self.begun.discard(run_id)
             self.by_people.discard(run_id)
+            if (open_run := self.history.open_runs.get(run_id)) is not None:
+                self._changed.update(asset for asset, _ in open_run.planned)
+                self._changed.update(open_run.written)
             try:
                 self.history.ended(
                     run_id,
@@ -222,6 +287,7 @@ class Follower:
             reopened = reading_again.read_again(instance, known, self.intake, self.reader, wiped)
             self._close(reopened)
             self._to_read_again = [asset for asset in self._to_read_again if asset not in some]
+            self._changed |= some
             self._unsaved += 1
             if stop():
                 return False
@@ -257,23 +323,39 @@ class Follower:
         return bool(targets)
 
     def _save_now_and_then(self, instance: DagsterInstance, seconds: float) -> None:
-        # Of a hundred thousand partitions it takes a second or two.
-        if not self.keeps or self._unsaved < _SAVE_AFTER_EVENTS or time.monotonic() < self._saved_at + seconds:
-            return
-        self.save(instance)
+        if self._saving is None:
+            if not self.keeps or self._unsaved < _SAVE_AFTER_EVENTS or time.monotonic() < self._saved_at + seconds:
+                return
+            self._saving = self._begin_to_save()
+        self._go_on_saving(instance, self._saving, _after(_SLICE_SECONDS))
 
     def save(self, instance: DagsterInstance) -> None:
         """Keep what is known for the next process."""
+        if self._loading is None:
+            self._go_on_saving(instance, self._begin_to_save(), lambda: False)
+
+    def _begin_to_save(self) -> Saving:
         rest = {
             "catalog": self.catalog,
             "unread": [[*target, why] for target, why in self.intake.unread.items()],
             "touched": [list(target) for target in self.intake.touched],
         }
-        adapter.save(instance, self.key, checkpoint.dump(self.history, self.reader.state(), rest))
-        self._unsaved, self._saved_at = 0, time.monotonic()
+        head = checkpoint.head_of(self.history, self.reader.state(), rest)
+        saving = Saving(self.history, self.key, head, dict(self._parts), self._changed)
+        self._unsaved, self._changed = 0, set()
+        return saving
+
+    def _go_on_saving(self, instance: DagsterInstance, saving: Saving, stop: Callable[[], bool]) -> None:
+        if saving.step(instance, stop):
+            self._saving, self._parts, self._saved_at = None, saving.parts, time.monotonic()
 
 
 def _more_blocking(graph: Graph, before: Mapping[str, Collection[str]]) -> dict[str, frozenset[str]]:
     """The checks of each asset that are blocking and were not."""
     more = {key: node.blocking.difference(before.get(key, ())) for key, node in graph.nodes.items()}
     return {key: checks for key, checks in more.items() if checks}
+
+
+def _after(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end

@@ -33,6 +33,10 @@ _TABLE = SqlEventLogStorageTable.c
 _COLUMNS = (_TABLE.id, _TABLE.dagster_event_type, _TABLE.asset_key, _TABLE.partition, _TABLE.run_id, _TABLE.event)
 
 
+_IS_BLOCKING = '"blocking": true'
+"""In the text of an evaluation."""
+
+
 class Kind(StrEnum):
     """What happened, as Dagster names it."""
 
@@ -55,6 +59,8 @@ class Event:
         content: The content version a materialization was written with; the text of a note of the planner's own.
         check: The name of the check that was evaluated.
         passed: Whether it passed, or its failure is only a warning.
+        evaluated_by: The run that evaluated the check, if one did.
+        blocking: True if the check was blocking by its own definition, wherever that is. None: the event says nothing.
         problem: Why the event cannot be read. Empty: it can.
     """
 
@@ -68,7 +74,9 @@ class Event:
     content: str | None = None
     check: str = ""
     passed: bool = True
+    blocking: bool | None = None
     problem: str = ""
+    evaluated_by: str | None = None
 
     @property
     def code_version(self) -> str | None:
@@ -148,21 +156,23 @@ def last_id_before(instance: DagsterInstance, id: int, at: float) -> int:
 
 
 def events_after(instance: DagsterInstance, after: int, checks: Collection[str] = ()) -> Iterator[Event]:
-    """The events of all assets from after a storage id on; evaluations only of checks with these names."""
-    for row in rows_after(instance, after, kinds_with(checks)):
+    """Yield the events of all assets after a storage id, and the evaluations of blocking checks and of these checks."""
+    for row in rows_after(instance, after, tuple(Kind)):
         event = event_of(row, row.id, checks)
         if event is not None:
             yield event
 
 
-def kinds_with(checks: Collection[str]) -> Sequence[Kind]:
-    """The kinds of events to read: without any check that matters, nothing is read of checks."""
-    return [kind for kind in Kind if checks or kind is not Kind.CHECKED]
-
-
 def event_of(row: Row, id: int, checks: Collection[str] = ()) -> Event | None:
-    """What a row says; None for the evaluation of another check. One that cannot be read says why."""
-    if row.kind == Kind.CHECKED and not any(f'"{name}"' in row.text for name in checks):
+    """Return the event of a row. If the row cannot be read, the event's `problem` says why.
+
+    None for the evaluation of a check that does not block and has none of these names.
+    """
+    if (
+        row.kind == Kind.CHECKED
+        and _IS_BLOCKING not in row.text
+        and not any(f'"{name}"' in row.text for name in checks)
+    ):
         return None
     try:
         return _evaluation(row, id, checks) if row.kind == Kind.CHECKED else _event(row, id)
@@ -195,7 +205,8 @@ def _event(row: Row, id: int) -> Event:
 def _evaluation(row: Row, id: int, checks: Collection[str]) -> Event | None:
     entry = json.loads(row.text)
     told = entry["dagster_event"]["event_specific_data"]
-    if told["check_name"] not in checks:
+    blocking = told.get("blocking")
+    if not blocking and told["check_name"] not in checks:
         return None
     target, partition = told.get("target_materialization_data"), told.get("partition")
     passed = bool(told["success"]) or str(told["severity"]["__enum__"]).endswith(".WARN")
@@ -213,6 +224,8 @@ def _evaluation(row: Row, id: int, checks: Collection[str]) -> Event | None:
         {},
         check=told["check_name"],
         passed=passed,
+        evaluated_by=row.run_id or None,
+        blocking=blocking,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.event_rows import Event, Kind
-from pipelines.tidemark.planner.graph import Target
+from pipelines.tidemark.planner.graph import Node, Target
 from pipelines.tidemark.planner.history import History
 from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 
@@ -33,6 +33,7 @@ class Intake:
         touched: Partitions of which a run's events said something, and of which no note was written yet.
         unread: Targets of events that could not be read or applied, with the reason.
         notes: Of assets, what their events leave to be desired.
+        elsewhere: Evaluations of blocking checks that this code location does not declare: by asset and check, the run.
         oldest: When the earliest was written of what is known of an asset (Unix seconds).
     """
 
@@ -42,6 +43,7 @@ class Intake:
     unread: dict[Target, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     oldest: dict[str, float] = field(default_factory=dict)
+    elsewhere: dict[tuple[str, str], str | None] = field(default_factory=dict)
 
     def apply(self, event: Event) -> None:
         """Apply an event; whatever goes wrong with it concerns its partitions alone."""
@@ -53,6 +55,9 @@ class Intake:
             for target in targets:
                 self._set_aside(target, event.problem)
             return
+        targets = [target for target in targets if not self._is_former(target, event)]
+        if not targets:
+            return
         self.goes_back_to(event.at, (event.asset,))
         if event.kind is Kind.PLANNED:
             for target in targets:
@@ -60,11 +65,21 @@ class Intake:
         elif event.kind is Kind.MATERIALIZED:
             self._try(targets[0], event, self._materialize)
         elif event.kind is Kind.CHECKED:
-            if event.check in node.blocking:
-                self._try(targets[0], event, self._check)
+            self._evaluate(node, targets[0], event)
         elif node.source or (not node.inputs and DATA_VERSION in event.tags):
             # Else it says that somebody looked, not at what.
             self._try(targets[0], event, self._observe)
+
+    def _is_former(self, target: Target, event: Event) -> bool:
+        """Return True if an event is about a partition of an earlier definition of its asset."""
+        history = self.history
+        is_older = event.at < history.graph.moment.defined_at.get(event.asset, -math.inf)
+        # Dagster only makes runs of existing partitions. A run may write events after its partitions cease to exist.
+        is_of_run = event.run_id is not None and event.kind in (Kind.PLANNED, Kind.MATERIALIZED)
+        if not (is_older or is_of_run) or history.problem(target) is None:
+            return False
+        history.forget_former(target)
+        return True
 
     def goes_back_to(self, at: float, assets: Iterable[str]) -> None:
         """What is known of these assets was written at that time (Unix seconds) or later."""
@@ -114,8 +129,18 @@ class Intake:
         if event.run_id:
             self.touched.add(target)
 
+    def _evaluate(self, node: Node, target: Target, event: Event) -> None:
+        is_learned = event.check in self.history.graph.elsewhere.get(node.key, ())
+        if is_learned and event.blocking is False:
+            self.history.guarded_elsewhere(node.key, event.check, blocking=False)
+        elif is_learned or event.check in node.blocking:
+            self._try(target, event, self._check)
+        elif event.blocking:
+            self.elsewhere[(node.key, event.check)] = event.evaluated_by
+
     def _check(self, target: Target, event: Event) -> None:
-        self.history.checked(target, event.check, id=event.id, passed=event.passed, run_id=event.run_id)
+        by = {"evaluated_by": event.evaluated_by} if event.evaluated_by else {}
+        self.history.checked(target, event.check, id=event.id, passed=event.passed, run_id=event.run_id, **by)
 
     def _observe(self, target: Target, event: Event) -> None:
         arrived_at, listed_at = _number(event, ARRIVED_AT), _number(event, LISTED_AT)

@@ -47,7 +47,7 @@ class LogReader:
         """What was not read before; an event counts as read once it is given.
 
         Args:
-            checks: Names of the checks whose evaluations matter.
+            checks: Names of checks whose evaluations matter. Those of other checks are only given if they say blocking.
             first_time: This process has not come to the end of the log yet.
         """
         if adapter.commits_in_order(instance):
@@ -86,7 +86,7 @@ class LogReader:
             self.shifts = shifts
 
     def _in_order(self, instance: DagsterInstance, checks: Collection[str]) -> Iterator[Event]:
-        kinds = event_rows.kinds_with(checks)
+        kinds = tuple(event_rows.Kind)
         if not self.tail:
             rows = event_rows.rows_after(instance, self.after, kinds)
         else:
@@ -123,7 +123,7 @@ class LogReader:
         self.tail, self.after = deque(kept, maxlen=_TAIL), last
 
     def _as_committed(self, instance: DagsterInstance, checks: Collection[str], first_time: bool) -> Iterator[Event]:
-        kinds, now, clock = event_rows.kinds_with(checks), time.monotonic(), adapter.now()
+        kinds, now, clock = tuple(event_rows.Kind), time.monotonic(), adapter.now()
         for row in chain.from_iterable(self._unseen(instance, kinds)):
             event = event_rows.event_of(row, row.id, checks)
             # A long log is not kept in mind: where the clocks agree to a quarter of an hour nothing is missed there.

@@ -21,6 +21,7 @@ from pipelines.tidemark.planner.records import Outcome
 
 _NEVER = float("-inf")
 _EVALUATIONS = 10_000
+_KINDS = [kind for kind in Kind if kind is not Kind.CHECKED]
 
 
 def wiped(intake: Intake, before: Mapping[str, float] | None, now: Mapping[str, float]) -> list[str]:
@@ -55,7 +56,7 @@ def read_again(
     history = intake.history
     open_before = set(history.open_runs)
     since = min((wiped.get(asset, _NEVER) for asset in assets), default=_NEVER)
-    rows = event_rows.rows_of_assets(instance, assets, event_rows.kinds_with(()), since)
+    rows = event_rows.rows_of_assets(instance, assets, _KINDS, since)
     found = [event_rows.event_of(row, reader.place(row.id)) for row in rows if reader.has_read(row.id)]
     events = [event for event in found if event and (event.problem or event.at > wiped.get(event.asset, _NEVER))]
     ended = run_facts(instance, {event.run_id for event in events if event.run_id} - open_before)

@@ -54,6 +54,7 @@ class RunFacts:
         seconds: From its creation (waiting in the queue counts up to a minute) to its end, if it succeeded.
         by_person: Nobody but a person asked for it.
         rebuild: It is of the class rebuild.
+        queued: True if it has not left the queue.
     """
 
     ended_at: float | None
@@ -61,6 +62,7 @@ class RunFacts:
     seconds: float | None = None
     by_person: bool = False
     rebuild: bool = False
+    queued: bool = False
 
 
 def run_facts(instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, RunFacts]:
@@ -84,7 +86,8 @@ def _facts(instance: DagsterInstance, record: RunRecord) -> RunFacts:
     if run.status is DagsterRunStatus.SUCCESS and PUBLISHED not in run.tags and record.start_time and ended_at:
         queued = max(0.0, record.start_time - record.create_timestamp.timestamp())
         seconds = min(queued, _LONGEST_QUEUE) + ended_at - record.start_time
-    return RunFacts(ended_at, outcome, seconds, REQUESTED_BY not in run.tags, REBUILD in run.tags)
+    queued = run.status in (DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED)
+    return RunFacts(ended_at, outcome, seconds, REQUESTED_BY not in run.tags, REBUILD in run.tags, queued)
 
 
 def _outcome(instance: DagsterInstance, run: DagsterRun, *, is_recent: bool) -> Outcome:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import dagster as dg
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.observations import EventLog, holds_files
@@ -14,7 +14,7 @@ from pipelines.tidemark.execution.load_check import landed_results, told_columns
 from pipelines.tidemark.execution.metadata import COLUMNS, column_schema, partition_metadata, table_state
 from pipelines.tidemark.execution.watermark import through
 from pipelines.tidemark.failpoints import reached
-from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, Observed, run_load
+from pipelines.tidemark.lakehouse.loading.load import Landing, Load, Loaded, Observed, run_load
 from pipelines.tidemark.lakehouse.models import Given, Learner, ModelStore, Told
 from pipelines.tidemark.lakehouse.read import read
 from pipelines.tidemark.lakehouse.session import naming_the_server
@@ -23,6 +23,7 @@ from pipelines.tidemark.resources.aws import LandingResource
 from pipelines.tidemark.resources.spark import SparkResource
 from pipelines.tidemark.settings import load_settings
 from pipelines.tidemark.sources.feed import Feed, Partition
+from pipelines.tidemark.sources.misplaced import Misplaced
 from pipelines.tidemark.sources.removals import ACCEPTED
 from pipelines.tidemark.streams.stream import Stream
 from pipelines.tidemark.tags import CODE_VERSION, LISTED_AT, OUTCOME
@@ -43,61 +44,24 @@ class LakehouseResource(dg.ConfigurableResource[None]):
         table: Table,
         transform: Callable[[DataFrame], DataFrame] = lambda rows: rows,
     ) -> dg.MaterializeResult[None]:
-        """Bring the run's partitions of a table up to what the feed's files hold now.
+        """Bring the run's partitions of a table up to the current content of the feed's files.
 
         Returns:
-            The materialization, with what was read and turned away, and each partition's content version.
+            The materialization, with the numbers of rows and files that were read and turned away, and each
+            partition's content version.
         """
-        has_partitions = context.has_partition_key_range or context.has_partition_key
-        # Of several dimensions a key is more than a text to Dagster.
-        partitions = [str(key) for key in context.partition_keys] if has_partitions else [None]
         code_version = context.assets_def.code_versions_by_key[context.asset_key] or ""
-        load = Load(feed, table, transform, code_version)
-        misplaced = EventLog(context.instance).misplaced(feed)
-        spark = self.spark.session
-        with naming_the_server(spark):
-            loaded = run_load(
-                spark,
-                self.landing.open(),
-                load,
-                partitions,
-                run_id=context.run.run_id,
-                observed=lambda: observed_removals(context.instance, feed),
-                misplaced=None if misplaced is None else misplaced.values(),
-            )
-        counted = _counted(loaded)
-        said = {
-            partition: partition_metadata(partition, content)
-            | through(loaded.arrived_through.get(partition))
-            | counted.get(partition, {})
-            for partition, content in loaded.content.items()
-        }
-        context.log.info(
-            f"{loaded.files_read} files read, {len(loaded.files_rejected)} of them turned away; "
-            f"{loaded.rows_read} rows, {loaded.rows_rejected} turned away; "
-            f"{len(loaded.read_again)} partitions read again, {len(loaded.added_to)} added to"
-        )
-        declared = {check.name for check in context.assets_def.check_keys}
-
-        def before(check: str) -> Mapping[str, object]:
-            return adapter.latest_check_metadata(context.instance, dg.AssetCheckKey(context.asset_key, check)) or {}
-
-        results = landed_results(feed, context.asset_key, loaded, before, datetime.now(UTC))
-        checks = [r for r in results if r.check_name in declared]
-        if loaded.unavailable:
-            _say_what_is_loaded(context, said, loaded, code_version, checks)
-        for partition, metadata in said.items():
-            context.add_asset_metadata(metadata, partition_key=partition)
-        reached("before_recorded")
-        return dg.MaterializeResult(
-            metadata=table_state(loaded.snapshot_id, loaded.table_rows)
-            | _lists(loaded)
-            | _columns_beside(table, loaded),
-            check_results=checks,
+        return load_partitions(
+            context,
+            self.spark.session,
+            self.landing.open(),
+            Load(feed, table, transform, code_version),
+            context.instance,
+            misplaced=EventLog(context.instance).misplaced(feed),
         )
 
     def read(self, table: Table) -> DataFrame:
-        """All rows of a table. Of the asset's own: what earlier runs left."""
+        """Return all rows of a table. For the asset's own table these are the rows of earlier runs."""
         spark = self.spark.session
         with naming_the_server(spark):
             return read(spark, table)
@@ -105,12 +69,12 @@ class LakehouseResource(dg.ConfigurableResource[None]):
     def reevaluate(
         self, context: dg.AssetExecutionContext, stream: Stream, episodes: Callable[[DataFrame], DataFrame]
     ) -> dg.MaterializeResult[None]:
-        """Bring the alerts on a stream up to what today's rule finds in all of its messages.
+        """Bring the alerts on a stream up to the findings of today's rule in all of the stream's messages.
 
-        The runs of the stream go on meanwhile, and send what becomes of it.
+        The runs of the stream continue in the meantime, and send the changed alerts.
 
         Args:
-            stream: Its reaction is the `Alerting` of these alerts.
+            stream: A stream whose reaction is the `Alerting` for this table.
             episodes: From the rows of the stream's table to the episodes that are worth an alert: the alert's key and
                 facts, `started_at` and `last_at` (timestamps).
         """
@@ -124,9 +88,72 @@ class LakehouseResource(dg.ConfigurableResource[None]):
         return ModelStore(name, learner, load_settings())
 
 
+def load_partitions(
+    context: dg.AssetExecutionContext,
+    spark: SparkSession,
+    landing: Landing,
+    load: Load,
+    instance: dg.DagsterInstance,
+    *,
+    misplaced: Mapping[str, Misplaced] | None,
+) -> dg.MaterializeResult[None]:
+    """Bring the run's partitions up to the current content of the feed's files, and return the materialization.
+
+    Args:
+        instance: Its event log has the earlier observations and check results.
+        misplaced: Misplaced folders of the feed; None if not known.
+    """
+    has_partitions = context.has_partition_key_range or context.has_partition_key
+    # Dagster gives a key of several dimensions as an object, not as plain text.
+    partitions = [str(key) for key in context.partition_keys] if has_partitions else [None]
+    with naming_the_server(spark):
+        loaded = run_load(
+            spark,
+            landing,
+            load,
+            partitions,
+            run_id=context.run.run_id,
+            observed=lambda: observed_removals(instance, load.feed),
+            misplaced=None if misplaced is None else misplaced.values(),
+        )
+    counted = _counted(loaded)
+    said = {
+        partition: partition_metadata(partition, content)
+        | through(loaded.arrived_through.get(partition))
+        | counted.get(partition, {})
+        for partition, content in loaded.content.items()
+    }
+    context.log.info(
+        f"{loaded.files_read} files read, {len(loaded.files_rejected)} of them turned away; "
+        f"{loaded.rows_read} rows, {loaded.rows_rejected} turned away; "
+        f"{len(loaded.read_again)} partitions read again, {len(loaded.added_to)} added to"
+    )
+    declared = {check.name for check in context.assets_def.check_keys}
+
+    def before(check: str) -> Mapping[str, object]:
+        return adapter.latest_check_metadata(instance, dg.AssetCheckKey(context.asset_key, check)) or {}
+
+    results = landed_results(load.feed, context.asset_key, loaded, before, datetime.now(UTC))
+    checks = [r for r in results if r.check_name in declared]
+    if loaded.unavailable:
+        code_version = context.assets_def.code_versions_by_key[context.asset_key] or ""
+        _say_what_is_loaded(context, said, loaded, code_version, checks)
+    for partition, metadata in said.items():
+        context.add_asset_metadata(metadata, partition_key=partition)
+    reached("before_recorded")
+    return dg.MaterializeResult(
+        metadata=table_state(loaded.snapshot_id, loaded.table_rows)
+        | _lists(loaded)
+        | _columns_beside(load.table, loaded),
+        check_results=checks,
+    )
+
+
 def _counted(loaded: Loaded) -> dict[Partition, Counter[str]]:
-    """What became of the rows of the files that a load has read, or that lost rows to them: numbers of each partition,
-    because Dagster plots them by partition."""
+    """Count files and rows by partition, because Dagster plots these numbers by partition.
+
+    Counts the files that a load has read, and the files whose rows they superseded.
+    """
     counts: dict[Partition, Counter[str]] = defaultdict(Counter)
     for account in loaded.accounts:
         of_file = {"rows landed": account.landed, "rows turned away": account.rejected}
@@ -135,17 +162,18 @@ def _counted(loaded: Loaded) -> dict[Partition, Counter[str]]:
 
 
 def _lists(loaded: Loaded) -> dict[str, Any]:
-    """What is told by name; nothing of what is empty."""
+    """Return the metadata that list names: files turned away and columns. Empty lists are left out."""
     told: dict[str, Any] = {
         "files turned away": [f"{fault.file.key}: {fault.message}" for fault in loaded.files_rejected[:_TOLD]],
-        "new columns": told_columns(loaded),
+        "new columns": told_columns(loaded.new_columns),
+        "missing columns": told_columns(loaded.missing_columns),
         "columns added": list(loaded.additions.added),
     }
     return {what: names for what, names in told.items() if names}
 
 
 def _columns_beside(table: Table, loaded: Loaded) -> dict[str, Any]:
-    """What the UI is to show as the table's columns, where it has more than are declared."""
+    """Return the column schema for the UI if the table has more columns than are declared."""
     if not loaded.additions.there:
         return {}
     return {COLUMNS: column_schema(table, dict.fromkeys(loaded.additions.there, "string"))}
@@ -158,9 +186,9 @@ def _say_what_is_loaded(
     code_version: str,
     checks: Sequence[dg.AssetCheckResult],
 ) -> NoReturn:
-    """Fail for the partitions that lack a file which is not given; the others of the run are loaded, and say so.
+    """Record the loaded partitions of the run, then fail, because other partitions have unreadable files.
 
-    Neither is the file judged: its partition is pending, and tried again with growing pauses.
+    These files are not judged: their partitions stay pending, and are retried with growing pauses.
     """
     lacking = {file.partition for file in loaded.unavailable}
     for partition, metadata in said.items():
@@ -185,7 +213,7 @@ def _say_what_is_loaded(
 
 
 def observed_removals(instance: dg.DagsterInstance, feed: Feed) -> Observed:
-    """What the latest observations of a feed's partitions say about removals."""
+    """Return the removals that the latest observations of a feed's partitions report."""
     latest = EventLog(instance, load_settings().start_date).latest(feed)
     return Observed(
         vanished={

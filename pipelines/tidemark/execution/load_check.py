@@ -1,8 +1,8 @@
-"""Checks on assets that are loaded from a feed: what was turned away, what disappeared, and whether all is there.
+"""Checks on assets that are loaded from a feed: rows and files turned away, removals, and the accounting of rows.
 
-They say what a load knows anyway, so they cost no query, and they speak of all of the asset, not of one run: a file
-that cannot be read fails the check until it was fixed, however many others are loaded meanwhile. Does not belong here:
-why a row or file is turned away (`lakehouse`).
+They report facts that a load has at hand, so they cost no query. They judge the whole asset, not one run: an
+unreadable file fails the check until it is fixed, however many other files are loaded in the meantime.
+Does not belong here: why a row or file is turned away (`lakehouse`).
 """
 
 from collections import Counter
@@ -55,7 +55,7 @@ def landed_checks(feed: Feed, asset: Sequence[str]) -> list[dg.AssetCheckSpec]:
 def landed_results(
     feed: Feed, asset: dg.AssetKey, loaded: Loaded, before: Callable[[str], Mapping[str, object]], now: datetime
 ) -> list[dg.AssetCheckResult]:
-    """What a load says to `landed_checks`.
+    """Return a load's results of `landed_checks`.
 
     Args:
         before: The metadata of the last result of a check, by its name.
@@ -68,7 +68,7 @@ def landed_results(
 
 
 def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.AssetCheckResult:
-    """Whether anything of the asset is in the quarantine that nobody has waived."""
+    """Return a result that passes if the quarantine has no unwaived entry of the asset, and no column was dropped."""
     waiting = [b for b in loaded.backlog if not b.is_waived]
     waived = sum(b.count for b in loaded.backlog if b.is_waived)
     files = [b for b in waiting if b.where is Where.WHOLE_FILE]
@@ -101,30 +101,32 @@ def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.Asse
             "rows by reason": rows,
             "largest share": share,
             "waived": waived,
-            # Numbers of their own, because Dagster plots these: by reason, and by how long ago their file arrived.
+            # Separate numbers, because Dagster plots each: by reason, and by the age of the file's arrival.
             **{f"turned away: {b.reason}": b.count for b in waiting},
             "arrived within a day": is_young,
             "arrived within a week": is_recent - is_young,
             "arrived earlier": count - is_recent,
-            "new columns": told_columns(loaded),
+            "new columns": told_columns(loaded.new_columns),
+            "missing columns": told_columns(loaded.missing_columns),
             **{f"columns {fate}": dict(list(why.items())[:_TOLD]) for fate, why in columns.items() if why},
         },
     )
 
 
-def told_columns(loaded: Loaded) -> dict[str, list[str]]:
-    """Some of the columns that were not taken, with some of their files: what metadata have room for."""
-    return {name: list(files[:_TOLD]) for name, files in list(loaded.new_columns.items())[:_TOLD]}
+def told_columns(columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return up to 20 of the columns, each with up to 20 of its files, to keep metadata short."""
+    return {name: list(files[:_TOLD]) for name, files in list(columns.items())[:_TOLD]}
 
 
 def columns_said(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What `Loaded` said of columns when this check was evaluated."""
+    """Return the fields of `Loaded` about columns, as recorded by an evaluation of this check."""
     refused, dropped = (metadata.get(f"columns {fate}", {}) for fate in ("refused", "dropped"))
-    return {"new_columns": metadata.get("new columns", {}), "additions": Additions(refused=refused, dropped=dropped)}
+    new, missing = metadata.get("new columns", {}), metadata.get("missing columns", {})
+    return {"new_columns": new, "missing_columns": missing, "additions": Additions(refused=refused, dropped=dropped)}
 
 
 def _about_columns(asset: dg.AssetKey, loaded: Loaded) -> list[str]:
-    """What is said of columns of the files that nobody declared."""
+    """Return sentences about columns that files have and the feed does not declare, or the other way around."""
     about = loaded.additions
     said = [f"new columns, added as text: {_some(sorted(about.added))}"] if about.added else []
     for why in sorted(set(about.dropped.values())):
@@ -134,16 +136,18 @@ def _about_columns(asset: dg.AssetKey, loaded: Loaded) -> list[str]:
         names = sorted(name for name, reason in about.refused.items() if reason == why)
         said.append(f"new columns, not added ({why}): {_some(names)}")
     others = sorted(loaded.new_columns.keys() - about.refused.keys() - about.dropped.keys())
-    return said + ([f"new columns, not taken: {_some(others)}"] if others else [])
+    said += [f"new columns, not taken: {_some(others)}"] if others else []
+    lacking = _some(list(loaded.missing_columns))
+    return said + ([f"declared columns that files lack, so they are null there: {lacking}"] if lacking else [])
 
 
 def removals_result(
     feed: Feed, asset: dg.AssetKey, loaded: Loaded, before: Mapping[str, object], now: datetime
 ) -> dg.AssetCheckResult:
-    """Whether anything disappeared that was not removed, in these partitions or, as `before` says, in others.
+    """Return a result that fails if the table keeps rows of vanished files, here or (by `before`) in other partitions.
 
-    What is held stays so until its own partition is loaded again: the files are back, or a person has accepted. Or
-    until the partition no longer follows its files.
+    Held files stay held until their own partition is loaded again, because the files are back or an operator has
+    accepted the removal, or until the partition no longer follows its files.
     """
     earlier = before.get(HELD, {})
     held: dict[str, int] = {
@@ -172,9 +176,9 @@ def removals_result(
 
 
 def accounting_result(asset: dg.AssetKey, loaded: Loaded, before: Mapping[str, object]) -> dg.AssetCheckResult:
-    """Whether each row that landed is somewhere, in this load's files or, as `before` says, in other partitions.
+    """Return a result that fails if landed rows are unaccounted for, here or (by `before`) in other partitions.
 
-    What is missing stays so until its partition is read again as a whole.
+    Missing rows stay reported until their partition is read again as a whole.
     """
     earlier = before.get(UNACCOUNTED, {})
     missing: Counter[str] = Counter(

@@ -4,12 +4,15 @@ Does not belong here: which alert stands for which episode, and the commit (`str
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import dagster as dg
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipelines.tidemark.errors import Terminal
+from pipelines.tidemark.event_log.loaded_code import code_of
 from pipelines.tidemark.execution.metadata import partition_metadata, table_state
 from pipelines.tidemark.lakehouse.append import open_lake
 from pipelines.tidemark.lakehouse.content import content_of
@@ -17,10 +20,13 @@ from pipelines.tidemark.lakehouse.read import naming_an_expired_snapshot, read_a
 from pipelines.tidemark.lakehouse.session import naming_the_server
 from pipelines.tidemark.settings import load_settings
 from pipelines.tidemark.sources.messages import MessageSink
+from pipelines.tidemark.streams import rejects
 from pipelines.tidemark.streams.alert_identity import Episode
 from pipelines.tidemark.streams.alerting import Alerting
+from pipelines.tidemark.streams.decode import Fault
 from pipelines.tidemark.streams.reevaluation import Episodes, Reevaluation
 from pipelines.tidemark.streams.stream import Stream, Workplace
+from pipelines.tidemark.streams.user_rules import RULE_RAISES
 
 
 class NoAlerts(Terminal):
@@ -42,11 +48,24 @@ def reevaluate(
     if not isinstance(declared, Alerting):
         raise NoAlerts(f"stream {stream.name} has no alerts: declare reaction=Alerting(...)")
     settings = load_settings()
-    work = Reevaluation(declared, Workplace(settings, open_lake(settings), stream), _sends_nothing)
+    lake = open_lake(settings)
+
+    def refuse(faults: Sequence[Fault]) -> None:
+        rejects.enter(lake, stream.asset, faults, (), code_of(settings))
+
+    work = Reevaluation(declared, Workplace(settings, lake, stream, refuse), _sends_nothing)
 
     def found(snapshot_id: int | None) -> Episodes:
         with naming_an_expired_snapshot(stream.table):
-            return _by_key(episodes(read_as_of(spark, stream.table, snapshot_id)), declared)
+            messages = read_as_of(spark, stream.table, snapshot_id)
+            try:
+                return _by_key(episodes(messages), declared)
+            except PythonException:
+                left_out = rejects.message_ids(lake, stream.asset, RULE_RAISES)
+                if not left_out:
+                    raise
+                context.log.warning(f"the rule raises; tried again without {len(left_out)} messages in quarantine")
+                return _by_key(episodes(messages.where(~F.col("message_id").isin(left_out))), declared)
 
     with naming_the_server(spark):
         done = work.work(found)

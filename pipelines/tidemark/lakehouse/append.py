@@ -47,8 +47,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random
 
 from pipelines.tidemark.errors import Transient
-from pipelines.tidemark.lakehouse.table_properties import PROPERTIES
-from pipelines.tidemark.lakehouse.tables import CATALOG, SchemaDiffers, Table
+from pipelines.tidemark.lakehouse import snapshot_expiry
+from pipelines.tidemark.lakehouse.iceberg_schema import stored_of
+from pipelines.tidemark.lakehouse.table_changes import Kind, changes_of, comments_after, require_possible
+from pipelines.tidemark.lakehouse.table_properties import created_with, generation_of, location_of
+from pipelines.tidemark.lakehouse.tables import CATALOG, Table
 from pipelines.tidemark.settings import LOCAL_KEY, Settings, sqlalchemy_uri
 
 _TYPES: Mapping[str, PrimitiveType] = {
@@ -62,6 +65,8 @@ _TYPES: Mapping[str, PrimitiveType] = {
     "date": DateType(),
     "binary": BinaryType(),
 }
+EXPIRED_AT_ONCE = 25
+"""Number of snapshots that a run expires together."""
 _RETRIES = "commit.retry.num-retries"
 
 
@@ -115,7 +120,7 @@ class Appendable:
             null from now on: what still runs with the earlier code goes on beside this.
 
     Raises:
-        SchemaDiffers: a column has another type, or somebody has dropped it.
+        SchemaDiffers: Iceberg cannot make the table as declared (`table_changes`).
     """
 
     def __init__(self, lake: Catalog, table: Table, *, writes: bool = True) -> None:
@@ -141,9 +146,15 @@ class Appendable:
         self._loaded = self._lake.load_table(self._loaded.name())
         return self.head != before
 
-    def newest(self, name: str) -> str | None:
-        """A property of the newest snapshot that has it, of the head's ancestors that have not expired."""
+    def newest(self, name: str, *, after: int | None = None) -> str | None:
+        """Return a property of the newest snapshot that has it, among the head and its ancestors that have not expired.
+
+        Args:
+            after: Look only at the snapshots after this one.
+        """
         for snapshot in self._ancestors():
+            if snapshot.snapshot_id == after:
+                return None
             if snapshot.summary and (found := snapshot.summary.additional_properties.get(name)) is not None:
                 return found
         return None
@@ -161,8 +172,19 @@ class Appendable:
         scan = self._loaded.scan(where or AlwaysTrue(), tuple(columns), snapshot_id=snapshot_id)
         return _with_small_types(scan.to_arrow())
 
+    def batches(self, where: BooleanExpression, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the head, in parts."""
+        if self.head is not None:
+            yield from self._loaded.scan(where, tuple(columns)).to_arrow_batch_reader()
+
+    def planned_rows(self, where: BooleanExpression) -> int:
+        """Return the number of rows in files that may hold matching rows."""
+        if self.head is None:
+            return 0
+        return sum(task.file.record_count for task in self._loaded.scan(where).plan_files())
+
     def has(self, snapshot_id: int) -> bool:
-        """Whether a snapshot is the head, or one that it was put upon and that has not expired."""
+        """Return True if a snapshot is the head, or one of its ancestors that have not expired."""
         return any(snapshot.snapshot_id == snapshot_id for snapshot in self._ancestors())
 
     def partitions(self) -> list[Mapping[str, Any]]:
@@ -221,43 +243,41 @@ class Appendable:
         self._commit(_change)
         return self.head
 
-    def expire(self, *, keep: int, not_since: Collection[int] = ()) -> int:
-        """Forget old snapshots, and the files that only those need. Returns how many.
+    def expire(self, *, keep: int, not_since: Collection[int] = (), batch: int = 1) -> int:
+        """Expire old snapshots, with the files that only those need. Return their number.
 
         Args:
-            keep: So many of the newest stay.
-            not_since: And these with all that came after them: somebody still has to read what was appended since.
-        """
-        there = list(self._ancestors())
-        kept = {snapshot.snapshot_id for snapshot in there[:keep]}
-        needed_from = [at for at, snapshot in enumerate(there) if snapshot.snapshot_id in not_since]
-        kept |= {snapshot.snapshot_id for snapshot in there[: max(needed_from, default=-1) + 1]}
-        kept |= {ref.snapshot_id for ref in self._loaded.refs().values()}
-        gone = [snapshot for snapshot in there if snapshot.snapshot_id not in kept]
-        if not gone:
-            return 0
-        needed = {path for snapshot in there if snapshot.snapshot_id in kept for path in self._files_of(snapshot)}
-        unneeded = {path for snapshot in gone for path in self._files_of(snapshot)} - needed
-        # Of a table of its own: this one still has to notice what others have committed meanwhile.
-        now = self._lake.load_table(self._loaded.name())
-        now.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in gone]).commit()
-        for path in unneeded:
-            self._loaded.io.delete(path)
-        return len(gone)
+            keep: Number of newest snapshots that stay.
+            not_since: Snapshots that stay, with all later snapshots: a reader still needs rows appended since.
+            batch: Smallest number to expire: an expiry reads the manifest list of each snapshot.
 
-    def _files_of(self, snapshot: Snapshot) -> Iterator[str]:
-        """A snapshot's list of manifests, and those. Their data files belong to the rows, which stay."""
-        yield snapshot.manifest_list
-        for manifest in snapshot.manifests(self._loaded.io):
-            yield manifest.manifest_path
+        Raises:
+            HeadMoved: another writer has committed since. Nothing has expired.
+            OSError: the snapshots have expired, and some of their files could not be deleted; the message names one.
+        """
+        seen = [snapshot.snapshot_id for snapshot in self._ancestors()]
+        if len(seen) < keep + batch:
+            return 0
+        needed_from = [at for at, snapshot_id in enumerate(seen) if snapshot_id in not_since]
+        # Another writer may have expired some of the snapshots already.
+        now = self._lake.load_table(self._loaded.name())
+        try:
+            expired = snapshot_expiry.expire(now, seen[max(keep, max(needed_from, default=-1) + 1) :])
+        except CommitFailedException as error:
+            raise HeadMoved(f"{self.table.name}: another writer has committed: {error}") from error
+        finally:
+            # Take no commits of other writers here: this writer has yet to notice them.
+            if (snapshot := now.current_snapshot()) is not None and snapshot.snapshot_id == self.head:
+                self._loaded = now
+        return expired
 
     def _ancestors(self) -> Iterator[Snapshot]:
-        """The head and what it was put upon, newest first, as far as it has not expired."""
+        """Yield the head and its ancestors that have not expired, newest first."""
         yield from ancestors_of(self._loaded.current_snapshot(), self._loaded.metadata)
 
     def _commit(self, change: Callable[[Transaction], None]) -> None:
-        # pyiceberg would put the change upon whatever somebody else has committed meanwhile, by itself. In memory only:
-        # Spark's writers, which check their partitions anew, may retry.
+        # pyiceberg would by itself put the change upon commits that another writer has made since. In memory only:
+        # Spark's writers, which check their partitions again, may retry.
         self._loaded.metadata.properties[_RETRIES] = "0"
         members = vars(self._loaded.metadata)
         members |= {name: _Uncopied(members[name]) for name in ("snapshots", "snapshot_log", "metadata_log")}
@@ -297,28 +317,20 @@ class CatalogUnavailable(Transient):
 def _as_declared(lake: Catalog, table: Table) -> IcebergTable:
     """The table with all columns of its declaration; of two that add one at once the loser finds it."""
     made = _made(lake, table)
-    there = {field.name: field.field_type for field in made.schema().fields}
-    declared = {name: _type(kind) for name, kind in table.columns.items()}
-    if retyped := {name: str(there[name]) for name, kind in declared.items() if there.get(name, kind) != kind}:
-        raise SchemaDiffers(
-            f"{table.name} has {retyped}, its declaration says { {c: table.columns[c] for c in retyped} }; put the "
-            "declaration back, or give the column another name"
-        )
-    missing = [name for name in declared if name not in there]
-    if not missing:
-        return made
-    head = made.current_snapshot()
-    schemas = made.schemas()
-    # A snapshot has the schema of its time.
-    before = schemas[head.schema_id].column_names if head is not None and head.schema_id in schemas else []
-    if dropped := [name for name in missing if name in before]:
-        raise SchemaDiffers(
-            f"{table.name}: somebody has dropped {', '.join(dropped)}, which its declaration has. Declare it no more, "
-            "or add it to the table: its rows of before will not have it"
-        )
-    with made.update_schema() as update:
-        for name in missing:
-            update.add_column(name, declared[name], doc=table.comment_on(name) or None)
+    stored = stored_of(made)
+    changes = changes_of(table, stored)
+    require_possible(table, changes)
+    new = [c.new_column for c in changes if c.new_column]
+    wider = {c.column: _type(c.after) for c in changes if c.kind is Kind.WIDENED}
+    docs = comments_after(table, stored, changes)
+    if new or wider or docs:
+        with made.update_schema() as update:
+            for name in (c for c in table.columns if c in new):
+                update.add_column(name, _type(table.columns[name]), doc=table.comment_on(name) or None)
+            for name, kind in wider.items():
+                update.update_column(name, field_type=kind)
+            for name, doc in docs.items():
+                update.update_column(name, doc=doc)
     return made
 
 
@@ -331,9 +343,14 @@ def _as_declared(lake: Catalog, table: Table) -> IcebergTable:
 def _made(lake: Catalog, table: Table) -> IcebergTable:
     """The table, made if it is not there; two that make it at once are a race, and the loser finds it."""
     try:
-        return lake.load_table(table.name)
+        found = lake.load_table(table.name)
     except NoSuchTableError:
         pass
+    else:
+        generation = generation_of(found.properties)
+        if generation >= table.generation:
+            return found
+        lake.rename_table(table.name, table.name_of_generation(generation))
     schema = Schema(
         *(
             NestedField(number, name, _type(kind), required=False, doc=table.comment_on(name) or None)
@@ -347,15 +364,15 @@ def _made(lake: Catalog, table: Table) -> IcebergTable:
             for at, column in enumerate(table.stored_by)
         )
     )
-    namespace, _, name = table.name.rpartition(".")
+    namespace = table.name.rpartition(".")[0]
     lake.create_namespace_if_not_exists(namespace)
     return lake.create_table(
         table.name,
         schema,
         # Where Spark would put it.
-        location=f"{lake.properties['warehouse'].rstrip('/')}/{namespace}/{name}",
+        location=f"{lake.properties['warehouse'].rstrip('/')}/{location_of(table)}",
         partition_spec=spec,
-        properties=PROPERTIES | {"comment": table.comment},
+        properties=created_with(table) | {"comment": table.comment},
     )
 
 
@@ -399,13 +416,25 @@ def one_of(column: str, values: Collection[Any]) -> BooleanExpression:
 
 
 def at_least(column: str, value: Any) -> BooleanExpression:
-    """Rows with this value or more."""
+    """Match rows with this value or more."""
     found: BooleanExpression = _of_values.GreaterThanOrEqual(column, _literal(value))
     return found
 
 
+def at_most(column: str, value: Any) -> BooleanExpression:
+    """Match rows with this value or less."""
+    found: BooleanExpression = _of_values.LessThanOrEqual(column, _literal(value))
+    return found
+
+
+def begins_with(column: str, text: str) -> BooleanExpression:
+    """Match rows whose text begins with a text."""
+    found: BooleanExpression = _of_values.StartsWith(column, text)
+    return found
+
+
 def below(column: str, value: Any) -> BooleanExpression:
-    """Rows with less than this value."""
+    """Match rows with less than this value."""
     found: BooleanExpression = _of_values.LessThan(column, _literal(value))
     return found
 

@@ -4,44 +4,64 @@ A branch begins as the table's current snapshot and shares its files and its sch
 reading and dropping one, and making it the table. Does not belong here: what is built on one (`preview`).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.tidemark.lakehouse import catalog
-from pipelines.tidemark.lakehouse.tables import CATALOG, SchemaDiffers, Table, quoted
+from pipelines.tidemark.lakehouse import catalog, direct
+from pipelines.tidemark.lakehouse.read import with_declared_columns
+from pipelines.tidemark.lakehouse.table_changes import Change, Kind, require_possible
+from pipelines.tidemark.lakehouse.tables import BRANCH_DAYS, CATALOG, SchemaDiffers, Table, as_ddl, quoted
 from pipelines.tidemark.lakehouse.write import RUN_ID, CommitConflict, current_snapshot
 
-PREFIX = "preview_"
-DAYS = 2
-"""So long a branch lives when nobody drops it: after that Iceberg's own expiry of snapshots does."""
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.snapshots import Snapshot
 
 
 class ColumnsDiffer(SchemaDiffers):
-    """A table has other columns than its declaration, and a branch has the table's."""
+    """No branch of a table can have the declared columns."""
 
 
-def require_declared_columns(spark: SparkSession, table: Table) -> bool:
-    """Create the table unless it exists, and see that its columns are the declared ones.
+def exists(spark: SparkSession, table: Table) -> bool:
+    """Return True if the table exists. Spark is only asked if the catalog does not show it."""
+    return direct.loaded(spark, table) is not None or bool(spark.catalog.tableExists(table.identifier))
 
-    Returns:
-        Whether it was there.
+
+def require_branchable(spark: SparkSession, table: Table) -> list[Change]:
+    """Return the differences of an existing table from its declaration. Change nothing.
 
     Raises:
-        ColumnsDiffer: they are not.
+        ColumnsDiffer: Iceberg cannot make the declared columns, or the declaration replaces the table.
     """
-    there = spark.catalog.tableExists(table.identifier)
-    if not there:
-        catalog.ensure(spark, table)
+    changes = catalog.changes_to(spark, table)
     try:
-        catalog.ensure(spark, table, may_alter=False, may_have_more=True)
+        require_possible(table, changes)
     except SchemaDiffers as error:
         raise ColumnsDiffer(f"{table.name}: {error}") from error
-    if missing := [c for c in table.columns if c not in spark.table(table.identifier).columns]:
-        raise ColumnsDiffer(f"{table.name} lacks the declared columns {', '.join(missing)}")
-    return there
+    if replaced := [str(change) for change in changes if change.kind is Kind.REPLACED]:
+        raise ColumnsDiffer(f"{table.name}: {', '.join(replaced)}: a table that is to be replaced has no branch")
+    return changes
+
+
+@catalog.again_after_a_race
+def add_declared_columns(spark: SparkSession, table: Table) -> None:
+    """Add and widen columns of an existing table as declared. A branch has its table's columns.
+
+    Readers of the table are not shown a new column, and writers that do not know it write null. A widened column cannot
+    be made narrower again: readers get it in the type they declare until the wider type is deployed.
+
+    Raises:
+        ColumnsDiffer: see `require_branchable`.
+    """
+    changes = require_branchable(spark, table)
+    catalog.widen_for_preview(spark, table, changes)
+    if new := [change.new_column for change in changes if change.new_column]:
+        columns = as_ddl({column: kind for column, kind in table.columns.items() if column in new})
+        spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS ({columns})")
 
 
 def create(spark: SparkSession, table: Table, branch: str, base: int | None) -> None:
@@ -51,7 +71,7 @@ def create(spark: SparkSession, table: Table, branch: str, base: int | None) -> 
         CommitConflict: None was said, and the table has rows by now.
     """
     as_of = "" if base is None else f"AS OF VERSION {base} "
-    spark.sql(f"ALTER TABLE {table.identifier} CREATE BRANCH {quoted(branch)} {as_of}RETAIN {DAYS} DAYS")
+    spark.sql(f"ALTER TABLE {table.identifier} CREATE BRANCH {quoted(branch)} {as_of}RETAIN {BRANCH_DAYS} DAYS")
     # Without a version it begins wherever the table is at that moment.
     if base is None and head(spark, table, branch) == head(spark, table, "main"):
         drop(spark, table, branch)
@@ -85,6 +105,9 @@ def append(frame: DataFrame, table: Table, branch: str, properties: Mapping[str,
 
 def head(spark: SparkSession, table: Table, branch: str) -> int | None:
     """The branch's snapshot; None where there is no such branch."""
+    if seen := direct.loaded(spark, table):
+        ref = seen.metadata.refs.get(branch)
+        return ref.snapshot_id if ref else None
     found = spark.sql(f"SELECT snapshot_id FROM {table.identifier}.refs WHERE name = '{branch}'").collect()
     return found[0].snapshot_id if found else None
 
@@ -96,10 +119,7 @@ def rows_of(
     if snapshot_id is None or (partitions is not None and not partitions):
         return spark.table(table.identifier).limit(0)
     frame = spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}")
-    # A snapshot has the schema of its time.
-    missing = {c: F.lit(None).cast(kind) for c, kind in table.columns.items() if c not in frame.columns}
-    found = frame.where(table.predicate(partitions))
-    return found.withColumns(missing) if missing else found
+    return with_declared_columns(frame.where(table.predicate(partitions)), table)
 
 
 def fast_forward(spark: SparkSession, table: Table, branch: str) -> None:
@@ -123,17 +143,34 @@ _MOVED = ("is not an ancestor of", "CommitFailedException", "Cannot commit")
 
 def has_in_its_past(spark: SparkSession, table: Table, snapshot_id: int) -> bool:
     """Whether the table as readers see it is a snapshot, or came from it."""
+    if seen := direct.loaded(spark, table):
+        return any(snapshot.snapshot_id == snapshot_id for snapshot in _past(seen))
     query = f"SELECT 1 FROM {table.identifier}.history WHERE snapshot_id = {snapshot_id} AND is_current_ancestor"
     return bool(spark.sql(query).head(1))
 
 
 def was_committed_by(spark: SparkSession, table: Table, run_id: str) -> bool:
     """Whether the table as readers see it has a commit of a run in its past."""
+    if seen := direct.loaded(spark, table):
+        return any(_said(snapshot).get(RUN_ID) == run_id for snapshot in _past(seen))
     query = (
         f"SELECT 1 FROM {table.identifier}.snapshots s JOIN {table.identifier}.history h USING (snapshot_id) "
         f"WHERE h.is_current_ancestor AND s.summary['{RUN_ID}'] = '{run_id}'"
     )
     return bool(spark.sql(query).head(1))
+
+
+def _past(seen: "IcebergTable") -> "Iterator[Snapshot]":
+    """Yield the current snapshot and its ancestors that have not expired, newest first."""
+    at = seen.metadata.current_snapshot_id
+    while at is not None and (snapshot := seen.metadata.snapshot_by_id(at)) is not None:
+        yield snapshot
+        at = snapshot.parent_snapshot_id
+
+
+def _said(snapshot: "Snapshot") -> Mapping[str, str]:
+    """Return the properties in a snapshot's summary, without its operation."""
+    return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
 def drop(spark: SparkSession, table: Table, branch: str) -> None:
@@ -157,6 +194,12 @@ def drop_unused(spark: SparkSession, table: Table) -> None:
 
 def rows_at(spark: SparkSession, table: Table, snapshot_id: int) -> int | None:
     """How many rows the table holds as of a snapshot, as that says; None if it is there no more."""
+    if seen := direct.loaded(spark, table):
+        snapshot = seen.metadata.snapshot_by_id(snapshot_id)
+        if snapshot is None:
+            return None
+        summary = _said(snapshot)
+        return int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
     query = (
         "SELECT CAST(summary['total-records'] AS BIGINT) "
         "- CAST(coalesce(summary['total-position-deletes'], '0') AS BIGINT) AS rows "

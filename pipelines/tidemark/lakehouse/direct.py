@@ -56,7 +56,7 @@ def few_rows(
 
     Args:
         where: Values by column; a row is meant that has all of one of these. No value: null.
-        snapshot_id: The snapshot to read; None for the newest.
+        snapshot_id: The snapshot to read; None for the newest of the table, or of its branch.
     """
     if not 0 < len(where) <= _MOST_CONDITIONS:
         return None
@@ -65,9 +65,13 @@ def few_rows(
 
     def look(lake: Catalog) -> pa.Table | None:
         found = lake.load_table(table.name)
-        if snapshot_id is not None and found.metadata.snapshot_by_id(snapshot_id) is None:
+        ref = found.metadata.refs.get(table.branch) if table.branch else None
+        at = snapshot_id if snapshot_id is not None or ref is None else ref.snapshot_id
+        if at is None and table.branch:
+            return None  # Spark names the branch that is missing
+        if at is not None and found.metadata.snapshot_by_id(at) is None:
             return None  # it has expired
-        scan = found.scan(_any_of(where), selected_fields=tuple(columns), snapshot_id=snapshot_id)
+        scan = found.scan(_any_of(where), selected_fields=tuple(columns), snapshot_id=at)
         files = list(scan.plan_files())
         if len(files) > MOST_FILES or sum(task.file.record_count for task in files) > MOST_ROWS:
             return None

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from pipelines.tidemark.lakehouse.catalog import ensure
+from pipelines.tidemark.lakehouse.catalog import ensure_readable
+from pipelines.tidemark.lakehouse.table_changes import Stored, is_narrower
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.lakehouse.write import CommitConflict, current_snapshot
 
@@ -35,8 +37,8 @@ def read(spark: SparkSession, table: Table, partitions: Collection[str] | None =
 
     They have the declared columns, and those that a load has added from its files (`NewColumns.ADD`).
     """
-    ensure(spark, table, may_have_more=True)
-    frame = spark.table(table.identifier)
+    stored = ensure_readable(spark, table)
+    frame = as_declared(spark.table(table.identifier), table, stored)
     if partitions is None:
         return frame
     return frame.where(table.predicate(partitions)) if partitions else frame.limit(0)
@@ -44,12 +46,30 @@ def read(spark: SparkSession, table: Table, partitions: Collection[str] | None =
 
 def read_snapshot(spark: SparkSession, table: Table, partitions: Collection[str] | None = None) -> Snapshot:
     """The same as of the table's newest commit."""
-    ensure(spark, table, may_have_more=True)
+    stored = ensure_readable(spark, table)
     snapshot_id = current_snapshot(spark, table)
     if snapshot_id is None or (partitions is not None and not partitions):
-        return Snapshot(spark.table(table.identifier).limit(0), snapshot_id)
+        return Snapshot(as_declared(spark.table(table.identifier), table, stored).limit(0), snapshot_id)
     frame = spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}")
+    frame = with_declared_columns(as_declared(frame, table, stored), table)
     return Snapshot(frame.where(table.predicate(partitions)), snapshot_id)
+
+
+def as_declared(frame: DataFrame, table: Table, stored: Stored | None) -> DataFrame:
+    """Drop columns that are no longer declared, and cast columns that a preview has widened to their declared types."""
+    if stored is None:
+        return frame
+    hidden = [c for c in stored.columns if c not in table.columns and c not in stored.from_files]
+    narrower = {c: F.col(c).cast(kind) for c, kind in table.columns.items() if is_narrower(table, stored, c)}
+    frame = frame.drop(*hidden) if hidden else frame
+    return frame.withColumns(narrower) if narrower else frame
+
+
+def with_declared_columns(frame: DataFrame, table: Table) -> DataFrame:
+    """Add declared columns that are newer than the rows' snapshot, as null. A snapshot has the schema of its time."""
+    there = set(frame.columns)
+    missing = {c: F.lit(None).cast(kind) for c, kind in table.columns.items() if c not in there}
+    return frame.withColumns(missing) if missing else frame
 
 
 def read_as_of(spark: SparkSession, table: Table, snapshot_id: int | None) -> DataFrame:

@@ -6,6 +6,8 @@ laptop's or a cluster's); without it an in-process `local[*]` session: slower, s
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import socket
 import sys
@@ -152,6 +154,9 @@ SESSION_CONF: dict[str, bool | float | int | str | None] = {
     # Files of many shapes are a union of many scans. With this rule every scan would carry a copy of all that is
     # computed from their rows: 6 MB a task for 200 files, and minutes instead of seconds.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
+    # In the merge mode copy-on-write Spark looks first for the files that change. If the source of the MERGE reads a
+    # table, that look fails in Spark 4.1 ("No plan for TableReference"). The partitions in the ON clause are enough.
+    "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled": "false",
 }
 """What the code relies on, whoever started the server."""
 
@@ -190,10 +195,30 @@ def settings_of(session: SparkSession) -> Settings | None:
     return _settings.get(session)
 
 
+_OF_QUERIES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+def quiet_client() -> None:
+    """Keep the Connect client's own log off the terminal, unless `SPARK_CONNECT_LOG_LEVEL` asks for it.
+
+    pyspark disables that logger, and any `logging.config.dictConfig`, such as Dagster's of each run, enables it again:
+    from then on a query that failed adds lines such as "ReleaseExecute failed" to its error. A level is not reset.
+    Two other loggers print each error of a query with its stack, even if it is handled; the error is raised anyway.
+    """
+    from pyspark.logger import PySparkLogger
+    from pyspark.sql.connect.logging import logger
+
+    if "SPARK_CONNECT_LOG_LEVEL" not in os.environ:
+        logger.setLevel(logging.CRITICAL + 1)
+    for name in _OF_QUERIES:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
 def _connected(remote: str) -> SparkSession:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
+    quiet_client()
     # Any, because mypy cannot read pyspark's decorator of `client`.
     session: Any = SparkSession.builder.remote(remote).config(map=SESSION_CONF).create()
     session.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_WAIT_MS)])

@@ -10,22 +10,29 @@ from datetime import timedelta
 
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.lakehouse.partitioning import Partitioning, Value, condition, partitioning_of
+from pipelines.tidemark.sources.columns import require_columns, require_names
 
 CATALOG = "lake"
+BRANCH_DAYS = 2
+"""Lifetime of a branch that no command drops: after that Iceberg's expiry of snapshots drops it."""
 
 
 class SchemaDiffers(Terminal):
-    """A table in the catalog is not what its declaration says, and cannot be made so without deciding about data."""
+    """A table in the catalog differs from its declaration, and cannot be altered without a decision about its data."""
 
 
 LINEAGE = {"source_file": "string", "source_version": "string", "arrived_at": "timestamp", "loaded_by": "string"}
 """Columns of every table that is loaded from files: which object a row came from, and what code loaded it."""
+
+SOURCE_ROW = {"source_row": "bigint"}
+"""Column of a table whose rows have no key in their data: with `source_file` it identifies a row by its place."""
 
 _LINEAGE_COMMENTS = {
     "source_file": "The object that the row came from: its key in the landing bucket",
     "source_version": "Which version of that object",
     "arrived_at": "When that version arrived in the bucket, UTC",
     "loaded_by": "The code version that loaded the row",
+    "source_row": "Which row of that object it was, counted from 1",
 }
 
 MESSAGE = {
@@ -108,7 +115,11 @@ class Table:
             `MODEL_VERSIONS` are known.
         stored_by: The columns its files are kept apart by, where these are not `partitioned_by`.
         retention: Which old snapshots are kept.
+        generation: Raised, with the asset's `code_version`, if Iceberg cannot alter the table as declared: the former
+            table is renamed to `<name>_generation_<number>`, and an empty table is created.
         added: Those of `columns` that nobody declared: a load has found them in files (`NewColumns.ADD`).
+        branch: The Iceberg branch that is read and written; "" for the table that readers see. A branch has the
+            columns and properties of its table, and no run alters them through the branch.
     """
 
     name: str
@@ -120,12 +131,24 @@ class Table:
     retention: Retention = Retention()
     added: tuple[str, ...] = ()
     column_comments: Mapping[str, str] = field(default_factory=dict)
+    branch: str = ""
+    generation: int = 1
 
     def __post_init__(self) -> None:
+        owner = f"table {self.name}"
+        if self.generation < 1:
+            raise ValueError(f"{owner}: generation is a number from 1 on, not {self.generation}")
+        require_columns(owner, self.columns, nested=True)
+        require_names(owner, "row_key", self.row_key)
         if unknown := sorted(self.column_comments.keys() - self.columns.keys()):
             raise ValueError(f"table {self.name}: column_comments of {', '.join(unknown)}, which are no columns of it")
         if self.partitioning:
             self.partitioning.require(self.name, self.columns)
+        if unknown := [c for c in self.row_key if c not in self.columns]:
+            raise ValueError(
+                f"{owner}: row_key has {', '.join(map(repr, unknown))}, which is not in columns; declare it there, or "
+                f"take it out of row_key (columns are {', '.join(self.columns)})"
+            )
         if not self.stored_by:
             object.__setattr__(self, "stored_by", self.partition_columns)
 
@@ -140,10 +163,19 @@ class Table:
             known |= comments if self.columns.keys() >= columns.keys() else {}
         return self.column_comments.get(column) or known.get(column, "")
 
+    def name_of_generation(self, generation: int) -> str:
+        """Return the name of the table of an earlier generation."""
+        return f"{self.name}_generation_{generation}"
+
     @property
     def identifier(self) -> str:
-        """The table's name in Spark SQL."""
+        """The table's name in Spark SQL: for its columns, properties, metadata tables and versions."""
         return f"{CATALOG}.{self.name}"
+
+    @property
+    def rows_identifier(self) -> str:
+        """Name of the table, or of its branch, for reading and writing rows in Spark SQL."""
+        return f"{self.identifier}.branch_{self.branch}" if self.branch else self.identifier
 
     @property
     def partitioning(self) -> Partitioning | None:

@@ -7,6 +7,7 @@ Belongs here: that source's options, and what of its errors means what. Does not
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -21,6 +22,7 @@ from pipelines.tidemark.sources.kafka_range import Range
 COLUMNS = {"body": "binary", **MESSAGE}
 """Of a record, as `sources.records.Record` has them."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOGIN = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -104,7 +106,8 @@ def read_range(spark: SparkSession, options: Mapping[str, str], read: Range) -> 
         F.lit(read.topic_id).alias("topic_id"),
         F.col("partition").alias("topic_partition"),
         F.col("offset").alias("topic_offset"),
-        F.col("timestamp").alias("sent_at"),
+        # As `sources.kafka_client` bounds the producer's claim.
+        F.least(F.greatest("timestamp", F.lit(_EPOCH)), F.lit(datetime.now(UTC))).alias("sent_at"),
     )
 
 

@@ -1,7 +1,7 @@
 """Commits: partitions replaced or rows merged, one commit a run, none in silence over somebody else's."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.lakehouse import catalog, direct, expiry
-from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.lakehouse.tables import Table, quoted
 
 RUN_ID = "tidemark.run-id"
 ATTEMPTS = 5
@@ -24,6 +24,11 @@ _CONFLICTS = (
     "Missing required files to delete",
     "Cannot determine history between starting snapshot",
 )
+
+_EVALUATED_TWICE = "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
+
+Within = Callable[[str | None], str]
+"""Writes a SQL condition on partition columns, for a table's alias or without one."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,9 +60,13 @@ class WriteConflict(Transient):
 
 
 def current_snapshot(spark: SparkSession, table: Table) -> int | None:
-    """The table's snapshot now, or None before its first commit."""
+    """Return the current snapshot of the table (or of its branch), or None before its first commit."""
     if seen := direct.loaded(spark, table):
-        return seen.metadata.current_snapshot_id
+        ref = seen.metadata.refs.get(table.branch) if table.branch else None
+        return ref.snapshot_id if ref else None if table.branch else seen.metadata.current_snapshot_id
+    if table.branch:
+        refs = f"SELECT snapshot_id FROM {table.identifier}.refs WHERE name = '{table.branch}'"
+        return next((row.snapshot_id for row in spark.sql(refs).collect()), None)
     # Among the properties, because a query of the table `refs` is a job of its own and takes twice as long.
     [found] = spark.sql(f"SHOW TBLPROPERTIES {table.identifier} ('current-snapshot-id')").collect()
     return None if found.value == "none" else int(found.value)
@@ -96,9 +105,12 @@ def replace_since(before: int | None, frame: DataFrame, table: Table, predicate:
     Raises:
         CommitConflict: somebody has. Nothing was written.
     """
+    return _overwrite_since(before, frame.select(*table.columns), table, predicate, run_id)
+
+
+def _overwrite_since(before: int | None, frame: DataFrame, table: Table, predicate: str, run_id: str) -> Commit:
     writer = (
-        frame.select(*table.columns)
-        .writeTo(table.identifier)
+        frame.writeTo(table.rows_identifier)
         .option(f"snapshot-property.{RUN_ID}", run_id)
         .option("isolation-level", "serializable")
     )
@@ -112,35 +124,42 @@ def replace_since(before: int | None, frame: DataFrame, table: Table, predicate:
 
 
 def merge(
-    rows: DataFrame, table: Table, *, within: str, on: str, wins: str, goes: str | None = None, run_id: str
+    rows: DataFrame, table: Table, *, within: Within, on: str, wins: str, goes: str | None = None, run_id: str
 ) -> Commit:
-    """Put rows into a table by their key, in one commit.
+    """Merge rows into a table by their key, in one commit.
 
-    Iceberg validates a MERGE from the snapshot that the statement itself reads, not from one that a run looked at
-    before. So it may only do what is right whatever somebody else has committed since: it takes nothing away but the
-    rows that it names one by one.
+    Iceberg validates a MERGE from the snapshot that the statement itself reads, not from an earlier snapshot of the
+    run. So the merge must be right for any commit that another writer made in between: it removes only rows that
+    `rows` names singly.
 
     Args:
         rows: At most one row a key; `s` in the conditions. The table's rows are `t`.
-        within: A SQL condition on partition columns of `t`. Without literals the whole table counts as touched.
+        within: Writes a SQL condition on the table's partition columns. Without literals the whole table counts as
+            touched.
         on: A SQL condition: the two rows have the same key.
-        wins: A SQL condition: the new row takes the place of the table's row of its key.
-        goes: A SQL condition on `s`: it is no new row, but names one that is to go.
+        wins: A SQL condition: the new row replaces the table's row of its key.
+        goes: A SQL condition on `s`: the row is not new, it names a row to remove.
 
     Raises:
-        CommitConflict: somebody else committed to the same partitions while this was computed. Nothing was written.
+        CommitConflict: another writer committed to the same partitions during the merge. Nothing was written.
     """
     spark = rows.sparkSession
     view = f"merged_{table.name.replace('.', '_')}"
     rows.createOrReplaceTempView(view)
     spark.conf.set(f"spark.sql.iceberg.snapshot-property.{RUN_ID}", run_id)
+    # By name: a table may have columns that are no longer declared, and UPDATE SET * would need values for them.
+    names = [quoted(c) for c in table.columns]
+    sets, values = ", ".join(f"t.{c} = s.{c}" for c in names), ", ".join(f"s.{c}" for c in names)
     departs, enters = (f"WHEN MATCHED AND ({goes}) THEN DELETE", f"AND NOT ({goes})") if goes else ("", "")
     try:
         spark.sql(
-            f"MERGE INTO {table.identifier} t USING {view} s ON ({within}) AND {on} {departs} "
-            f"WHEN MATCHED AND ({wins}) THEN UPDATE SET * WHEN NOT MATCHED {enters} THEN INSERT *"
+            f"MERGE INTO {table.rows_identifier} t USING {view} s ON ({within('t')}) AND {on} {departs} "
+            f"WHEN MATCHED AND ({wins}) THEN UPDATE SET {sets} "
+            f"WHEN NOT MATCHED {enters} THEN INSERT ({', '.join(names)}) VALUES ({values})"
         )
     except PySparkException as error:
+        if error.getCondition() == _EVALUATED_TWICE:
+            return _merge_by_overwriting(rows, table, within, on=on, wins=wins, goes=goes or "false", run_id=run_id)
         raise _named(error, table) from error
     finally:
         spark.conf.unset(f"spark.sql.iceberg.snapshot-property.{RUN_ID}")
@@ -148,10 +167,29 @@ def merge(
     return commit_of(spark, table, run_id)
 
 
+def _merge_by_overwriting(
+    rows: DataFrame, table: Table, within: Within, *, on: str, wins: str, goes: str, run_id: str
+) -> Commit:
+    """Merge by replacing the partitions, for sources that Spark does not take in the merge mode copy-on-write.
+
+    In that mode a MERGE evaluates its source twice, once to find the files that change and once to write them. Spark
+    refuses a source that may differ between the two, such as the row ids of a scanned text file.
+    """
+    spark = rows.sparkSession
+    before = current_snapshot(spark, table)
+    there = spark.table(table.rows_identifier).alias("t").where(within("t"))
+    new, wins = rows.alias("s"), f"coalesce({wins}, false)"
+    stays = there.join(new, on=F.expr(f"{on} AND ({goes} OR {wins})"), how="left_anti")
+    enters = new.where(f"NOT ({goes})").join(there, on=F.expr(f"{on} AND NOT {wins}"), how="left_anti")
+    # Rows that stay keep their values in columns that are no longer declared.
+    merged = stays.unionByName(enters.select(*table.columns), allowMissingColumns=True)
+    return _overwrite_since(before, merged, table, within(None), run_id)
+
+
 def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
     """The latest commit of a run; the current snapshot, when it made none. The table is looked after."""
     snapshots = _snapshots(spark, table, run_id)
-    if snapshots:
+    if snapshots and not table.branch:
         catalog.set_properties(spark, table)
         committed_at = [s.committed_at for s in snapshots]
         # By the clock that has set the times.

@@ -11,7 +11,7 @@ Longer than 250 lines, because what makes a partition look again and what it the
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipelines.tidemark.planner.candidates import Candidates
@@ -26,9 +26,6 @@ _AT_ONCE = 500
 
 _LOOK_AGAIN = 60.0
 """Seconds until a partition that was set aside is looked at again without any event."""
-
-_CLOCKS_DIFFER = 60.0
-"""So many seconds after code was loaded a run of another version may still be one that began before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +86,12 @@ class Backlog:
     not_loaded: dict[str, str] = field(default_factory=dict)
     candidates: Candidates = field(init=False)
     _dirty: dict[str, set[Partition]] = field(default_factory=dict)
+    _ordered: dict[str, Sequence[Partition]] = field(default_factory=dict)
     _asleep: list[tuple[float, str, bool, str]] = field(default_factory=list)
     _sleeping: set[Target] = field(default_factory=set)
     _troubles: object = None
+    _owed: dict[Target, tuple[int | None, float | None]] = field(default_factory=dict)
+    """Of partitions that read by a moving mapping: the last build, and the oldest arrival since then."""
 
     def __post_init__(self) -> None:
         self.candidates = Candidates(self.graph, self.history)
@@ -115,7 +115,8 @@ class Backlog:
         for key, node in self.graph.nodes.items():
             while partitions := self._dirty.get(key):
                 # What is made from its own past is looked at in order: else each look would be repeated by the next.
-                waiting = sorted(partitions, key=node.order) if node.reads_itself else list(partitions)
+                # Sorted in any case: the order of a set of texts differs between two processes.
+                waiting = sorted(partitions, key=node.order if node.reads_itself else str)
                 for partition in waiting:
                     self._look(node, partition, now)
                     count += 1
@@ -125,6 +126,21 @@ class Backlog:
         troubles = dict(self.history.broken), dict(self.candidates.failed), dict(self.candidates.odd)
         self.moved, self._troubles = self.moved or troubles != self._troubles, troubles
         return True
+
+    def in_order(self, node: Node) -> Sequence[Partition]:
+        """Return the partitions of an asset with something pending, the newest first.
+
+        The oldest first for an asset that is made from its own past: a later partition waits for an earlier one.
+        """
+        found = self._ordered.get(node.key)
+        if found is None:
+            entries = self.of.get(node.key, {})
+            try:
+                found = sorted(entries, key=node.order, reverse=not node.reads_itself)
+            except Exception:  # a user's partitions definition may raise: the decision on each partition names it
+                found = list(entries)
+            self._ordered[node.key] = found
+        return found
 
     def get(self, target: Target) -> Pending | None:
         """What a partition has pending, or None."""
@@ -208,6 +224,8 @@ class Backlog:
             entries[partition] = after
         elif before is not None:
             del entries[partition]
+        if (after is None) is not (before is None):
+            self._ordered.pop(node.key, None)
         if _told(after) != _told(before):
             self._mark_readers(target)
         self.moved = self.moved or after != before or why != self.aside.get(target)
@@ -237,7 +255,7 @@ class Backlog:
     def _pending(self, node: Node, target: Target) -> Pending | None:
         said = [(read, self._of_input(node, read, target)) for read in node.inputs]
         pending_upstreams = {source: arrival for _, of in said for source, arrival in of.pending_upstreams.items()}
-        missing_inputs = tuple(read.key for read, of in said if not (of.present or of.needs_none))
+        missing_inputs = tuple(read.key for read, of in said if not (of.present or of.needs_none or read.optional))
         has_stale_upstream = any(of.has_stale_upstream for _, of in said)
         built = self.history.built.get(target)
         if built is None:
@@ -251,8 +269,12 @@ class Backlog:
             arrival = None if unchanged else max(arrivals)
         else:
             arrival = min(arrivals, default=None)
+        arrival = self._still_owed(node, target, arrival, missing_inputs)
         stale = self._stale(node, target, built) or next((of.rebuilt for _, of in said if of.rebuilt), "")
         news = min((of.there for _, of in said if of.there is not None), default=None)
+        if missing_inputs:
+            # A person built it without these inputs. It cannot be built again, so nothing is pending, nor for readers.
+            arrival, news, pending_upstreams = None, None, {}
         if arrival is None and not (stale or unchanged or has_stale_upstream):
             return None
         return Pending(
@@ -276,24 +298,46 @@ class Backlog:
                 return Pending(gap, pending_upstreams, gap, "", has_stale_upstream, (), (), built=False)
         if not drives and not node.enumerated:
             return None
-        first = [of.first for _, of in said if of.first is not None]
+        first = [of.first for read, of in said if of.first is not None and not read.optional]
         if node.enumerated:
             first.append(self.candidates.begins(node, target))
-        arrival = None if missing_inputs else max(first, default=None)
+        without_required = min((of.first for _, of in said if of.first is not None), default=None)
+        arrival = None if missing_inputs else max(first, default=without_required)
         if arrival == float("-inf"):
             arrival = self.candidates.since(node.key)
         elif arrival is not None:  # nobody could build it before it was there
             arrival = max(arrival, node.exists_from(target[1]))
+        arrival = self._still_owed(node, target, arrival, missing_inputs)
         there = min((of.there for _, of in said if of.there is not None), default=arrival)
         if node.reads_itself and not _others(node, missing_inputs):
             self.candidates.ask_for_past(node, target, self._mark)
         return Pending(arrival, pending_upstreams, there, "", has_stale_upstream, missing_inputs, (), built=False)
 
+    def _still_owed(
+        self, node: Node, target: Target, arrival: float | None, missing_inputs: tuple[str, ...]
+    ) -> float | None:
+        """Return the arrival of the oldest data since the last build, also where a mapping has moved on from it.
+
+        A table that reads the last hour has new data of this hour every hour. Counted from that, it would never be due.
+        """
+        if all(read.stamp is None for read in node.inputs):
+            return arrival
+        built = self.history.built.get(target)
+        build = built.id if built else None
+        before = self._owed.get(target, (build, arrival))
+        oldest = _min(before[1], arrival) if before[0] == build else arrival
+        if arrival is not None or missing_inputs:
+            self._owed[target] = build, oldest
+        else:  # it contains what it reads
+            self._owed.pop(target, None)
+        return oldest if arrival is not None else None
+
     def _stale(self, node: Node, target: Target, built: Built) -> str:
         if built.code_version and node.code_version and built.code_version != node.code_version:
-            if built.started_at < self.graph.moment.loaded_at + _CLOCKS_DIFFER:
+            if built.as_of <= self.graph.moment.loaded_after:
                 return f"built by code {built.code_version}, today's is {node.code_version}"
-            # Files were edited and the location was not loaded since: a run gives the same once more, without an end.
+            # The run was created after this code was loaded, and its code differs: files were edited since. A rebuild
+            # would have the same effect again, without an end.
             self.not_loaded[node.key] = built.code_version
         run = self.history.again.get(target)
         return f"run {run.split('-')[0]} was lost with the platform before it had built this again" if run else ""

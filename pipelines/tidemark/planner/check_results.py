@@ -1,6 +1,7 @@
-"""Blocking checks that failed: which partitions nobody is to be built on, until the check passes or they are rebuilt.
+"""Results of blocking checks: which partitions readers may be built on.
 
-Pure. Does not belong here: what is done about it (`planner.evaluate`).
+A partition is free after each blocking check has passed on its last write. A check that failed blocks, and so
+does a check without a result. Pure. Does not belong here: the planner's decisions (`planner.waiting`).
 """
 
 from collections.abc import Collection, Mapping
@@ -10,39 +11,44 @@ from pipelines.tidemark.planner.graph import Target
 from pipelines.tidemark.sources.feed import Partition
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The latest result of a check, of the storage id `id`."""
+    """Result of a check, with the storage id `id`. `run_id` is the run that evaluated it, if one did."""
 
     id: int
     passed: bool
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Latest write of a partition, with the storage id `id`. `run_id` is the run that wrote it, if one did."""
+
+    id: int
+    run_id: str | None = None
 
 
 @dataclass
 class Results:
-    """The latest results of one check: on the asset as it stood (`whole`), and since then on single partitions."""
+    """The latest results of one check: on the asset as a whole (`whole`), and since then on single partitions."""
 
     whole: CheckResult = CheckResult(-1, passed=True)
     on: dict[Partition, CheckResult] = field(default_factory=dict)
 
     def take(self, result: CheckResult, partitions: Collection[Partition]) -> None:
-        """A check was evaluated on these partitions, or on the asset as it stands."""
+        """Take a result on these partitions. No partitions: on all of the asset."""
         if partitions:
             self.on |= {p: result for p in partitions if result.id >= self._latest(p).id}
         elif result.id >= self.whole.id:
             self.whole = result
-        # What an earlier result says of a partition holds no more; that of a pass alone says nothing at all.
-        said = {p: of for p, of in self.on.items() if of.id > self.whole.id}
-        self.on = {p: of for p, of in said.items() if not (of.passed and self.whole.passed)}
+            self.on = {p: of for p, of in self.on.items() if of.id > result.id}
 
-    def failed(self, partition: Partition, built_id: int) -> bool:
-        """Whether the latest result is a failure, of what was written last at this storage id."""
+    def of(self, partition: Partition, written: Written) -> CheckResult | None:
+        """Return the result on the last write of a partition, or None."""
         latest = self._latest(partition)
-        return not latest.passed and latest.id > built_id
-
-    @property
-    def says_nothing(self) -> bool:
-        return self.whole.passed and not self.on
+        # A step may report its check before its output: then the result is older than the write of the same run.
+        same_run = written.run_id is not None and latest.run_id == written.run_id
+        return latest if latest.id > written.id or same_run else None
 
     def _latest(self, partition: Partition) -> CheckResult:
         return self.on.get(partition, self.whole)
@@ -50,29 +56,30 @@ class Results:
 
 @dataclass
 class CheckResults:
-    """The blocking checks that failed on anything, by asset and check."""
+    """The latest results of blocking checks, by asset and check."""
 
-    failed: dict[str, dict[str, Results]] = field(default_factory=dict)
+    of: dict[str, dict[str, Results]] = field(default_factory=dict)
 
     def evaluated(self, asset: str, check: str, result: CheckResult, partitions: Collection[Partition]) -> None:
-        """A check was evaluated on what a run had built; on the asset as it stands, where that is not known."""
-        of_asset = self.failed.setdefault(asset, {})
-        of_asset.setdefault(check, Results()).take(result, partitions)
-        self._drop(asset, {name for name, results in of_asset.items() if results.says_nothing})
+        """Take the result of a check. No partitions: on all of the asset."""
+        self.of.setdefault(asset, {}).setdefault(check, Results()).take(result, partitions)
 
     def keep(self, blocking: Mapping[str, Collection[str]]) -> None:
-        """Of these assets no other checks are blocking any more: what such a check says holds nobody up."""
-        for asset in blocking.keys() & self.failed.keys():
-            self._drop(asset, self.failed[asset].keys() - set(blocking[asset]))
+        """Forget checks that are no longer blocking, of the given assets."""
+        for asset in blocking.keys() & self.of.keys():
+            self.of[asset] = {name: of for name, of in self.of[asset].items() if name in blocking[asset]}
 
-    def blocking(self, target: Target, built_id: int) -> str | None:
-        """The failed check because of which nobody is built on a partition (written last at this storage id)."""
-        for check, results in self.failed.get(target[0], {}).items():
-            if results.failed(target[1], built_id):
+    def blocking(self, target: Target, written: Written | int) -> str | None:
+        """Return a check that failed on the last write of a partition, or None."""
+        last = Written(written) if isinstance(written, int) else written
+        for check, results in self.of.get(target[0], {}).items():
+            result = results.of(target[1], last)
+            if result is not None and not result.passed:
                 return check
         return None
 
-    def _drop(self, asset: str, checks: Collection[str]) -> None:
-        self.failed[asset] = {name: results for name, results in self.failed[asset].items() if name not in checks}
-        if not self.failed[asset]:
-            del self.failed[asset]
+    def without_result(self, target: Target, written: Written, blocking: Collection[str]) -> tuple[str, ...]:
+        """Return the blocking checks of an asset that have no result on the last write of a partition."""
+        known = self.of.get(target[0], {})
+        lacking = (name for name in blocking if name not in known or known[name].of(target[1], written) is None)
+        return tuple(sorted(lacking))

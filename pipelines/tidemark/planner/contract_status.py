@@ -5,17 +5,20 @@ and when it is due (`planner.planner`).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from pipelines.tidemark.planner.contracts import Contract, FreshnessStatus, LagContract
+from pipelines.tidemark.planner.contracts import Contract, CronContract, FreshnessStatus, LagContract
 from pipelines.tidemark.planner.decisions import Decision, Plan, Standing, State
-from pipelines.tidemark.planner.graph import Graph, Node, Target
+from pipelines.tidemark.planner.graph import Graph, Node
 from pipelines.tidemark.planner.history import History
+from pipelines.tidemark.planner.loops import A_LOOP
+from pipelines.tidemark.planner.silence import Silence
+from pipelines.tidemark.planner.withheld import withheld
 from pipelines.tidemark.planner.wording import moment, name, names
 from pipelines.tidemark.sources.feed import Partition
 
 _WORST_FIRST = (FreshnessStatus.BREACHED, FreshnessStatus.NOT_JUDGED, FreshnessStatus.AT_RISK, FreshnessStatus.MET)
-_ON_ITS_WAY = (State.RUNNING, State.REQUESTED)
+_ON_ITS_WAY = (State.RUNNING, State.QUEUED, State.REQUESTED)
 _MET = "everything that arrived is in it"
 _THEIRS = "it is not built here, so nobody here keeps its freshness policy"
 
@@ -27,7 +30,8 @@ time. It raises where the windows of the asset cannot be told."""
 def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> dict[str, Standing]:
     """How each asset with a contract stands, at the time of the plan."""
     found: dict[str, Standing] = {}
-    silence = _Silence(graph, history)
+    silence = Silence(graph, history)
+    held = withheld(graph, history, plan, silence)
     above: dict[str, set[str]] = {}  # the assets it is made from, at any depth, that nobody looks after
     whole: dict[str, str] = {}
     for key, node in graph.nodes.items():
@@ -37,10 +41,10 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
             whole[key] = reason
         if node.contract is not None:
             reason = reason or (_THEIRS if node.source else "")
-            found[key] = _not_judged(key, reason) if reason else _standing(node, history, plan, missing, silence)
+            found[key] = _not_judged(key, reason) if reason else _standing(node, history, plan, missing, silence, held)
             notes = [f"{name((key, p))}: {why}" for p, why in sorted(plan.aside(key).items(), key=str) if not reason]
             notes += [f"{source}, which it is made from: {whole[source]}" for source in sorted(above[key])]
-            found[key] = _noted(found[key], tuple(notes))
+            found[key] = _with_loops(_noted(found[key], tuple(notes)), plan)
     return found
 
 
@@ -58,7 +62,8 @@ def told(contract: Contract) -> str:
     if isinstance(contract, LagContract):
         return f"within {span(contract.fail)}"
     bound = f", what arrived {span(contract.bound)} before" if contract.bound else ""
-    return f"by {contract.schedule}{bound}"
+    zone = "" if contract.timezone == "UTC" else f" {contract.timezone}"
+    return f"by {contract.schedule}{zone}{bound}"
 
 
 def span(seconds: float) -> str:
@@ -81,7 +86,7 @@ def _of_decision(decision: Decision, now: float) -> Standing:
         verdict = FreshnessStatus.MET
     reason = f"{name(decision.target)} {decision.state}: {decision.reason}"
     if verdict is FreshnessStatus.BREACHED and decision.deadline is not None:
-        reason = f"{reason}; promised for {moment(decision.deadline)}"
+        reason = f"{reason}; promised for {moment(decision.deadline, decision.zone)}"
     return Standing(
         decision.asset,
         verdict,
@@ -98,8 +103,11 @@ def _goes_as_planned(decision: Decision) -> bool:
     return decision.warn_at is None and decision.state in _ON_ITS_WAY and not decision.attempts
 
 
-def _standing(node: Node, history: History, plan: Plan, missing: Missing, silence: "_Silence") -> Standing:
+def _standing(
+    node: Node, history: History, plan: Plan, missing: Missing, silence: Silence, held: Mapping[str, Standing]
+) -> Standing:
     judged = [_of_decision(decision, plan.now) for decision in plan.of(node.key)]
+    judged += [held[node.key]] if node.key in held else []
     try:
         judged += _unbuilt(node, history, plan, missing, silence)
     except Exception as error:  # a partitions definition can be anybody's code
@@ -118,7 +126,14 @@ def _noted(standing: Standing, notes: tuple[str, ...]) -> Standing:
     return replace(standing, reason=reason, set_aside=notes)
 
 
-def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence: "_Silence") -> list[Standing]:
+def _with_loops(standing: Standing, plan: Plan) -> Standing:
+    if A_LOOP in standing.reason:
+        return standing
+    told = [loop.reason for loop in plan.loops if standing.asset in loop.tables]
+    return replace(standing, reason="; ".join([standing.reason, *told])) if told else standing
+
+
+def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence: Silence) -> list[Standing]:
     """The oldest window that is not there though its tick is past, where the decisions do not say so already."""
     found, known, aside = missing(node), history.known.get(node.key, ()), plan.aside(node.key)
     for partition, promised in found.items():
@@ -127,30 +142,11 @@ def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence
         judged_by_it = decision is not None and decision.deadline is not None
         if promised > plan.now or partition in known or partition in aside or judged_by_it:
             continue
-        reason = f"{name(target)} was promised for {moment(promised)}; {silence.of(node.key)}"
+        zone = node.contract.timezone if isinstance(node.contract, CronContract) else "UTC"
+        reason = f"{name(target)} was promised for {moment(promised, zone)}; {silence.of(target)}"
         if decision is not None:
             reason = f"{reason}; {decision.state}: {decision.reason}"
         if len(found) > 1:
             reason = f"{reason}; {len(found)} windows are not there"
         return [Standing(node.key, FreshnessStatus.BREACHED, plan.now - promised, partition, reason, deadline=promised)]
     return []
-
-
-@dataclass
-class _Silence:
-    """Since when the sources of an asset are silent."""
-
-    graph: Graph
-    history: History
-    _known: dict[str, str] = field(default_factory=dict)
-
-    def of(self, asset: str) -> str:
-        return names(self._since(source) for source in sorted(self.graph.sources_of[asset]))
-
-    def _since(self, source: str) -> str:
-        if source not in self._known:
-            targets: list[Target] = [(source, partition) for partition in self.history.known.get(source, ())]
-            arrivals = [change.arrived_at for target in targets for change in self.history.changes.get(target, ())]
-            last = max((at for at in arrivals if at is not None), default=None)
-            self._known[source] = f"{source} " + ("never had data" if last is None else f"silent since {moment(last)}")
-        return self._known[source]

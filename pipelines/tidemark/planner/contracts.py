@@ -81,7 +81,9 @@ class FreshnessStatus(StrEnum):
     MET = "met"
     AT_RISK = "at risk"
     NOT_JUDGED = "not judged"
-    """Nobody looks after the asset: it is set aside."""
+    """No sensor looks after the asset: it is set aside."""
+    UNKNOWN = "unknown"
+    """No sensor or shift has looked lately, or the asset cannot be built: `engine.doubts` gives the reason."""
     BREACHED = "breached"
 
 

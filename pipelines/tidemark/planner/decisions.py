@@ -9,9 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 from pipelines.tidemark.planner.contracts import FreshnessStatus, verdict
 from pipelines.tidemark.planner.graph import Graph, Target
+from pipelines.tidemark.planner.loops import Loop
 from pipelines.tidemark.sources.feed import Partition
 
 
@@ -22,6 +24,8 @@ class State(StrEnum):
     NO_CONSUMER = "no consumer"
     BLOCKED = "blocked by a check"
     INCOMPLETE = "waiting for all inputs to change"
+    QUEUED = "queued"
+    """Asked for: its run has not begun."""
     RUNNING = "running"
     WAITING = "waiting for input"
     NOT_DUE = "not due"
@@ -47,11 +51,13 @@ class Decision:
         latest_start: When its run has to be asked for at the latest to be done by the deadline.
         due_at: When its run is asked for. None: nothing and nobody needs it.
         due_for: The asset whose contract makes it due: itself, or a consumer that pulls it.
+        start_by: Latest time to request its run, by that contract. None: no contract needs it.
         wait_for: The inputs it waits for, or lacks (then with the partition None if any would do).
         stale: Why it is stale whatever arrived: another code version, or an input that was rebuilt. Empty: it is not.
         built: Whether it was ever built.
         attempts: Failed attempts in a row.
         next_try: When the pause after the last of them ends.
+        zone: The time zone of its contract, in which its deadline is shown.
     """
 
     asset: str
@@ -64,15 +70,24 @@ class Decision:
     latest_start: float | None = None
     due_at: float | None = None
     due_for: str | None = None
+    start_by: float | None = None
     wait_for: tuple[Target, ...] = ()
     stale: str = ""
     built: bool = False
     attempts: int = 0
     next_try: float | None = None
+    zone: str = "UTC"
 
     @property
     def target(self) -> Target:
         return self.asset, self.partition
+
+    def but(self, **changes: Any) -> "Decision":
+        """Return the same decision with other values. `dataclasses.replace` takes ten times as long."""
+        made = object.__new__(Decision)
+        made.__dict__.update(self.__dict__)
+        made.__dict__.update(changes)
+        return made
 
     def lag(self, now: float) -> float:
         """Seconds since the oldest data arrived that it does not contain; 0 where none is pending."""
@@ -107,6 +122,21 @@ class Request:
 
 
 @dataclass(frozen=True)
+class CheckRequest:
+    """A run that evaluates only a blocking check, because a due partition waits for its result.
+
+    Args:
+        partition: None if the check has no partitions: it evaluates the whole asset.
+        written: Storage id of the latest write that has no result.
+    """
+
+    asset: str
+    check: str
+    partition: Partition = None
+    written: int = 0
+
+
+@dataclass(frozen=True)
 class Asked:
     """What was asked for and is not in the history yet.
 
@@ -115,12 +145,18 @@ class Asked:
         unanswered: Targets that were asked for without a run coming of it, to how often and until when they pause.
         rebuilding: A run of the class rebuild is asked for or under way: there is one at a time.
         by_people: Open runs that nobody but a person asked for.
+        runs: Requests with reserved targets.
+        queued: Open runs that have not begun.
+        offered: Targets whose own condition may request them, with since when (Unix seconds).
     """
 
     reserved: frozenset[Target] = frozenset()
     unanswered: Mapping[Target, tuple[int, float]] = field(default_factory=dict)
     rebuilding: bool = False
     by_people: frozenset[str] = frozenset()
+    runs: tuple[Request, ...] = ()
+    queued: frozenset[str] = frozenset()
+    offered: Mapping[Target, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -128,10 +164,14 @@ class Plan:
     """Everything the planner decided at a time.
 
     Args:
-        decisions: For every partition with something pending; one that is not here contains all that arrived.
+        decisions: For each partition with something pending, except the deferred ones. All other partitions contain
+            everything that arrived.
+        deferred: By asset, the number of pending partitions that wait behind those decided on: there are too many.
         requests: The runs to ask for now.
         set_aside: What nobody looks after, with the reason: events about partitions that no asset has, partitions,
             and whole assets (of a partitioned one: with the partition None).
+        checks: Needed runs that evaluate only blocking checks. The engine decides when each is tried again.
+        loops: Loops through observations.
         catching_up: Not empty: how far the event log has been read; nothing is requested until it is read whole.
     """
 
@@ -140,6 +180,9 @@ class Plan:
     requests: Sequence[Request] = ()
     set_aside: dict[Target, str] = field(default_factory=dict)
     catching_up: str = ""
+    checks: Sequence[CheckRequest] = ()
+    loops: Sequence[Loop] = ()
+    deferred: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, asset: str) -> list[Decision]:
         """The decisions about an asset."""

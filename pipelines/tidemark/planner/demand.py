@@ -120,11 +120,15 @@ class Demands:
     backlog: Backlog
     margin: float
     _needs: dict[Target, Needs] = field(default_factory=dict)
+    _known: dict[Target, tuple[float, Demand | None]] = field(default_factory=dict)
     _paces: dict[str, Pace] = field(default_factory=dict)
 
     def of(self, target: Target, arrival: float) -> Demand | None:
         """When a partition has to run for data that arrived at a time; None if nothing and nobody needs it."""
-        return self._at(self._needs_of(target), arrival)
+        known = self._known.get(target)
+        if known is None or known[0] != arrival:
+            known = self._known[target] = arrival, self._at(self._needs_of(target), arrival)
+        return known[1]
 
     def own(self, target: Target, arrival: float) -> Due | None:
         """The due time by the asset's own contract."""
@@ -184,7 +188,9 @@ class Demands:
             needs = self._needs.get(reader)
             if needs is None:
                 continue
-            earlier = 0.0 if read.joinable else before_it
+            # A failed reader is tried again in a separate run.
+            joins = reader not in self.history.failures and self.graph.share_a_run(self.graph.nodes[reader[0]], read)
+            earlier = 0.0 if joins else before_it
             found.add(needs, earlier)
             self._ask_once(found, target, of_reader, needs, earlier)
         return found.reduced()
@@ -215,9 +221,16 @@ class Demands:
             found.ask(wanted)
 
 
-def _strictest(*of: Demand) -> Demand:
-    opens, latest, start_by = (min(getattr(d, time) for d in of) for time in ("opens", "latest", "start_by"))
-    return Demand(opens, latest, min(of, key=lambda d: d.at).for_, start_by)
+def _strictest(first: Demand, *more: Demand) -> Demand:
+    if not more:
+        return first
+    opens, latest, start_by, at, for_ = first.opens, first.latest, first.start_by, first.at, first.for_
+    for one in more:
+        if one.at < at:
+            at, for_ = one.at, one.for_
+        opens, latest = min(opens, one.opens), min(latest, one.latest)
+        start_by = min(start_by, one.start_by)
+    return Demand(opens, latest, for_, start_by)
 
 
 def _reduced(contracts: dict[Term, float]) -> dict[Term, float]:

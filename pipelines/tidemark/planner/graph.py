@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from pipelines.tidemark.planner.contracts import Contract, LagContract, Window
+from pipelines.tidemark.planner.connected import connected
+from pipelines.tidemark.planner.contracts import SHORTEST_WINDOW, Contract, LagContract, Window
 from pipelines.tidemark.sources.feed import Partition
 
 Target = tuple[str, Partition]
@@ -24,13 +25,16 @@ class Moment:
         now: Unix seconds.
         dynamic: From the name of a dynamic partitions definition to the keys that exist.
         revision: Another one whenever the dynamic keys are others.
-        loaded_at: When the process that plans loaded this code, in Unix seconds. By default nobody runs it yet.
+        loaded_after: The storage id of the last event when the process that plans loaded this code. By default no
+            process has loaded it yet.
+        defined_at: By asset, the time since when it has its present partitions definition (Unix seconds).
     """
 
     now: float = 0.0
     dynamic: Mapping[str, Sequence[str]] = field(default_factory=dict)
     revision: int = 0
-    loaded_at: float = float("inf")
+    loaded_after: float = float("inf")
+    defined_at: Mapping[str, float] = field(default_factory=dict)
 
     def moves_to(self, now: float, dynamic: Mapping[str, Sequence[str]] | None = None) -> None:
         """Time has passed; and these dynamic keys exist, if they were asked for."""
@@ -55,6 +59,7 @@ class Input:
         ripple_days: Of an unpartitioned input: a change makes only so many days stale, up to the day it arrived.
         use_latest: It only has to exist; a change of it makes the reader neither pending nor late.
         joinable: The two can be built in one run: same partitions, same key.
+        optional: A partition of the reader is built without this input if the input has nothing for it.
     """
 
     key: str
@@ -66,6 +71,7 @@ class Input:
     missing_inputs: Callable[[Partition], str] = lambda _: ""
     stamp: Callable[[], object] | None = None
     broad: bool = False
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,7 @@ class Node:
             given once stays as it is: the same object says that they are the same.
         automated: Whether the planner decides when it runs; sources and assets left to people are not.
         conditional: Its own condition has the last word: only that condition asks for runs of it.
+        momentary: Its own condition allows a run only at moments (a tick of a cron): a request cannot wait for a slot.
         contract: The promise on its freshness.
         asap: It runs as soon as something is pending; the contract is only what is reported.
         requires_all: It runs only when every input has changed.
@@ -99,6 +106,9 @@ class Node:
         together: Assets that are always built in the same run with it (one operation that cannot be split).
         sensor: The automation sensor that looks after it.
         blocking: The names of its blocking checks.
+        run_alone: Blocking checks that a separate run can evaluate, each with True if it has partitions.
+        elsewhere: Blocking checks that other code locations evaluate, by declaration; they are in `blocking` too.
+        run_later: Blocking checks that are not part of the asset's runs: their own condition requests them.
     """
 
     key: str
@@ -110,6 +120,7 @@ class Node:
     partitioned: bool = False
     automated: bool = True
     conditional: bool = False
+    momentary: bool = False
     contract: Contract | None = None
     asap: bool = False
     requires_all: bool = False
@@ -127,6 +138,9 @@ class Node:
     together: frozenset[str] = frozenset()
     sensor: str = "automation"
     blocking: frozenset[str] = frozenset()
+    run_alone: Mapping[str, bool] = field(default_factory=dict)
+    run_later: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
 
     def promised_window(self, partition: Partition) -> Window | None:
         """The window a partition is promised for: it does not end before the partition can be asked for."""
@@ -171,11 +185,13 @@ class Graph:
     Args:
         moment: Shared with the functions of the nodes and inputs: what they answer holds at that moment.
         dynamic: The names of its dynamic partitions definitions, whose keys the moment has to know.
+        elsewhere: By asset, blocking checks that other code locations declare: the history learns them from the log.
     """
 
     nodes: Mapping[str, Node]
     moment: Moment = field(default_factory=Moment)
     dynamic: frozenset[str] = frozenset()
+    elsewhere: dict[str, set[str]] = field(default_factory=dict)
     readers: Mapping[str, Sequence[tuple[Node, Input]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -195,7 +211,31 @@ class Graph:
             key: replace(node, automated=False, unplannable=unplannable[key]) if key in unplannable else node
             for key, node in self.nodes.items()
         }
-        return Graph(nodes, self.moment, self.dynamic)
+        return Graph(nodes, self.moment, self.dynamic, self.elsewhere)
+
+    def blocking(self, key: str) -> frozenset[str]:
+        """Return the blocking checks of an asset, of this and of other code locations."""
+        node, more = self.nodes.get(key), self.elsewhere.get(key)
+        own = node.blocking if node is not None else frozenset[str]()
+        return own | more if more else own
+
+    def evaluated_elsewhere(self, key: str) -> frozenset[str]:
+        """Return the blocking checks of an asset that only other code locations evaluate."""
+        node = self.nodes.get(key)
+        return frozenset(self.elsewhere.get(key, ())) | (node.elsewhere if node is not None else frozenset())
+
+    def share_a_run(self, reader: Node, read: Input) -> bool:
+        """Return True if one run builds a reader and an input when both are due for a partition.
+
+        Due times (`planner.demand`) and requests (`planner.requests`) follow this one rule. If it returns False, the
+        input's run comes first, and takes its time.
+        """
+        upstream = self.nodes.get(read.key)
+        if upstream is None or not read.joinable or reader.conditional or upstream.conditional:
+            return False
+        if self.evaluated_elsewhere(read.key):
+            return False
+        return not reader.partitioned or (reader.most == 1) == (upstream.most == 1)
 
     @cached_property
     def models(self) -> frozenset[str]:
@@ -213,6 +253,33 @@ class Graph:
         for key, node in self.nodes.items():
             above = [found.get(read.key, frozenset({read.key})) for read in node.inputs]
             found[key] = frozenset().union(*above) if above else frozenset({key})
+        return found
+
+    @cached_property
+    def parts(self) -> Mapping[str, Sequence[str]]:
+        """By asset, the connected assets without sources. An asset can share a run only with these."""
+        built = [key for key, node in self.nodes.items() if not node.source]
+        together = connected(built, lambda key: [*(r.key for r in self.nodes[key].inputs), *self.nodes[key].together])
+        return {key: part for part in together for key in part}
+
+    @cached_property
+    def tightest(self) -> Mapping[str, float]:
+        """By asset, the seconds of the tightest contract that needs it: its own, or a contract of its readers.
+
+        An asset that runs as soon as anything is pending counts like an asset with the shortest contract.
+        """
+        found: dict[str, float] = {}
+        for key, node in reversed(list(self.nodes.items())):
+            readers = [reader.key for reader, read in self.readers[key] if not read.use_latest]
+            needs = [found[reader] for reader in readers if reader in found]
+            if isinstance(node.contract, LagContract):
+                needs.append(node.contract.fail)
+            elif node.contract is not None:
+                needs.append(node.contract.bound)
+            if node.asap:
+                needs.append(SHORTEST_WINDOW)
+            if needs:
+                found[key] = max(SHORTEST_WINDOW, min(needs))
         return found
 
     @cached_property

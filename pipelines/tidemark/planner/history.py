@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from pipelines.tidemark.planner import retries
-from pipelines.tidemark.planner.check_results import CheckResult, CheckResults
+from pipelines.tidemark.planner.check_results import CheckResult, CheckResults, Written
 from pipelines.tidemark.planner.graph import Graph, Input, Node, Target
+from pipelines.tidemark.planner.loops import Loops
 from pipelines.tidemark.planner.records import (
     DEFAULT_LEAD,
     FEW,
@@ -48,8 +49,9 @@ class History:
         first_seen: When anything was first heard of a source.
         dirty: Targets about which something may have changed since the planner last looked.
         set_aside: Events about partitions that their asset does not have, with the reason.
+        former: Partitions of an earlier definition of their asset: events about them are skipped.
         again: Built partitions whose last run was lost with the platform, with that run: whoever wanted it still does.
-        checks: The blocking checks that failed.
+        checks: The latest results of blocking checks.
         broken: By asset and partition of an input: why it is unknown which of its partitions a change there concerns.
         unseen: Of wiped partitions the changes that some reader had not contained.
         removed: When a dynamic partition was noticed to be gone (Unix seconds).
@@ -58,6 +60,7 @@ class History:
         keys: By the name of a dynamic partitions definition the keys that were there when the planner last looked.
         leads: Of each asset the seconds its last runs of a few partitions took.
         strides: Of each asset the seconds a partition took in its latest run.
+        loops: Loops through observations.
         revision: Another one after every event.
     """
 
@@ -74,6 +77,7 @@ class History:
     dirty: set[Target] = field(default_factory=set)
     known: dict[str, set[Partition]] = field(default_factory=dict)
     set_aside: dict[Target, str] = field(default_factory=dict)
+    former: set[Target] = field(default_factory=set)
     again: dict[Target, str] = field(default_factory=dict)
     checks: CheckResults = field(default_factory=CheckResults)
     broken: dict[tuple[str, Target], str] = field(default_factory=dict)
@@ -84,6 +88,7 @@ class History:
     keys: dict[str, Collection[str]] = field(default_factory=dict)
     leads: dict[str, deque[float]] = field(default_factory=dict)
     strides: dict[str, float] = field(default_factory=dict)
+    loops: Loops = field(default_factory=Loops)
     revision: int = 0
 
     @property
@@ -111,7 +116,7 @@ class History:
             if listed_at < self.listed_at.get(target, 0.0):
                 return  # an older listing that was written later
             self.listed_at[target] = listed_at
-        self._changed(target, version, Change(id, arrived_at))
+        self._has_new_data(target, version, Change(id, arrived_at), arrived_at if at is None else at)
 
     def planned(self, targets: Iterable[Target], *, id: int, run_id: str, at: float = 0.0) -> None:
         """A run was created that is going to build these."""
@@ -148,7 +153,7 @@ class History:
         if node is not None and node.source:
             self.first_seen.setdefault(target[0], at)
         if run_id is None or as_of is None or run_id not in self.open_runs:
-            self._changed(target, version, Change(id, at))
+            self._has_new_data(target, version, Change(id, at), at)
             return
         run = self.open_runs[run_id]
         run.planned.pop(target, None)
@@ -191,6 +196,8 @@ class History:
             if outcome is Outcome.LOST and built is not None and built.as_of <= as_of:
                 self.again[target] = run_id
             node, before = self.graph.nodes.get(target[0]), self.failures.get(target)
+            if before is not None and before.as_of == as_of:  # this attempt counts already: its events are read again
+                continue
             self.failures[target] = retries.after(
                 before,
                 outcome,
@@ -201,26 +208,73 @@ class History:
                 starts_over=by_person or (before is not None and self.has_new_data(target, before.as_of)),
             )
 
-    def checked(self, target: Target, check: str, *, id: int, passed: bool, run_id: str | None) -> None:
-        """A blocking check was evaluated: on a partition, on what this run had built, or on the asset as it stands."""
+    def checked(
+        self,
+        target: Target,
+        check: str,
+        *,
+        id: int,
+        passed: bool,
+        run_id: str | None,
+        evaluated_by: str | None = None,
+    ) -> None:
+        """Take the result of a blocking check.
+
+        Args:
+            target: Its partition is None if the check does not name one.
+            run_id: The run whose materialization the result is about. None, or `evaluated_by` of a run that wrote
+                nothing: the result is about the whole asset.
+            evaluated_by: The run that evaluated the check.
+        """
         self.revision += 1
-        (asset, partition), run = target, self.open_runs.get(run_id or "")
-        on = {m.target[1] for m in run.written.get(asset, ())} if run else set()
-        if run_id is not None:
-            on |= {p for p in self.known.get(asset, ()) if (b := self.built.get((asset, p))) and b.run_id == run_id}
-        on = {partition} if partition is not None else on
-        self.checks.evaluated(asset, check, CheckResult(id, passed), on)
+        asset, partition = target
+        on = {partition} if partition is not None else self._of_run(asset, evaluated_by)
+        if not on and run_id not in (None, evaluated_by):
+            on = self._of_run(asset, run_id)
+            if not passed:  # it evaluated the whole table: partitions without a result share this result
+                on |= {p for p in self.known.get(asset, ()) if check in self.unchecked((asset, p))}
+            if not on:
+                return  # the evaluated partitions were written again since then
+        # Still none: its run wrote nothing, and the log has no write that it could be about (runs can be deleted).
+        self.checks.evaluated(asset, check, CheckResult(id, passed, evaluated_by), on)
 
     def blocking(self, target: Target) -> str | None:
-        """The failed check because of which nobody is to be built on a partition; None if there is none."""
-        if target[0] not in self.checks.failed:
-            return None
-        # Of an external table others write there is no build here, but a change.
-        written = [of.id for of in (self.built.get(target), *self.changes.get(target, ())[-1:]) if of]
-        return self.checks.blocking(target, max(written, default=0))
+        """Return the check that failed on the last write of a partition, or None."""
+        return self.checks.blocking(target, self.written(target)) if target[0] in self.checks.of else None
+
+    def unchecked(self, target: Target) -> tuple[str, ...]:
+        """Return the blocking checks without a result on the last write of a partition."""
+        blocking = self.graph.blocking(target[0])
+        return self.checks.without_result(target, self.written(target), blocking) if blocking else ()
+
+    def written(self, target: Target) -> Written:
+        """Return the latest write of a partition."""
+        built = self.built.get(target)
+        # An external table has changes, but no builds. A build that a person reported counts as a change, too.
+        reported = max((change.id for change in self.changes.get(target, ())[-1:]), default=0)
+        return Written(reported) if built is None or reported > built.id else Written(built.id, built.run_id)
+
+    def guarded_elsewhere(self, asset: str, check: str, *, blocking: bool) -> None:
+        """Take it that another code location declares a check of an asset, blocking or no longer blocking."""
+        self.revision += 1
+        checks = self.graph.elsewhere.setdefault(asset, set())
+        (checks.add if blocking else checks.discard)(check)
+        if not blocking:
+            self.checks.keep({asset: self.graph.blocking(asset)})
+
+    def _of_run(self, asset: str, run_id: str | None) -> set[Partition]:
+        """Return the partitions of an asset that a run builds, or wrote last."""
+        if run_id is None:
+            return set()
+        run = self.open_runs.get(run_id)
+        found = {m.target[1] for m in run.written.get(asset, ())} if run else set()
+        found |= {p for key, p in run.planned if key == asset} if run else set()
+        return found | {
+            p for p in self.known.get(asset, ()) if (b := self.built.get((asset, p))) and b.run_id == run_id
+        }
 
     def forget(self, targets: Collection[Target]) -> None:
-        """These were wiped: whatever was known of them is not so any more."""
+        """Forget all facts about partitions that were wiped."""
         self.revision += 1
         gone = set(targets)
         for target in gone:
@@ -234,6 +288,11 @@ class History:
             self.dirty.add(target)
         self.set_aside = {t: why for t, why in self.set_aside.items() if t not in gone}
 
+    def clear(self) -> None:
+        """Forget everything: the event log is read from its beginning."""
+        self.graph.elsewhere.clear()
+        vars(self).update(vars(History(self.graph)))
+
     def adopt(self, graph: Graph) -> Set[Target]:
         """Go on with another version of the code: all has to be looked at again.
 
@@ -241,18 +300,41 @@ class History:
             What was set aside and is no longer: the events about it are not in the history.
         """
         self.revision += 1
-        self.graph = graph
-        self.checks.keep({key: node.blocking for key, node in graph.nodes.items()})
+        for key, checks in list(self.graph.elsewhere.items()):
+            if key in graph.nodes and (more := checks - graph.nodes[key].blocking):
+                graph.elsewhere[key] = more
+        self.checks.keep({key: graph.blocking(key) for key in graph.nodes})
         for target, failure in list(self.failures.items()):
             node = graph.nodes.get(target[0])
             if node is None or node.code_version != failure.code_version:
                 del self.failures[target]
         aside, self.set_aside, self.broken = self.set_aside, {}, {}
-        self.set_aside = {t: why for t, why in aside.items() if self._strange(t)}
+        before, self.graph = self.graph, graph
+        self._drop_former(before)
+        former, self.former = self.former, {t for t in self.former if self.problem(t)}
+        self.set_aside = {t: why for t, why in aside.items() if t not in self.former and self._strange(t)}
         self.dirty.update(t for t in (*self.changes, *self.built) if t[0] in graph.nodes)
-        mended = aside.keys() - self.set_aside.keys()
+        mended = (aside.keys() | former) - self.set_aside.keys() - self.former
         self.are_keys_now(mended)
         return mended
+
+    def _drop_former(self, before: Graph) -> None:
+        """Forget partitions that no longer exist, of assets whose partitions definition has changed."""
+        nodes = self.graph.nodes
+        redefined = {key for key, node in before.nodes.items() if key in nodes and nodes[key].cut != node.cut}
+        known = chain(self.changes, self.built, self.failures, self.set_aside) if redefined else ()
+        gone = {target for target in known if target[0] in redefined and self.problem(target)}
+        for target in gone:
+            self.forget_former(target)
+
+    def forget_former(self, target: Target) -> None:
+        """Forget a partition that belongs to an earlier definition of its asset."""
+        self.revision += 1
+        self.former.add(target)
+        every = (self.changes, self.first_arrival, self.versions, self.listed_at, self.built, self.failures, self.again)
+        for known in (*every, self.unseen, self.set_aside):
+            known.pop(target, None)
+        self.known.get(target[0], set()).discard(target[1])
 
     def are_keys_now(self, targets: Iterable[Target]) -> None:
         """A deploy has declared these keys: whoever reads them knows of their data only since then."""
@@ -341,6 +423,13 @@ class History:
         """Seconds a partition takes in a run over many: of the latest run."""
         return self.strides.get(asset, DEFAULT_LEAD)
 
+    def _has_new_data(self, target: Target, version: str, change: Change, at: float) -> None:
+        """Take a change that no run of ours made; `at` is when it was written down (Unix seconds)."""
+        before = self.changes.get(target)
+        self._changed(target, version, change)
+        if self.changes.get(target) is not before:
+            self.loops.arrived(target, at)
+
     def _changed(self, target: Target, version: str, change: Change) -> None:
         self.known.setdefault(target[0], set()).add(target[1])
         before = self.changes.get(target, ())
@@ -412,7 +501,8 @@ class History:
             self.dirty.add(m.target)
             self._stop(m.target, m.run_id)
             self._changed(m.target, m.version, Change(m.id, arrival, m.run_id))
-        for asset in {m.target[0] for m in written}:
+        for asset, at in {m.target[0]: m.at for m in written}.items():
+            self.loops.committed(asset, at)
             self._shorten_pauses(asset)
 
     def _saw(self, target: Target, run_id: str, run: OpenRun, as_of: int) -> None:
@@ -420,7 +510,8 @@ class History:
         before = self.built.get(target)
         if before is None or before.as_of < as_of:
             node = self.graph.nodes.get(target[0])
-            id = max(as_of, before.id if before else 0)
+            # Nothing was written: the results of checks on the last write still hold.
+            id = before.id if before else as_of
             self.built[target] = Built(id, as_of, run_id, run.created_at, node.code_version if node else None)
         self.failures.pop(target, None)
         self.again.pop(target, None)
@@ -434,13 +525,20 @@ class History:
         if node is None or not node.inputs:
             return m.at
         found = [
-            self._fresh(read, m.target, after, before) for read in node.inputs if before is None or not read.use_latest
+            (read, self._fresh(read, m.target, after, before))
+            for read in node.inputs
+            if before is None or not read.use_latest
         ]
-        arrivals = [arrival for arrival in found if arrival is not None]
-        return min(arrivals, default=None) if before else max(arrivals, default=m.at)
+        arrivals = [arrival for _, arrival in found if arrival is not None]
+        if before is not None:
+            return min(arrivals, default=None)
+        required = [arrival for read, arrival in found if arrival is not None and not read.optional]
+        arrivals = required or sorted(arrivals)[:1]
+        # No run could build a partition before it existed: an hour that begins does not make its day late.
+        return max(*arrivals, node.exists_from(m.target[1])) if arrivals else m.at
 
     def _fresh(self, read: Input, target: Target, after: Built, before: Built | None) -> float | None:
-        """The smallest arrival of one input that is in `after` and was not in `before`."""
+        """Return the smallest arrival of an input's changes that are in `after` and not in `before`."""
         sources = list(self.inputs_of(read, target[1]))
         if before is None:
             first = (self.first_arrival.get(source) for source in sources)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pipelines.tidemark.planner.backlog import Backlog
 from pipelines.tidemark.planner.contracts import margin_of
 from pipelines.tidemark.planner.decisions import Asked, Plan
-from pipelines.tidemark.planner.evaluate import Tick
+from pipelines.tidemark.planner.evaluate import Bound, Tick
 from pipelines.tidemark.planner.graph import Graph
 from pipelines.tidemark.planner.history import History
 
@@ -25,6 +25,7 @@ class Planner:
 
     Args:
         margin: Seconds from being due to the start of a run, see `contracts.margin_of`.
+        bound: How many pending partitions one plan decides on.
         slots: How many runs can be under way at once; None where there is no limit.
     """
 
@@ -32,9 +33,10 @@ class Planner:
     history: History
     margin: float = margin_of(TICK_SECONDS)
     slots: int | None = None
+    bound: Bound = field(default_factory=Bound)
     backlog: Backlog = field(init=False)
     _last: Plan | None = None
-    _basis: tuple[int, Asked] | None = None
+    _basis: tuple[int, Asked, int | None] | None = None
     _wake: float = float("-inf")
     _tick: Tick | None = None
     _steps: Iterator[int] = field(default_factory=lambda: iter(()))
@@ -70,13 +72,13 @@ class Planner:
         if self._tick is None:
             if not self.backlog.settle(now, stop):
                 return Plan(now, catching_up="looking at what the event log says of each partition")
-            basis = (self.history.revision, asked)
+            basis = (self.history.revision, asked, self.slots)
             steady = basis == self._basis and not self.backlog.moved
             if self._last is not None and steady and self._last.now <= now < self._wake:
                 return replace(self._last, now=now)
             self.backlog.moved = False
             self._basis = basis
-            self._tick = Tick(self.graph, self.history, self.backlog, self.margin, self.slots, now, asked)
+            self._tick = Tick(self.graph, self.history, self.backlog, self.margin, self.slots, now, asked, self.bound)
             self._steps = self._tick.steps()
         tick = self._tick
         try:

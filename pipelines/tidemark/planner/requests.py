@@ -6,7 +6,7 @@ here: which are.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,23 +30,33 @@ class Requests:
 
     Args:
         aside: Assets whose runs could not be put together, with the reason.
+        found: The result of `steps`.
     """
 
     graph: Graph
     history: History
     asked: Asked
     aside: dict[Target, str] = field(default_factory=dict)
+    found: tuple[list[Request], dict[Target, Decision]] = field(default_factory=lambda: ([], {}))
 
     def of(self, decisions: Mapping[Target, Decision]) -> tuple[list[Request], dict[Target, Decision]]:
         """The runs to ask for, and what the decisions about those become that are not asked for, or along with others.
 
         One run of the class rebuild is there at a time, so that none queues with partitions something could arrive for.
         """
+        for _ in self.steps(decisions):
+            pass
+        return self.found
+
+    def steps(self, decisions: Mapping[Target, Decision]) -> Iterator[None]:
+        """Work in steps until `found` is the result of `of`. The caller may pause between two steps."""
         found = _Found(self.graph, self.history, self.asked, decisions)
         for key in self.graph.nodes:
             self._isolated(found, key)
+            if key in found.arrived:
+                yield
         found.rebuild(allowed=not self.asked.rebuilding)
-        return found.requests, found.changed
+        self.found = found.requests, found.changed
 
     def _isolated(self, found: "_Found", key: str) -> None:
         before = len(found.requests)
@@ -81,9 +91,10 @@ class _Found:
                 self.waiting.setdefault(partition, set()).add(key)
 
     def arrivals(self, key: str) -> None:
-        """The runs for an asset's due partitions, with whoever waits for just those."""
+        """Add the runs for an asset's due partitions, with the assets that wait only for these."""
         node = self.graph.nodes[key]
-        due = [p for p in self.arrived.get(key, ()) if (key, p) not in self.taken]
+        # Partitions in `changed` are throttled already, like the run that they would have joined.
+        due = [p for p in self.arrived.get(key, ()) if (key, p) not in self.taken and (key, p) not in self.changed]
         newest_first = sorted(due, key=node.order, reverse=True)
         ready = [p for p in newest_first if not self._held_by_others((key, p))]
         alone = [p for p in ready if self._failed_often((key, p))]
@@ -91,9 +102,9 @@ class _Found:
         self._together(node, [p for p in ready if not self._failed_often((key, p))])
 
     def rebuild(self, *, allowed: bool) -> None:
-        """At most one run for what is stale by code alone: the newest partitions, and not for long.
+        """Add at most one run for partitions that only code made stale: the newest partitions, and a short run.
 
-        What reads a chunk that was rebuilt follows before an older chunk: its partitions are newer.
+        Readers of a rebuilt chunk follow before an older chunk: their partitions are newer.
         """
         newest: list[tuple[float, Node, list[Partition]]] = []
         for key, node in self.graph.nodes.items():
@@ -114,7 +125,10 @@ class _Found:
                 self._ask(Request(assets, tuple(chosen), as_range=True, rebuild=True))
             for partition in stale:
                 if partition not in chosen:
-                    self.throttle((node.key, partition), "one rebuild at a time, newest partitions first")
+                    self.throttle(
+                        (node.key, partition),
+                        "another rebuild runs first: one at a time, from the newest partition to the oldest",
+                    )
 
     def throttle(self, target: Target, reason: str = "newer partitions first") -> None:
         """It is due, and not asked for in this tick."""
@@ -133,7 +147,7 @@ class _Found:
             return
         ranges = []
         for run in _runs(node, ordered):
-            assets = tuple(name for name in joined[run[0]] if all(name in joined[p] for p in run))
+            assets = self._joined_by_all(node, run, joined)
             ranges += [Request(assets, tuple(part), as_range=True) for part in _parts(run, self._most(assets))]
         for request in ranges[:_RANGES_PER_TICK]:
             self._ask(request)
@@ -165,21 +179,70 @@ class _Found:
         return (key, *(name for name in self.graph.nodes if name in together and name != key)) if together else (key,)
 
     def _joined(self, key: str, partition: Partition) -> tuple[str, ...]:
-        """The asset, and all that wait for nothing but what is in the same run."""
+        """Return the asset, and all assets that wait only for assets of the same run.
+
+        An asset that waits for several due assets (a1 and a2, both read by b) adds the others to the run.
+        """
         assets = list(self._operation(key))
         waiting = self.waiting.get(partition, set())
         if self.graph.nodes[key].conditional or not waiting:
             return tuple(assets)
-        for name in [n for n in self.graph.nodes if n in waiting and n not in assets]:
-            node, decision = self.graph.nodes[name], self.decisions[(name, partition)]
-            inside = {(asset, partition) for asset in assets}
-            shared = all(read.joinable for read in node.inputs if (read.key, partition) in inside)
-            alike = (node.most == 1) == (self.graph.nodes[key].most == 1)
-            if node.conditional or node.together or not shared or not alike:
-                continue
-            if decision.wait_for and inside.issuperset(decision.wait_for) and not decision.attempts:
-                assets.append(name)
+        for name in [n for n in self.graph.parts[key] if n in waiting]:
+            more = self._with_what_it_waits_for(name, partition, assets) if name not in assets else None
+            if more is not None:
+                assets += more
         return tuple(assets)
+
+    def _joined_by_all(
+        self, node: Node, run: Sequence[Partition], joined: Mapping[Partition, tuple[str, ...]]
+    ) -> tuple[str, ...]:
+        """Return the assets that can share one run over all the partitions of `run`."""
+        assets = [name for name in joined[run[0]] if all(name in joined[p] for p in run)]
+        own = self._operation(node.key)
+        while outside := [n for n in assets if n not in own and any(self._waits_outside(n, p, assets) for p in run)]:
+            dropped = {one for name in outside for one in self._operation(name)}
+            assets = [name for name in assets if name not in dropped]
+        return tuple(assets)
+
+    def _waits_outside(self, name: str, partition: Partition, assets: Sequence[str]) -> bool:
+        decision = self.decisions.get((name, partition))
+        if decision is None or decision.state is not State.WAITING:
+            return False
+        return any(source not in assets for source, _ in decision.wait_for)
+
+    def _with_what_it_waits_for(self, name: str, partition: Partition, assets: Sequence[str]) -> list[str] | None:
+        """Return an asset that waits and can join a run, with the due assets that it waits for as well."""
+        operation = self._operation(name)
+        decided = [d for one in operation if (d := self.decisions.get((one, partition))) is not None]
+        waits = {
+            target for d in decided if d.state is State.WAITING for target in d.wait_for if target[0] not in operation
+        }
+        if any(d.attempts for d in decided) or not any(source in assets for source, _ in waits):
+            return None
+        if any(other != partition for _, other in waits):
+            return None
+        more: list[str] = []
+        for source in sorted({source for source, _ in waits if source not in assets}):
+            if source in more:
+                continue
+            if not self._is_due_alone((source, partition)):
+                return None
+            more += self._operation(source)
+        inside = {*assets, *more}
+        reads = [(node, r) for node in map(self.graph.nodes.__getitem__, operation) for r in node.inputs]
+        if not all(self.graph.share_a_run(node, read) for node, read in reads if read.key in inside):
+            return None
+        if self._held_by_operation((name, partition)) is not None:
+            return None
+        return [*more, *operation]
+
+    def _is_due_alone(self, target: Target) -> bool:
+        """Return True if this look requests an asset that no run has yet and that may share a run with others."""
+        decision = self.decisions.get(target)
+        if decision is None or decision.state is not State.REQUESTED or decision.due_at is None:
+            return False
+        free = target not in self.taken and target not in self.changed and self._held_by_operation(target) is None
+        return free and not decision.attempts and not self.graph.nodes[target[0]].conditional
 
     def _most(self, assets: Sequence[str]) -> int:
         bounds = [most for asset in assets if (most := self.graph.nodes[asset].most) is not None]
@@ -196,14 +259,17 @@ class _Found:
                 )
             elif decision is not None and decision.state is not State.REQUESTED:
                 with_ = request.assets[0]
-                self.changed[target] = replace(decision, state=State.REQUESTED, reason=f"in one run with {with_}")
+                self.changed[target] = decision.but(state=State.REQUESTED, reason=f"in one run with {with_}")
 
     def _held_by_others(self, target: Target) -> bool:
         """Whether what the same operation builds cannot be built now."""
-        other = held_by_operation(self.graph, self.decisions, target)
+        other = self._held_by_operation(target)
         if other is not None:
             self.throttle(target, f"built by one operation with {other.asset}: {other.state}, {other.reason}")
         return other is not None
+
+    def _held_by_operation(self, target: Target) -> Decision | None:
+        return held_by_operation(self.graph, self.decisions, target)
 
     def _failed_often(self, target: Target) -> bool:
         # One bad partition would hold up its whole range for ever; alone it holds up itself.
@@ -212,7 +278,8 @@ class _Found:
 
 def held_by_operation(graph: Graph, decisions: Mapping[Target, Decision], target: Target) -> Decision | None:
     """What the same operation builds and cannot be built now, if there is any."""
-    others = (name for name in graph.nodes if name in graph.nodes[target[0]].together and name != target[0])
+    together = graph.nodes[target[0]].together
+    others = (name for name in graph.nodes if name in together and name != target[0]) if together else ()
     found = (decisions.get((other, target[1])) for other in others)
     return next((decision for decision in found if decision is not None and decision.state in _HELD_BY_OTHERS), None)
 

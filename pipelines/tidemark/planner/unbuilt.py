@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pipelines.tidemark.planner.contracts import CronContract, tick_at_or_after, tick_before
 from pipelines.tidemark.planner.graph import Graph, Node
 from pipelines.tidemark.planner.history import History
+from pipelines.tidemark.planner.silence import reaches_back
 from pipelines.tidemark.sources.feed import Partition
 
 Windows = Callable[[str, float, float], Iterable[Partition]]
@@ -80,9 +81,20 @@ class Unbuilt:
             p: promised
             for p, promised in state.missing.items()
             if p not in known and (node.key, p) not in history.built and (p is None or node.exists(p))
+            if self._could_be_there(node, p, state.since, history)
         }
         state.known = len(known)
         return state.missing
+
+    def _could_be_there(self, node: Node, partition: Partition, since: float, history: History) -> bool:
+        """Return False if a window is not promised: it ended before judging began, and no source reaches back so far.
+
+        A source and its table may be deployed together, in the middle of a day: no contract promised the day before.
+        """
+        window = node.promised_window(partition)
+        if window is None or window.end > since:
+            return True
+        return any(reaches_back(self.graph, history, source, window.end) for source in self.graph.sources_of[node.key])
 
     def _add(self, node: Node, contract: CronContract, state: _Asset, history: History, now: float) -> None:
         known = history.known.get(node.key, set())

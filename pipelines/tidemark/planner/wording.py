@@ -1,16 +1,17 @@
 """How decisions are worded. Nothing that changes while nothing happens: a moment, never an age."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from pipelines.tidemark.planner.graph import Target
 
 _NAMED = 3
 
 
-def moment(at: float) -> str:
-    """A time, to the second."""
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+def moment(at: float, zone: str = "UTC") -> str:
+    """Return a time to the second, with its time zone."""
+    return f"{datetime.fromtimestamp(at, ZoneInfo(zone)):%Y-%m-%d %H:%M:%S} {zone}"
 
 
 def name(target: Target) -> str:
@@ -23,6 +24,11 @@ def names(all_: Iterable[str]) -> str:
     found = list(all_)
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return ", ".join(found[:_NAMED]) + more
+
+
+def failed(attempts: int) -> str:
+    """Return the number of failures in a row, in words."""
+    return f"{attempts} failed attempt" + ("s" if attempts != 1 else "")
 
 
 def unanswered(times: int, next_try: float) -> str:

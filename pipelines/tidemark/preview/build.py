@@ -1,148 +1,56 @@
-"""Building partitions with this process's code on branches of their tables, as runs of Dagster that nobody else sees.
+"""Builds of partitions with this process's code, on branches of their tables, as runs in a separate instance.
 
-Each run reads the preview's own rows where it has written any, and else the tables as they were when it began. Belongs
-here: the runs, and the resources they get. Does not belong here: which partitions (`preview.targets`).
+Each run reads the preview's own rows from tables that the preview has written, and other tables as they were when the
+preview began. Belongs here: the runs, and the resources they get. Does not belong here: the choice of partitions
+(`preview.targets`).
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from dagster._serdes import deserialize_value, serialize_value
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipelines.tidemark.errors import Terminal
 from pipelines.tidemark.execution.io_manager import NoSuchTable
-from pipelines.tidemark.execution.metadata import partition_metadata
 from pipelines.tidemark.failpoints import reached
-from pipelines.tidemark.lakehouse import branches, catalog
-from pipelines.tidemark.lakehouse.content import content_of
-from pipelines.tidemark.lakehouse.models import Given, Learner, ModelStore, Told
-from pipelines.tidemark.lakehouse.read import Snapshot
-from pipelines.tidemark.lakehouse.session import naming_the_server
+from pipelines.tidemark.lakehouse import branches
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.lakehouse.session import naming_the_server, without_token
 from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.lakehouse.write import current_snapshot
 from pipelines.tidemark.planner.graph import Graph, Node, Target
 from pipelines.tidemark.planner.history import History
+from pipelines.tidemark.preview import quarantined
+from pipelines.tidemark.preview.lake import FROM_MESSAGES, BranchIOManager, PreviewLake
 from pipelines.tidemark.preview.manifest import Manifest, RunPreview, Store, TablePreview
 from pipelines.tidemark.preview.targets import Targets, runs_of
 from pipelines.tidemark.sensors.contracts import ReportedBySensor
-from pipelines.tidemark.settings import load_settings
 from pipelines.tidemark.sources.feed import Partition
 from pipelines.tidemark.tags import CONTENT
 
-FROM_FILES = (
-    "is loaded from files; rehearse its rules with `pipelines quarantine rehearse`, "
-    "or deploy it with `pipelines plan --apply`"
-)
-FROM_MESSAGES = (
-    "follows from messages, and its changes are sent: a branch would send none; deploy it with `pipelines plan --apply`"
-)
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-"""Run config: what a run says is in its events, and no noise on the terminal."""
+"""Run config: keeps the terminal quiet, because the run's events hold its messages."""
 
 
 class PreviewFailed(Terminal):
     """A run of the preview failed."""
 
 
-class LoadedFromFiles(Terminal):
-    """An asset loads files, which a branch cannot show."""
-
-
-class FollowsFromMessages(Terminal):
-    """An asset changes what is sent, which a branch cannot hold back."""
-
-
-class PreviewLake:
-    """The tables as a preview sees them; also what its assets get as the resource `lakehouse`."""
-
-    def __init__(self, spark: SparkSession, tables: Mapping[str, Table], manifest: Manifest) -> None:
-        self.spark, self._tables, self.manifest = spark, tables, manifest
-        self._pins: dict[str, int | None] = {}
-
-    def table(self, asset: str) -> Table:
-        """The table of an asset.
-
-        Raises:
-            NoSuchTable: none is declared.
-        """
-        name = asset.replace("/", ".")
-        if name not in self._tables:
-            raise NoSuchTable(f"asset {asset} has no table {name!r} declared")
-        return self._tables[name]
-
-    def pin(self, table: Table) -> int | None:
-        """The snapshot that is read of a table: the one it had when it was first asked for."""
-        if table.name not in self._pins:
-            if not self.spark.catalog.tableExists(table.identifier):
-                catalog.ensure(self.spark, table)
-            self._pins[table.name] = current_snapshot(self.spark, table)
-        return self._pins[table.name]
-
-    def snapshot(self, table: Table, partitions: Collection[str] | None = None) -> Snapshot:
-        """The rows of these partitions (None: of the table), the preview's own where it has written to the table."""
-        own = next((each for each in self.manifest.tables if each.table == table.name and each.head), None)
-        at = own.head if own else self.pin(table)
-        return Snapshot(branches.rows_of(self.spark, table, partitions, at), at)
-
-    def read(self, table: Table) -> DataFrame:
-        """All rows of a table; see `LakehouseResource.read`."""
-        return self.snapshot(table).rows
-
-    def models(self, name: str, learner: Learner[Given, Told]) -> ModelStore[Given, Told]:
-        """The versions of a model: what is kept there is named by its content, and serves nobody by itself."""
-        return ModelStore(name, learner, load_settings())
-
-    def load(self, context: dg.AssetExecutionContext, *_: Any, **__: Any) -> NoReturn:
-        """Files are not loaded into branches."""
-        raise LoadedFromFiles(f"{context.asset_key.to_user_string()} {FROM_FILES}")
-
-    def reevaluate(self, context: dg.AssetExecutionContext, *_: Any, **__: Any) -> NoReturn:
-        """Alerts are not worked out on branches."""
-        raise FollowsFromMessages(f"{context.asset_key.to_user_string()} {FROM_MESSAGES}")
-
-    def keeps(self, source: str) -> bool:
-        """Whether a source is a table of the lake: messages, not files."""
-        return source.replace("/", ".") in self._tables
-
-
-class BranchIOManager(dg.IOManager):
-    """Reads and writes a preview's tables."""
-
-    def __init__(self, lake: PreviewLake) -> None:
-        self._lake = lake
-
-    def handle_output(self, context: dg.OutputContext, obj: DataFrame) -> None:
-        lake, asset = self._lake, context.asset_key.to_user_string()
-        table, own = lake.table(asset), lake.manifest.of(asset)
-        partitions = list(context.asset_partition_keys) if context.has_asset_partitions else None
-        own.head = branches.overwrite(obj, table, lake.manifest.branch, partitions, run_id=context.run_id)
-        contents = content_of(lake.spark, table, partitions, own.head)
-        for partition, content in contents.items():
-            said = partition_metadata(partition, content)
-            context.step_context.add_asset_metadata(said, context.asset_key, partition)
-
-    def load_input(self, context: dg.InputContext) -> DataFrame | Snapshot:
-        table = self._lake.table(context.asset_key.to_user_string())
-        partitions = list(context.asset_partition_keys) if context.has_asset_partitions else None
-        found = self._lake.snapshot(table, partitions)
-        return found if context.dagster_type.typing_type is Snapshot else found.rows
-
-
 class _Session:
-    """What takes the place of the resource `spark`."""
+    """Replacement of the resource `spark`."""
 
     def __init__(self, session: SparkSession) -> None:
         self.session = self.spark_session = session
 
 
 def refusals(definitions: dg.Definitions, graph: Graph, lake: PreviewLake, planned: Collection[str]) -> dict[str, str]:
-    """Which of some assets cannot be previewed, with the reason."""
+    """Return the planned assets that cannot be previewed, with the reason."""
     found = {}
     needs = {
         key.to_user_string(): each.required_resource_keys
@@ -153,19 +61,19 @@ def refusals(definitions: dg.Definitions, graph: Graph, lake: PreviewLake, plann
     for key in planned:
         node = graph.nodes[key]
         of_sources = [r.key for r in node.inputs if (n := graph.nodes.get(r.key)) is not None and n.source]
-        if of_sources and "lakehouse" in needs.get(key, ()):
-            found[key] = FROM_MESSAGES if any(map(lake.keeps, of_sources)) else FROM_FILES
+        if any(map(lake.keeps, of_sources)) and "lakehouse" in needs.get(key, ()):
+            found[key] = FROM_MESSAGES
             continue
         try:
             table = lake.table(key)
         except NoSuchTable:
             found[key] = "has no declared table, so there are no rows to show"
             continue
-        if lake.spark.catalog.tableExists(table.identifier):
-            try:
-                branches.require_declared_columns(lake.spark, table)
-            except branches.ColumnsDiffer as error:
-                found[key] = f"{str(error).partition(';')[0]}, and a branch has the table's: deploy it with --apply"
+        try:
+            if branches.exists(lake.spark, table):
+                branches.require_branchable(lake.spark, table)
+        except branches.ColumnsDiffer as error:
+            found[key] = str(error)
     return found
 
 
@@ -180,27 +88,30 @@ def build(
     """Build the targets on branches, and record them in the lake's manifest.
 
     Args:
-        history: As it was before anything was read of a table.
-        tell: Is told what is built next.
+        history: Read before any table was read.
+        tell: Gets a line about each run before it starts.
 
     Raises:
-        PreviewFailed: a run failed. What was made so far is in the manifest.
+        PreviewFailed: a run failed. The manifest records the branches made so far.
     """
     manifest, graph = lake.manifest, history.graph
-    manifest.tables = [TablePreview(key) for group in targets.groups for key in group.assets]
+    manifest.tables = [
+        TablePreview(key, planned=targets.planned.get(key, 0)) for group in targets.groups for key in group.assets
+    ]
     inputs = {read.key for own in manifest.tables for read in graph.nodes[own.asset].inputs}
     inside = targets.all
     with naming_the_server(lake.spark):
         for own in manifest.tables:
-            own.is_new = not lake.spark.catalog.tableExists(lake.table(own.asset).identifier)
+            own.is_new = not branches.exists(lake.spark, lake.table(own.asset))
         store.write(manifest)
         for key in sorted(inputs):
-            if not graph.nodes[key].source and key.replace("/", ".") in lake._tables:
+            if not graph.nodes[key].source and key.replace("/", ".") in lake.tables:
                 lake.pin(lake.table(key))
         for own in manifest.tables:
             table = lake.table(own.asset)
-            branches.require_declared_columns(lake.spark, table)
             own.base = lake.pin(table)
+            if not own.is_new:
+                branches.add_declared_columns(lake.spark, table)
             branches.create(lake.spark, table, manifest.branch, own.base)
         store.write(manifest)
         reached("preview_branched")
@@ -214,25 +125,26 @@ def build(
                         manifest.runs.append(_run(definitions, instance, group.assets, part, lake))
                     for key in group.assets:
                         _note(manifest.of(key), manifest, graph.nodes[key], history, inside)
+                        _count_turned_away(lake, manifest.of(key))
                     store.write(manifest)
     manifest.is_built = True
     store.write(manifest)
 
 
 def told(partitions: Sequence[Partition]) -> str:
-    """Partitions in words, after the name of an asset."""
+    """Return partitions as text to follow an asset's name."""
     if partitions[0] is None:
         return ""
     return f" {partitions[0]}" if len(partitions) == 1 else f" {partitions[0]}...{partitions[-1]}"
 
 
 def events(texts: Sequence[str]) -> list[Any]:
-    """Events of a run that were kept as text."""
+    """Return a run's events from their stored text."""
     return [deserialize_value(text) for text in texts]
 
 
 def read_digest(history: History, node: Node, partition: Partition, inside: Collection[Target]) -> str:
-    """What a partition is made of outside of a preview: equal for the same content versions."""
+    """Return a digest of the content versions that a partition reads from outside the preview."""
     said = [
         (source[0], str(source[1]), history.versions.get(source))
         for read in node.inputs
@@ -241,6 +153,16 @@ def read_digest(history: History, node: Node, partition: Partition, inside: Coll
         if source not in inside
     ]
     return hashlib.sha256(repr(sorted(said, key=str)).encode()).hexdigest()[:16]
+
+
+def _count_turned_away(lake: PreviewLake, own: TablePreview) -> None:
+    if own.is_loaded:
+        manifest, partitions = lake.manifest, own.partitions
+        before, after = (
+            quarantined.reasons(lake.spark, own.asset, partitions, at)
+            for at in (manifest.quarantine_base, manifest.quarantine_head)
+        )
+        own.turned_away = {reason: [before.get(reason, 0), after.get(reason, 0)] for reason in sorted(before | after)}
 
 
 def _note(own: TablePreview, manifest: Manifest, node: Node, history: History, inside: Collection[Target]) -> None:
@@ -288,7 +210,7 @@ def _run(
 
 
 def run_of(partitions: Sequence[Partition]) -> dict[str, Any]:
-    """How `dg.materialize` is told what to build."""
+    """Return the arguments of `dg.materialize` that select these partitions."""
     first, last = partitions[0], partitions[-1]
     if first is None or last is None:
         return {}
@@ -298,7 +220,7 @@ def run_of(partitions: Sequence[Partition]) -> dict[str, Any]:
 
 
 def users_checks(definitions: Sequence[Any], keys: Collection[dg.AssetKey]) -> list[dg.AssetCheckKey]:
-    """The checks of some assets that look at their rows; the machinery's own look at the running instance."""
+    """Return the checks of these assets that look at rows. The check `contract` looks at the running instance."""
     return [
         spec.key
         for each in definitions
@@ -308,6 +230,16 @@ def users_checks(definitions: Sequence[Any], keys: Collection[dg.AssetKey]) -> l
     ]
 
 
+def first_line(message: str, name: str) -> str:
+    """Return an error's name and the first line of its message, without the stack of the JVM."""
+    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
+    said = without_token(lines[0]) if lines else ""
+    short = name.rpartition(".")[2]
+    # Dagster and Spark put the name in front, with its modules.
+    said = re.sub(rf"^(?:\w+\.)*{re.escape(short)}: ", "", said)
+    return f"{short}: {said}" if short and said else short or said
+
+
 def _why(done: dg.ExecuteInProcessResult) -> str:
     failures = [e for e in done.all_events if e.event_type is DagsterEventType.STEP_FAILURE]
     for event in failures:
@@ -315,12 +247,13 @@ def _why(done: dg.ExecuteInProcessResult) -> str:
         while error is not None and error.cause is not None:
             error = error.cause
         if error is not None:
-            return f"{error.cls_name}: {error.message.strip()}"
-    return "nothing says why"
+            return first_line(error.message, error.cls_name or "")
+    return "no event of the run says why"
 
 
 def discard(spark: SparkSession, tables: Mapping[str, Table], store: Store, manifest: Manifest) -> None:
     """Drop a preview's branches, and forget it."""
+    branches.drop(spark, QUARANTINE, manifest.branch)
     for own in manifest.tables:
         if (table := tables.get(own.table)) is not None:
             branches.drop(spark, table, manifest.branch)

@@ -1,15 +1,16 @@
-"""Making a preview's branches the tables, and telling the running instance that they were built by this code.
+"""Publishing: makes a preview's branches the tables, and reports to the instance that this code has built them.
 
-A table that nobody has committed to since is fast-forwarded; else the partitions nobody has touched are copied, in one
-commit, and the others are left to the automation, for which they are stale by code. Every step can be taken again after
-a kill: what is done is seen in the tables and in the event log. Belongs here: what is published, and how it is told.
-Does not belong here: the sensors and the code location meanwhile (`cli.plan_preview`).
+A table without other commits since the preview began is fast-forwarded. In any other table the unchanged partitions are
+copied in one commit, and the others are left to the automation, which sees them as stale by code. Every step can be
+repeated after a kill, because the tables and the event log show the completed steps. Belongs here: the choice of
+partitions to publish, their commits and reports. Does not belong here: pausing the sensors and reloading the code
+location (`cli.plan_preview`).
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dagster as dg
@@ -22,24 +23,39 @@ from pipelines.tidemark.engine.code_plan import follow
 from pipelines.tidemark.errors import Terminal, Transient
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.event_log.consumer import Follower
+from pipelines.tidemark.event_log.observations import QUARANTINE as QUARANTINE_CHECK
+from pipelines.tidemark.event_log.observations import source_key
+from pipelines.tidemark.event_log.run_process import identity_of
+from pipelines.tidemark.execution.load_check import columns_said, quarantine_result
 from pipelines.tidemark.execution.metadata import table_state
-from pipelines.tidemark.execution.watermark import THROUGH, through
+from pipelines.tidemark.execution.watermark import THROUGH
 from pipelines.tidemark.failpoints import reached
-from pipelines.tidemark.lakehouse import branches, write
+from pipelines.tidemark.lakehouse import branches, catalog, write
 from pipelines.tidemark.lakehouse.content import content_of
+from pipelines.tidemark.lakehouse.loading.load import Loaded
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.lakehouse.loading.turned_away import backlog_of, largest_share
 from pipelines.tidemark.lakehouse.read import SnapshotExpired
 from pipelines.tidemark.lakehouse.session import naming_the_server
-from pipelines.tidemark.lakehouse.tables import Table
+from pipelines.tidemark.lakehouse.tables import BRANCH_DAYS, Table
 from pipelines.tidemark.lakehouse.write import ATTEMPTS, CommitConflict, WriteConflict
-from pipelines.tidemark.planner.graph import Graph, Node, Target
+from pipelines.tidemark.planner.graph import Graph, Target
+from pipelines.tidemark.preview import quarantined
 from pipelines.tidemark.preview.build import QUIET, events, read_digest, run_of, told
 from pipelines.tidemark.preview.manifest import Manifest, RunPreview, Store, TablePreview
+from pipelines.tidemark.preview.published_runs import (
+    arrivals,
+    others,
+    partitions_of,
+    reporting,
+    results,
+)
 from pipelines.tidemark.preview.targets import runs_of
-from pipelines.tidemark.sources.feed import Partition
+from pipelines.tidemark.sources.feed import Feed, Partition
 from pipelines.tidemark.tags import PROCESS, PUBLISHED, TABLES
 
-_OF_THE_TABLE = ("snapshot id", "dagster/row_count", THROUGH)
-"""What a materialization said of the branch; of the table another is true."""
+_OF_THE_TABLE = ("snapshot id", "dagster/row_count")
+"""Metadata of a materialization that hold for the branch and not for the table."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,16 +65,16 @@ class NotToPublish(Terminal):
 
 
 class ChangedMeanwhile(Transient):
-    """Others kept changing what was published. A retry helps once they are done."""
+    """A run that reports published partitions failed, although their inputs are unchanged. A retry may help."""
 
 
 @dataclass
 class Published:
-    """What became of a preview.
+    """Outcome of a publish.
 
     Args:
-        partitions: Of each asset those that are published.
-        left: Those that the automation rebuilds.
+        partitions: The published partitions of each asset.
+        left: The partitions of each asset that the automation rebuilds.
         forwarded: Tables that were fast-forwarded.
     """
 
@@ -68,25 +84,25 @@ class Published:
 
 
 def require_publishable(manifest: Manifest, code: Mapping[str, str]) -> None:
-    """See that a preview may become the tables.
+    """Raise if a preview must not be published.
 
     Args:
-        code: Of each asset today's code version and fingerprint.
+        code: Today's code version and fingerprint of each asset.
 
     Raises:
-        NotToPublish: it may not.
+        NotToPublish: it is incomplete or too old, its code has changed, or a check failed because of the code.
     """
     if not manifest.is_built:
         raise NotToPublish("the preview was not built to its end: preview again")
     if manifest.is_too_old:
-        raise NotToPublish(f"the preview is older than {branches.DAYS} days: preview again")
+        raise NotToPublish(f"the preview is older than {BRANCH_DAYS} days: preview again")
     if other := [asset for asset, of in manifest.code.items() if code.get(asset) != of]:
         raise NotToPublish(f"the code of {', '.join(other)} is another than was previewed: preview again")
     failed = [
         f"{check.asset_key.to_user_string()} {check.check_name}"
         for run in manifest.runs
         for check in events(run.checks)
-        if not check.passed and check.severity is dg.AssetCheckSeverity.ERROR
+        if manifest.fails_because_of_it(check)
     ]
     if failed:
         raise NotToPublish(f"failed: {', '.join(dict.fromkeys(failed))}; correct the code and preview again")
@@ -102,16 +118,19 @@ class Publisher:
     tables: Mapping[str, Table]
     manifest: Manifest
     store: Store
+    feeds: Collection[Feed] = ()
     contract_scale: float = 1.0
     found: Published = field(default_factory=Published)
+    _widened: dict[str, Table] = field(default_factory=dict)
     _follower: Follower = field(init=False)
     _inside: frozenset[Target] = field(init=False)
 
     def publish(self) -> Published:
-        """Make the branches the tables, and tell the instance.
+        """Make the branches the tables, and report this to the instance.
 
         Raises:
-            ChangedMeanwhile: others kept committing to the same partitions.
+            WriteConflict: other writers kept committing to the same tables.
+            ChangedMeanwhile: a run that reports the published partitions failed.
         """
         self._follower = follow(self.definitions, self.instance, contract_scale=self.contract_scale)
         self._inside = frozenset((own.asset, p) for own in self.manifest.tables for p in own.partitions)
@@ -121,6 +140,7 @@ class Publisher:
                 owns = [self.manifest.of(asset) for asset in assets]
                 self._commit(owns)
                 reached("preview_committed")
+                self._end_entries(owns)
                 self._report(assets, owns)
                 reached("preview_reported")
         return self.found
@@ -132,13 +152,14 @@ class Publisher:
     # The tables.
 
     def _commit(self, owns: Sequence[TablePreview]) -> None:
-        """Make the branches of one operation's tables what readers see, as far as nobody else has changed them."""
+        """Commit the branches of one operation's tables, except partitions that other writers have changed."""
         for _ in range(ATTEMPTS):
             pending = [own for own in owns if not self._is_committed(own)]
             if not pending:
                 return
             now = {own.asset: write.current_snapshot(self.spark, self._table(own)) for own in pending}
-            allowed = self._allowed(pending, now)
+            entries = write.current_snapshot(self.spark, QUARANTINE) if any(own.is_loaded for own in pending) else None
+            allowed = self._allowed(pending, now, entries)
             for own in pending:
                 own.decided = [p for p in own.partitions if p in allowed]
             self.store.write(self.manifest)
@@ -146,6 +167,9 @@ class Publisher:
             try:
                 for own in pending:
                     if own.decided:
+                        # In the order of a load: the quarantine gets the entries before their rows leave the table.
+                        self._publish_entries(own, entries, with_files_without_rows=False)
+                        reached("preview_quarantined")
                         self._commit_one(own, now[own.asset])
                 return
             except CommitConflict:
@@ -161,14 +185,42 @@ class Publisher:
         rows = branches.rows_of(self.spark, table, keys, own.head)
         write.replace_since(now, rows, table, table.predicate(keys), run_id=self._run_id)
 
-    def _allowed(self, owns: Sequence[TablePreview], now: Mapping[str, int | None]) -> set[Partition]:
-        """The partitions of an operation that nobody has touched, made of what nobody has changed since."""
+    def _publish_entries(self, own: TablePreview, now: int | None, *, with_files_without_rows: bool) -> None:
+        if own.is_loaded and own.decided:
+            quarantined.publish(
+                self.spark,
+                self.manifest,
+                own.asset,
+                own.decided,
+                now,
+                run_id=self._run_id,
+                with_files_without_rows=with_files_without_rows,
+            )
+
+    def _end_entries(self, owns: Sequence[TablePreview]) -> None:
+        """Write the entries of files that left no row, unless others have changed the entries of any partition since.
+
+        Without these the next load reads such a file again.
+        """
+        for own in owns:
+            if own.is_loaded and own.decided:
+                now = write.current_snapshot(self.spark, QUARANTINE)
+                if not quarantined.changed_by_others(self.spark, self.manifest, own.asset, own.decided, now):
+                    with suppress(CommitConflict):
+                        self._publish_entries(own, now, with_files_without_rows=True)
+
+    def _allowed(
+        self, owns: Sequence[TablePreview], now: Mapping[str, int | None], entries: int | None
+    ) -> set[Partition]:
+        """Return the partitions of an operation that are unchanged since the preview, and whose inputs are too."""
         self._read_log()
         allowed = set(owns[0].partitions)
         for own in owns:
             allowed -= self._made_of_other_rows(own, own.partitions)
             if now[own.asset] != own.base:
                 allowed -= self._differing(own, own.base, now[own.asset])
+            if own.is_loaded:
+                allowed -= quarantined.changed_by_others(self.spark, self.manifest, own.asset, own.partitions, entries)
         return allowed
 
     def _made_of_other_rows(self, own: TablePreview, partitions: Collection[Partition]) -> set[Partition]:
@@ -182,7 +234,7 @@ class Publisher:
         }
 
     def _differing(self, own: TablePreview, one: int | None, other: int | None) -> set[Partition]:
-        """The partitions whose content is another as of two snapshots; all of them where that can be told no more."""
+        """Return the partitions whose content differs between two snapshots; all if one of the two has expired."""
         keys, table = _keys(own.partitions), self._table(own)
         try:
             before, after = (content_of(self.spark, table, keys, at) for at in (one, other))
@@ -191,7 +243,7 @@ class Publisher:
         return {p for p in own.partitions if before[p] != after[p]}
 
     def _is_committed(self, own: TablePreview) -> bool:
-        """Whether what was decided is in the table already: an attempt that was killed has done it."""
+        """Return True if the decided partitions are in the table already, by an attempt that was killed."""
         if own.decided is None:
             return False
         table = self._table(own)
@@ -201,9 +253,9 @@ class Publisher:
     # The event log.
 
     def _report(self, assets: Sequence[str], owns: Sequence[TablePreview]) -> None:
-        """Tell the instance of the published partitions, as runs that compute nothing."""
+        """Report the published partitions to the instance, in runs that compute nothing."""
         decided = set(owns[0].decided or ())
-        for own in owns:  # a repeated attempt may come when others have been here
+        for own in owns:  # before a repeated attempt others may have committed
             now = write.current_snapshot(self.spark, self._table(own))
             held = content_of(self.spark, self._table(own), _keys(own.partitions), now)
             decided &= set(own.decided or ()) & {
@@ -234,37 +286,39 @@ class Publisher:
                 self.found.left[own.asset] = rest
 
     def _tell(self, run: RunPreview, owns: Sequence[TablePreview], part: Sequence[Partition]) -> set[Partition]:
-        """One run; the partitions because of which it did not come about."""
+        """Report in one run. Return the partitions whose changed inputs prevented it; empty if it succeeded."""
         changed: set[Partition] = set()
         kept = {(e.asset_key.to_user_string(), e.partition): e for e in events(run.materializations)}
         state = {own.asset: self._table_state(own) for own in owns}
 
         def body(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
-            # What arrives from now on comes after this run for the planner; what came before it has to be looked for.
+            # For the planner, later arrivals come after this run. Earlier ones have to be found here.
             self._read_log()
             for own in owns:
                 changed.update(self._made_of_other_rows(own, part))
             if changed:
                 raise dg.Failure(f"others have changed what{told(sorted(changed, key=str))} is made of")
             for own in owns:
-                arrivals = _arrivals(self.instance, self._graph.nodes[own.asset], part)
+                through_inputs = arrivals(self.instance, self._graph.nodes[own.asset], part)
+                of_the_table = _OF_THE_TABLE if own.is_loaded else (*_OF_THE_TABLE, THROUGH)
                 for partition in part:
                     said = kept[own.asset, partition].metadata
-                    said = {name: value for name, value in said.items() if name not in _OF_THE_TABLE}
-                    metadata = {**said, **arrivals[partition]}
+                    said = {name: value for name, value in said.items() if name not in of_the_table}
+                    metadata = {**through_inputs[partition], **said}
                     context.add_asset_metadata(metadata, dg.AssetKey.from_user_string(own.asset), partition)
                 yield dg.MaterializeResult(
                     asset_key=dg.AssetKey.from_user_string(own.asset),
                     metadata=state[own.asset],
-                    check_results=_results(run, own.asset),
+                    check_results=[self._as_of_now(own, result) for result in results(run, own.asset)],
                 )
 
         tables = ", ".join(own.asset for own in owns)
         more = run_of(part)
-        tags = {**more.pop("tags", {}), PUBLISHED: self.manifest.id, TABLES: tables, PROCESS: _this_process()}
+        process = identity_of(psutil.Process())
+        tags = {**more.pop("tags", {}), PUBLISHED: self.manifest.id, TABLES: tables, PROCESS: process}
         keys = [dg.AssetKey.from_user_string(own.asset) for own in owns]
         done = dg.materialize(
-            [_reporting(self.definitions, keys, run, body), *_others(self.definitions, keys)],
+            [reporting(self.definitions, keys, run, body), *others(self.definitions, keys)],
             selection=keys,
             instance=self.instance,
             run_config=QUIET,
@@ -276,8 +330,20 @@ class Publisher:
             raise ChangedMeanwhile(f"{tables}{told(part)}: the run {done.run_id} that reports them failed")
         return changed
 
+    def _as_of_now(self, own: TablePreview, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
+        """Return a check result. The check on an asset's whole quarantine is evaluated again, as of now."""
+        read = {way.key for way in self._graph.nodes[own.asset].inputs}
+        feed = next((each for each in self.feeds if source_key(each).to_user_string() in read), None)
+        if not own.is_loaded or result.check_name != QUARANTINE_CHECK or feed is None:
+            return result
+        assert result.asset_key
+        backlog = backlog_of(self.spark, own.asset)
+        share = largest_share(self.spark, self._table(own), own.asset, {}) if backlog else 0.0
+        said = columns_said({name: value.value for name, value in result.metadata.items()})
+        return quarantine_result(feed, result.asset_key, Loaded(None, {}, backlog=backlog, largest_share=share, **said))
+
     def _say_what_is_there(self, run: RunPreview, partitions: Collection[Partition]) -> None:
-        """Say of published rows that they are there, and not that this code has built them: they are rebuilt."""
+        """Report published rows without this code's version, because their inputs changed and they are rebuilt."""
         for event in events(run.materializations):
             if event.partition in partitions:
                 self.instance.report_runless_asset_event(
@@ -290,7 +356,7 @@ class Publisher:
         for run in self._runs():
             names = {key.to_user_string() for key in run.asset_selection or ()}
             if run.status is DagsterRunStatus.SUCCESS and names == set(assets):
-                found |= _partitions_of(run, self.definitions, by)
+                found |= partitions_of(run, self.definitions, by)
         return found
 
     def _end_runs_that_were_killed(self) -> None:
@@ -313,21 +379,21 @@ class Publisher:
         return table_state(now, None if now is None else branches.rows_at(self.spark, table, now))
 
     def _table(self, own: TablePreview) -> Table:
-        return self.tables[own.table]
+        """Return the table, with the columns that loads have added to it."""
+        if own.table not in self._widened:
+            table = self.tables[own.table]
+            texts = catalog.texts_beside(self.spark, table) if own.is_loaded else ()
+            columns = table.columns | dict.fromkeys(texts, "string")
+            self._widened[own.table] = replace(table, columns=columns, added=texts)
+        return self._widened[own.table]
 
     @property
     def _run_id(self) -> str:
         return f"preview-{self.manifest.id}"
 
 
-def _this_process() -> str:
-    """What the launcher's look at the health of runs knows this process by."""
-    process = psutil.Process()
-    return f"{process.pid}@{process.create_time()}"
-
-
 def _sources(way: Any, partition: Partition, among: Collection[Target]) -> Iterator[Target]:
-    """The partitions that one input gives a partition, of some."""
+    """Yield the partitions among `among` that a partition reads through one input."""
     mine = [target for target in among if target[0] == way.key]
     if mine and way.upstream is not None:
         read = set(way.upstream(partition))
@@ -337,78 +403,3 @@ def _sources(way: Any, partition: Partition, among: Collection[Target]) -> Itera
 
 def _keys(partitions: Sequence[Partition]) -> list[str] | None:
     return None if None in partitions else [str(p) for p in partitions]
-
-
-def _arrivals(
-    instance: DagsterInstance, node: Node, partitions: Sequence[Partition]
-) -> dict[Partition, dict[str, Any]]:
-    """Of each partition up to which arrival its inputs say that they incorporate their data."""
-    of = {
-        read.key: adapter.latest_metadata(instance, dg.AssetKey.from_user_string(read.key), THROUGH)
-        for read in node.inputs
-    }
-    found: dict[Partition, dict[str, Any]] = {}
-    for partition in partitions:
-        told: list[float] = []
-        for read in node.inputs:
-            said = of[read.key]
-            wanted: Collection[Partition] = list(said) if read.upstream is None else read.upstream(partition)
-            told += [at for p in wanted if isinstance(at := said.get(p), float)]
-        found[partition] = through(datetime.fromtimestamp(max(told), UTC) if told else None)
-    return found
-
-
-def _results(run: RunPreview, asset: str) -> list[dg.AssetCheckResult]:
-    return [
-        dg.AssetCheckResult(
-            passed=e.passed,
-            asset_key=e.asset_key,
-            check_name=e.check_name,
-            metadata=e.metadata,
-            severity=e.severity,
-            description=e.description,
-        )
-        for e in events(run.checks)
-        if e.asset_key.to_user_string() == asset
-    ]
-
-
-def _reporting(
-    definitions: dg.Definitions,
-    keys: Sequence[dg.AssetKey],
-    run: RunPreview,
-    body: Callable[[dg.AssetExecutionContext], Iterator[dg.MaterializeResult[None]]],
-) -> dg.AssetsDefinition:
-    """Assets of the same specs whose body computes nothing."""
-    of_keys = {spec.key: spec for spec in definitions.resolve_all_asset_specs() if spec.key in keys}
-    checks = {(e.asset_key, e.check_name) for e in events(run.checks)}
-
-    @dg.multi_asset(
-        name="published",
-        specs=[of_keys[key] for key in keys],
-        check_specs=[dg.AssetCheckSpec(name, asset=key) for key, name in sorted(checks, key=str)],
-        backfill_policy=dg.BackfillPolicy.single_run(),
-    )
-    def _published(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
-        yield from body(context)
-
-    return _published
-
-
-def _others(definitions: dg.Definitions, keys: Sequence[dg.AssetKey]) -> list[dg.AssetSpec]:
-    """What the assets read, so that Dagster can say which of its data versions they were made of."""
-    specs = {spec.key: spec for spec in definitions.resolve_all_asset_specs()}
-    read = {dep.asset_key for key in keys for dep in specs[key].deps} - set(keys)
-    return [dg.AssetSpec(key, partitions_def=specs[key].partitions_def) for key in sorted(read) if key in specs]
-
-
-def _partitions_of(run: dg.DagsterRun, definitions: dg.Definitions, node: Node) -> set[Partition]:
-    """What a run was about."""
-    if not node.partitioned:
-        return {None}
-    first, last = run.tags.get("dagster/asset_partition_range_start"), run.tags.get("dagster/asset_partition_range_end")
-    if first is None or last is None:
-        return {run.tags["dagster/partition"]}
-    by = definitions.resolve_asset_graph().get(dg.AssetKey.from_user_string(node.key)).partitions_def
-    assert by is not None
-    return set(by.get_partition_keys_in_range(dg.PartitionKeyRange(first, last)))

@@ -1,40 +1,48 @@
 """The text of a feed's module, from what a sample says."""
 
+import textwrap
+from types import ModuleType
+
+from pipelines.tidemark.discovery import in_words
+from pipelines.tidemark.lakehouse.loading.spec import require_loadable
+from pipelines.tidemark.lakehouse.tables import SOURCE_ROW, Table
 from pipelines.tidemark.scaffold.python_text import NoModule, fitted, literal, require_name
 from pipelines.tidemark.scaffold.sample import Sample
+from pipelines.tidemark.sources.feed import Feed, require_readable
 from pipelines.tidemark.sources.times import TYPES, Grain
 
 _DEFINITION = {Grain.HOUR: "HOURS", Grain.DAY: "DAYS", Grain.MONTH: "MONTHS"}
 OFFERED = (*_DEFINITION, Grain.NONE)
 """The grains that a feed can begin with; the others are declared by hand."""
+_TIDEMARK = __name__.partition(".scaffold")[0]
 
 
 def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...] = (), package: str) -> str:
-    """The Python text of `<package>/feeds/<name>.py`.
+    """Return the Python text of `<package>/feeds/<name>.py`.
 
     Args:
-        key: Columns that name a row; by default those that the sample suggests.
-        package: The code location's package, of whose `partitions` the definition is taken.
+        key: Columns that identify a row; by default the columns that the sample suggests. Without either, a row is
+            identified by its file and its place in it.
+        package: The code location's package; the partitions definition comes from its `partitions`.
 
     Raises:
-        NoModule: the name is no identifier, or a column of the key is not in the sample.
+        NoModule: the name is no identifier, or a column of the key is not in the sample, is empty there or a double.
     """
     require_name(name, "feed")
-    if missing := [column for column in key if column not in sample.columns]:
-        raise NoModule(f"the sample has no column {', '.join(missing)}; it has {', '.join(sample.columns)}")
-    rows_by = key or sample.key or tuple(sample.columns)
+    _require_key(key, sample)
+    columns_of_key = key or sample.key
     by = None if grain is Grain.NONE else _free(str(grain), sample)
-    row_key = tuple(dict.fromkeys(([by] if by else []) + list(rows_by)))
-    columns = ([f'{{"{by}": "{TYPES[grain]}"}}'] if by else []) + ["LANDING", "LINEAGE"]
+    row_key = [*([by] if by else []), *(columns_of_key or ("source_file", *SOURCE_ROW))]
+    own = [] if columns_of_key else ["SOURCE_ROW"]
+    columns = ([f'{{"{by}": "{TYPES[grain]}"}}'] if by else []) + ["LANDING", *own, "LINEAGE"]
     lands_at = f"{name}/latest{sample.suffix}" if by is None else f"{name}/"
     words = name.replace("_", " ")
     lies_at = f"the object {lands_at}" if by is None else f"the files below {lands_at}"
-    uncertain = [] if key or sample.key else ["    # No few columns tell the sample's rows apart: say which do."]
     lines = [
         f'"""{words.capitalize()}: {lies_at}, and the table {"it becomes" if by is None else "they become"}."""',
         "",
         *([f"from {package}.partitions import {_DEFINITION[grain]}"] if by else []),
-        f"from {package}.tidemark import LINEAGE, Feed, Grain, Table, feed_assets",
+        f"from {package}.tidemark import {', '.join(['LINEAGE', *own, 'Feed', 'Grain', 'Table', 'feed_assets'])}",
         "",
         "LANDING = {",
         *(f"    {literal(column)}: {literal(kind)}," for column, kind in sample.columns.items()),
@@ -42,9 +50,9 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
         "",
         "TABLE = Table(",
         f'    name="core.{name}",',
-        f"    columns={' | '.join(columns)},",
+        *fitted("columns=", [" | ".join(columns)], ","),
         *([f'    partitioned_by="{by}",'] if by else []),
-        *uncertain,
+        *(_about_key(key, sample)),
         *fitted("row_key=(", [*map(literal, row_key)], "),"),
         f'    comment="A record of {words}",  # in your words: what is one row?',
         ")",
@@ -54,7 +62,9 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
         f'    prefix="{lands_at}",',
         f"    grain=Grain.{grain.name},",
         "    columns=LANDING,",
-        *fitted("required=(", [literal(c) for c in rows_by], "),"),
+        *(fitted("required=(", [literal(c) for c in columns_of_key], "),") if columns_of_key else []),
+        "    exact=True,  # a value that its type would round or cut goes to quarantine",
+        *(f"    {setting}={value!r},".replace("'", '"') for setting, value in sample.settings.options.items()),
         ")",
         "",
         "ASSETS = feed_assets(",
@@ -68,7 +78,54 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
     return "\n".join(lines)
 
 
+def require_loads(text: str, path: str, *, package: str) -> tuple[Feed, Table]:
+    """Import a feed's module before it is written, as the code location will.
+
+    Raises:
+        NoModule: it cannot be imported or loaded. The message gives the reason.
+    """
+    module = ModuleType("written")
+    try:
+        own = text.replace(f"from {package}.tidemark import", f"from {_TIDEMARK} import")
+        exec(compile(own, path, "exec"), vars(module))
+        require_readable(module.FEED)
+        require_loadable(module.FEED, module.TABLE)
+    except Exception as error:
+        raise NoModule(f"{path} would not load: {in_words(error)}") from error
+    return module.FEED, module.TABLE
+
+
+def _require_key(key: tuple[str, ...], sample: Sample) -> None:
+    if missing := [column for column in key if column not in sample.columns]:
+        raise NoModule(f"the sample has no column {', '.join(missing)}; it has {', '.join(sample.columns)}")
+    if twice := sorted({column for column in key if key.count(column) > 1}):
+        raise NoModule(f"the key names {', '.join(twice)} twice")
+    if empty := [f"{column} ({sample.empty[column]} rows)" for column in key if sample.empty.get(column)]:
+        raise NoModule(
+            f"a column of the key has a value in every row, and these are empty in the sample: {', '.join(empty)}; "
+            "name others, or say --no-key"
+        )
+    if inexact := [column for column in key if sample.columns[column] == "double"]:
+        raise NoModule(f"{', '.join(inexact)} is a double, which is not exact: name other columns, or say --no-key")
+
+
+def _about_key(key: tuple[str, ...], sample: Sample) -> list[str]:
+    """Return the comment above a row key; no lines if the user named the key."""
+    if key:
+        return []
+    if not sample.key:
+        said = (
+            "A row is identified by its place in its file. If columns do that, say which do: as it is, a file that "
+            "lands under two names is there twice."
+        )
+    else:
+        said = f"Guessed: {sample.evidence}. Two rows of one key become one: is it right?"
+    return [f"    # {line}" for line in textwrap.wrap(said, 110)]
+
+
 def _free(name: str, sample: Sample) -> str:
-    """A name for the partition that no column of the files has: it comes from where a file lies."""
+    """Return a name for the partition column that no column of the files has. Its value comes from a file's path."""
     taken = {column.lower() for column in sample.columns}
-    return next(each for each in (name, f"file_{name}", f"file_{name}_") if each not in taken)
+    while name.lower() in taken:
+        name = f"file_{name}"
+    return name

@@ -15,7 +15,7 @@ from dagster_shared.record import replace
 from pipelines.tidemark.asset_graph.sensor_names import FIRST, numbered
 from pipelines.tidemark.engine.engine import Engine, engine_of
 from pipelines.tidemark.engine.guarded import ASKS_FOR_NOTHING
-from pipelines.tidemark.engine.run_requests import TAGS, apart, as_ranges
+from pipelines.tidemark.engine.run_requests import TAGS, apart, as_ranges, most_urgent_first, with_priority
 from pipelines.tidemark.engine.set_aside import planned
 from pipelines.tidemark.engine.tick_log import line_of_run
 from pipelines.tidemark.event_log import adapter
@@ -111,7 +111,8 @@ class _Automation(dg.AutomationConditionSensorDefinition):
         parts = [part for run in found.run_requests or () for part in apart(run, graph)]
         planned = [part for part in parts if _can_be_planned(context, engine, part)]
         with partition_loading_context(dynamic_partitions_store=context.instance):
-            asked = as_ranges(planned, engine.graph)
+            asked = [with_priority(run, engine.graph) for run in as_ranges(planned, engine.graph)]
+        asked = most_urgent_first(asked, engine.latest)
         for run in asked:
             context.log.info(line_of_run(run, engine.latest))
         return replace(found, run_requests=asked)

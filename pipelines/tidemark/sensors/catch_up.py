@@ -1,6 +1,6 @@
-"""The sensors that ask for runs: those for single partitions, and one for ranges.
+"""The sensors that request runs: several for single partitions, and one for ranges.
 
-Does not belong here: what is asked for (`planner.requests`), and whether Dagster could make a run of it
+Does not belong here: the choice of work (`planner.requests`), and its translation into Dagster's run requests
 (`engine.run_requests`).
 """
 
@@ -8,12 +8,13 @@ import dagster as dg
 
 from pipelines.tidemark.asset_graph.build import AnyGraph
 from pipelines.tidemark.engine.engine import engine_of
-from pipelines.tidemark.engine.run_requests import run_requests
+from pipelines.tidemark.engine.run_requests import check_run, run_requests
 from pipelines.tidemark.engine.set_aside import log_new
 from pipelines.tidemark.engine.tick_log import line
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.planner.decisions import RANGES, Plan
 from pipelines.tidemark.sensors.automation import automation_sensor, automation_sensors
+from pipelines.tidemark.tags import CHECK
 
 __all__ = ["automation_sensor", "automation_sensors", "catch_up_sensor", "due_now"]
 
@@ -21,18 +22,19 @@ _TOLD = 10
 
 
 def catch_up_sensor() -> dg.SensorDefinition:
-    """Runs over ranges, where many partitions are due: a first load, or the end of an outage."""
+    """Return the sensor that requests runs over ranges of due partitions: in a first load, or after an outage."""
 
     @dg.sensor(
         name=RANGES,
         description="One run for each range of due partitions, all its assets together. Its ticks say which, and why.",
         # Not `target`: that would need one partitions definition for all.
-        asset_selection=dg.AssetSelection.all(),
+        asset_selection=dg.AssetSelection.all() | dg.AssetSelection.all_asset_checks(),  # also of external assets
         minimum_interval_seconds=1,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def catch_up(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         asked, plan = _ask(context, ranges=True)
+        asked += _checks(context, plan)
         if not asked:
             return dg.SkipReason("; ".join(["nothing is due over more than a few partitions", *_waits(plan)]))
         return dg.SensorResult(run_requests=asked)
@@ -41,7 +43,7 @@ def catch_up_sensor() -> dg.SensorDefinition:
 
 
 def due_now(context: dg.SensorEvaluationContext) -> list[dg.RunRequest]:
-    """Runs for what is due, for a sensor that knows of news: the next tick of the others may be 5 s away."""
+    """Return runs of due partitions, for a sensor that has seen changes: the planner's next tick may be 5 s away."""
     return _ask(context, ranges=False)[0]
 
 
@@ -49,7 +51,7 @@ def _ask(context: dg.SensorEvaluationContext, *, ranges: bool) -> tuple[list[dg.
     assets = _assets(context)
     engine = engine_of(context, assets)
     requests, plan = engine.request(context.instance, adapter.now(), ranges=ranges)
-    log_new(context, engine, plan)
+    log_new(context, engine, plan, context.instance)
     if not ranges:
         requests = [request for request in requests if not request.conditional]  # their own conditions ask for these
     asked: list[dg.RunRequest] = []
@@ -60,8 +62,20 @@ def _ask(context: dg.SensorEvaluationContext, *, ranges: bool) -> tuple[list[dg.
     return asked, plan
 
 
+def _checks(context: dg.SensorEvaluationContext, plan: Plan) -> list[dg.RunRequest]:
+    """Return runs of blocking checks without a result that due partitions wait for."""
+    engine = engine_of(context, _assets(context))
+    found = []
+    for request in engine.request_checks(plan):
+        run = check_run(request, engine, context)
+        if run is not None:
+            context.log.info(f"{run.tags[CHECK]}: it has no result, and what reads the asset waits for one")
+            found.append(run)
+    return found
+
+
 def _waits(plan: Plan) -> list[str]:
-    """What is pending and not asked for, with the reason: newest first, as many as a tick can show."""
+    """Return the pending partitions that are not requested, with reasons: the newest first, up to 10."""
     held = sorted(plan.waiting.items(), key=lambda wait: str(wait[0][1]), reverse=True)
     told = [f"{key} {partition or ''}: {reason}" for (key, partition), reason in held[:_TOLD]]
     return [*told, f"and {len(held) - _TOLD} more"] if len(held) > _TOLD else told

@@ -1,13 +1,16 @@
-"""The check `contract`: whether an asset's promise on its freshness is kept, seen in the UI beside the asset.
+"""The check `contract`: reports in the UI if an asset keeps its freshness promise.
 
-No run is needed for it: the sensor `contracts` writes a result when the state becomes another one, and after each
-materialization, because the UI shows a result of the latest one only. A person may also execute it. Does not belong
-here: how a contract stands (`planner.contract_status`).
+The check needs no run. The sensor `contracts` writes a result when the state changes and after each materialization,
+because the UI shows only a result of the latest materialization. An operator may also execute the check. Does not
+belong here: the verdict on a contract (`planner.contract_status`), and the check `stream`, whose results the sensor
+writes as well (`sensors.stream_states`).
 
-An asset that is set aside stands "not judged", and fails as with a breach: its promise may be broken, nobody looks.
+An asset that is set aside is "not judged", and its check fails as with a breach: its promise may be broken, and no
+sensor looks. The same holds for "unknown": a sensor or a shift has not looked lately, or a service cannot be reached.
 """
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -17,26 +20,35 @@ import dagster as dg
 from dagster import AutomationContext, AutomationResult
 
 from pipelines.tidemark.asset_graph.build import AnyGraph, loaded
-from pipelines.tidemark.engine.overview import overview
+from pipelines.tidemark.engine import engine
+from pipelines.tidemark.engine.doubts import Looked, Watched, doubts, note_look
+from pipelines.tidemark.engine.overview import doubted, judged, overview
+from pipelines.tidemark.engine.saved_overview import CHECK, Kept, keep, standing_rows
 from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.loaded_code import code_of
 from pipelines.tidemark.planner.contracts import FreshnessStatus
 from pipelines.tidemark.planner.decisions import Standing
 from pipelines.tidemark.planner.wording import names
+from pipelines.tidemark.sensors.reachable import unreachable
+from pipelines.tidemark.sensors.stream_states import changed_streams
+from pipelines.tidemark.settings import Settings, load_settings
 
 _IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, adapter.Freshness] = {
     FreshnessStatus.MET: "PASS",
     FreshnessStatus.AT_RISK: "WARN",
     FreshnessStatus.BREACHED: "FAIL",
     FreshnessStatus.NOT_JUDGED: "UNKNOWN",
+    FreshnessStatus.UNKNOWN: "UNKNOWN",
 }
-CHECK = "contract"
+__all__ = ["CHECK", "contract_checks", "contract_sensor"]
 STATE = "state"
+_ASKED_AGAIN = 2.0  # seconds until a service that has failed is asked again: a pause is no fault
 
 
 class ReportedBySensor(dg.AutomationCondition[dg.AssetCheckKey]):
-    """Never true: nothing but the sensor `contracts` has to do with this check.
+    """A condition that is never true: only the sensor `contracts` reports this check.
 
-    It has a condition at all so that Dagster does not execute the check within every run of its asset.
+    The check has a condition because Dagster would otherwise execute it within every run of its asset.
     """
 
     asks_for_nothing = True  # no automation sensor need evaluate it
@@ -58,8 +70,13 @@ def contract_checks(assets: Iterable[Any]) -> list[dg.AssetChecksDefinition]:
     return [_check(spec.key, graph) for spec in specs if spec.freshness_policy is not None]
 
 
-def contract_sensor() -> dg.SensorDefinition:
-    """The sensor that says how the contracts stand."""
+def contract_sensor(watched: Watched | None = None) -> dg.SensorDefinition:
+    """Return the sensor that reports the state of the contracts.
+
+    Args:
+        watched: Feeds and streams, whose sources are outside the event log.
+    """
+    world = _World()
 
     @dg.sensor(
         name="contracts",
@@ -74,25 +91,50 @@ def contract_sensor() -> dg.SensorDefinition:
         if repository is None:
             raise dg.DagsterInvariantViolationError("the contracts are those of a code location")
         built = _last_built(context.instance, repository.asset_graph)  # first: what comes meanwhile is told next time
-        plan, standings = overview(context.instance, repository.asset_graph)
+        instance, graph = context.instance, engine.engine_for(context.instance, repository.asset_graph).graph
+        plan, standings = judged(instance, repository.asset_graph)
         if plan.catching_up:
             return dg.SkipReason(plan.catching_up)
+        if watched is not None:
+            settings = load_settings()
+            world.look(instance, settings, watched.location, plan.now)
+            rows = tuple(standing_rows(graph, plan, standings))
+            keep(instance, watched.location, Kept(plan.now, code_of(settings), watched, rows))
+        doubt = doubts(instance, watched or Watched(), plan.now)
+        standings = doubted(standings, graph, doubt)
         told: Mapping[str, list[Any]] = json.loads(context.cursor or "{}")
         states = {asset: _state(standing, built.get(asset)) for asset, standing in standings.items()}
+        of_streams, stream_states = changed_streams(instance, watched or Watched(), doubt, plan.now, told)
         changed = [standing for asset, standing in standings.items() if told.get(asset) != states[asset]]
-        if not changed:
+        if not changed and not of_streams:
             return dg.SkipReason(_summary(list(standings.values())))
-        events = [_evaluation(standing, plan.now) for standing in changed]
+        events = [*(_evaluation(standing, plan.now) for standing in changed), *of_streams]
         shown = {standing.asset: _IN_DAGSTERS_PANEL[standing.verdict] for standing in changed}
         adapter.report_freshness(context.instance, shown, plan.now)
-        return dg.SensorResult(asset_events=events, cursor=json.dumps(states))
+        return dg.SensorResult(asset_events=events, cursor=json.dumps(states | stream_states))
 
     return contracts
 
 
+class _World:
+    """The services that runs need, asked at each tick. A fault is recorded if it lasts for some seconds."""
+
+    def __init__(self) -> None:
+        self._faulty: set[str] = set()
+
+    def look(self, instance: dg.DagsterInstance, settings: Settings, location: str, now: float) -> None:
+        found = unreachable(settings)
+        if {name for name, why in found.items() if why} - self._faulty:
+            time.sleep(_ASKED_AGAIN)
+            found = unreachable(settings)
+        self._faulty = {name for name, why in found.items() if why}
+        for name, why in found.items():
+            note_look(instance, location, name, Looked(now, why))
+
+
 def _state(standing: Standing, built: int | None) -> list[Any]:
-    """What has to become another one for a result to be written again."""
-    # No hash of Python's: those of strings differ from process to process.
+    """Return the values that a result depends on. Another result is written when one of them changes."""
+    # Not Python's hash(): for strings it differs from process to process.
     aside = [crc32("\n".join(standing.set_aside).encode())] if standing.set_aside else []
     return [standing.verdict, built, *aside]
 

@@ -16,12 +16,15 @@ from datetime import date, datetime
 import dagster as dg
 
 from pipelines.tidemark.asset_graph.build import AnyGraph
+from pipelines.tidemark.discovery import refusing
+from pipelines.tidemark.engine.doubts import LANDING, Looked, note_look
 from pipelines.tidemark.engine.engine import engine_of
 from pipelines.tidemark.event_log.observations import QUARANTINE, EventLog, Ledger, holds_files, source_key
 from pipelines.tidemark.failpoints import reached
 from pipelines.tidemark.resources.aws import LandingResource, QueueResource
 from pipelines.tidemark.sensors.catch_up import due_now
 from pipelines.tidemark.sensors.change_detection import Changes, observe, observe_beside
+from pipelines.tidemark.settings import load_settings
 from pipelines.tidemark.sources.feed import Feed, Partition, refuse_overlaps
 from pipelines.tidemark.sources.hints import LandingZone, Stray
 from pipelines.tidemark.sources.listing import Bucket, BucketUnavailable
@@ -116,11 +119,12 @@ def landing_sensor(feeds: Sequence[Feed], start: date, elsewhere: Sequence[Feed]
     Raises:
         ValueError: two feeds share a part of the bucket.
     """
-    refuse_overlaps([*feeds, *elsewhere])
+    with refusing():
+        refuse_overlaps([*feeds, *elsewhere])
     others = tuple(feed.prefix for feed in elsewhere)
 
     @dg.sensor(
-        name="landing",
+        name=LANDING,
         description="Looks again at the partitions that notifications name, observes what changed, starts what is due.",
         asset_selection=dg.AssetSelection.all(),  # it also asks for the runs of what is due by its news
         minimum_interval_seconds=1,
@@ -129,20 +133,30 @@ def landing_sensor(feeds: Sequence[Feed], start: date, elsewhere: Sequence[Feed]
     def landing_events(
         context: dg.SensorEvaluationContext, events_queue: QueueResource, landing: LandingResource
     ) -> dg.SensorResult | dg.SkipReason:
-        bucket = landing.open()
+        bucket, location = landing.open(), load_settings().code_location
         try:
             bucket.probe()
         except BucketUnavailable as fault:
             # A message that is received and cannot be followed has one receive less before it is given up.
             context.log.warning(str(fault))
+            note_look(context.instance, location, LANDING, Looked(hindrance=str(fault)))
             return dg.SkipReason(f"no message is received until the bucket answers: {fault}")
         zone, ledger, queue = (
             LandingZone(bucket.name, feeds, start, others),
             EventLog(context.instance, start),
             events_queue.open(),
         )
-        with holding(queue) as hold:
-            tick = take(hold, zone, bucket, ledger)
+        try:
+            with holding(queue) as hold:
+                tick = take(hold, zone, bucket, ledger)
+        except Exception as fault:
+            said = f"the queue {events_queue.queue} cannot be read: {type(fault).__name__}: {fault}"
+            note_look(context.instance, location, LANDING, Looked(hindrance=said.partition("\n")[0]))
+            raise
+        failed = {
+            feed.name: f"{feed.name} could not be looked at: {why}" for (feed, _), why in tick.found.failed.items()
+        }
+        note_look(context.instance, location, LANDING, Looked(time.time(), parts=failed))
         _tell(context, tick, hold)
         if _is_new_minute(context):
             _count_dead_letters(context, queue, ledger)

@@ -13,6 +13,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from pipelines.tidemark.errors import Transient
+from pipelines.tidemark.event_log.executor import recorded_in_process
 from pipelines.tidemark.event_log.observations import EventLog, Ledger
 from pipelines.tidemark.resources.aws import LandingResource
 from pipelines.tidemark.sensors.change_detection import Changes, look_at_days, look_at_feed
@@ -167,7 +168,7 @@ def _reconcile_job(feeds: Sequence[Feed], start: date) -> dg.JobDefinition:
         if found.alarms:
             raise dg.Failure("; ".join(found.alarms.values()), allow_retries=False)
 
-    @dg.job(name="reconcile", executor_def=dg.in_process_executor)
+    @dg.job(name="reconcile", executor_def=recorded_in_process)
     def _reconcile() -> None:
         look_at_every_prefix()
 

@@ -164,8 +164,14 @@ class Log:
         self.checked(run_id, check, passed=passed)
         self.state(run_id, DagsterEventType.RUN_SUCCESS)
 
-    def checked(self, run_id: str | None, check: dg.AssetCheckKey, *, passed: bool) -> None:
-        """A check is evaluated on the asset's latest materialization: by a run, or reported by somebody."""
+    def checked(
+        self, run_id: str | None, check: dg.AssetCheckKey, *, passed: bool, blocking: bool | None = None
+    ) -> None:
+        """Evaluate a check on the asset's latest materialization, in a run or without one.
+
+        Args:
+            blocking: What the evaluation says of the check. None: what its declaration says.
+        """
         latest = self.instance.fetch_materializations(check.asset_key, limit=1).records
         target = [
             AssetCheckEvaluationTargetMaterializationData(
@@ -178,7 +184,7 @@ class Log:
             check_name=check.name,
             passed=passed,
             target_materialization_data=next(iter(target), None),
-            blocking=self.blocks(check),
+            blocking=self.blocks(check) if blocking is None else blocking,
         )
         if run_id is None:
             self.instance.report_runless_asset_event(evaluation)

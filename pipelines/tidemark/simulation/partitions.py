@@ -4,7 +4,7 @@ Belongs here: tags to partitions, and why a body would raise. Does not belong he
 (`simulation.log`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 
 import dagster as dg
@@ -47,7 +47,10 @@ class Existing:
         by = self.graph.get(dg.AssetKey.from_user_string(asset)).partitions_def
         with partition_loading_context(dynamic_partitions_store=self.instance):
             subset = run.get_resolved_partitions_subset_for_events(by) if by else None
-            return [None] if subset is None else list(subset.get_partition_keys())
+            if subset is None:
+                return [None]
+            found = subset.get_partition_keys()
+            return sorted(found) if isinstance(found, Set) else list(found)
 
     def refuse_parts(self, assets: Collection[str], checks: Collection[dg.AssetCheckKey] | None) -> None:
         """Raise if a run of these is for a part of an operation that cannot be split."""

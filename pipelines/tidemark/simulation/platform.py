@@ -17,6 +17,7 @@ from dagster import DagsterInstance
 from pipelines.tidemark.asset_graph.build import graph_of
 from pipelines.tidemark.engine import engine
 from pipelines.tidemark.engine.condition import Derived
+from pipelines.tidemark.engine.guarded import ASKS_FOR_NOTHING
 from pipelines.tidemark.planner.decisions import Plan
 from pipelines.tidemark.planner.graph import Graph, Target
 from pipelines.tidemark.simulation.daemon import Daemon
@@ -122,8 +123,12 @@ class Platform:
             self._daemon.load(self._repository, self._log)
             self.tables.graph = self.graph = self._graph()
             self.tables.code_versions = self._log.code_versions()
-            conditions = (node.automation_condition for node in self.asset_graph.asset_nodes)
-            self._own_conditions = any(not isinstance(found, Derived | None) for found in conditions)
+            checks = (self.asset_graph.get(key).automation_condition for key in self.asset_graph.asset_check_keys)
+            conditions = [*(node.automation_condition for node in self.asset_graph.asset_nodes), *checks]
+            self._own_conditions = any(
+                not (isinstance(found, Derived | None) or getattr(found, ASKS_FOR_NOTHING, False))
+                for found in conditions
+            )
         engine.forget(self.instance)
         self._new_code = _LOOKS_FOR_NEWS  # each sensor's look at an unread log is another one
         self._stir()
@@ -171,11 +176,11 @@ class Platform:
         self.instance.delete_dynamic_partition(name, key)
         self._stir()
 
-    def _evaluated(self, key: dg.AssetCheckKey, passed: bool, by_run: bool) -> None:
+    def _evaluated(self, key: dg.AssetCheckKey, passed: bool, by_run: bool, blocking: bool | None) -> None:
         if by_run:
             self._log.check_run(f"{self._chance.getrandbits(128):032x}", key, passed=passed)
         else:
-            self._log.checked(None, key, passed=passed)
+            self._log.checked(None, key, passed=passed, blocking=blocking)
         self._stir()
 
     def _healed(self) -> None:
@@ -267,7 +272,8 @@ class Platform:
         now, self.clock.now = self.clock.now, moment
         try:
             plan = self._engine().look(self.clock.shown, self.instance if news else None)
-            return any(not request.conditional for request in plan.requests)
+            checks = self._engine().checks.due(plan)
+            return bool(checks) or any(not request.conditional for request in plan.requests)
         except Exception:  # the tick is going to say so
             return True
         finally:

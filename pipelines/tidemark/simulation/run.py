@@ -12,16 +12,26 @@ from enum import StrEnum
 import dagster as dg
 
 from pipelines.tidemark.planner.graph import Target
+from pipelines.tidemark.simulation.log import Log
 from pipelines.tidemark.sources.feed import Partition
 
 
 class RunFate(StrEnum):
-    """What befalls a run at an asset."""
+    """Simulated outcome of a run at an asset."""
 
     FAILS = "its code raises"
     YIELDS_NOTHING = "it succeeds and writes nothing: its output is not required"
     DIES = "its process dies, and the daemon's run monitoring finds out"
     NEVER_BEGINS = "its process does not start in time"
+
+
+class CheckFate(StrEnum):
+    """Simulated outcome of a check in a run."""
+
+    FAILS = "it does not pass"
+    RAISES = "its code raises: it has no result, and its run fails"
+    SKIPPED = "the run does not evaluate it"
+    TIMES_OUT = "its run is ended while it is evaluated"
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,7 @@ class RunPace:
     limits: Mapping[str, int] = field(default_factory=lambda: {"tidemark/rebuild": 1})
 
     def duration(self, asset: str, partitions: int, chance: random.Random) -> float:
-        """How long a step takes."""
+        """Return the seconds that a step takes."""
         median = self.step.get(asset, 20.0) if isinstance(self.step, Mapping) else self.step
         factor = min(chance.lognormvariate(0.0, self.spread), 4.0) if self.spread else 1.0
         return median * factor * (1 + self.each_more * (partitions - 1))
@@ -64,13 +74,16 @@ class Run:
     Args:
         of: From each of its assets to its partitions.
         checks: The checks it evaluates; None: all checks of its assets.
-        code: The version of each asset's code that its process has loaded; a deployment meanwhile changes nothing.
-        began: When it began with each of its assets.
-        saw: From each partition it began with to what the inputs of it held then.
-        committed: When the partitions of each of its assets were written.
-        wrote: From each partition it wrote to its content.
-        empty: When it found that there was nothing to write, for each asset that it succeeded without writing.
-        why: Why it did not succeed.
+        log: Writes its events for assets as its own code declares them. A deployment during the run changes nothing.
+        code: The version of each asset's code that its process has loaded. A deployment during the run changes nothing.
+        began: By asset the time at which the run began with it.
+        saw: By begun partition the contents of its inputs at that time.
+        committed: By asset the time at which its partitions were written.
+        wrote: By written partition its content.
+        empty: By asset without anything to write, the time at which the run found that.
+        raised: The checks that raised in it.
+        results: By evaluated check the time, and True if it passed.
+        why: The reason why it did not succeed.
     """
 
     id: str
@@ -79,6 +92,7 @@ class Run:
     tags: Mapping[str, str]
     created_at: float
     chance: random.Random = field(repr=False)
+    log: Log = field(repr=False)
     checks: Collection[dg.AssetCheckKey] | None = None
     started_at: float | None = None
     ended_at: float | None = None
@@ -89,6 +103,8 @@ class Run:
     committed: dict[str, float] = field(default_factory=dict)
     wrote: dict[Target, str] = field(default_factory=dict)
     empty: dict[str, float] = field(default_factory=dict)
+    raised: set[dg.AssetCheckKey] = field(default_factory=set)
+    results: dict[dg.AssetCheckKey, tuple[float, bool]] = field(default_factory=dict)
     why: str = ""
 
     @property
@@ -104,13 +120,13 @@ class Run:
 
 
 Meeting = Callable[[Run, str], RunFate | None]
-"""What befalls a run at this asset, where that is said."""
+"""Returns the fate of a run at an asset, or None to leave it to the simulation."""
 
-Failing = Callable[[Run, dg.AssetCheckKey], bool]
-"""Whether a check fails in a run."""
+Failing = Callable[[Run, dg.AssetCheckKey], CheckFate | None]
+"""Returns the fate of a check in a run, or None. A check without a fate passes."""
 
 Stalling = Callable[[Run], bool]
-"""Whether a run's process does not start."""
+"""Returns True if a run's process does not start."""
 
 Lasting = Callable[[Run, str], float | None]
-"""How long a run takes at this asset, where that is said."""
+"""Returns the seconds that a run takes at an asset, or None to leave it to the simulation."""

@@ -12,12 +12,13 @@ from dagster import DagsterEventType
 from dagster._core.events import RunFailureReason
 
 from pipelines.tidemark.simulation.log import Clock, Log
-from pipelines.tidemark.simulation.run import Failing, Lasting, Meeting, Run, RunFate, RunPace, Stalling
+from pipelines.tidemark.simulation.run import CheckFate, Failing, Lasting, Meeting, Run, RunFate, RunPace, Stalling
 from pipelines.tidemark.simulation.tables import Tables
 
 _PRIORITY = "dagster/priority"
 _DEQUEUE_SECONDS = 1.0
 _START_TIMEOUT = 120.0
+_RUN_TIMEOUT = 600.0
 _PROCESS_GONE = "The platform stopped while this run was in progress."
 
 
@@ -65,7 +66,7 @@ class Runs:
         # Its own dice, so that one run more does not change the fate of all that follow.
         chance = random.Random(f"{self._seed}/run {len(self.all)}")
         run_id = f"{chance.getrandbits(128):032x}"
-        run = Run(run_id, tuple(assets), {}, tags, self._clock.now, chance, checks)
+        run = Run(run_id, tuple(assets), {}, tags, self._clock.now, chance, self.log, checks)
         self._stir()
         run.of = self.log.created(run_id, assets, tags, checks)
         self.all.append(run)
@@ -122,6 +123,9 @@ class Runs:
             return
         run.started_at, run.code = self._clock.now, self._tables.code_versions
         self.log.state(run.id, DagsterEventType.RUN_START)
+        if not run.assets:
+            self._after(self._pace.duration("", 1, run.chance), lambda: self._checks_alone(run))
+            return
         fails_at = run.chance.choice(run.assets) if run.chance.random() < self._pace.failing else None
         self._step(run, 0, fails_at)
 
@@ -137,7 +141,7 @@ class Runs:
         def _ends() -> None:
             if run.ended_at is not None:
                 return
-            wrong = self.log.existing.why_it_raises(asset, run.of[asset])
+            wrong = run.log.existing.why_it_raises(asset, run.of[asset])
             if wrong or fate in (RunFate.FAILS, RunFate.DIES):
                 self._fail(run, fate if fate and not wrong else RunFate.FAILS, wrong)
                 return
@@ -147,28 +151,57 @@ class Runs:
                 self._tables.write(asset, contents)
                 run.wrote |= {(asset, partition): content for partition, content in contents.items()}
                 run.committed[asset] = self._clock.now
-                self.log.materialized(run.id, asset, contents, run.code.get(asset))
+                run.log.materialized(run.id, asset, contents, run.code.get(asset))
             self._stir()
-            if not self._checked(run, asset):
-                self._fail(run, RunFate.FAILS, "a blocking check failed")
+            found = self._checked(run, asset)
+            if found is CheckFate.TIMES_OUT:
+                self._after(_RUN_TIMEOUT, lambda: self._fail(run, RunFate.FAILS, CheckFate.TIMES_OUT))
+            elif found:
+                self._fail(run, RunFate.FAILS, f"a blocking check: {found}")
             elif number + 1 < len(run.assets):
                 self._step(run, number + 1, fails_at)
             else:
-                self.log.state(run.id, DagsterEventType.RUN_SUCCESS)
-                self._leave(run)
+                self._ends_well(run)
 
         by_chance = self._pace.duration(asset, len(run.of[asset]), run.chance)
         lasting = (seconds for lasts in self.lasting if (seconds := lasts(run, asset)) is not None)
         self._after(next(lasting, by_chance), _ends)
 
-    def _checked(self, run: Run, asset: str) -> bool:
-        """Evaluate the checks of what was built; whether none that blocks has failed."""
-        passed = True
-        for check in self.log.checks_of([asset], run.checks) if asset in run.committed else ():
-            fails = any(failing(run, check) for failing in self.failing)
-            self.log.checked(run.id, check, passed=not fails)
-            passed = passed and not (fails and self.log.blocks(check))
-        return passed
+    def _checks_alone(self, run: Run) -> None:
+        """End a run that evaluates only checks."""
+        if run.ended_at is not None:
+            return
+        wrong = [self._evaluated(run, check) for check in sorted(run.checks or ())]
+        if any(fate in (CheckFate.RAISES, CheckFate.TIMES_OUT) for fate in wrong):
+            self._fail(run, RunFate.FAILS, CheckFate.RAISES)
+        else:
+            self._ends_well(run)
+
+    def _checked(self, run: Run, asset: str) -> CheckFate | None:
+        """Evaluate the checks of a built asset. Return the fate that keeps its readers out of this run, or None."""
+        found = None
+        for check in run.log.checks_of([asset], run.checks) if asset in run.committed else ():
+            fate = self._evaluated(run, check)
+            if fate is CheckFate.RAISES:
+                run.raised.add(check)
+            if fate is CheckFate.TIMES_OUT or (run.log.blocks(check) and fate not in (None, CheckFate.SKIPPED)):
+                found = fate
+        return found
+
+    def _evaluated(self, run: Run, check: dg.AssetCheckKey) -> CheckFate | None:
+        """Evaluate a check in a run. Return its fate, or None if it passed."""
+        fate = next((fate for failing in self.failing if (fate := failing(run, check)) is not None), None)
+        if fate in (None, CheckFate.FAILS):
+            run.log.checked(run.id, check, passed=fate is None)
+            run.results[check] = self._clock.now, fate is None
+        return fate
+
+    def _ends_well(self, run: Run) -> None:
+        if run.raised:  # a check that does not block: readers of the asset were built all the same
+            self._fail(run, RunFate.FAILS, CheckFate.RAISES)
+            return
+        self.log.state(run.id, DagsterEventType.RUN_SUCCESS)
+        self._leave(run)
 
     def _fail(self, run: Run, fate: RunFate, why: str = "") -> None:
         if run.ended_at is not None:

@@ -25,11 +25,11 @@ from pipelines.tidemark.planner.decisions import Standing
 from pipelines.tidemark.simulation.daemon import FailedTick
 from pipelines.tidemark.simulation.partitions import partition_tags
 from pipelines.tidemark.simulation.platform import Assets, Platform
-from pipelines.tidemark.simulation.run import Run, RunFate, RunPace
+from pipelines.tidemark.simulation.run import CheckFate, Run, RunFate, RunPace
 from pipelines.tidemark.sources.feed import Partition
 from pipelines.tidemark.tags import ARRIVED_AT
 
-__all__ = ["Assets", "Run", "RunFate", "RunPace", "Simulation"]
+__all__ = ["Assets", "CheckFate", "Run", "RunFate", "RunPace", "Simulation"]
 
 
 class Simulation(Platform):
@@ -111,15 +111,28 @@ class Simulation(Platform):
         else:
             self._runs.meeting.append(lambda run, at: next(left, None) if _meant(run, at, asset, partition) else None)
 
-    def fail_check(self, asset: str, check: str, *, times: int = 1) -> None:
-        """A check of an asset fails in the next runs that evaluate it."""
-        key, left = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check), itertools.repeat(True, times)
-        self._runs.failing.append(lambda run, evaluated: evaluated == key and next(left, False))
+    def fail_check(self, asset: str, check: str, *, times: int = 1, how: CheckFate = CheckFate.FAILS) -> None:
+        """Let a check of an asset fail, or meet another fate, in the next runs that evaluate it."""
+        key, left = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check), itertools.repeat(how, times)
+        self._runs.failing.append(lambda run, evaluated: next(left, None) if evaluated == key else None)
 
-    def evaluate_check(self, asset: str, check: str, *, passed: bool, at: float, by_run: bool = True) -> None:
-        """A check is evaluated on what is there: by a run of nothing else, or reported by somebody."""
+    def evaluate_check(
+        self,
+        asset: str,
+        check: str,
+        *,
+        passed: bool,
+        at: float,
+        by_run: bool = True,
+        blocking: bool | None = None,
+    ) -> None:
+        """A check is evaluated on what is there: by a run of nothing else, or reported by somebody.
+
+        Args:
+            blocking: What a report without a run says of the check; by default what its declaration says.
+        """
         key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check)
-        self.at(at, lambda: self._evaluated(key, passed, by_run))
+        self.at(at, lambda: self._evaluated(key, passed, by_run, blocking))
 
     def heal(self, *, at: float) -> None:
         """From a time on nothing fails any more of what was told to fail."""

@@ -10,16 +10,18 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from enum import StrEnum
 from itertools import pairwise
+from numbers import Number
 
 from pipelines.tidemark.errors import Terminal
-from pipelines.tidemark.sources.formats import every_ending
+from pipelines.tidemark.sources.columns import require_columns, require_names
+from pipelines.tidemark.sources.formats import ending_of, every_ending
 from pipelines.tidemark.sources.layout import Classified, Layout, Partition
 from pipelines.tidemark.sources.times import FOLDERS, Grain
 
 __all__ = ["Feed", "Grain", "NewColumns", "OnRemoval", "OutsideLayout", "Partition", "refuse_overlaps"]
 
-_OURS = ("source_file", "source_version", "arrived_at", "loaded_by")
-"""Columns that every row gets on its way; names that begin with `_` are used underway."""
+RESERVED = ("source_file", "source_version", "source_row", "arrived_at", "loaded_by")
+"""Columns that a load gives to rows; names that begin with `_` are used while it runs."""
 
 
 class OnRemoval(StrEnum):
@@ -37,6 +39,16 @@ class NewColumns(StrEnum):
     FAIL = "fail"
 
 
+_KINDS: dict[str, type] = {
+    "columns": Mapping,
+    "rules": Mapping,
+    "keys": Mapping,
+    "quarantine_share": Number,
+    "follow_for": timedelta,
+    "allow_empty": bool,
+    "multiline": bool,
+    "exact": bool,
+}
 _UNFINISHED = (".tmp", ".part", ".partial", ".filepart", ".crc", "._COPYING_", "~")
 
 
@@ -61,6 +73,9 @@ class Feed:
             (`latin-1`, `cp1252`). Declared, because bytes do not tell; kept by its canonical name.
         multiline: Whether a record may have several lines: line breaks in quotes (CSV), documents over lines (JSON).
             A file named `.json` whose first line is an opening bracket and nothing else is read so anyway.
+        exact: Whether a text of which its type keeps a part only is of a wrong type: more places than those of a
+            decimal, a leading zero of a number, the time of a `date`. If not, such a value is rounded or cut, and two
+            keys may become one: 01 is 1.
         new_columns: What becomes of columns that its files have and `columns` does not, by their names to the letter.
             `ignore`: they are not taken; the check `quarantine` names them. `fail`: a file that has one is turned away
             as a whole. `add`: the table gets them as nullable text, and they are filled from then on; files that landed
@@ -94,6 +109,7 @@ class Feed:
     allow_empty: bool = False
     encoding: str = "utf-8"
     multiline: bool = False
+    exact: bool = False
     new_columns: NewColumns = NewColumns.IGNORE
     folders: str | None = None
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -102,9 +118,7 @@ class Feed:
     _layout: Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.new_columns not in list(NewColumns):
-            raise ValueError(f"feed {self.name}: new_columns is ignore, add or fail, not {self.new_columns!r}")
-        object.__setattr__(self, "new_columns", NewColumns(self.new_columns))
+        self._require_kinds()
         default = "/".join([*filter(None, [FOLDERS[self.grain]]), *(f"{name}={{{name}}}" for name in self.keys)])
         folders = default if self.folders is None else self.folders
         try:
@@ -118,15 +132,47 @@ class Feed:
             raise ValueError(f"feed {self.name}: prefix ends in '/', unlike {self.prefix!r}")
         if "//" in self.prefix or self.prefix.startswith("/"):
             raise ValueError(f"feed {self.name}: Spark finds nothing below an empty folder name, as in {self.prefix!r}")
-        if odd := [c for c in self.columns if "." in c or "`" in c]:
-            raise ValueError(f"feed {self.name}: a column's name has no '.' and no '`', unlike {', '.join(odd)}")
+        self._require_columns()
         if not 0 <= self.quarantine_share <= 1:
             raise ValueError(f"feed {self.name}: quarantine_share is a share, 0 to 1, not {self.quarantine_share}")
-        if ours := [c for c in self.columns if c.startswith("_") or c in _OURS]:
-            raise ValueError(f"feed {self.name}: a load has columns {', '.join(ours)} of its own; leave them out")
         if self.follow_for < timedelta(0):
             raise ValueError(f"feed {self.name}: follow_for is counted from the window's end, not {self.follow_for}")
         object.__setattr__(self, "encoding", _readable_encoding(self.name, self.encoding))
+
+    def _require_kinds(self) -> None:
+        """See each setting be of its kind: a wrong one would be found by the first load, or never."""
+        one_of: dict[str, type[StrEnum]] = {"grain": Grain, "removals": OnRemoval, "new_columns": NewColumns}
+        for setting, known in one_of.items():
+            value = getattr(self, setting)
+            if value not in list(known):
+                raise ValueError(f"feed {self.name}: {setting} is one of {', '.join(known)}, not {value!r}")
+            object.__setattr__(self, setting, known(value))
+        for setting, kind in _KINDS.items():
+            if not isinstance(getattr(self, setting), kind):
+                raise ValueError(
+                    f"feed {self.name}: {setting} is a {kind.__name__.lower()}, not {getattr(self, setting)!r}"
+                )
+
+    def _require_columns(self) -> None:
+        owner = f"feed {self.name}"
+        require_columns(owner, self.columns, nested=False)
+        if ours := [c for c in self.columns if c.startswith("_") or c.lower() in RESERVED]:
+            raise ValueError(
+                f"{owner}: {', '.join(map(repr, ours))}: a load itself has {', '.join(RESERVED)} and all names that "
+                "begin with '_'; rename the column in the files, or leave it out"
+            )
+        require_names(owner, "required", self.required)
+        if unknown := [c for c in self.required if c not in self.columns]:
+            raise ValueError(
+                f"{owner}: required column {', '.join(map(repr, unknown))} is not in columns; declare it there, or "
+                f"take it out of required (columns are {', '.join(self.columns)})"
+            )
+        if self.suffixes is not None:
+            require_names(owner, "suffixes", self.suffixes)
+            if not self.suffixes:
+                raise ValueError(
+                    f"{owner}: suffixes is empty, so no file would be taken; leave it out, or name endings"
+                )
 
     @property
     def layout(self) -> Layout:
@@ -192,6 +238,27 @@ class Feed:
         """Whether somebody meant a key as data, be its ending right or wrong: it is no marker and no half upload."""
         name = key.rpartition("/")[2]
         return bool(name) and name[0] not in "._" and not name.endswith(_UNFINISHED)
+
+
+def require_readable(feed: Feed) -> None:
+    """Check that a registered format reads the files of a feed. Called when every module has registered its formats.
+
+    Raises:
+        ValueError: it declares no columns, or an ending that no format reads. The message gives the remedy.
+    """
+    if not feed.columns:
+        raise ValueError(f"feed {feed.name}: it has no columns; declare those of its files that you need, at least one")
+    # A key without any ending is read as CSV, as in `latest`.
+    own = [feed.prefix.rpartition("/")[2]] if feed.is_one_object else []
+    named = [name for name in own if "." in name] if feed.suffixes is None else list(feed.suffixes)
+    for name in (name for name in named if ending_of(name) is None):
+        ending = name[name.rfind(".") :] if "." in name else name
+        likely = next((known for known in every_ending() if ending.lower() in (known, known.removeprefix("."))), None)
+        remedy = f"write {likely!r}, and name the files so" if likely else "register a format for it (docs/feeds.md)"
+        raise ValueError(
+            f"feed {feed.name}: no format reads files that end in {ending!r}; {remedy}. "
+            f"Known endings: {', '.join(every_ending())}"
+        )
 
 
 def _readable_encoding(feed: str, encoding: str) -> str:

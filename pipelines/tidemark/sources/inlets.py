@@ -4,13 +4,24 @@ What was received stays hidden from other receivers until it is acknowledged, ho
 itself where the process dies. Does not belong here: logs, which are read by offset (`sources.kafka`).
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from pipelines.tidemark.sources.messages import HOLD_SECONDS, Message, MessageSource, holding
+from pipelines.tidemark.sources.messages import (
+    HOLD_SECONDS,
+    GivesUp,
+    Hold,
+    Message,
+    MessageSource,
+    QueueUnavailable,
+    holding,
+)
 from pipelines.tidemark.sources.records import Batch, Record
+
+_log = logging.getLogger(__name__)
 
 MOST = 500
 """Messages of a batch."""
@@ -20,6 +31,7 @@ MOST = 500
 class _InHand:
     messages: tuple[Message, ...]
     hold: ExitStack
+    held: Hold
 
 
 class QueueInlet:
@@ -38,6 +50,9 @@ class QueueInlet:
         self._connect = connect
         self._every = hold_seconds
         self._queue: MessageSource | None = None
+        self._most_receives: int | None = 0  # None: the queue never gives up a message
+        self._hold: ExitStack | None = None
+        self._back: _InHand | None = None
 
     def property_name(self) -> str | None:
         """None: the queue itself remembers."""
@@ -49,37 +64,76 @@ class QueueInlet:
 
     def receive(self, resume: str | None, wait_seconds: float) -> Batch | None:
         """What waits; None if nothing comes within so many seconds."""
-        queue = self._queue = self._queue or self._connect()
-        hold = ExitStack()
-        held = hold.enter_context(holding(queue, self._every))
-        messages: list[Message] = []
+        queue = self._opened()
+        in_hand = self._in_hand(queue)
+        messages = {message.message_id: message for message in in_hand.messages}
         try:
             while len(messages) < MOST and (found := queue.receive(0 if messages else round(wait_seconds))):
-                held.add(found)
-                messages += found
+                # A message that is in hand already comes again if its hold failed. Only its newest receipt counts.
+                in_hand.held.release([messages[each.message_id] for each in found if each.message_id in messages])
+                in_hand.held.add(found)
+                messages |= {each.message_id: each for each in found}
         except BaseException:
-            hold.close()
+            if self._back is None:
+                in_hand.hold.close()
             self._queue = None
             raise
+        self._back = None
         if not messages:
-            hold.close()
+            in_hand.hold.close()
             return None
-        records = tuple(_record(message, self.name) for message in messages)
-        return Batch(records, handle=_InHand(tuple(messages), hold))
+        records = tuple(self._record(message) for message in messages.values())
+        return Batch(records, handle=replace(in_hand, messages=tuple(messages.values())))
+
+    def put_back(self, batch: Batch) -> None:
+        """Deliver a batch again with the next one. Its messages stay hidden, and no receive of them is counted."""
+        assert isinstance(batch.handle, _InHand)
+        self._back = batch.handle
 
     def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
-        """Delete what was received; what is refused comes back, until the queue gives it up."""
+        """Delete the received messages. Refused messages come back until the queue gives them up."""
         in_hand = batch.handle
         assert isinstance(in_hand, _InHand) and self._queue is not None
+        self._hold = None
         in_hand.hold.close()
         done = [message for message in in_hand.messages if message.message_id not in refused]
         if done:
             self._queue.delete(done)
 
     def close(self) -> None:
-        """Nothing to do: what is in hand comes back by itself."""
+        """Stop holding the messages in hand. The queue delivers them again by itself."""
+        if self._hold is not None:
+            self._hold.close()
+            self._hold = self._back = None
 
+    def _in_hand(self, queue: MessageSource) -> _InHand:
+        """Return the messages that were put back, with their hold, or a new hold without messages."""
+        back = self._back
+        if back is not None and back.held.fault is None:
+            return back
+        if back is not None:
+            back.hold.close()
+        hold = self._hold = ExitStack()
+        held = hold.enter_context(holding(queue, self._every))
+        found = _InHand(back.messages if back is not None else (), hold, held)
+        held.add(found.messages)
+        if back is not None:
+            self._back = found
+        return found
 
-def _record(message: Message, source: str) -> Record:
-    sent_at = datetime.fromtimestamp(message.sent_at, UTC)
-    return Record(message.body.encode(errors="surrogateescape"), message.message_id, sent_at, source)
+    def _opened(self) -> MessageSource:
+        if self._queue is None:
+            queue = self._connect()
+            try:
+                self._most_receives = queue.most_receives() if isinstance(queue, GivesUp) else 0
+            except QueueUnavailable as error:
+                _log.debug("%s: every receive of a message is taken for its last: %s", self.name, error)
+                self._most_receives = 0
+            self._queue = queue
+        return self._queue
+
+    def _record(self, message: Message) -> Record:
+        sent_at = datetime.fromtimestamp(message.sent_at, UTC)
+        comes_again = self._most_receives is None or message.receives < self._most_receives
+        body = message.body.encode(errors="surrogateescape")
+        return Record(body, message.message_id, sent_at, self.name, comes_again=comes_again)

@@ -60,6 +60,21 @@ class KafkaTopic:
         """The snapshot property that holds the topic's id and the next offset of each partition."""
         return property_of(self._topic)
 
+    def topic_id(self) -> str:
+        """Return the present id of the topic at its broker.
+
+        Raises:
+            KafkaUnavailable, TopicUnknown, KafkaRefused: as of `receive`.
+        """
+        return self._client.look().id
+
+    def position(self) -> str | None:
+        """Return the position after the last record that `receive` gave; None before the first.
+
+        It may be later than the last one in a batch: the marks of transactions move it as well.
+        """
+        return str(Position(self._topic_id, self._next)) if self._reading else None
+
     def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str:
         """The property's value where no snapshot has it any more: behind the highest offset of each partition."""
         return position_after_rows(topic_id, highest)

@@ -34,7 +34,6 @@ _SECONDS_TO_ANSWER = 4.0
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _SAFE = str.maketrans("+/", "-_")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST_MS = 253_402_300_799_999  # the last of the year 9999
 FETCH_SECONDS = 0.1
 """How long a broker holds a request for records that are not there yet. What ends at the mark of a transaction is known
 to end there after so long; ten requests a second are a burden to nobody."""
@@ -59,6 +58,10 @@ _CONSUMER = _CLIENT | {
     "queued.min.messages": 10_000,
     "queued.max.messages.kbytes": 16_384,  # what is read ahead; twice that much is held at most
 }
+
+
+_ONE_RECORD = {"queued.min.messages": 1, "queued.max.messages.kbytes": 256, "fetch.message.max.bytes": 4_096}
+_SECONDS_TO_FETCH = 2.0
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,33 @@ class KafkaClient:
                 raise named(error, self._servers, self._topic)
         return Polled(tuple(records), ends, out_of_range)
 
+    def first_times(self, topic_id: str, offsets: Mapping[int, int]) -> dict[int, float]:
+        """Return the time of the first record from each offset on (Unix seconds), by partition.
+
+        A partition is left out if its record does not come within two seconds, or belongs to an open transaction.
+
+        Raises:
+            KafkaUnavailable, TopicUnknown, KafkaRefused: as of `poll`.
+        """
+        self._topic_id = topic_id
+        self._close_consumer()
+        consumer = self._consumer = self._made(Consumer, _CONSUMER | _ONE_RECORD)
+        consumer.assign([TopicPartition(self._topic, *each) for each in sorted(offsets.items())])
+        found: dict[int, float] = {}
+        missing, deadline = set(offsets), time.monotonic() + _SECONDS_TO_FETCH
+        while missing and (left := deadline - time.monotonic()) > 0:
+            polled = self.poll(1, left)
+            for record in polled.records:
+                assert record.partition is not None
+                found.setdefault(record.partition, record.sent_at.timestamp())
+                missing.discard(record.partition)
+                consumer.pause([TopicPartition(self._topic, record.partition)])
+            missing -= set(polled.ends)
+            if polled.out_of_range:
+                break
+        self._close_consumer()
+        return found
+
     def log_end(self, partition: int) -> int:
         """Where a partition's log ended when records of it last came, open transactions included; -1001 before."""
         assert self._consumer is not None, "read_from comes first"
@@ -192,8 +222,8 @@ class KafkaClient:
 
     def _record(self, message: Message) -> Record:
         partition, offset = _place(message)
-        # What a producer claims to be the time may be anything, and a timestamp of a table may not.
-        milliseconds = min(max(message.timestamp()[1], 0), _LATEST_MS)
+        # A producer may claim any time. The broker had the record by now, and a later time would win for ever.
+        milliseconds = min(max(message.timestamp()[1], 0), int(time.time() * 1000))
         return Record(
             body=message.value() or b"",
             message_id=f"{self._topic_id}/{partition}/{offset:020d}",

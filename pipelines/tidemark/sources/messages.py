@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pipelines.tidemark.errors import Transient
 
@@ -72,6 +72,19 @@ class MessageSource(Protocol):
 
         Raises:
             QueueUnavailable: nobody may ask, or gets an answer.
+        """
+        ...
+
+
+@runtime_checkable
+class GivesUp(Protocol):
+    """A source with a limit of receives, after which it gives a message up."""
+
+    def most_receives(self) -> int | None:
+        """Return the number of receives after which a message does not come again; None if there is no limit.
+
+        Raises:
+            QueueUnavailable: the source does not answer, or refuses the question.
         """
         ...
 
@@ -193,6 +206,9 @@ class FakeMessageSource:
 
     def dead_letters(self) -> int | None:
         return len(self.dead)
+
+    def most_receives(self) -> int | None:
+        return self.max_receives
 
     def redeliver(self) -> None:
         with self._lock:

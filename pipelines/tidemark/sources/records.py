@@ -4,7 +4,7 @@ Belongs here: the form in which a message comes in, and what an inlet has to off
 is asked (`sources.sqs`, `sources.kafka`), and what the bodies mean (`streams.decode`).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
@@ -17,11 +17,12 @@ class Record:
     Args:
         body: As it was sent.
         message_id: Unique, and the same each time it is delivered.
-        sent_at: When the broker took it, UTC.
+        sent_at: When it was sent, UTC: a queue's own time, or the claim of a topic's producer, not after the receipt.
         source: `sqs:<queue>`, or `kafka:<topic>/<partition>`.
         topic_id: Of a log: which topic, also where one of the same name took its place.
         partition: Of a log.
         offset: Of a log, within its partition.
+        comes_again: True if the source certainly delivers it again unless it is acknowledged.
     """
 
     body: bytes
@@ -31,6 +32,7 @@ class Record:
     topic_id: str | None = None
     partition: int | None = None
     offset: int | None = None
+    comes_again: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,25 @@ class Batch:
     reached: Mapping[str, str] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
     handle: object = None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Messages that are not committed yet.
+
+    Args:
+        count: The number of them.
+        oldest_at: The time when the oldest was sent (Unix seconds); None if there is none, or it is not known.
+    """
+
+    count: int = 0
+    oldest_at: float | None = None
+
+    @classmethod
+    def together(cls, parts: Sequence["Waiting"]) -> "Waiting":
+        """Return the messages of several places as one."""
+        times = [part.oldest_at for part in parts if part.oldest_at is not None]
+        return cls(sum(part.count for part in parts), min(times, default=None))
 
 
 class Inlet(Protocol):
@@ -95,9 +116,40 @@ class Inlet(Protocol):
 
 
 @runtime_checkable
+class HasTopicId(Protocol):
+    """An inlet of a topic, whose positions are valid for this topic only."""
+
+    def topic_id(self) -> str:
+        """Return the id of the topic that has the name now.
+
+        Raises:
+            Transient: the broker does not answer, or there is no such topic.
+        """
+        ...
+
+
+@runtime_checkable
+class HasPosition(Protocol):
+    """An inlet of a topic, which knows how far it has read."""
+
+    def position(self) -> str | None:
+        """Return the position after the last record that `receive` gave; None before the first."""
+        ...
+
+
+@runtime_checkable
+class KeepsInHand(Protocol):
+    """An inlet whose source counts the receives of a message."""
+
+    def put_back(self, batch: Batch) -> None:
+        """Deliver a batch that was not acknowledged again, as the first part of the next one."""
+        ...
+
+
+@runtime_checkable
 class IsHindered(Protocol):
-    """An inlet of several parts, of which some may not be readable while the others are."""
+    """An inlet of several parts. Some parts may be unreadable while others are readable."""
 
     def hindrances(self) -> Collection[str]:
-        """A sentence on each of them, as of the last `receive`."""
+        """Return a sentence on each unreadable part, as of the last `receive`."""
         ...

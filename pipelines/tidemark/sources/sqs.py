@@ -14,14 +14,30 @@ from pipelines.tidemark.sources.messages import HOLD_SECONDS, DeleteRefused, Mes
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
+MAX_RECEIVES = 5
+"""Receives after which a queue made by the platform gives a message up."""
 _BATCH = 10  # what one SQS call takes or gives at most
 _AT_ONCE = 4  # boto3 keeps ten connections; a call to AWS is waiting, not work
 
 
 def open_queue(name: str, **options: Any) -> "SqsQueue":
-    """A queue by its name, with a client of its own whose calls end within half a minute."""
+    """Open a queue by its name, with a separate client whose calls end within half a minute."""
     config = Config(connect_timeout=3, read_timeout=25, retries={"mode": "standard", "total_max_attempts": 3})
     return SqsQueue(boto3.client("sqs", config=config, **options), name)
+
+
+def create_queue(name: str, **options: Any) -> None:
+    """Make a queue that gives a message up after five receives, and its dead-letter queue."""
+    client = boto3.client("sqs", **options)
+    dead_letters = client.create_queue(QueueName=f"{name}-dlq")["QueueUrl"]
+    arn = client.get_queue_attributes(QueueUrl=dead_letters, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": MAX_RECEIVES})
+    client.create_queue(QueueName=name, Attributes={"RedrivePolicy": policy})
+
+
+def is_missing_queue(error: ClientError) -> bool:
+    """Return True if an error means that the queue does not exist."""
+    return str(error.response.get("Error", {}).get("Code", "")).endswith(("NonExistentQueue", "QueueDoesNotExist"))
 
 
 class SqsQueue:
@@ -85,11 +101,36 @@ class SqsQueue:
         if failed:
             raise DeleteRefused(f"{len(failed)} of {len(messages)} messages were not deleted: {failed[0]}")
 
-    def dead_letters(self) -> int | None:
-        """About how many messages this queue has given up; None if it never gives any up.
+    def most_receives(self) -> int | None:
+        """Return the number of receives after which a message goes to the dead-letter queue; None if there is none.
 
         Raises:
-            QueueUnavailable: nobody may ask, or gets an answer.
+            QueueUnavailable: the queue does not answer, or its attributes may not be read.
+        """
+        try:
+            policy = self._redrive_policy()
+        except (BotoCoreError, ClientError) as error:
+            raise QueueUnavailable(f"the queue {self._url} does not show its redrive policy: {error}") from error
+        return int(policy["maxReceiveCount"]) if "maxReceiveCount" in policy else None
+
+    def depth(self) -> int:
+        """Return the approximate number of waiting messages.
+
+        Raises:
+            QueueUnavailable: the queue does not answer, or its attributes may not be read.
+        """
+        try:
+            names: list[Any] = ["ApproximateNumberOfMessages"]
+            found = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=names)["Attributes"]
+        except (BotoCoreError, ClientError) as error:
+            raise QueueUnavailable(f"the queue {self._url} does not answer: {error}") from error
+        return int(found["ApproximateNumberOfMessages"])
+
+    def dead_letters(self) -> int | None:
+        """Return the approximate number of messages that this queue has given up; None if it never gives any up.
+
+        Raises:
+            QueueUnavailable: the queue does not answer, or its attributes may not be read.
         """
         names: list[Any] = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         try:
@@ -130,9 +171,13 @@ class SqsQueue:
             sent += len(done)
             yield len(done)
 
-    def _dead_letter_url(self) -> str | None:
+    def _redrive_policy(self) -> dict[str, Any]:
         answer = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["RedrivePolicy"])
-        policy = json.loads(answer.get("Attributes", {}).get("RedrivePolicy", "{}"))
+        found: dict[str, Any] = json.loads(answer.get("Attributes", {}).get("RedrivePolicy", "{}"))
+        return found
+
+    def _dead_letter_url(self) -> str | None:
+        policy = self._redrive_policy()
         if not policy:
             return None
         _, _, _, _, account, name = policy["deadLetterTargetArn"].split(":")

@@ -13,16 +13,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.expressions import And, Or
 
 from pipelines.tidemark.lakehouse.append import Appendable, Change, at_least, equal, is_null, one_of, rows_of
-from pipelines.tidemark.streams.alert_identity import Alert, Changes, new_id
+from pipelines.tidemark.streams.alert_identity import Alert, Changes, Episode, new_id
 
 COMMIT = "tidemark.commit"
 """Property of the table: the number of the last commit that changed an alert."""
 PUBLISHED = "tidemark.published"
 """Property of the table: all changes of commits up to this number were sent."""
 
+_MOST_IDS = 200_000  # in memory: 20 MB
 _TIMES = ("episode_started_at", "raised_at", "retracted_at")
 
 
@@ -41,7 +43,11 @@ class AlertTable:
         self._rule = rule
         self._key = key
         self._facts = tuple(facts)
+        self._types = {name: table.schema.field(name).type for name in self._facts}
         self._waiting: list[dict[str, Any]] | None = None
+        self._ids: set[str] | None = None
+        """The ids of all alerts of the rule, while they are few; None if they are not read yet, or too many."""
+        self._has_few = True
         self._seen_at = time.monotonic()
 
     @property
@@ -56,6 +62,8 @@ class AlertTable:
         self._seen_at = time.monotonic()
         if moved or self.table.mark(PUBLISHED) != published:
             self._waiting = None
+        if moved:
+            self._ids = None
         return moved
 
     def is_fresh(self, seconds: float) -> bool:
@@ -76,6 +84,22 @@ class AlertTable:
     def ids(self) -> frozenset[str]:
         """The ids of all alerts that were ever raised."""
         return frozenset(self.table.rows(columns=("alert_id",))["alert_id"].to_pylist())
+
+    def require_fit(self, episodes: Sequence[Episode]) -> None:
+        """Raise unless the table can hold alerts of these episodes.
+
+        Raises:
+            TypeError: a rule returned something else, or a time without its zone.
+            pa.ArrowException: a fact has another type than its column.
+        """
+        for episode in episodes:
+            if not isinstance(episode, Episode):
+                raise TypeError(f"expected an Episode, found {type(episode).__name__}")
+            for at in (episode.started_at, episode.last_at):
+                if not isinstance(at, datetime) or at.tzinfo is None:
+                    raise TypeError(f"expected a time with a time zone as the bounds of an episode, found {at!r}")
+            for name, kind in self._types.items():
+                pa.scalar(episode.facts.get(name), kind)
 
     def as_raised(
         self, changes: Changes, key: Any, now: datetime, is_used: Callable[[str], bool] | None = None
@@ -118,6 +142,8 @@ class AlertTable:
         waiting = self._waiting
         self.table.commit(Change(added, instead_of, marks={**marks, **number_too}))
         self._seen_at = time.monotonic()
+        if self._ids is not None:
+            self._ids.update(row["alert_id"] for row in rows)
         self._waiting = None if waiting is None else [*waiting, *self._messages(rows, number - 1)]
         return rows
 
@@ -181,4 +207,11 @@ class AlertTable:
             times += 1
 
     def _is_used(self, alert_id: str) -> bool:
+        # Each look at the table reads all its files, because ids are random: 80 ms an alert with 20 files.
+        if self._ids is None and self._has_few:
+            ids = self.table.rows(equal("rule", self._rule), ("alert_id",))["alert_id"].to_pylist()
+            self._has_few = len(ids) <= _MOST_IDS
+            self._ids = set(ids) if self._has_few else None
+        if self._ids is not None:
+            return alert_id in self._ids
         return bool(self.table.rows(equal("alert_id", alert_id), ("alert_id",)).num_rows)

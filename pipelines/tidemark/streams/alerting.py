@@ -53,8 +53,8 @@ class Alerting:
 
     def __call__(self, place: Workplace) -> Alerts:
         """The reaction, at work."""
-        from pipelines.tidemark.sources.sqs import open_queue
         from pipelines.tidemark.streams.alerts import Alerts
+        from pipelines.tidemark.streams.transport import declared_queue
 
         name = self.queue(place.settings) if callable(self.queue) else self.queue
-        return Alerts(self, place, lambda: open_queue(name, **place.settings.aws_options()))
+        return Alerts(self, place, lambda: declared_queue(name, place.settings))

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.expressions import And
 
-from pipelines.tidemark.lakehouse.append import Appendable, Change, one_of, rows_of
+from pipelines.tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, Change, one_of, rows_of
 from pipelines.tidemark.streams.answering import ERROR, Answer
 
 _LONGEST_ERROR = 1_000
@@ -31,7 +31,6 @@ _RECENT = 20_000
 _AT_ONCE = 150  # values of an expression by which files are still left out; pyiceberg gives up at 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEEP_SNAPSHOTS = 60
-_EXPIRE_EVERY = 25
 
 Row = Mapping[str, Any]
 
@@ -52,7 +51,6 @@ class AnswerTable:
         self._recent: dict[str, Row] = {}
         self._index: KeyIndex | None = None
         self._seen: int | None = None  # the head up to which both of them know
-        self._commits = 0
 
     def refresh(self) -> None:
         """See what others have answered."""
@@ -89,7 +87,6 @@ class AnswerTable:
         now = datetime.now(UTC)
         rows = self._fitting([self._row(key, answer, now) for key, answer in answers.items()])
         self.table.commit(Change(rows))
-        self._commits += 1
         made = rows.to_pylist()
         self._remember(made)
         self._seen = self.table.head
@@ -102,9 +99,7 @@ class AnswerTable:
 
     def expire(self) -> None:
         """Forget old snapshots, if there are many: each commit writes all of them down again."""
-        if self._commits >= _EXPIRE_EVERY:
-            self._commits = 0
-            self.table.expire(keep=_KEEP_SNAPSHOTS)
+        self.table.expire(keep=_KEEP_SNAPSHOTS, batch=EXPIRED_AT_ONCE)
 
     def _remember(self, rows: Sequence[Row]) -> None:
         self._recent |= {row[self._key]: row for row in rows}
@@ -116,8 +111,10 @@ class AnswerTable:
     def _row(self, key: str, answer: Answer, now: datetime) -> Row:
         if isinstance(answer, str):
             return {self._key: key, self._at: now, ERROR: _error(answer)}
+        if not isinstance(answer, Mapping):
+            return self._row(key, f"the answer is neither a mapping nor a text: {answer!r}", now)
         if unknown := answer.keys() - self.table.table.columns.keys():
-            return self._row(key, f"the answer has {', '.join(sorted(unknown))}, which are no columns", now)
+            return self._row(key, f"the answer has {', '.join(sorted(map(str, unknown)))}, which are no columns", now)
         return {**answer, self._key: key, self._at: now, ERROR: None}
 
     def _fitting(self, rows: Sequence[Row]) -> pa.Table:
@@ -127,6 +124,8 @@ class AnswerTable:
             odd = [n for n, row in enumerate(made.to_pylist()) if any(map(_is_no_number, row.values()))]
             if not odd:
                 return made
+        except MemoryError:
+            raise
         except Exception:  # of Arrow, of whatever a value is
             odd = list(range(len(rows)))
         if len(rows) == 1:

@@ -64,8 +64,8 @@ class Answering:
         Raises:
             StreamRefused: the stream's messages are no requests, or of a topic, where nothing comes again.
         """
-        from pipelines.tidemark.sources.sqs import open_queue
         from pipelines.tidemark.streams.answers import Answers
+        from pipelines.tidemark.streams.transport import declared_queue
 
         stream = place.stream
         if stream.topic is not None:
@@ -73,4 +73,4 @@ class Answering:
         if self.key not in stream.required:
             raise StreamRefused(f"stream {stream.name}: {self.key} is the id of a request, so it has to be required")
         name = self.queue(place.settings) if callable(self.queue) else self.queue
-        return Answers(self, place, lambda: open_queue(name, **place.settings.aws_options()))
+        return Answers(self, place, lambda: declared_queue(name, place.settings))

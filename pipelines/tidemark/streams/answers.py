@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from botocore.exceptions import BotoCoreError, ClientError
-from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.tidemark.errors import TidemarkError, Transient
 from pipelines.tidemark.lakehouse.append import Appendable, HeadMoved
@@ -25,16 +23,15 @@ from pipelines.tidemark.sources.messages import MessageSink
 from pipelines.tidemark.streams.answer_table import AnswerTable, Row
 from pipelines.tidemark.streams.answering import ERROR, Answer, Answerer, Answering
 from pipelines.tidemark.streams.decode import Fault, readable
+from pipelines.tidemark.streams.retries import OF_THE_WORLD
 from pipelines.tidemark.streams.stream import Fields, Workplace
+from pipelines.tidemark.streams.user_rules import RuleFails, blames_the_message, raised
 
 _TRIES = 20
 _LONGEST_KEY = 1_000  # ten answers go in one call, which takes a quarter of a megabyte
 _PATIENCE_SECONDS = 60.0
 _TRIED_ALONE = 3
 """If so many requests of a batch fail by the world, one after the other, so would the others."""
-
-_WORLD = (Transient, OSError, SQLAlchemyError, BotoCoreError, ClientError)
-"""Errors that say nothing of a request."""
 
 _log = logging.getLogger(__name__)
 
@@ -74,12 +71,24 @@ class Answers:
     def react(self, rows: pa.Table, head: int | None) -> None:
         """Answer these requests, those that were not answered before; all are sent their answers."""
         if self._answerer is None:
-            self._answerer = self.declared.answer(self.place)
-            self.look_after()
+            self._answerer = self._made_answerer()
+            self._keep_up()
         requests: dict[str, Fields] = {}
         for fields in rows.select(list(self.place.stream.fields)).to_pylist():
             requests.setdefault(fields[self.declared.key], fields)
         self._settle(requests, self._answers_to)
+
+    def _made_answerer(self) -> Answerer:
+        try:
+            return self.declared.answer(self.place)
+        except Exception as error:
+            if not blames_the_message(error):
+                raise
+            stream = self.place.stream.name
+            raise RuleFails(
+                f"stream {stream}: what answers its requests cannot be made: {raised(error)}. The requests stay in the "
+                "queue. Correct the code and reload the code location"
+            ) from error
 
     def refused(self, faults: Sequence[Fault]) -> Collection[str]:
         """Answer messages that are no rows with the reason, where it can be read whose request each was."""
@@ -104,13 +113,20 @@ class Answers:
         return len(bodies)
 
     def look_after(self) -> None:
-        """Keep up with the table, and let whoever answers do so with what it needs."""
+        """Refresh the table and the answerer's data, and let old snapshots expire.
+
+        Raises:
+            Exception: the expiry failed.
+        """
+        self._keep_up()
+        self._table.expire()
+
+    def _keep_up(self) -> None:
         try:
             self._table.refresh()
-            self._table.expire()
             if self._answerer is not None:
                 self._answerer([])
-        except Exception as error:  # the next request meets it too, and more is to be said of it then
+        except Exception as error:  # the next request meets the same fault, and reports it
             _log.debug("%s: %s", self.declared.table.name, error)
 
     def needs_since(self) -> int | None:
@@ -152,6 +168,8 @@ class Answers:
     def _answers_to(self, requests: list[Fields]) -> Sequence[Answer]:
         try:
             return self._told(requests)
+        except MemoryError:
+            raise  # this process may lack memory, another one has it
         except Exception as error:
             if len(requests) > 1:
                 _log.warning("%d requests are answered one by one: %s", len(requests), error)
@@ -160,8 +178,10 @@ class Answers:
         for request in requests:
             try:
                 found += self._told([request])
+            except MemoryError:
+                raise
             except Exception as error:
-                failed += isinstance(error, _WORLD)
+                failed += isinstance(error, OF_THE_WORLD)
                 found.append(_reason(error))
                 if failed == len(found) >= min(_TRIED_ALONE, len(requests)) and self._is_patient():
                     raise NotAnsweredYet(f"{self.declared.table.name}: {_reason(error)}") from error

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PREFIX = "backlog_"
-_FAULT = {"fault_body": "binary", "fault_content": "string", "fault_reason": "string", "fault_message": "string"}
+_TEXTS = ("fault_content", "fault_reason", "fault_message", "fault_raised")
+_FAULT = {"fault_body": "binary"} | dict.fromkeys(_TEXTS, "string")
 _ARROW = {"binary": pa.binary(), "string": pa.string()}
 
 
@@ -53,6 +54,11 @@ class Step:
     _decoded: DataFrame
     _place: Workplace
     _head: int | None
+
+    def has_rows(self) -> bool:
+        """Return True if any message of the range became a row."""
+        with naming_the_server(self._decoded.sparkSession):
+            return not self._decoded.where(F.col("fault_reason").isNull()).isEmpty()
 
     def commit(self) -> None:
         """Add the rows, and how far the topic is read now.
@@ -132,9 +138,10 @@ def _of_fault(fault: Fault) -> dict[str, Any]:
         "fault_content": fault.content,
         "fault_reason": fault.reason,
         "fault_message": fault.message,
+        "fault_raised": fault.raised,
     }
 
 
 def _fault(row: Mapping[str, Any]) -> Fault:
     record = _record({**row, "body": row["fault_body"]})
-    return Fault(record, row["fault_content"], row["fault_reason"], row["fault_message"])
+    return Fault(record, *(row[name] for name in _TEXTS))

@@ -1,8 +1,8 @@
-"""The run that sees to deliveries: message, verdict, entry, answer, report, acknowledgement.
+"""The run that handles deliveries: message, verdict, entry, answer, report, acknowledgement.
 
-Killed anywhere it loses nothing and doubles nothing: what is loaded stands in the table's rows, an answer follows from
-them, and a message that was not acknowledged comes again. Belongs here: the order of the steps, and what is done when
-one of them fails. Does not belong here: the verdict (`delivery_verdict`) and how it is said (`delivery_answer`).
+A run that is killed anywhere loses nothing and doubles nothing: the table's rows record each loaded delivery, an answer
+follows from the rows, and the queue delivers an unacknowledged message again. Belongs here: the order of the steps, and
+the response to a failed step. Does not belong here: the verdict (`delivery_verdict`) and its text (`delivery_answer`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
 from pyspark.errors import PySparkException
-from sqlalchemy.exc import SQLAlchemyError
 
-from pipelines.tidemark.errors import Transient
 from pipelines.tidemark.failpoints import reached
 from pipelines.tidemark.sources.manifests import NoManifest, read_manifest
 from pipelines.tidemark.sources.messages import Message, MessageSink
@@ -27,25 +24,33 @@ from pipelines.tidemark.streams.delivery_answer import Answer, Status, no_manife
 from pipelines.tidemark.streams.delivery_verdict import Verdicts
 from pipelines.tidemark.streams.in_hand import Held, InHand
 from pipelines.tidemark.streams.reports import EventLog
-from pipelines.tidemark.streams.shift import told
+from pipelines.tidemark.streams.retries import LONGEST_BACKOFF, OF_THE_WORLD, TRIES_OF_A_BUG, told
 
-_WORLD = (Transient, OSError, PySparkException, SQLAlchemyError, BotoCoreError, ClientError)
-"""What says nothing of a delivery: it stays in hand until the world is back."""
+_WORLD = (*OF_THE_WORLD, PySparkException)
+"""Errors of services, not of a delivery: the delivery stays in hand until the service recovers."""
 
 _WAIT_SECONDS = 2.0
 _LONGEST_PAUSE = 30.0  # between two looks for files that are missing
-_LONGEST_BACKOFF = 15.0
-_TRIES_OF_A_BUG = 3
 
 
 @dataclass
 class Counts:
-    """What became of the messages of a run."""
+    """Numbers of messages of a run, by outcome."""
 
     loaded: int = 0
     refused: int = 0
     superseded: int = 0
     failed: int = 0
+
+    @property
+    def commits(self) -> int:
+        """Number of settled messages."""
+        return self.loaded + self.refused + self.superseded
+
+    @property
+    def added(self) -> int:
+        """Number of loaded deliveries."""
+        return self.loaded
 
 
 @dataclass
@@ -53,12 +58,12 @@ class Delivering:
     """One run at deliveries.
 
     Args:
-        verdicts: On what is delivered.
+        verdicts: Judges and loads deliveries.
         in_hand: The messages.
-        connect: Gives the queue of the answers.
-        events: How Dagster hears of it.
-        ends: A reason once the run is to end.
-        log: Where its sentences go.
+        connect: Opens the queue of the answers.
+        events: Receives the reports to Dagster.
+        ends: Returns the reason to end, or None while the run should work.
+        log: Receives faults and outcomes.
     """
 
     verdicts: Verdicts
@@ -68,11 +73,19 @@ class Delivering:
     ends: Callable[[], str | None]
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
     counts: Counts = field(default_factory=Counts)
+    looked_at: float = field(default_factory=time.time)
+    """Time of the last read of the queue (Unix seconds)."""
+    hindrance: str = ""
+    """The fault that keeps it from reading the queue or from loading a delivery; empty if there is none."""
+    lag: float = 0.0
+    """Seconds from the sending of the last settled message to its answer."""
     _answers: MessageSink | None = None
     _faults: int = 0
+    _failing: dict[str, str] = field(default_factory=dict)
+    """By message the fault of its last try."""
 
     def work(self) -> str:
-        """Work until it is to end. Returns why."""
+        """Work until there is a reason to end, and return the reason."""
         try:
             while (why := self.ends()) is None:
                 self.step()
@@ -81,12 +94,13 @@ class Delivering:
             self.in_hand.close()
 
     def step(self) -> bool:
-        """Take what there is, and see once to each message that is due. Returns whether there was any."""
+        """Receive messages, and handle each due message once. Return True if there was one."""
         try:
             self.in_hand.receive(_WAIT_SECONDS)
-            self._faults = 0
+            self._faults, self.looked_at = 0, time.time()
+            self.hindrance = next(iter(self._failing.values()), "")
         except Exception as error:
-            self._faults += 1
+            self._faults, self.hindrance = self._faults + 1, told(error)
             if self._faults == 1:
                 self.log.warning("no messages can be received, tried again: %s", told(error))
             time.sleep(_growing(self._faults, _WAIT_SECONDS))
@@ -98,19 +112,29 @@ class Delivering:
         return bool(due)
 
     def _try(self, held: Held) -> None:
+        message_id = held.message.message_id
         try:
             self._see_to(held)
+            self._failing.pop(message_id, None)
         except _WORLD as error:
+            self._failing[message_id] = f"message {message_id}: {told(error)}"
             held.failures += 1
-            held.again_in(_growing(held.failures, _LONGEST_BACKOFF))
-            self.log.warning("message %s: tried again in a moment: %s", held.message.message_id, told(error))
+            held.again_in(_growing(held.failures, LONGEST_BACKOFF))
+            self.log.warning("message %s: tried again in a moment: %s", message_id, told(error))
         except Exception:
             held.failures += 1
             held.again_in(held.failures)
-            self.log.exception("message %s cannot be seen to", held.message.message_id)
-            if held.failures >= _TRIES_OF_A_BUG:  # its neighbours do not wait for it
+            self.log.exception("message %s cannot be seen to", message_id)
+            if held.failures >= TRIES_OF_A_BUG:  # its neighbours do not wait for it
+                self._failing.pop(message_id, None)
                 self.counts.failed += 1
-                self.in_hand.let_go(held)
+                self._let_go(held)
+
+    def _let_go(self, held: Held) -> None:
+        try:
+            self.in_hand.let_go(held)
+        except _WORLD as error:  # the queue delivers it again by itself
+            self.log.warning("message %s could not be given back: %s", held.message.message_id, told(error))
 
     def _see_to(self, held: Held) -> None:
         reached("stream_received")
@@ -123,7 +147,7 @@ class Delivering:
             self._settle(held, answer, f"sqs:{declared.queue_in(settings)}", message.message_id)
             return
         left = posted_at.timestamp() + declared.patience.total_seconds() - time.time()
-        # Twice at least, however long the message was on its way: a file may be written in this very moment.
+        # Look at least twice, even for a message that was long under way: a file may be written at this moment.
         found = self.verdicts.on(manifest, posted_at, is_last=left <= 0 and held.looks > 0)
         held.failures = 0
         if found is not None:
@@ -136,7 +160,7 @@ class Delivering:
             self.log.info("delivery %s: files are missing and waited for", manifest.delivery_id)
 
     def _settle(self, held: Held, answer: Answer, source: str, version: str) -> None:
-        """Enter, answer, report, acknowledge: each may be done twice, and none is left out."""
+        """Enter, answer, report, acknowledge: after a kill a step may be repeated, and none is left out."""
         declared, lake = self.verdicts.declared, self.verdicts.lake
         if answer.is_refusal:
             entry = _entry(answer, held.message, source, version)
@@ -144,13 +168,13 @@ class Delivering:
         elif answer.status is Status.LOADED and answer.delivery_id is not None:
             rejects.forget(lake, declared.asset, answer.delivery_id)
         reached("stream_rejected")
-        if held.answered != (body := answer.body()):  # unless what comes after it has failed
+        if held.answered != (body := answer.body()):  # equal if an earlier try failed after sending the answer
             level = logging.WARNING if answer.is_refusal else logging.INFO
             self.log.log(level, "delivery %s %s: %s", answer.delivery_id, answer.status, answer.message)
             self._send(body)
             held.answered = body
         reached("stream_published")
-        # Of a message that says the same as an earlier one nothing was written.
+        # A message that repeats an earlier one has written nothing.
         if answer.status is Status.LOADED and answer.posted_at == _posted_at(held.message):
             self.events.materialized(declared.asset, _metadata(answer))
         reached("stream_reported")
@@ -159,6 +183,7 @@ class Delivering:
         except _WORLD as error:
             self.log.warning("message %s comes again: %s", held.message.message_id, told(error))
         reached("stream_acknowledged")
+        self.lag = max(0.0, time.time() - held.message.sent_at)
         self.counts.loaded += answer.status is Status.LOADED
         self.counts.refused += answer.is_refusal
         self.counts.superseded += answer.status is Status.SUPERSEDED

@@ -77,9 +77,9 @@ class Reevaluation(Alerts):
         if self._messages.head == self._through:
             return known
         found = {key: list(episodes) for key, episodes in known.items()}
-        for stretch in self._timeline.add(self._news()):
+        for stretch, _, after in self._evaluated(self._news()):
             others = [e for e in found.get(stretch.key, ()) if not stretch.holds(e.started_at)]
-            both = [*others, *self._episodes(stretch.after)]
+            both = [*others, *after]
             found[stretch.key] = sorted(both, key=lambda episode: episode.started_at)
         self._through = self._messages.head
         return found

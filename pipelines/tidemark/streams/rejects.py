@@ -65,6 +65,18 @@ def counted(lake: Catalog, asset: str) -> dict[str, int]:
     return dict(sorted(Counter(rows["reason"].to_pylist()).items()))
 
 
+def message_ids(lake: Catalog, asset: str, reason: str) -> list[str]:
+    """Return the ids of an asset's messages that are in the quarantine for a reason."""
+    columns = ("source_file", "source_version", "row_number")
+    rows = Appendable(lake, QUARANTINE).rows(And(equal("asset", asset), equal("reason", reason)), columns)
+    return sorted(
+        row["source_version"]
+        if row["row_number"] is None
+        else f"{row['source_version']}/{row['source_file'].rpartition('/')[2]}/{row['row_number']:020d}"
+        for row in rows.to_pylist()
+    )
+
+
 def forget(lake: Catalog, asset: str, partition: str) -> int:
     """Take out the entries about a partition: it is all right now. Returns how many there were."""
     table, about = Appendable(lake, QUARANTINE), And(equal("asset", asset), equal("partition", partition))

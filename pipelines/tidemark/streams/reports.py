@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as clock_time
 from typing import Any, Protocol
 
 from pipelines.tidemark.failpoints import reached
@@ -56,6 +57,8 @@ class Reports:
     reported: int | None = None
     refused: Callable[[], Mapping[str, int]] | None = None
     """Counts what is in the quarantine; set where there is something new."""
+    _followed: dict[str, Mapping[str, int | float | str]] = field(default_factory=dict)
+    """By asset the metadata of commits of the reaction that are not yet reported to Dagster."""
     _waiting: dict[Any, datetime] = field(default_factory=dict)
     _since: float | None = None
     _flushed_at: float = float("-inf")
@@ -69,17 +72,22 @@ class Reports:
             kept.others = True
             self._since = time.monotonic() - self.stream.quiet.total_seconds()
 
-    def added(self, rows: list[dict[str, Any]], kept: KeptMessages) -> None:
-        """These rows are in the table's head."""
+    def added(self, rows: list[dict[str, Any]], kept: KeptMessages, not_before: datetime | None = None) -> None:
+        """Note rows that are in the table's head.
+
+        Args:
+            not_before: No row arrived before this time, despite an earlier timestamp of its producer.
+        """
         column = next(iter(self.stream.table.partition_columns), None)
         for row in rows:
             at = row[column] if column else None
-            self._waiting[at] = min(self._waiting.get(at, row["sent_at"]), row["sent_at"])
+            arrived = row["sent_at"] if not_before is None else max(row["sent_at"], not_before)
+            self._waiting[at] = min(self._waiting.get(at, arrived), arrived)
         if rows and self._since is None:
             self._since = time.monotonic()
 
     def added_by_others(self) -> None:
-        """The table has rows that are not at hand: it is asked for them when they are reported."""
+        """Note that the table has rows this run does not hold. The report reads them from the table."""
         if self._since is None:
             self._since = time.monotonic()
 
@@ -107,9 +115,12 @@ class Reports:
         waiting = self._everything(kept) if kept.others else self._waiting
         for value, oldest in sorted(waiting.items(), key=lambda item: str(item[0])):
             partition = self.stream.key_of(value)
-            self.log.observed(self.stream.asset, partition, version=str(head), arrived_at=oldest.timestamp())
-        for asset, metadata in (reaction.summary() if reaction else {}).items():
-            self.log.materialized(asset, metadata)
+            arrived = max(oldest, _start_of(value)) if value is not None else oldest
+            self.log.observed(self.stream.asset, partition, version=str(head), arrived_at=arrived.timestamp())
+        self._followed |= reaction.summary() if reaction else {}
+        for asset in sorted(self._followed):
+            self.log.materialized(asset, self._followed[asset])
+            del self._followed[asset]
         kept.others = False
         self.reported = head
         self._waiting, self._since, self._flushed_at = {}, None, time.monotonic()
@@ -138,6 +149,11 @@ class Reports:
         if marks := self.marks(kept):
             with suppress(HeadMoved):  # the next commit takes it along
                 kept.table.commit(Change(marks=marks))
+
+
+def _start_of(value: datetime | date) -> datetime:
+    """Return the beginning of a partition: its messages arrived no earlier."""
+    return value if isinstance(value, datetime) else datetime.combine(value, clock_time(), UTC)
 
 
 def _long_ago(waiting: Mapping[Any, datetime]) -> datetime:

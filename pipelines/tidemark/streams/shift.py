@@ -1,8 +1,9 @@
-"""The run that fills a stream's table, for as long as it is asked to: receive, commit, react, publish, report.
+"""The run that fills a stream's table until it is asked to end: receive, commit, react, publish, report.
 
-Killed anywhere it loses nothing: what was not acknowledged comes again, and what follows from a message is committed
-before it is acknowledged. Belongs here: the order of the steps, and what is done when one of them fails. Does not
-belong here: when a shift ends, and who starts the next (`streams.job`, `sensors.streams`).
+A run that is killed anywhere loses nothing: unacknowledged messages are received again, and the consequences of a
+message are committed before it is acknowledged. Belongs here: the order of the steps, and the response to a failed
+step. Does not belong here: the reasons to end a shift (`streams.post`), and the start of the next one
+(`sensors.streams`).
 """
 
 from __future__ import annotations
@@ -10,56 +11,43 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
 import pyarrow as pa
-from botocore.exceptions import BotoCoreError, ClientError
-from sqlalchemy.exc import SQLAlchemyError
 
-from pipelines.tidemark.errors import TidemarkError, Transient
 from pipelines.tidemark.failpoints import reached
-from pipelines.tidemark.lakehouse.append import Appendable, rows_of
+from pipelines.tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, rows_of
 from pipelines.tidemark.sources.messages import DeleteRefused
-from pipelines.tidemark.sources.records import Batch, Inlet, IsHindered
+from pipelines.tidemark.sources.records import Batch, Inlet, IsHindered, Waiting
 from pipelines.tidemark.streams import rejects
 from pipelines.tidemark.streams.backlog import Backlog
-from pipelines.tidemark.streams.decode import Decoder, Fault, table_rows
-from pipelines.tidemark.streams.kept import KeptMessages, Overtaken, highest_offsets
+from pipelines.tidemark.streams.decode import Decoder, Fault, judge_rules, table_rows
+from pipelines.tidemark.streams.kept import KeptMessages, Overtaken
+from pipelines.tidemark.streams.line import Line
 from pipelines.tidemark.streams.reports import Reports
+from pipelines.tidemark.streams.retries import LONGEST_BACKOFF, Chore, RunEnds, patiently, told
 from pipelines.tidemark.streams.stream import LooksAfter, Reaction, TellsWhy, Workplace
+from pipelines.tidemark.streams.user_rules import RaisingRules, RuleFails
 
-_WAIT_SECONDS = 2.0  # a receiver that waits does not hear what else there is to do
+_WAIT_SECONDS = 2.0  # while a receiver waits, the shift does nothing else
 _WAIT_EACH_SECONDS = 0.1  # with several inlets
 _LINGER_SECONDS = 0.4  # between two commits: under load files hold more rows, and a single message never waits
-_LONGEST_BACKOFF = 15.0
-_TRIES_OF_A_BUG = 3
-_OF_THE_WORLD = (Transient, OSError, BotoCoreError, ClientError, SQLAlchemyError)
-"""A queue, a disk, a bucket, a catalog: what was received stays in hand until they are back."""
+_LINGER_UNDER_LOAD_SECONDS = 1.0  # each commit adds a file to its hour, and a run that begins reads many files
+_LOAD = 500  # records of a batch
 _LARGE = 5_000  # records of a batch: there may be many more
-_ENTER_EVERY = 5.0  # seconds; who is killed before has them brought again
+_ENTER_EVERY = 5.0  # seconds; if the process is killed earlier, the queue delivers the messages again
+_MOST_DEFERRED = 100  # batches: above that, the next batch waits until their entries are written
 _ENTERED_KNOWN = 100_000
 _FAULTS_NAMED = 100  # in the log, of one batch
 _KEEP_SNAPSHOTS = 60
-_EXPIRE_EVERY = 25
-
-
-@dataclass
-class _Line:
-    """An inlet, and when it is tried again after it has failed."""
-
-    inlet: Inlet
-    failures: int = 0
-    again_at: float = 0.0
-    may_lag: bool = True
-    """There may be a backlog: at first, after a failure, behind a large batch."""
-    hindrances: Collection[str] = ()
+_LOOK_AFTER_EVERY = 50  # commits, while the shift is never idle
 
 
 @dataclass
 class Counts:
-    """What a shift has done."""
+    """Numbers of messages, rows and commits of a shift."""
 
     received: int = 0
     added: int = 0
@@ -73,13 +61,13 @@ class Shift:
     """One run at one stream.
 
     Args:
-        place: Whose stream it is, and with what it works.
-        inlets: Where messages come from.
-        reports: How Dagster hears of it.
-        code: Which code this is, for the entries of what is refused.
-        ends: A reason once the shift is to end.
-        log: Where its sentences go.
-        backlogs: By the name of an inlet what takes large steps there.
+        place: The stream and its resources.
+        inlets: The sources of its messages.
+        reports: Reports the stream to Dagster.
+        code: The version of the code, for quarantine entries.
+        ends: Returns the reason to end, or None while the shift should work.
+        log: Receives faults and progress.
+        backlogs: By the name of an inlet, the reader that takes large steps there.
     """
 
     place: Workplace
@@ -90,72 +78,117 @@ class Shift:
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
     backlogs: Mapping[str, Backlog] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
+    looked_at: float = field(default_factory=time.time)
+    """Time of the last pass that read every inlet and left no batch in hand (Unix seconds)."""
+    lag: float = 0.0
+    """Seconds from the sending of the oldest message of the last batch to its commit."""
     _entered: set[str] = field(default_factory=set)
-    """Messages that are in the quarantine: a queue brings each a few times."""
-    _later: list[tuple[Inlet, Sequence[Fault]]] = field(default_factory=list)
+    """Messages that are in the quarantine: a queue delivers each a few times."""
+    _later: list[tuple[str, Sequence[Fault]]] = field(default_factory=list)
+    _outage: str = ""
+    """The fault of a service that keeps it from finishing a batch in hand; empty if there is none."""
+    _read_at: dict[str, datetime] = field(default_factory=dict)
+    """By topic a time before which all its records are read. A later record arrived after it, despite an earlier
+    timestamp of its producer."""
     _entered_at: float = float("-inf")
     _committed_at: float = 0.0
-    _commits_since_expiry: int = 0
+    _linger: float = _LINGER_SECONDS
+    _commits_since_look_after: int = 0
 
     def __post_init__(self) -> None:
         stream = self.place.stream
-        self._kept = KeptMessages(Appendable(self.place.lake, stream.table))
+        self._kept = KeptMessages(Appendable(self.place.lake, stream.table), self.inlets)
         self._decoder = Decoder(stream, self.place.settings.start_date)
-        self._reaction: Reaction | None = stream.reaction(self.place) if stream.reaction else None
-        self._lines = [_Line(inlet) for inlet in self.inlets]
+        self._rules = RaisingRules(stream.name)
+        place = replace(self.place, refuse=self._refuse)
+        self._reaction: Reaction | None = stream.reaction(place) if stream.reaction else None
+        self._lines = [Line(inlet) for inlet in self.inlets]
+        self._reporting = Chore(f"{stream.name}: the report to Dagster", self.log)
+        self._entering = Chore(f"{stream.name}: the quarantine's entries", self.log, is_vital=True)
+        self._following = Chore(f"{stream.name}: the upkeep of what follows from its messages", self.log)
+        self._expiring = Chore(f"{stream.table.name}: the expiry of old snapshots", self.log)
 
     def work(self) -> str:
-        """Work until it is to end. Returns why."""
-        self._catch_up()
+        """Work until there is a reason to end, and return the reason."""
         try:
+            self._catch_up()
             while (why := self.ends()) is None:
                 self.step()
+            # If either call fails, the next run does its work.
             self._enter_later(now=True)
-            self.reports.flush(self._kept, self._reaction)
+            self._reporting.attempt(lambda: self.reports.flush(self._kept, self._reaction), now=True)
             return why
+        except RunEnds as ended:
+            return str(ended)
         finally:
             for inlet in self.inlets:
                 inlet.close()
             for backlog in self.backlogs.values():
                 backlog.close()
 
+    @property
+    def hindrance(self) -> str:
+        """The fault that keeps it from reading an inlet or finishing a batch; empty if there is none."""
+        faults = (self._outage, *(line.any_fault for line in self._lines))
+        return next(filter(None, faults), "")
+
+    @property
+    def in_hand(self) -> Waiting:
+        """Messages that it has received and not finished."""
+        return Waiting.together([line.in_hand for line in self._lines])
+
+    @property
+    def position(self) -> str | None:
+        """How far it has read its topic; None if it has none, or has not read it yet."""
+        return next((line.position for line in self._lines if line.position is not None), None)
+
     def step(self) -> bool:
-        """Take what there is from each inlet, once. Returns whether there was anything."""
+        """Take one batch or large step from each inlet. Return True if any inlet had messages."""
         wait = _WAIT_SECONDS if len(self._lines) == 1 else _WAIT_EACH_SECONDS
         busy = False
         for line in self._lines:
             if time.monotonic() < line.again_at:
                 continue
             try:
-                # Before anything is received: what cannot be committed is left where others may take it.
+                # First, because messages that cannot be committed are left in the queue for other receivers.
                 self._kept.look()
                 name = line.inlet.property_name()
-                resumed = {} if name is None else {name: self._kept.table.newest(name)}
-                resume = self._resume(line.inlet)
+                resume = None if name is None else self._kept.positions.of(name)
+                resumed = {} if name is None else {name: resume}
+                line.position = line.position or resume
                 if self._takes_a_large_step(line, resume):
                     busy = True
                     continue
+                began = datetime.now(UTC)
                 batch = line.inlet.receive(resume, wait)
             except Exception as error:
                 self._put_off(line, error)
                 continue
-            line.failures = 0
+            line.received(batch)
             self._name_hindrances(line)
             if batch is not None:
                 busy, line.may_lag = True, len(batch.records) >= _LARGE
-                self._see_through(line.inlet, partial(self._process, line.inlet, batch, resumed))
+                if not self._finish(line, partial(self._process, line.inlet, batch, resumed)):
+                    line.put_back(batch)
+                    continue
+            elif line.rule_fault:  # the rows are committed, and the reaction is still to follow
+                self._finish(line, partial(self._react, self._kept.table.schema.empty_table()))
+            if name is not None and not line.hindrances and (batch is None or not line.may_lag):
+                self._read_at[line.inlet.name] = began
         if all(time.monotonic() < line.again_at for line in self._lines):
             time.sleep(0.2)
         if not busy:
             self._enter_later(now=True)
             self._look_after()
-        self.reports.flush_if_due(self._kept, self._reaction, idle=not busy)
-        if busy and (rest := self._committed_at + _LINGER_SECONDS - time.monotonic()) > 0:
+        self._reporting.attempt(lambda: self.reports.flush_if_due(self._kept, self._reaction, idle=not busy))
+        if not any(line.any_fault for line in self._lines):
+            self.looked_at = time.time()
+        if busy and (rest := self._committed_at + self._linger - time.monotonic()) > 0:
             time.sleep(rest)
         return busy
 
-    def _takes_a_large_step(self, line: _Line, resume: str | None) -> bool:
-        """Take a step of the inlet's backlog. Returns whether there was one."""
+    def _takes_a_large_step(self, line: Line, resume: str | None) -> bool:
+        """Take a large step of the inlet's backlog. Return True if there was a backlog."""
         backlog = self.backlogs.get(line.inlet.name)
         if backlog is None or not line.may_lag:
             return False
@@ -165,91 +198,116 @@ class Shift:
             line.may_lag = False
             return False
         try:
-            self._enter(line.inlet, step.faults, step.read.lost)
+            if any(fault.raised for fault in step.faults):
+                judge_rules(self.place.stream, self._rules, step.faults, has_rows=step.has_rows())
+            self._enter(line.inlet.name, step.faults, step.read.lost)
             step.commit()
         finally:
             step.close()
-        self._kept.look()
         reached("stream_committed")
+        line.position = next(iter(step.read.reached.values()), line.position)
         self.reports.added_by_others()
-        rows = self._kept.table.appended_since(before)
-        if rows is None:  # a reader of ours has let it expire meanwhile
-            rows = self._kept.table.rows()
+        rows = patiently(line.inlet.name, partial(self._rows_of_step, before), self.ends, self.log, self._note_outage)
         backlog.learn(step, rows)
-        self._see_through(line.inlet, partial(self._react, rows, step.faults))
+        self._finish(line, partial(self._react, rows, step.faults))
         self._count(step.read.size, rows.num_rows, len(step.faults))
         return True
 
+    def _rows_of_step(self, before: int | None) -> pa.Table:
+        self._kept.look()
+        rows = self._kept.table.appended_since(before)
+        # None if another process of this project has expired that snapshot in the meantime.
+        return self._kept.table.rows() if rows is None else rows
+
+    def _finish(self, line: Line, work: Callable[[], object]) -> bool:
+        """See work on a batch through. Return False if a rule raises on every message, so that none can be judged."""
+        try:
+            self._see_through(line.inlet, work)
+        except RuleFails as error:
+            if line.held_up(error):
+                self.log.error("%s", error)
+            return False
+        line.finished()
+        return True
+
     def _see_through(self, inlet: Inlet, work: Callable[[], object]) -> None:
-        """See a batch through, however long the world is in the way: it stays in hand meanwhile."""
-        failures = 0
-        while True:
+        """Finish the work on a batch, and keep the batch in hand through any outage of a service."""
+
+        def once() -> None:
             try:
                 work()
-                return
-            except Overtaken as overtaken:
+            except Overtaken as overtaken:  # the other run does the work
                 self.log.warning("%s", overtaken)
-                return
-            except Exception as error:
-                failures += 1
-                if not isinstance(error, _OF_THE_WORLD) and failures >= _TRIES_OF_A_BUG:
-                    raise
-                self.log.warning("%s: tried again in a moment: %s", inlet.name, told(error))
-                self._rest(min(2.0**failures / 2, _LONGEST_BACKOFF))
-                if self.ends() is not None:
-                    raise
+
+        patiently(inlet.name, once, self.ends, self.log, self._note_outage)
+
+    def _note_outage(self, fault: str) -> None:
+        self._outage = fault
 
     def _process(self, inlet: Inlet, batch: Batch, resumed: Mapping[str, str | None]) -> None:
         reached("stream_received")
         rows, faults = self._decoder.read(batch.records, datetime.now(UTC))
-        # A log is read on behind these as soon as the rows are committed; a queue brings them again, and nobody waits.
-        first = bool(batch.reached)
-        if first:
-            self._enter(inlet, faults, batch.lost)
+        judge_rules(self.place.stream, self._rules, faults, has_rows=bool(rows))
+        # Only the entry of a message that its queue delivers again may wait. A topic is read on after the commit.
+        deferred = [] if batch.reached else [fault for fault in faults if fault.record.comes_again]
+        self._enter(inlet.name, faults if not deferred else [f for f in faults if not f.record.comes_again], batch.lost)
         made = table_rows(self.place.stream, rows)
         self._kept.look()
         added = self._kept.add(made, batch.reached, resumed, self.reports.marks(self._kept))
         self._committed_at = time.monotonic()
-        self._commits_since_expiry += 1
+        sent = min((record.sent_at.timestamp() for record in batch.records), default=time.time())
+        self.lag = max(0.0, time.time() - sent)
+        self._linger = _LINGER_UNDER_LOAD_SECONDS if _LOAD <= len(batch.records) < _LARGE else _LINGER_SECONDS
+        self._commits_since_look_after += 1
         reached("stream_committed")
-        self.reports.added(made, self._kept)
+        self.reports.added(made, self._kept, self._read_at.get(inlet.name))
         told_why = self._react(rows_of(self._kept.table.schema, made), faults)
         self._count(len(batch.records), added, len(faults))
-        if not first:
-            self._later.append((inlet, faults))
+        # The sender was answered, so these messages are deleted below.
+        self._enter(inlet.name, [fault for fault in deferred if fault.record.message_id in told_why], ())
+        if waiting := [fault for fault in deferred if fault.record.message_id not in told_why]:
+            self._later.append((inlet.name, waiting))
             self._enter_later(now=False)
+        if len(self._later) > _MOST_DEFERRED:
+            self._enter_all_later()
         try:
             inlet.acknowledge(batch, {fault.record.message_id for fault in faults}.difference(told_why))
         except DeleteRefused as refused:
             self.log.warning("%s", refused)  # they come again and are found unchanged
         reached("stream_acknowledged")
-        if self._commits_since_expiry >= 2 * _EXPIRE_EVERY:
+        if self._commits_since_look_after >= _LOOK_AFTER_EVERY:
             self._look_after()
 
     def _enter_later(self, *, now: bool) -> None:
-        """Enter what a queue brought that is no row: together, so that what comes next does not wait for each."""
-        if not self._later or not (now or time.monotonic() - self._entered_at >= _ENTER_EVERY):
-            return
-        try:
-            for inlet, faults in self._later:
-                self._enter(inlet, faults, ())
-        except _OF_THE_WORLD as error:  # another time, or the queue brings them again
-            self.log.warning("%s", told(error))
-            return
+        """Write deferred quarantine entries together, so that the next messages do not wait for each."""
+        if self._later and (now or time.monotonic() - self._entered_at >= _ENTER_EVERY):
+            self._entering.attempt(self._enter_all_later)
+
+    def _enter_all_later(self) -> None:
+        for source, faults in self._later:
+            self._enter(source, faults, ())
         self._later.clear()
         self._entered_at = time.monotonic()
 
-    def _enter(self, inlet: Inlet, faults: Sequence[Fault], lost: Sequence[str]) -> None:
-        """Keep what is no row, and what is said of messages that are gone."""
+    def _refuse(self, faults: Sequence[Fault]) -> None:
+        """Write quarantine entries for rows that the reaction leaves out."""
+        self._enter(self.place.stream.name, faults, ())
+        self.counts.refused += len(faults)
+
+    def _enter(self, source: str, faults: Sequence[Fault], lost: Sequence[str]) -> None:
+        """Write quarantine entries for messages that are no rows, and for lost ranges."""
+        if not faults and not lost:
+            return
         stream, lake = self.place.stream, self.place.lake
         faults = [fault for fault in faults if fault.record.message_id not in self._entered]
         for fault in faults[:_FAULTS_NAMED]:
             self.log.warning("%s, message %s: %s", fault.record.source, fault.record.message_id, fault.message)
         if len(faults) > _FAULTS_NAMED:
-            self.log.warning("%s: and %d more that are no rows", inlet.name, len(faults) - _FAULTS_NAMED)
+            self.log.warning("%s: and %d more that are no rows", source, len(faults) - _FAULTS_NAMED)
         for sentence in lost:
             self.log.error("%s", sentence)
-        if rejects.enter(lake, stream.asset, faults, [(inlet.name, said) for said in lost], self.code):
+        rejects.enter(lake, stream.asset, faults, [(source, said) for said in lost], self.code)
+        if faults or lost:  # also if none is new: the entries of a commit whose answer was lost are not counted yet
             self.reports.refused = partial(rejects.counted, lake, stream.asset)
         self._entered.update(fault.record.message_id for fault in faults)
         if len(self._entered) > _ENTERED_KNOWN:
@@ -257,7 +315,7 @@ class Shift:
         reached("stream_rejected")
 
     def _react(self, rows: pa.Table, faults: Sequence[Fault] = ()) -> Collection[str]:
-        """Returns the ids of those that are no rows and whose senders were told so."""
+        """Run the reaction, and return the ids of refused messages whose senders got an answer with the reason."""
         if self._reaction is None:
             return ()
         self._reaction.react(rows, self._kept.table.head)
@@ -276,43 +334,32 @@ class Shift:
             self.log.debug("%d messages, %d new, %d refused", received, added, refused)
 
     def _catch_up(self) -> None:
-        """What an earlier shift has committed and not seen through."""
-        for attempt in range(1, 6):
-            try:
-                self._kept.look()
-                self.reports.begin(self._kept)
-                self._react(self._kept.table.schema.empty_table())
-                return
-            except Exception as error:
-                if attempt == 5:
-                    raise
-                self.log.warning("%s", told(error))
-                self._rest(2.0**attempt / 2)
+        """Finish the work that an earlier shift has committed and not completed."""
+        patiently(f"the start of {self.place.stream.job}", self._begin, self.ends, self.log, self._note_outage)
 
-    def _resume(self, inlet: Inlet) -> str | None:
-        name = inlet.property_name()
-        if name is None:
-            return None
-        found = self._kept.table.newest(name)
-        if found is None and (rows := highest_offsets(self._kept.table, inlet.name)):
-            found = inlet.resume_after(*rows)
-        return found
+    def _begin(self) -> None:
+        self._kept.look()
+        self.reports.begin(self._kept)
+        try:
+            self._react(self._kept.table.schema.empty_table())
+        except RuleFails as error:
+            self.log.error("%s", error)
+            self._lines[0].rule_fault = str(error)
 
     def _look_after(self) -> None:
-        """Forget old snapshots of the table, while nobody waits."""
-        try:
-            if isinstance(self._reaction, LooksAfter):
-                self._reaction.look_after()
-            if self._commits_since_expiry < _EXPIRE_EVERY:
-                return
-            self._commits_since_expiry = 0
-            needed = [self.reports.reported, self._reaction.needs_since() if self._reaction else None]
-            self._kept.table.expire(keep=_KEEP_SNAPSHOTS, not_since=[each for each in needed if each is not None])
-        except Exception as error:  # another time
-            self.log.warning("%s: old snapshots stay: %s", self.place.stream.table.name, told(error))
+        """Expire old snapshots of the stream's table and of the reaction's. A fault of one does not stop the other."""
+        self._commits_since_look_after = 0
+        if isinstance(self._reaction, LooksAfter):
+            self._following.attempt(self._reaction.look_after)
+        self._expiring.attempt(self._expire)
 
-    def _name_hindrances(self, line: _Line) -> None:
-        """Say once what of an inlet cannot be read, and once that it can again."""
+    def _expire(self) -> None:
+        needed = [self.reports.reported, self._reaction.needs_since() if self._reaction else None]
+        not_since = [each for each in needed if each is not None]
+        self._kept.table.expire(keep=_KEEP_SNAPSHOTS, not_since=not_since, batch=EXPIRED_AT_ONCE)
+
+    def _name_hindrances(self, line: Line) -> None:
+        """Log once that a part of an inlet cannot be read, and once that it is readable again."""
         if not isinstance(line.inlet, IsHindered):
             return
         before, line.hindrances = line.hindrances, line.inlet.hindrances()
@@ -321,20 +368,6 @@ class Shift:
         for sentence in sorted(set(before).difference(line.hindrances)):
             self.log.info("no more: %s", sentence)
 
-    def _put_off(self, line: _Line, error: Exception) -> None:
-        line.failures, line.may_lag = line.failures + 1, True
-        seconds = min(2.0 ** (line.failures - 1), _LONGEST_BACKOFF)
-        line.again_at = time.monotonic() + seconds
-        if line.failures == 1 or seconds == _LONGEST_BACKOFF:
+    def _put_off(self, line: Line, error: Exception) -> None:
+        if (seconds := line.failed(error, LONGEST_BACKOFF)) is not None:
             self.log.warning("%s: tried again in %.0f s: %s", line.inlet.name, seconds, told(error))
-
-    def _rest(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and self.ends() is None:
-            time.sleep(0.1)
-
-
-def told(error: Exception) -> str:
-    """An error in a line."""
-    said = str(error).strip().partition("\n")[0]
-    return said if isinstance(error, TidemarkError) else f"{type(error).__name__}: {said}"

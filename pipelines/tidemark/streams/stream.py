@@ -90,11 +90,13 @@ class Workplace:
         settings: Of the deployment.
         lake: The catalog, through pyiceberg.
         stream: Whose messages are followed.
+        refuse: Writes quarantine entries for messages that the reaction leaves out.
     """
 
     settings: Settings
     lake: Catalog
     stream: Stream
+    refuse: Callable[[Sequence[Fault]], None] | None = None
 
     def table(self, table: Table) -> LiveTable:
         """A table of the lake, to be read again and again, without Spark."""
@@ -143,8 +145,18 @@ class Stream:
     reaction: Callable[[Workplace], Reaction] | None = None
     latest: timedelta = timedelta(days=1)
     quiet: timedelta = timedelta(seconds=15)
+    # Attributes, because each message asks for them. A cached property holds a lock, and Spark's workers get this class
+    # by value: a lock cannot be pickled.
+    fields: Mapping[str, str] = field(init=False, repr=False)
+    """A message's fields with their types."""
+    partition_column: str | None = field(init=False, repr=False)
+    """The column that partitions its table; None if the table has no partitions."""
 
     def __post_init__(self) -> None:
+        derived = {*MESSAGE, *self.table.partition_columns}
+        own = {c: kind for c, kind in self.table.columns.items() if c not in derived}
+        object.__setattr__(self, "fields", own)
+        object.__setattr__(self, "partition_column", next(iter(self.table.partition_columns), None))
         if not self.name.isidentifier():
             raise StreamRefused(f"stream {self.name!r}: its name is a Python name, because a job is called so")
         if self.queue is None and self.topic is None:
@@ -173,12 +185,6 @@ class Stream:
         if self.time not in self.required:
             raise StreamRefused(f"stream {self.name}: {self.time} says the partition, so it has to be required")
 
-    @property
-    def fields(self) -> Mapping[str, str]:
-        """A message's fields with their types."""
-        derived = {*MESSAGE, *self.table.partition_columns}
-        return {c: kind for c, kind in self.table.columns.items() if c not in derived}
-
     def queue_in(self, settings: Settings) -> str | None:
         """The name of its queue in a deployment."""
         return None if self.queue is None else named(self.queue, settings)
@@ -205,10 +211,10 @@ class Stream:
 
     def partition_of(self, fields: Fields) -> datetime | date | None:
         """The value of the partition column."""
-        if not self.table.partition_columns:
+        if self.partition_column is None:
             return None
         at: datetime = fields[self.time or ""]
-        if self.table.columns[self.table.partition_columns[0]] == "date":
+        if self.table.columns[self.partition_column] == "date":
             return at.date() if isinstance(at, datetime) else at
         return at.replace(minute=0, second=0, microsecond=0)
 

@@ -12,15 +12,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
-_FIRST_LOOK = timedelta(hours=1)
+_SHORT_LOOK = timedelta(minutes=1)
+_MANY_KEYS = 50
+"""With more keys at once, a run first reads one minute only: most keys have news every minute, and a minute is
+quickly read."""
+_BEYOND = timedelta(seconds=1)
 _FARTHER = 6
 """Times as far with each look."""
 _KEPT_FOR = timedelta(hours=2)
-_MOST = 400_000
+_KEPT_AT_LEAST = timedelta(seconds=2)
+_MOST = 30_000
+"""Messages in memory: 40 MB."""
 _EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Said:
     """What a message says of its key at a time. Of two about one time the greater counts.
 
@@ -64,12 +70,13 @@ class _Line:
         if there is None or said > there:
             self.by_time[said.at] = said
 
-    def forget_before(self, at: datetime) -> None:
-        upto = bisect_left(self.times, at)
-        for gone in self.times[:upto]:
+    def forget_first(self, count: int) -> None:
+        if not count:
+            return
+        self.since = self.times[count - 1] + timedelta.resolution
+        for gone in self.times[:count]:
             del self.by_time[gone]
-        del self.times[:upto]
-        self.since = max(self.since, at)
+        del self.times[:count]
 
 
 @dataclass(frozen=True)
@@ -127,9 +134,11 @@ class Timeline:
         return changed
 
     def _reach_back(self, first: Mapping[str, datetime], news: Collection[str]) -> None:
-        """Know of each key as much as lies between its first news and the cut before them."""
-        look = _FIRST_LOOK
+        """Load each key's messages from the last cut before its first news."""
         wanted = {key: at for key, at in first.items() if not self._begins(key, at)}
+        # A silence of that length is a cut, so a key that was silent needs no second look.
+        silent = self._cuts.silence + _BEYOND
+        look = _SHORT_LOOK if len(wanted) > _MANY_KEYS and silent > _SHORT_LOOK else silent
         while wanted:
             since = max(min(wanted.values()) - look, _EARLIEST) if look < timedelta(days=3650) else _EARLIEST
             lines = {key: _Line(since) for key in wanted}
@@ -137,7 +146,7 @@ class Timeline:
                 if said.message_id not in news:
                     lines[key].put(said)
             self._lines |= lines
-            look *= _FARTHER
+            look = silent if look < silent else look * _FARTHER
             wanted = {key: at for key, at in wanted.items() if not self._begins(key, at)}
 
     def _begins(self, key: str, at: datetime) -> bool:
@@ -200,10 +209,23 @@ class Timeline:
         return was is not None and self._cuts.closes(was.fields) and self._cuts.closes(is_now.fields)
 
     def _make_room(self) -> None:
-        if sum(len(line.times) for line in self._lines.values()) <= _MOST:
+        if self._size() <= _MOST:
             return
-        for line in self._lines.values():
-            if line.times:
-                line.forget_before(line.times[-1] - _KEPT_FOR)
-        if sum(len(line.times) for line in self._lines.values()) > _MOST:
+        kept_for = _KEPT_FOR
+        while self._size() > _MOST // 2 and kept_for >= _KEPT_AT_LEAST:
+            for line in self._lines.values():
+                if line.times:
+                    self._shorten(line, line.times[-1] - kept_for)
+            kept_for /= 2
+        if self._size() > _MOST:
             self.forget()
+
+    def _shorten(self, line: _Line, at: datetime) -> None:
+        """Forget messages before the last cut before a time, so that an open episode keeps its beginning."""
+        index = self._cut_before(line, bisect_left(line.times, at), at)
+        if index:
+            is_closed = self._cuts.closes(line.by_time[line.times[index - 1]].fields)
+            line.forget_first(index - 1 if is_closed else index)
+
+    def _size(self) -> int:
+        return sum(len(line.times) for line in self._lines.values())

@@ -9,6 +9,7 @@ from tests.proof.hostile.corpus_material import (
     HTML,
     JUNK,
     MEGABYTE,
+    MISSING_COLUMN,
     ONE_MALFORMED,
     SURE,
     UNREADABLE,
@@ -219,8 +220,8 @@ JSON_FILES: Table = (
     (
         "json_without_any_known_key",
         lambda _: b'{"a": 1}\n{"b": 2}\n',
-        keeps(null_value=2),
-        "as json_key_missing_in_every_line",
+        MISSING_COLUMN,
+        "none of its columns is declared: refused as a whole in every format",
     ),
     (
         "json_keys_that_come_late",

@@ -15,7 +15,12 @@ from dagster._core.definitions.reconstruct import (
     reconstruct_repository_def_from_pointer,
 )
 from dagster._core.events import DagsterEventType
-from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
+from dagster._core.remote_origin import (
+    RegisteredCodeLocationOrigin,
+    RemoteInstigatorOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
 from dagster._core.scheduler.instigation import (
     InstigatorState,
     InstigatorStatus,
@@ -25,7 +30,8 @@ from dagster._core.scheduler.instigation import (
 
 from pipelines.tidemark.asset_graph.build import graph_of
 from pipelines.tidemark.asset_graph.partition_context import as_of
-from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log import adapter, event_rows
+from pipelines.tidemark.event_log.event_rows import Kind
 from pipelines.tidemark.event_log.run_facts import run_facts
 from pipelines.tidemark.planner.contracts import Window
 from pipelines.tidemark.planner.graph import Moment
@@ -303,3 +309,26 @@ def test_dagsters_freshness_state_is_what_is_reported_and_each_change_once(insta
         adapter.report_freshness(instance, {"table": state}, 1.0)  # type: ignore[dict-item]
     assert changes() == [("UNKNOWN", "PASS"), ("PASS", "FAIL"), ("FAIL", "PASS")]
     assert instance.get_freshness_state_records([key])[key].freshness_state.value == "PASS"
+
+
+def test_a_run_names_the_code_location_of_its_job(instance: dg.DagsterInstance) -> None:
+    job = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("theirs"), "__repository__"), "job")
+    without = run_range(instance)
+    instance.add_run(dg.DagsterRun("job", run_id="f" * 32, remote_job_origin=job))
+    assert adapter.locations_of_runs(instance, [without, "f" * 32, "unknown"]) == {"f" * 32: "theirs"}
+
+
+def test_an_evaluation_says_that_its_check_is_blocking(instance: dg.DagsterInstance) -> None:
+    @dg.asset_check(asset=table, blocking=True)
+    def strict() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    @dg.asset_check(asset=table)
+    def lenient() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    dg.materialize([table, strict, lenient], instance=instance, partition_key=FIRST)
+    events = [e for e in event_rows.events_after(instance, 0, ["lenient"]) if e.kind is Kind.CHECKED]
+    assert sorted((e.check, e.blocking) for e in events) == [("lenient", False), ("strict", True)]
+    unnamed = [event.check for event in event_rows.events_after(instance, 0) if event.kind is Kind.CHECKED]
+    assert unnamed == ["strict"]

@@ -80,6 +80,7 @@ BAD = {
         asset("bad", reading(ripple_days=2), by=dg.StaticPartitionsDefinition(["a"])),
         "needs a reader with partitions of time",
     ),
+    "optional": (asset("bad", reading(optional=2), by=DAYS), "optional=2 of raw/customers is neither true nor false"),
     "use_latest": (asset("bad", reading(use_latest="perhaps"), by=DAYS), "use_latest='perhaps' of raw/customers is n"),
 }
 

@@ -6,11 +6,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from pipelines.tidemark.asset_graph.build import graph_of
 from pipelines.tidemark.engine.condition import derived, with_automation
+from pipelines.tidemark.planner.history import History
+from pipelines.tidemark.planner.planner import Planner
 from pipelines.tidemark.sensors.automation import automation_sensors
 from pipelines.tidemark.sensors.contracts import CHECK, contract_checks
 from tests.tidemark.automation.ticks import Location
-from tests.tidemark.automation.toy_graph import asset, lag, source
+from tests.tidemark.automation.toy_graph import HOURS, START, asset, lag, source
 
 ASAP = {"tidemark/pace": "asap"}
 
@@ -93,3 +96,29 @@ def test_all_members_of_an_operation_that_cannot_be_split_are_in_one_sensor() ->
     assert sensor.asset_selection.resolve(graph) == {dg.AssetKey("left"), dg.AssetKey("right")}
     assert all(isinstance(spec.automation_condition, type(derived())) for spec in found[0].specs)
     assert CHECK == "contract"
+
+
+def test_putting_many_runs_together_can_be_left_for_the_next_tick() -> None:
+    """A plan proceeds in short steps: asset by asset, and within the assets that are connected with one."""
+    hours = [f"2026-10-05-{hour:02}:00" for hour in range(12)]
+    families = [
+        node
+        for number in range(40)
+        for node in (
+            source(f"s{number}", HOURS),
+            asset(f"core/c{number}", f"raw/s{number}", by=HOURS),
+            asset(f"marts/m{number}", f"core/c{number}", by=HOURS, freshness_policy=lag(hours=1)),
+        )
+    ]
+    graph = graph_of(dg.Definitions(families).resolve_asset_graph())
+    assert graph.parts["core/c7"] == graph.parts["marts/m7"] == ["core/c7", "marts/m7"]
+    history = History(graph)
+    graph.moment.moves_to(START.timestamp() + 86_400)
+    for number in range(40):
+        for n, hour in enumerate(hours):
+            history.observed((f"raw/s{number}", hour), id=100 * number + n, version="1", arrived_at=1.0, listed_at=None)
+    planner, looks = Planner(graph, history), 0
+    while (plan := planner.plan(graph.moment.now, stop=lambda: True)).catching_up:
+        looks += 1
+    assert looks >= 40, "it stops at least once for each asset with runs to put together"
+    assert {request.assets for request in plan.requests} == {(f"core/c{n}", f"marts/m{n}") for n in range(40)}

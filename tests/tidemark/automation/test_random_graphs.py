@@ -2,10 +2,15 @@
 
 import pytest
 
-from tests.tidemark.automation.random_graphs.judging import judged, world_of, wrong_with
+from pipelines.tidemark.engine import engine
+from pipelines.tidemark.planner.evaluate import Bound
+from tests.tidemark.automation.random_graphs.judging import judged, world_of, world_of_bulk, world_of_checks, wrong_with
 from tests.tidemark.automation.random_graphs.shapes import World
 from tests.tidemark.automation.random_graphs.shrinking import kind_of, shrunk, told
 
+CHECKED = (0, 2)
+BULK = (1, 12)
+BOUND = (3, 6)
 SEEDS = (1, 3, 4, 5, 6, 7, 10, 11, 12, 18, 19, 23, 29)
 
 
@@ -16,6 +21,22 @@ def test_a_random_graph_keeps_its_promises_on_a_random_day(seed: int) -> None:
         return
     small = shrunk(world_of(seed), wrong_with, kind_of(found.wrong[0]), most=12)
     pytest.fail("\n".join([*found.wrong, told(small)]))
+
+
+@pytest.mark.parametrize("seed", CHECKED)
+def test_no_gate_is_open_on_a_day_on_which_blocking_checks_give_no_result(seed: int) -> None:
+    assert judged(seed, world_of_checks).wrong == []
+
+
+@pytest.mark.parametrize("seed", BULK)
+def test_bulk_work_in_few_slots_makes_no_tighter_contract_late(seed: int) -> None:
+    assert judged(seed, world_of_bulk).wrong == []
+
+
+@pytest.mark.parametrize("seed", BOUND)
+def test_a_bound_on_what_one_look_decides_on_changes_no_promise(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "BOUND", Bound(many=0, most=2, longest=2, range=3))
+    assert judged(seed).wrong == []
 
 
 def test_the_same_seed_gives_the_same_world_and_another_seed_another() -> None:

@@ -3,6 +3,7 @@
 import importlib
 import re
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -254,3 +255,49 @@ def test_an_asset_that_goes_by_its_code_needs_no_lock(tmp_path: Path, monkeypatc
 
     assert differences(Lock(), {"core/trips": by_code}) == []
     assert re.fullmatch("[0-9a-f]{16}", asset.fingerprint.digest)
+
+
+RATES = """
+    import dagster as dg
+
+    class Rates(dg.ConfigurableResource):
+        usd: float = 1.0
+
+    @dg.asset(code_version="1")
+    def one(rates: Rates): return rates.usd
+
+    @dg.asset(code_version="1")
+    def two(): return 2
+    """
+ASSEMBLED = """
+    import dagster as dg
+    from pipelines.tidemark import build_definitions, load_settings
+    from toy.assets import Rates, one, two
+
+    EURO = 1.1
+    MORE = {"rates": Rates(usd=EURO), "other": Rates(usd=7.0)}
+    """
+GIVEN = {
+    "a keyword": "defs = build_definitions(load_settings(), [one, two], [], [], rates=Rates(usd=EURO))",
+    "a dictionary": "defs = build_definitions(load_settings(), [one, two], [], [], **MORE)",
+    "a dictionary here": "defs = build_definitions(load_settings(), [one, two], [], [], **{'rates': Rates(usd=EURO)})",
+    "only a run knows": "GIVEN = dict([('rates', Rates(usd=EURO))])\n"
+    "defs = build_definitions(load_settings(), [one, two], [], [], **GIVEN)",
+    "Dagster's": "defs = dg.Definitions.merge(dg.Definitions(assets=[one, two], resources=MORE))",
+}
+
+
+@pytest.mark.parametrize("way", GIVEN)
+def test_a_value_of_a_resource_counts_for_the_assets_that_need_it(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = {"assets.py": RATES, "definitions.py": textwrap.dedent(ASSEMBLED) + GIVEN[way]}
+    before = found(tmp_path / "1", package, monkeypatch)
+    after = found(tmp_path / "2", replaced(package, "1.1", "1.2"), monkeypatch)
+    other = found(tmp_path / "3", replaced(package, "7.0", "8.0"), monkeypatch)
+
+    assert before["one"].fingerprint.digest != after["one"].fingerprint.digest
+    assert changed_definitions(before["one"].fingerprint.definitions, after["one"].fingerprint.definitions)
+    if way != "only a run knows":  # then it counts for every asset that needs resources
+        assert before["two"].fingerprint.digest == after["two"].fingerprint.digest
+    assert before["one"].fingerprint.digest == other["one"].fingerprint.digest

@@ -78,6 +78,6 @@ settings = load_settings()
 defs = dg.Definitions(
     assets=with_automation([raw_orders, core_orders]),
     sensors=[landing.landing_sensor([ORDERS], settings.start_date), automation_sensor(), catch_up_sensor()],
-    resources=build_definitions(settings, [], [ORDERS], [schemas.ORDERS]).resources,
+    resources=build_definitions(settings, [], [], [schemas.ORDERS]).resources,
     executor=dg.in_process_executor,
 )

@@ -1,5 +1,6 @@
 """Commits through pyiceberg, by writers who know what the table held. No Spark, no server."""
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from operator import itemgetter
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.snapshots import Snapshot
 
-from pipelines.tidemark.lakehouse.append import Appendable, Change, HeadMoved, open_lake, rows_of
+from pipelines.tidemark.lakehouse import snapshot_expiry
+from pipelines.tidemark.lakehouse.append import Appendable, Change, HeadMoved, equal, open_lake, rows_of
 from pipelines.tidemark.lakehouse.tables import SchemaDiffers, Table
 from tests.conftest import make_settings
 
@@ -121,3 +123,50 @@ def test_a_column_of_another_type_or_that_somebody_has_dropped_is_refused_by_nam
     with pytest.raises(SchemaDiffers, match="somebody has dropped weight"):
         writer(wider)
     assert writer(replace(TABLE, columns={**TABLE.columns, "size": "int"})).rows()["id"].to_pylist() == ["a"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_snapshots_expire_with_all_files_that_no_other_needs(
+    writer: Writer, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against the files on disk, with merged manifests, deleted rows and a branch."""
+    rng, table = random.Random(seed), writer()
+    with table._loaded.transaction() as change:
+        change.set_properties({"commit.manifest.min-count-to-merge": "3"})
+    table.refresh()
+    left = list[str]()
+    for n in range(14):
+        gone = left.pop(rng.randrange(n // 3)) if rng.random() < 0.3 and len(left) > n // 3 > 0 else None
+        table.commit(replace(row(table, f"a{n}"), instead_of=None if gone is None else equal("id", gone)))
+        left.append(f"a{n}")
+        if n == 5:
+            table._loaded.manage_snapshots().create_branch(table.head or 0, "other").commit()
+    table.refresh()
+    there = [snapshot.snapshot_id for snapshot in table._ancestors()]
+    before = {each: sorted(table.rows(snapshot_id=each)["id"].to_pylist()) for each in there}
+    expired = {each for each in there[1:] if rng.random() < 0.6}
+    read: list[str] = []
+    files_of = snapshot_expiry._files_of
+    monkeypatch.setattr(snapshot_expiry, "_files_of", lambda each, io: read.append(each) or files_of(each, io))
+    known = {path for each in table._loaded.metadata.snapshots for path in files_of(each, table._loaded.io)}
+    snapshot_expiry.expire(table._loaded, expired)
+    assert len(read) <= 3 * len(expired) + 1
+    table.refresh()
+    stay = list(table._loaded.metadata.snapshots)
+    assert {each.snapshot_id for each in stay} == set(there) - expired | {table._loaded.refs()["other"].snapshot_id}
+    for each in stay:
+        assert sorted(table.rows(snapshot_id=each.snapshot_id)["id"].to_pylist()) == before[each.snapshot_id]
+    needed = {path for each in stay for path in files_of(each, table._loaded.io)}
+    assert {path for path in known if Path(path.removeprefix("file://")).exists()} == needed
+
+
+def test_an_expiry_reads_only_what_it_expires_however_many_snapshots_stay(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, read = writer(), list[str]()
+    for n in range(30):
+        table.commit(row(table, f"a{n}"))
+    files_of = snapshot_expiry._files_of
+    monkeypatch.setattr(snapshot_expiry, "_files_of", lambda each, io: read.append(each) or files_of(each, io))
+    assert table.expire(keep=25, batch=5) == 5
+    assert len(read) == 7

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.tidemark.lakehouse import branches, catalog, write
+from pipelines.tidemark.lakehouse.read import as_declared, read
 from pipelines.tidemark.lakehouse.tables import Table
 from pipelines.tidemark.lakehouse.write import CommitConflict, current_snapshot
 
@@ -75,9 +76,31 @@ def test_a_branch_expires_by_itself_and_a_table_made_for_one_goes_with_it(spark:
     assert spark.catalog.tableExists(x.identifier)
 
 
-def test_a_table_with_other_columns_than_declared_is_refused(spark: SparkSession, x: Table) -> None:
-    assert branches.require_declared_columns(spark, x)
-    with pytest.raises(branches.ColumnsDiffer, match="lacks the declared columns more"):
-        branches.require_declared_columns(spark, replace(x, columns={**x.columns, "more": "string"}))
-    with pytest.raises(branches.ColumnsDiffer, match="n"):
-        branches.require_declared_columns(spark, replace(x, columns={"day": "date", "n": "string"}))
+def test_a_declared_column_is_added_for_a_branch_and_one_that_the_running_code_refuses_is_not(
+    spark: SparkSession, x: Table
+) -> None:
+    write.overwrite(rows(spark, 1, *DAYS), x, DAYS, run_id="1")
+    branches.add_declared_columns(spark, x)
+    more = replace(x, columns={**x.columns, "more": "string", "small": "int"})
+    branches.require_branchable(spark, more)
+    assert spark.table(x.identifier).columns == ["day", "n"], "only looked at"
+    branches.add_declared_columns(spark, more)
+    branches.create(spark, more, "preview_a", current_snapshot(spark, more))
+    new = rows(spark, 2, DAYS[0]).selectExpr("*", "'x' AS more", "1 AS small")
+    head = branches.overwrite(new, more, "preview_a", DAYS[:1], run_id="2")
+    assert [row.more for row in branches.rows_of(spark, more, DAYS[:1], head).collect()] == ["x"]
+    write.overwrite(rows(spark, 3, DAYS[1]), x, DAYS[1:], run_id="3")  # by the code that runs, which has no such column
+    assert as_declared(spark.table(x.identifier), x, catalog.as_it_is(spark, x)).columns == ["day", "n"]
+    assert read(spark, x).columns == ["day", "n"], "its readers are not shown the column"
+    for other, why in (("string", "another type"), ("decimal(9,0)", "another type")):
+        with pytest.raises(branches.ColumnsDiffer, match=why):
+            branches.require_branchable(spark, replace(x, columns={"day": "date", "n": other}))
+    wide = replace(more, columns={**more.columns, "small": "bigint"})
+    branches.add_declared_columns(spark, wide)
+    branches.create(spark, wide, "preview_b", current_snapshot(spark, wide))
+    new = rows(spark, 2, DAYS[0]).selectExpr("*", "'x' AS more", f"{2**40} AS small")
+    head = branches.overwrite(new, wide, "preview_b", DAYS[:1], run_id="4")
+    assert [row.small for row in branches.rows_of(spark, wide, DAYS[:1], head).collect()] == [2**40]
+    assert dict(read(spark, more).dtypes)["small"] == "int", "the code that runs goes on"
+    with pytest.raises(branches.ColumnsDiffer, match="a table that is to be replaced has no branch"):
+        branches.require_branchable(spark, replace(more, generation=2))

@@ -2,6 +2,7 @@
 
 import logging
 import uuid
+from functools import partial
 
 import pytest
 from pyspark.sql import SparkSession
@@ -105,8 +106,8 @@ def test_a_commit_is_found_the_same_either_way(spark: SparkSession, monkeypatch:
     rows = spark.sql("SELECT DATE '2026-10-01' AS day, id AS n FROM range(3)")
     write.overwrite(rows, table, ["2026-10-01"], run_id="one")
     taken = spark.sql("SELECT DATE '2026-10-01' AS day, 1L AS n")
-    on, day = "t.n = s.n", table.predicate(["2026-10-01"], of="t")
-    write.merge(taken, table, within=day, on=on, wins="true", goes="true", run_id="two")
+    day = partial(table.predicate, ["2026-10-01"])
+    write.merge(taken, table, within=day, on="t.n = s.n", wins="true", goes="true", run_id="two")
     seen = [write.commit_of(spark, table, run) for run in ("one", "two", "none")]
     assert [commit.rows for commit in seen] == [3, 2, None]
     assert direct.loaded(spark, table)

@@ -83,7 +83,7 @@ def test_a_table_gets_plain_names_that_are_nobodys_and_not_too_many() -> None:
 
 def test_a_policy_that_there_is_not_is_refused() -> None:
     assert Feed("x", "x/", Grain.DAY, COLUMNS, new_columns="add").new_columns is NewColumns.ADD  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="feed x: new_columns is ignore, add or fail, not 'keep'"):
+    with pytest.raises(ValueError, match="feed x: new_columns is one of ignore, add, fail, not 'keep'"):
         Feed("x", "x/", Grain.DAY, COLUMNS, new_columns="keep")  # type: ignore[arg-type]
 
 
@@ -114,7 +114,8 @@ def test_columns_of_files_of_every_format_are_added_and_filled(
         "new columns, added as text: current_date, null, order, tags; "
         "new columns, not added (a name is a letter and then letters, digits or _): a b; "
         "new columns, not added (it stands twice in a header): twice; "
-        "new columns, not added (there is a column id): ID; new columns, not added (there is a column order): Order",
+        "new columns, not added (there is a column id): ID; new columns, not added (there is a column order): Order; "
+        "declared columns that files lack, so they are null there: colour",
     )
     assert set(loaded.new_columns) == {"a b", "twice", "ID", "Order"}
 

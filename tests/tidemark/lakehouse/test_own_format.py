@@ -19,6 +19,7 @@ from pipelines.tidemark.cli.app import app
 from pipelines.tidemark.lakehouse.loading.load import Load
 from pipelines.tidemark.lakehouse.readers import formats as registered
 from pipelines.tidemark.lakehouse.readers import probe, small_files
+from pipelines.tidemark.lakehouse.readers.csv_text import CSV
 from pipelines.tidemark.lakehouse.readers.files import SourceFile
 from pipelines.tidemark.lakehouse.readers.json_text import JSON
 from pipelines.tidemark.scaffold.sample import NoSample, read_sample
@@ -157,12 +158,14 @@ def test_a_feed_is_written_from_a_sample_whose_format_is_registered_beside_the_f
 def test_a_sample_is_read_as_its_longest_ending_says_though_that_is_registered_beside_the_feeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_format: ModuleType
 ) -> None:
-    own = a_format(endings=(".own.csv",), sample=lambda body, limit: [{"own": 1}])
+    own = a_format(
+        endings=(".own.csv",), shape=CSV.shape, rows=CSV.rows, sample=lambda body, limit: [{"own": 1}], is_text=True
+    )
     monkeypatch.setattr("pipelines.tidemark.location.feeds", lambda settings: register_format(own))
     monkeypatch.setattr("pipelines.tidemark.cli.new.CHECKOUT", tmp_path)
     path = tmp_path / "trips.own.csv"
-    path.write_text("a,b\n1,2\n")
-    said = CliRunner().invoke(app, ["new", "feed", "trips", "--sample", str(path)])
+    path.write_text("own\n1\n")
+    said = CliRunner().invoke(app, ["new", "feed", "trips", "--sample", str(path), "--key", "own"])
     assert said.exit_code == 0 and "1 columns from 1 rows" in said.output, said.output
 
 

@@ -1,5 +1,6 @@
 """A session on a Spark Connect server: what is said when it is lost, and what is said to nobody."""
 
+import logging.config
 import re
 import stat
 import traceback
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkRuntimeError
+from pyspark.logger import PySparkLogger
+from pyspark.sql.connect.logging import logger
 
 from pipelines.tidemark.lakehouse.session import (
     SparkLost,
@@ -14,6 +17,7 @@ from pipelines.tidemark.lakehouse.session import (
     keep_password,
     naming_the_server,
     new_session,
+    quiet_client,
     server_conf,
 )
 from pipelines.tidemark.settings import Settings
@@ -77,3 +81,17 @@ def test_an_error_of_a_session_the_server_does_not_know_names_the_server(
             raise error
     finally:
         there.stop()
+
+
+def test_the_clients_own_log_stays_off_the_terminal_whatever_is_configured(capsys: pytest.CaptureFixture[str]) -> None:
+    """An example is "ReleaseExecute failed" after a failed query. Dagster configures logging in each run."""
+    quiet_client()
+    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False})
+    assert not logger.disabled
+    assert not logger.isEnabledFor(logging.WARNING)
+    logger.warning("ReleaseExecute failed with exception: anything")
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).exception("[UNRESOLVED_COLUMN]", errorClass="x")
+    said = capsys.readouterr().err
+    assert "ReleaseExecute" not in said
+    assert "UNRESOLVED_COLUMN" not in said

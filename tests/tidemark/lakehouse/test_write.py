@@ -8,7 +8,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.tidemark.lakehouse import catalog, write
-from pipelines.tidemark.lakehouse.read import read
+from pipelines.tidemark.lakehouse.read import read, read_snapshot
+from pipelines.tidemark.lakehouse.table_changes import Change, Kind
 from pipelines.tidemark.lakehouse.tables import SchemaDiffers, Table
 
 DAYS = ("2026-10-01", "2026-10-02")
@@ -104,6 +105,60 @@ def test_a_declaration_may_gain_a_column_and_not_change_one(spark: SparkSession,
     other = Table(table.name, {"day": "date", "n": "string", "note": "string"}, table.row_key, table.partitioned_by)
     with pytest.raises(SchemaDiffers, match="'n': 'bigint'"):
         catalog.ensure(spark, other)
+
+
+def test_columns_are_widened_and_what_is_declared_no_more_stays_for_those_who_have_it(
+    spark: SparkSession, table: Table
+) -> None:
+    wide = Table(table.name, {**table.columns, "small": "int", "gone": "string"}, table.row_key, "day")
+    catalog.ensure(spark, wide)
+    write.overwrite(rows(spark, (DAYS[0], 1)).selectExpr("*", "1 AS small", "'x' AS gone"), wide, DAYS, run_id=run_id())
+    later = Table(table.name, {**table.columns, "small": "bigint"}, table.row_key, "day")
+    catalog.ensure(spark, later)
+
+    write.overwrite(rows(spark, (DAYS[1], 2)).selectExpr("*", f"{2**40} AS small"), later, DAYS[1:], run_id=run_id())
+    more = rows(spark, (DAYS[0], 1), (DAYS[1], 3)).selectExpr("*", "CAST(7 AS bigint) AS small")
+    write.merge(more, later, within=lambda _: "true", on="t.n = s.n", wins="true", run_id=run_id())
+
+    found = spark.sql(f"SELECT n, small, gone FROM {table.identifier} ORDER BY n").collect()
+    assert [tuple(row) for row in found] == [(1, 7, "x"), (2, 2**40, None), (3, 7, None)]
+    assert read(spark, later).columns == ["day", "n", "small"], "who still reads it fails, and reads no nulls"
+    comments = {f.name: (f.metadata or {}).get("comment") for f in spark.table(table.identifier).schema.fields}
+    assert comments["gone"] == "no longer declared: null in new rows"
+    catalog.ensure(spark, Table(table.name, {**later.columns, "gone": "string"}, table.row_key, "day"))
+    assert read(spark, Table(table.name, {**later.columns, "gone": "string"}, table.row_key, "day")).count() == 3
+    with pytest.raises(SchemaDiffers, match="makes it narrower, and Iceberg only widens"):
+        catalog.ensure(spark, wide)
+
+
+def test_a_column_that_a_preview_has_widened_is_as_declared_for_the_deployed_code_until_the_wider_one_is_deployed(
+    spark: SparkSession, table: Table
+) -> None:
+    narrow = Table(table.name, {**table.columns, "small": "int"}, table.row_key, "day")
+    wide = Table(table.name, {**table.columns, "small": "bigint"}, table.row_key, "day")
+    catalog.ensure(spark, narrow)
+    catalog.widen_for_preview(spark, wide, [Change(Kind.WIDENED, "small", "int", "bigint")])
+
+    write.overwrite(rows(spark, (DAYS[0], 1)).selectExpr("*", "1 AS small"), narrow, DAYS, run_id=run_id())
+    assert dict(read(spark, narrow).dtypes)["small"] == "int"
+    assert dict(read_snapshot(spark, narrow).rows.dtypes)["small"] == "int"
+    catalog.ensure(spark, wide)
+    write.overwrite(rows(spark, (DAYS[0], 1)).selectExpr("*", f"{2**40} AS small"), wide, DAYS, run_id=run_id())
+    assert read(spark, wide).collect()[0].small == 2**40
+    with pytest.raises(SchemaDiffers, match="makes it narrower"):
+        catalog.ensure(spark, narrow)
+
+
+def test_a_table_of_another_generation_replaces_it_once(spark: SparkSession, table: Table) -> None:
+    write.overwrite(rows(spark, (DAYS[0], 1)), table, DAYS, run_id=run_id())
+    text = Table(table.name, {"day": "date", "n": "string"}, table.row_key, "day", generation=2)
+    catalog.ensure(spark, text)
+    write.overwrite(rows(spark, (DAYS[1], 2)).selectExpr("day", "CAST(n AS string) n"), text, DAYS, run_id=run_id())
+    catalog.ensure(spark, text)
+    assert [row.n for row in read(spark, text).collect()] == ["2"]
+    assert [row.n for row in spark.table(f"lake.{table.name}_generation_1").collect()] == [1]
+    with pytest.raises(SchemaDiffers):
+        catalog.ensure(spark, table)
 
 
 def test_a_column_that_a_person_dropped_is_not_added_empty(spark: SparkSession, table: Table) -> None:

@@ -10,10 +10,11 @@ import psutil
 import pytest
 
 _TESTS = """
-import sys
+import signal, sys
 from pathlib import Path
 from tests.conftest import make_settings, start_service
 folder = Path(sys.argv[1])
+signal.signal(signal.SIGTERM, signal.Handlers(int(sys.argv[2])))
 settings = make_settings(folder)
 process = start_service("pipelines.tidemark.local.cloud.server", settings, settings.port_cloud, folder / "cloud.log")
 print(process.pid, flush=True)
@@ -25,11 +26,10 @@ sys.stdin.read()
 @pytest.mark.parametrize("of_the_tests", [signal.SIG_DFL, signal.SIG_IGN])
 def test_a_server_ends_with_the_tests_that_started_it(tmp_path: Path, of_the_tests: signal.Handlers) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", _TESTS, str(tmp_path)],
+        [sys.executable, "-c", _TESTS, str(tmp_path), str(int(of_the_tests))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGTERM, of_the_tests),
     ) as tests:
         assert tests.stdout is not None
         server = psutil.Process(int(tests.stdout.readline()))

@@ -12,6 +12,8 @@ import psutil
 import pytest
 
 from pipelines.tidemark.local.platform import process_tree
+from pipelines.tidemark.local.platform.code_server import lost_code_server
+from pipelines.tidemark.local.platform.service_status import _state
 from pipelines.tidemark.local.platform.services import Service
 from pipelines.tidemark.local.platform.supervision import ServiceFailed, Supervisor, SupervisorDied
 from tests.conftest import make_settings
@@ -108,6 +110,15 @@ def test_orphans_are_those_whose_service_died_without_them(supervisor: Superviso
     assert process_tree.marked("test-of-orphans") == []
 
 
+def test_a_group_has_ended_when_none_of_its_processes_runs() -> None:
+    code = f"import subprocess, sys; [subprocess.Popen([sys.executable, '-c', {DEAF!r}]) for _ in range(8)]"
+    leader = subprocess.Popen([sys.executable, "-c", f"{code}; import time; time.sleep(60)"], start_new_session=True)
+    _eventually(lambda: len(psutil.Process(leader.pid).children()) == 8)
+    children = psutil.Process(leader.pid).children()
+    process_tree.end_group(leader)
+    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+
+
 def test_the_state_folder_may_have_any_name(tmp_path: Path) -> None:
     settings = make_settings(tmp_path / "50 % off; #1" / ("long" * 20))
     made = Supervisor(settings, {"deaf": _service("deaf", f"print('50 %'); {DEAF}")})
@@ -143,3 +154,31 @@ def test_restarts_are_counted(supervisor: Supervisor) -> None:
     _eventually(lambda: _pid(supervisor, "deaf") not in (0, first))
 
     assert supervisor.restarts("deaf") == 1
+
+
+# As `dagster dev` names its processes: a proxy, and below it the server with the code.
+SERVER = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(300)', 'api', 'grpc'])"
+PROXY = f"{SERVER}; import time; time.sleep(300)"
+DEV = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {PROXY!r}, 'code-server', 'start'])"
+
+
+def test_a_service_that_has_lost_its_code_server_says_so_and_is_restarted(tmp_path: Path) -> None:
+    dev = Service("dagster", "dagster dev", ("-c", DEV), lambda: True, seconds_to_stop=1, lacks=lost_code_server)
+    made = Supervisor(make_settings(tmp_path), {"dagster": dev})
+    made.start(os.environ)
+    try:
+        made.start_service("dagster")
+        _eventually(lambda: _children_run(made, 4))
+        first = _pid(made, "dagster")
+        assert lost_code_server(first) == "" and made.restart_lacking(0.0) == []
+        (server,) = [p for p in psutil.Process(first).children(recursive=True) if p.cmdline()[-1] == "grpc"]
+        server.kill()
+        _eventually(lambda: lost_code_server(first) == "without its code server")
+        (state,) = made.states()
+        assert _state(dev, state) == "without its code server"
+        assert made.restart_lacking(1.0) == [], "a reload replaces it, too"
+        assert made.restart_lacking(20.0) == ["dagster dev was without its code server"]
+        _eventually(lambda: _pid(made, "dagster") not in (0, first) and _children_run(made, 4))
+        assert made.restart_lacking(21.0) == []
+    finally:
+        made.stop()

@@ -11,8 +11,8 @@ import pytest
 from dagster._core.launcher import WorkerStatus
 from dagster._core.utils import make_new_run_id
 
+from pipelines.tidemark.event_log.run_process import identity_of, process_of
 from pipelines.tidemark.local.dagster.home import opened_home
-from pipelines.tidemark.local.dagster.run_launcher import identity_of, process_of
 from pipelines.tidemark.tags import PROCESS
 from tests.conftest import make_settings
 

@@ -105,7 +105,7 @@ def test_a_key_of_two_columns_is_found_and_of_none_that_holds_a_null(tmp_path: P
         ("a.xlsx", b"x", "a sample ends in"),
         ("a.csv", b"", "a.csv"),
         ("a.csv", b"x,y\n", "it holds no row"),
-        ("a.jsonl", b"[1, 2]", "not every record is an object"),
+        ("a.jsonl", b"[1, 2]", "no line of it is a JSON object"),
         ("a.json", b'[\n{"a": 1},\n{"a": 2}', "does not end"),
         ("a.jsonl", b'[\n{"a": 1}\n]', "call it .json"),
         ("a.json.gz", b"not gzip", "a.json.gz"),

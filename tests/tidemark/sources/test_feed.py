@@ -1,11 +1,12 @@
 """Keys to partitions and back."""
 
+import re
 from datetime import date
 
 import pytest
 
 from pipelines.tidemark.sensors.landing import landing_sensor
-from pipelines.tidemark.sources.feed import Feed, Grain, OutsideLayout
+from pipelines.tidemark.sources.feed import Feed, Grain, OnRemoval, OutsideLayout
 from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS, PRICES
 
 
@@ -56,6 +57,30 @@ def test_a_folder_without_a_name_is_refused(prefix: str) -> None:
 def test_a_column_name_that_spark_would_take_apart_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"feed notes: a column's name has no '.' and no '`', unlike {name}"):
         Feed("notes", "notes/", Grain.DAY, {name: "string"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("grain", "fortnight", "grain is one of quarter_hour, hour, day"),
+        ("removals", "never", "removals is one of follow, keep"),
+        ("columns", [("a", "bigint")], "columns is a mapping"),
+        ("rules", ["a > 1"], "rules is a mapping"),
+        ("quarantine_share", "1%", "quarantine_share is a number"),
+        ("follow_for", 90, "follow_for is a timedelta"),
+        ("multiline", "no", "multiline is a bool"),
+        ("exact", "no", "exact is a bool"),
+    ],
+)
+def test_a_setting_of_another_kind_is_refused_by_name(setting: str, value: object, said: str) -> None:
+    good = {"name": "x", "prefix": "x/", "grain": Grain.DAY, "columns": {"a": "bigint"}}
+    with pytest.raises(ValueError, match=f"feed x: {said}.*, not {re.escape(repr(value))}"):
+        Feed(**good | {setting: value})  # type: ignore[arg-type]
+
+
+def test_a_setting_may_be_given_by_its_text() -> None:
+    feed = Feed("x", "x/", "day", {"a": "bigint"}, removals="keep")  # type: ignore[arg-type]
+    assert feed.grain is Grain.DAY and feed.removals is OnRemoval.KEEP
 
 
 def test_the_prefix_of_a_feed_of_one_object_is_its_key() -> None:

@@ -20,7 +20,8 @@ from pipelines.tidemark.sources.kafka_errors import (
     TopicUnknown,
 )
 from pipelines.tidemark.sources.kafka_position import Position, position_after_rows
-from pipelines.tidemark.sources.records import Batch, Inlet, Record
+from pipelines.tidemark.sources.kafka_waiting import TopicBacklog
+from pipelines.tidemark.sources.records import Batch, Inlet, Record, Waiting
 from tests.conftest import free_port
 from tests.tidemark.kafka import PASSWORD, READER, STRANGER, Broker, eventually
 
@@ -481,3 +482,24 @@ def _filled(table: Table) -> str:
     table.fill()
     assert table.resume is not None
     return table.resume
+
+
+def test_the_backlog_counts_every_unread_record_and_knows_since_when_the_oldest_waits(
+    kafka: Broker, opened: Opened
+) -> None:
+    topic, now = kafka.topic(partitions=3), round(time.time())
+    backlog = TopicBacklog(kafka.options, topic)
+    assert backlog.after(None) == Waiting()
+    table = opened(topic)
+    kafka.send(topic, "a", timestamp=(now - 90) * 1000)
+    table.fill()
+    assert backlog.after(table.resume) == Waiting()
+    kafka.send(topic, *"bcd", timestamp=(now - 30) * 1000)
+    kafka.send(topic, *"ef", partition=2, timestamp=(now - 60) * 1000)
+    assert backlog.after(table.resume) == Waiting(5, now - 60)
+    assert TopicBacklog(kafka.options, topic).after(None) == Waiting(6, now - 90)
+    assert backlog.after(None).count == 6, "the times are of an earlier look"
+    table.fill()
+    assert backlog.after(table.resume) == Waiting() == backlog.after(table.inlet.position())
+    with pytest.raises(TopicUnknown):
+        TopicBacklog(kafka.options, "no-such-topic").after(None)

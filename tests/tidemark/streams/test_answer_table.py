@@ -76,7 +76,7 @@ def test_keys_that_look_alike_are_told_apart() -> None:
 
 
 def test_old_snapshots_expire_while_nothing_comes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_table, "_EXPIRE_EVERY", 3)
+    monkeypatch.setattr(answer_table, "EXPIRED_AT_ONCE", 1)
     monkeypatch.setattr(answer_table, "_KEEP_SNAPSHOTS", 2)
     shift, other = desk.shift(), desk.shift()
     for n in range(4):

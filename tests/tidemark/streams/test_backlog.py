@@ -106,6 +106,23 @@ def test_afterwards_it_goes_on_with_what_comes(settings: Settings, kafka: Broker
         assert not later.step()
 
 
+def test_a_rule_that_raises_on_every_message_of_a_step_commits_nothing_and_one_that_raises_on_some_names_these(
+    settings: Settings, kafka: Broker
+) -> None:
+    topic, name = kafka.topic(), toy.new_name()
+    kafka.send(topic, *[toy.ping("a", minute=m, strength=m) for m in range(30)])
+    broken = toy.stream(name, queue=None, topic=topic, rules={"odd": lambda fields: fields["strenght"] > 0})
+    with shift_at(broken, settings, topic) as work:
+        work.step()
+        assert "the rule odd raises on every message: KeyError: 'strenght'" in work.hindrance
+        assert (toy.kept(broken, settings), entries(broken, settings), work._kept.table.head) == ([], [], None)
+    some = toy.stream(name, queue=None, topic=topic, rules={"odd": lambda fields: 1 / (fields["strength"] - 7) < 2})
+    with shift_at(some, settings, topic) as work:
+        assert work.step() and not work.hindrance
+    assert len(toy.kept(some, settings)) == 29
+    assert [(reason, offset) for _, reason, offset in entries(some, settings)] == [("odd", 7)]
+
+
 def test_who_was_overtaken_adds_nothing(settings: Settings, kafka: Broker) -> None:
     topic = kafka.topic()
     of = toy.stream(toy.new_name(), queue=None, topic=topic)

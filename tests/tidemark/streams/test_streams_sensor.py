@@ -14,7 +14,8 @@ from dagster._core.test_utils import create_run_for_test
 from pipelines.tidemark.event_log import adapter
 from pipelines.tidemark.sensors import streams as sensor
 from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.streams.job import CodeLoaded, NoInlet, code_of, inlets_of, run_shift, shift_job
+from pipelines.tidemark.streams.job import NoInlet, code_of, inlets_of, run_shift, shift_job
+from pipelines.tidemark.streams.post import Post
 from pipelines.tidemark.tags import CODE_OF_STREAMS, STREAM, WORKER
 from tests.tidemark.streams import toy
 
@@ -99,7 +100,7 @@ def test_one_that_fails_at_each_start_is_tried_less_and_less_often(instance: Dag
 def test_without_kafka_a_stream_of_a_topic_alone_is_off_and_says_so(instance: DagsterInstance) -> None:
     asked, said = sensor._wanted(instance, [OFF], Settings(kafka_bootstrap_servers=None), time.time())
     assert asked == []
-    assert said == ["off is off: TIDEMARK_KAFKA_BOOTSTRAP_SERVERS is not set"]
+    assert said == {"off": "off is off: TIDEMARK_KAFKA_BOOTSTRAP_SERVERS is not set"}
     assert inlets_of(OFF, Settings(kafka_bootstrap_servers=None)) == []
     with pytest.raises(NoInlet):
         run_shift(dg.build_op_context(instance=instance), OFF, Settings(kafka_bootstrap_servers=None))
@@ -119,12 +120,12 @@ def test_a_shift_ends_when_other_code_is_loaded_and_not_because_it_runs_edited_f
     settings, clock = Settings(), [0.0]
     key = CODE_OF_STREAMS + settings.code_location
     adapter.save(instance, key, "what the sensor has loaded")
-    code = CodeLoaded(instance, settings, clock=lambda: clock[0])
-    clock[0] = 10.0
-    assert code.changed() is None
+    post = Post(instance, settings, "pings", "0", run(instance, "0").run_id, clock=lambda: clock[0])
+    clock[0] = 11.0
+    assert post.ends() is None
     adapter.save(instance, key, "the next")
-    clock[0] = 20.0
-    assert code.changed() == "other code was loaded"
+    clock[0] = 22.0
+    assert post.ends() == "other code was loaded"
 
 
 def test_the_sensor_tells_what_code_it_has_loaded(instance: DagsterInstance) -> None:
@@ -138,3 +139,26 @@ def test_a_run_of_the_job_is_found_by_its_tags() -> None:
     job = shift_job(replace(PINGS, workers=1))
     assert job.name == "shift_pings"
     assert job.tags[STREAM] == "pings"
+
+
+@pytest.mark.parametrize(
+    ("limit", "started", "refused"),
+    [(10, 4, set()), (5, 4, set()), (4, 3, {"pings"}), (3, 2, {"pings", "b"}), (1, 0, {"pings", "a", "b"})],
+)
+def test_under_dagsters_own_queue_shifts_leave_a_slot_for_tables(limit: int, started: int, refused: set[str]) -> None:
+    streams = [PINGS, toy.stream("a"), toy.stream("b")]
+    overrides = {"concurrency": {"runs": {"max_concurrent_runs": limit}}}
+    with dg.instance_for_test(overrides=overrides) as instance:
+        asked, said = sensor._wanted(instance, streams, Settings(), time.time())
+    assert len(asked) == started and set(said) == refused
+    assert all(
+        f"4 shifts, {limit} slots; set concurrency.runs.max_concurrent_runs to 5" in why for why in said.values()
+    )
+
+
+def test_a_queue_that_gives_shifts_a_slot_of_their_own_starts_all_of_them() -> None:
+    queue = {"module": "pipelines.tidemark.local.dagster.run_queue", "class": "PromptRunQueue"}
+    overrides = {"run_coordinator": queue | {"config": {"max_concurrent_runs": 1}}}
+    with dg.instance_for_test(overrides=overrides) as instance:
+        asked, said = sensor._wanted(instance, [PINGS], Settings(), time.time())
+    assert len(asked) == 2 and not said

@@ -90,7 +90,9 @@ def load_all_or_none(
     inspected = inspect(landing, load.feed, files)
     for refused in inspected.unavailable.values():
         raise refused
-    reading = reading_of(spark, landing, load.feed, inspected, code_version=load.code_version)
+    reading = reading_of(
+        spark, landing, load.feed, inspected, code_version=load.code_version, numbered=load.numbers_rows
+    )
     reading, judged, tally = judge_rows(load, reading)
     try:
         check_scanned(landing, reading.inspected.large)

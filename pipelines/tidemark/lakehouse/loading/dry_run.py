@@ -93,7 +93,9 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
     while True:
         found, inspected = look_into_files(landing, load, found, left_out)
         wider = new_columns.widened(spark, load, inspected, before, may_alter=False)
-        reading = reading_of(spark, landing, wider.load.feed, wider.inspected, code_version=load.code_version)
+        reading = reading_of(
+            spark, landing, wider.load.feed, wider.inspected, code_version=load.code_version, numbered=load.numbers_rows
+        )
         try:
             reading, judged, tally = judge_rows(wider.load, reading)
             break

@@ -27,7 +27,6 @@ from pipelines.tidemark.lakehouse.loading.load_state import LoadState, Observed,
 from pipelines.tidemark.lakehouse.loading.new_columns import Additions
 from pipelines.tidemark.lakehouse.loading.plan import AGAIN, Where
 from pipelines.tidemark.lakehouse.loading.provenance import Held, as_keys, held_at, rows_at
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
 from pipelines.tidemark.lakehouse.loading.spec import Landing, Load
 from pipelines.tidemark.lakehouse.loading.turned_away import TurnedAway, backlog_of, largest_share
 from pipelines.tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, has_one_a_key, judge
@@ -61,6 +60,7 @@ class Loaded:
         alarm: Why nothing that vanished was removed.
         kept_from: Code versions of the rows of files that expired, by partition.
         new_columns: Columns of files that were read which are not taken, with the files that have them.
+        missing_columns: Declared columns that some read files lack, with these files.
         additions: What became of such columns, where the feed adds them.
         backlog: What the quarantine holds of all partitions of the asset.
         largest_share: The largest share of a partition's rows that was turned away, whichever partition it is.
@@ -83,6 +83,7 @@ class Loaded:
     alarm: str | None = None
     kept_from: Mapping[Partition, Collection[str]] = field(default_factory=dict)
     new_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    missing_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     additions: Additions = field(default_factory=Additions)
     backlog: Sequence[TurnedAway] = ()
     largest_share: float = 0.0
@@ -114,8 +115,9 @@ def run_load(
         ObjectChanged: files were written again each time before they were read.
         BucketUnavailable: the bucket does not answer. Nothing was judged or written because of that.
     """
-    before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns)
-    catalog.ensure(spark, QUARANTINE)
+    on_branch = bool(load.table.branch)  # a branch shares its table's columns: readers would see a change
+    before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns, may_alter=not on_branch)
+    catalog.ensure(spark, load.quarantine)
     done: Loaded | None = None
     changed: dict[str, ObjectChanged] = {}
     left_out: dict[str, str] = {}
@@ -131,12 +133,18 @@ def run_load(
             wide = wider.load
             if not found.steps:
                 return done or replace(_left_alone(spark, wide, found), additions=wider.additions)
-            reading = reading_of(spark, landing, wide.feed, wider.inspected, code_version=load.code_version)
+            reading = reading_of(
+                spark, landing, wide.feed, wider.inspected, code_version=load.code_version, numbered=load.numbers_rows
+            )
             before_that = done.accounts if done else ()
             done, parent = _bring_up(landing, wide, found, reading, run_id)
             accounts = {(a.partition, a.key): a for a in (*before_that, *done.accounts)}
             done = replace(
-                done, new_columns=wider.not_taken, additions=wider.additions, accounts=list(accounts.values())
+                done,
+                new_columns=wider.not_taken,
+                missing_columns=inspected.missing_columns(load.feed),
+                additions=wider.additions,
+                accounts=list(accounts.values()),
             )
         except write.CommitConflict as overtaken:
             logger.warning("begins again: %s", str(overtaken).splitlines()[0])
@@ -195,10 +203,10 @@ def _left_alone(spark: SparkSession, load: Load, found: LoadState) -> Loaded:
 def _with_state(spark: SparkSession, load: Load, found: LoadState, loaded: Loaded) -> Loaded:
     """What a load did, with what else is to be said of its asset."""
     catalog.ensure(spark, WAIVERS)  # here and not at the start: until the commit somebody waits for the rows
-    backlog, share = backlog_of(spark, load.asset), 0.0
+    backlog, share = backlog_of(spark, load.asset, load.quarantine), 0.0
     if any(b.where is Where.REJECTED_ROWS and not b.is_waived for b in backlog):
         rows = {partition: content.rows for partition, content in loaded.content.items()}
-        share = largest_share(spark, load.table, load.asset, rows)
+        share = largest_share(spark, load.table, load.asset, rows, load.quarantine)
     kept_from = {
         partition: {k.loaded_by for k in found.known[partition] if k.key in fate.expired}
         for partition, fate in found.fates.items()
@@ -355,12 +363,13 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str) -> write
     newer = "(s.arrived_at > t.arrived_at OR (s.arrived_at = t.arrived_at AND s.source_file > t.source_file))"
     added_to = [p for p, step in found.steps.items() if not step.replaces]
     if added_to and not _takes_away(found):
-        within = table.predicate(keys, of="t")
-        return write.merge(rows, table, within=within, on=table.same_key(), wins=newer, run_id=run_id)
+        return write.merge(
+            rows, table, within=partial(table.predicate, keys), on=table.same_key(), wins=newer, run_id=run_id
+        )
     # What goes may only be what was seen: this commit is refused if anybody touched one of the partitions since the
     # look. Where files are added too, their partitions are written again for that.
     if added_to:
-        standing = rows.sparkSession.table(table.identifier).where(table.predicate(as_keys(added_to)))
+        standing = rows.sparkSession.table(table.rows_identifier).where(table.predicate(as_keys(added_to)))
         if outdated := sorted({pair for p in added_to for pair in found.steps[p].outdated}):
             # A version that is listed no more loses to anything. No condition for each: they may be thousands.
             names = ["source_file", "source_version"]

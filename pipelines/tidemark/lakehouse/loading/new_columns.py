@@ -20,7 +20,8 @@ from pipelines.tidemark.lakehouse.readers.batch import no_rows
 from pipelines.tidemark.lakehouse.readers.file_format import Shape
 from pipelines.tidemark.lakehouse.readers.files import SourceFile
 from pipelines.tidemark.lakehouse.readers.probe import Inspected
-from pipelines.tidemark.lakehouse.tables import LINEAGE
+from pipelines.tidemark.lakehouse.table_changes import NOT_DECLARED
+from pipelines.tidemark.lakehouse.tables import LINEAGE, SOURCE_ROW, SchemaDiffers
 
 MOST = 200
 """The columns of a table, declared ones among them, beyond which none is added."""
@@ -82,15 +83,20 @@ def widened(
         return Wider(_with(load, there, there), inspected, {}, Additions(there))
     inspected, twice = _told_apart(inspected, load)
     names = [name for name in inspected.new_columns(load.feed) if name in in_files and name not in there]
-    taken = [*load.feed.columns, *load.table.columns, *LINEAGE, *there]
+    taken = [*load.feed.columns, *load.table.columns, *LINEAGE, *SOURCE_ROW, *there]
     new, refused = addable(names, taken, len(load.table.columns) + len(there))
     if new:
         made = {c.lower() for c in _transformed(spark, load).columns}
         refused |= {c: "the transform makes a column of this name" for c in new if c.lower() in made}
     dropped = _dropped(spark, load, [*there, *(c for c in new if c not in refused)])
     new = [c for c in new if c not in refused and c not in dropped]
+    if new and load.table.branch:
+        raise SchemaDiffers(
+            f"files of {load.feed.name} have the new columns {', '.join(new)}, which {load.table.name} gets "
+            "with its next load, and no preview may add: preview again after that load"
+        )
     if new and may_alter:
-        catalog.add_texts(spark, load.table, new, f"not declared: as the files of {load.feed.name} have it")
+        catalog.add_texts(spark, load.table, new, f"{NOT_DECLARED}as the files of {load.feed.name} have it")
     has = (*there, *new)
     read = [c for c in has if c not in dropped]
     additions = Additions(

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.tidemark.lakehouse import direct
 from pipelines.tidemark.lakehouse.content import Content, content_of_files
 from pipelines.tidemark.lakehouse.loading.plan import KnownFile, Version, Where
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE, within
+from pipelines.tidemark.lakehouse.loading.quarantine import within
 from pipelines.tidemark.lakehouse.loading.spec import Load
 from pipelines.tidemark.lakehouse.read import naming_an_expired_snapshot
 from pipelines.tidemark.lakehouse.tables import Table, quoted
@@ -94,7 +94,7 @@ def _looked_up(
     held = _held(spark, load.table, partitions, snapshot_id) if snapshot_id else {}
     about = [{"asset": load.asset, "partition": partition} for partition in {*partitions, None}]
     columns = ("partition", *_FILE, "row_number", "reason")
-    if held is None or (entries := direct.few_rows(spark, QUARANTINE, columns, about)) is None:
+    if held is None or (entries := direct.few_rows(spark, load.quarantine, columns, about)) is None:
         return None
     is_whole = entries.append_column("is_whole", pc.is_null(entries["row_number"]))
     entered = _counted(is_whole, ("partition", *_FILE, "is_whole", "reason"))
@@ -128,7 +128,7 @@ def _queried(spark: SparkSession, load: Load, partitions: Sequence[Partition], s
     table, by = load.table, ", ".join([*map(quoted, load.table.partition_columns), *_FILE])
     entries = (
         f"SELECT partition, {', '.join(_FILE)}, if(row_number IS NULL, '{Where.WHOLE_FILE}', "
-        f"'{Where.REJECTED_ROWS}') AS place, reason, 0L FROM {QUARANTINE.identifier} t "
+        f"'{Where.REJECTED_ROWS}') AS place, reason, 0L FROM {load.quarantine.rows_identifier} t "
         f"WHERE {within(load.asset, {*partitions, None})} GROUP BY partition, {', '.join(_FILE)}, place, reason"
     )
     rows = (

@@ -7,6 +7,8 @@ what is turned away.
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -91,7 +93,14 @@ def of_rows(judged: DataFrame, asset: str, first_rows: Mapping[str, Sequence[Fir
     )
 
 
-def replace(entries: DataFrame, asset: str, gone: Mapping[Partition, Collection[KnownFile]], *, run_id: str) -> None:
+def replace(
+    entries: DataFrame,
+    asset: str,
+    gone: Mapping[Partition, Collection[KnownFile]],
+    *,
+    run_id: str,
+    table: Table = QUARANTINE,
+) -> None:
     """Put in these entries, and take out those that were seen of some files, in one commit; in none if nothing changes.
 
     What stands there already is not written again. An entry that is not named stays, whoever made it.
@@ -99,22 +108,24 @@ def replace(entries: DataFrame, asset: str, gone: Mapping[Partition, Collection[
     Args:
         gone: For each partition that is touched the entries that go, unless the same is entered anew: of which versions
             of files, and whether about some of their rows or the whole file.
+        table: The quarantine, or a branch of it.
 
     Raises:
         WriteConflict: other writers won each of the attempts.
     """
-    entries = entries.withColumn("quarantined_at", F.now()).withColumn("_goes", F.lit(False))
+    # A literal, so that each evaluation of the source gives the same time.
+    entries = entries.withColumns({"quarantined_at": F.lit(datetime.now(UTC)), "_goes": F.lit(False)})
     seen = {(p, *k) for p, files in gone.items() for k in files}
     if seen:
-        entries = _changes(entries, asset, seen)
+        entries = _changes(entries, asset, seen, table)
         if entries.isEmpty():
             return
     for attempt in range(1, write.ATTEMPTS + 1):
         try:
             write.merge(
                 entries,
-                QUARANTINE,
-                within=within(asset, list(gone)),
+                table,
+                within=partial(within, asset, list(gone)),
                 on=_same(QUARANTINE.row_key),
                 wins=f"NOT ({_same(_SAID)})",
                 goes="s._goes",
@@ -123,13 +134,15 @@ def replace(entries: DataFrame, asset: str, gone: Mapping[Partition, Collection[
             return
         except write.CommitConflict:
             logger.warning("another run wrote to the quarantine of %s (attempt %d)", asset, attempt)
-    raise write.WriteConflict(QUARANTINE)
+    raise write.WriteConflict(table)
 
 
-def _changes(entries: DataFrame, asset: str, seen: Collection[tuple[Partition, str, str, str, Where]]) -> DataFrame:
+def _changes(
+    entries: DataFrame, asset: str, seen: Collection[tuple[Partition, str, str, str, Where]], table: Table
+) -> DataFrame:
     """Of these entries the ones that are not there yet, and the keys of those that are to go."""
     spark = entries.sparkSession
-    there = spark.table(QUARANTINE.identifier).alias("t").where(within(asset, {p for p, *_ in seen}))
+    there = spark.table(table.rows_identifier).alias("t").where(within(asset, {p for p, *_ in seen}))
     named = [(*file, where is Where.WHOLE_FILE) for *file, where in sorted(seen, key=repr)]
     columns = ", ".join(f"{c} string" for c in ("partition", *_FILE))
     files = spark.createDataFrame(named, f"{columns}, is_whole boolean").alias("s")
@@ -146,12 +159,17 @@ def _changes(entries: DataFrame, asset: str, seen: Collection[tuple[Partition, s
     return missing.unionByName(leaving, allowMissingColumns=True)
 
 
-def within(asset: str, partitions: Collection[Partition]) -> str:
-    """A SQL condition on entries `t`: they are of these partitions of an asset."""
+def within(asset: str, partitions: Collection[Partition], of: str | None = "t") -> str:
+    """Return a SQL condition that selects the entries of some partitions of an asset.
+
+    Args:
+        of: The alias of the entries, if their columns need one.
+    """
+    column = f"{of}." if of else ""
     named = [quoted(p) for p in sorted(p for p in partitions if p is not None)]
-    some = [f"t.partition IN ({', '.join(named)})"] if named else []
-    none = ["t.partition IS NULL"] if None in partitions else []
-    return f"t.asset = {quoted(asset)} AND ({' OR '.join([*some, *none])})"
+    some = [f"{column}partition IN ({', '.join(named)})"] if named else []
+    none = [f"{column}partition IS NULL"] if None in partitions else []
+    return f"{column}asset = {quoted(asset)} AND ({' OR '.join([*some, *none])})"
 
 
 def _same(columns: Collection[str]) -> str:

@@ -87,7 +87,7 @@ def enter(
     gone |= {f.partition: gone.get(f.partition, []) for f in entered.whole | entered.in_part}
     if not gone:
         return entered
-    quarantine.replace(entries_of(load, reading, judged, tally), load.asset, gone, run_id=run_id)
+    quarantine.replace(entries_of(load, reading, judged, tally), load.asset, gone, run_id=run_id, table=load.quarantine)
     return entered
 
 
@@ -119,7 +119,9 @@ def enter_files_without_rows(
         missing += [FileFault(f, NO_ROWS, "none of its rows is in the table") for f in without]
     if missing:
         entries = quarantine.of_files(spark, load.asset, load.code_version, missing)
-        quarantine.replace(entries, load.asset, {x.file.partition: [] for x in missing}, run_id=run_id)
+        quarantine.replace(
+            entries, load.asset, {x.file.partition: [] for x in missing}, run_id=run_id, table=load.quarantine
+        )
 
 
 def _entered_as_a_whole(known: Collection[KnownFile], step: Step) -> set[tuple[str, str]]:
@@ -139,7 +141,7 @@ def enter_misplaced(spark: SparkSession, load: Load, found: LoadState, run_id: s
     if gone:
         faults = [FileFault(f, f.misplaced or "", f.message) for f in new]
         entries = quarantine.of_files(spark, load.asset, load.code_version, faults)
-        quarantine.replace(entries, load.asset, gone, run_id=run_id)
+        quarantine.replace(entries, load.asset, gone, run_id=run_id, table=load.quarantine)
 
 
 def _obsolete(found: LoadState) -> dict[Partition, list[KnownFile]]:

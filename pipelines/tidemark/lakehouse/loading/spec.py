@@ -9,6 +9,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
 from pipelines.tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning
 from pipelines.tidemark.lakehouse.readers.files import ObjectStore
 from pipelines.tidemark.lakehouse.tables import Table
@@ -31,53 +32,77 @@ class Load:
     Args:
         transform: From typed landing rows (the feed's columns, the partition column, lineage) to table rows.
         code_version: The asset's; rows remember it as `loaded_by`. Empty: it has none.
+        quarantine: The table, or its branch, for rows and files that are turned away.
 
     Raises:
-        ValueError: a column of the row key may be null or is no exact number; the partition is none of them or a column
-            of the files; or feed and table are cut differently.
+        ValueError: feed and table do not fit together, see `require_loadable`.
     """
 
     feed: Feed
     table: Table
     transform: Callable[[DataFrame], DataFrame]
     code_version: str
+    quarantine: Table = QUARANTINE
 
     def __post_init__(self) -> None:
-        nullable = [c for c in self.table.row_key if c in self.feed.columns and c not in self.feed.required]
-        if nullable:
-            raise ValueError(f"feed {self.feed.name}: {nullable} identify a row, so they have to be `required`")
-        inexact = [c for c in self.table.row_key if self.table.columns.get(c) in ("double", "float")]
-        if inexact:
-            raise ValueError(
-                f"table {self.table.name}: {inexact} identify a row and are no exact numbers: NaN and -0.0 "
-                "are equal here and not there; declare a decimal, an integer or a string"
-            )
-        require_cut_alike(self.feed, self.table)
+        require_loadable(self.feed, self.table)
         if not self.code_version:  # which would say of its rows that they are to be loaded again (`plan.AGAIN`)
             object.__setattr__(self, "code_version", _UNVERSIONED)
-        table = self.table
-        for column in table.partition_columns:
-            if column in self.feed.columns:
-                raise ValueError(
-                    f"feed {self.feed.name}: {column!r} is a column of its files, and what {table.name} is partitioned "
-                    "by: the partition comes from a file's place, so give it another name"
-                )
-            if table.row_key and column not in table.row_key:
-                raise ValueError(
-                    f"table {table.name}: a row is looked for in its own partition only, so {column!r} "
-                    f"has to be in row_key beside {list(table.row_key)}"
-                )
 
     @property
     def asset(self) -> str:
         return self.table.name.replace(".", "/")
 
+    @property
+    def numbers_rows(self) -> bool:
+        """True if each row gets its number within its file."""
+        return "source_row" in self.table.columns
 
-def require_cut_alike(feed: Feed, table: Table) -> None:
-    """See that a table is partitioned as the feed is cut that it is loaded from.
+
+def require_loadable(feed: Feed, table: Table) -> None:
+    """Check that a feed can be loaded into a table. The code location calls it too, as it loads.
 
     Raises:
-        ValueError: it is not; the message says what it has to be.
+        ValueError: the row key is empty, may be null, is not exact or misses the partition, the partition column is a
+            column of the files, or feed and table are cut differently. The message names the column and the remedy.
+    """
+    key = table.row_key
+    if not key:
+        raise ValueError(
+            f"feed {feed.name}: {table.name} has no row_key, so all rows would count as one; name the columns that "
+            "identify a row, or 'source_file' and 'source_row' where no columns do"
+        )
+    for column in table.partition_columns:
+        if own := [c for c in feed.columns if c.lower() == column.lower()]:
+            raise ValueError(
+                f"feed {feed.name}: {own[0]!r} is a column of its files, and what {table.name} is partitioned "
+                f"by: the partition comes from a file's place, so give the partition another name (file_{column})"
+            )
+    if nullable := [c for c in key if c in feed.columns and c not in feed.required]:
+        names = ", ".join(map(repr, nullable))
+        raise ValueError(
+            f"feed {feed.name}: {names} identify a row of {table.name}, so they have to be `required`: add them to "
+            "required, or take them out of row_key"
+        )
+    if inexact := [c for c in key if table.columns[c] in ("double", "float")]:
+        raise ValueError(
+            f"feed {feed.name}, table {table.name}: {inexact} identify a row and are no exact "
+            "numbers: NaN and -0.0 are equal here and not there; declare a decimal, an integer or a string"
+        )
+    require_cut_alike(feed, table)
+    for column in table.partition_columns:
+        if column not in key:
+            raise ValueError(
+                f"feed {feed.name}, table {table.name}: a row is looked for in its own partition only, so {column!r} "
+                f"has to be in row_key beside {list(key)}"
+            )
+
+
+def require_cut_alike(feed: Feed, table: Table) -> None:
+    """Check that a table is partitioned in the same way as its feed.
+
+    Raises:
+        ValueError: it is not; the message names the partitioning that it must have.
     """
     dimensions, by = feed.layout.dimensions, table.partitioning
     if len(dimensions) > 1:

@@ -45,18 +45,20 @@ class TurnedAway:
     files: tuple[str, ...]
 
 
-def backlog_of(spark: SparkSession, asset: str) -> list[TurnedAway]:
+def backlog_of(spark: SparkSession, asset: str, quarantine: Table = QUARANTINE) -> list[TurnedAway]:
     """What was turned away of all partitions of an asset, files without rows left out."""
     found = spark.sql(f"""
         SELECT if(q.row_number IS NULL, '{Where.WHOLE_FILE}', '{Where.REJECTED_ROWS}') AS place, q.reason,
           w.because IS NOT NULL AS is_waived, count(*), count_if(q.arrived_at > now() - INTERVAL 1 DAY),
           count_if(q.arrived_at > now() - INTERVAL 7 DAYS), min(q.arrived_at),
           slice(array_sort(collect_set(q.source_file)), 1, {NAMED})
-        {_entries(asset)} AND q.reason <> '{NO_ROWS}' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""")
+        {_entries(asset, quarantine)} AND q.reason <> '{NO_ROWS}' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""")
     return [TurnedAway(Where(place), *counts, tuple(files)) for place, *counts, files in found.collect()]  # type: ignore[call-arg]
 
 
-def largest_share(spark: SparkSession, table: Table, asset: str, rows: Mapping[Partition, int]) -> float:
+def largest_share(
+    spark: SparkSession, table: Table, asset: str, rows: Mapping[Partition, int], quarantine: Table = QUARANTINE
+) -> float:
     """The largest share of a partition's rows that was turned away and is not waived.
 
     Args:
@@ -68,7 +70,7 @@ def largest_share(spark: SparkSession, table: Table, asset: str, rows: Mapping[P
         f"FROM {table.identifier}.partitions GROUP BY 1"
     ).alias("held")
     rejected = spark.sql(
-        f"SELECT q.partition, count(*) AS rejected {_entries(asset)} AND q.row_number IS NOT NULL "
+        f"SELECT q.partition, count(*) AS rejected {_entries(asset, quarantine)} AND q.row_number IS NOT NULL "
         "AND w.because IS NULL GROUP BY 1"
     ).alias("rejected")
     shares = rejected.join(known, on=_same_partition("known"), how="left").join(
@@ -83,8 +85,8 @@ def _same_partition(of: str) -> Column:
     return F.expr(f"rejected.partition <=> {of}.partition")
 
 
-def _entries(asset: str) -> str:
+def _entries(asset: str, quarantine: Table) -> str:
     return (
-        f"FROM {QUARANTINE.identifier} q LEFT JOIN {WAIVERS.identifier} w ON {same_thing('q', 'w')} "
+        f"FROM {quarantine.rows_identifier} q LEFT JOIN {WAIVERS.identifier} w ON {same_thing('q', 'w')} "
         f"WHERE q.asset = {quoted(asset)}"
     )

@@ -4,14 +4,14 @@ Belongs here: what a feed's declaration says of its rows, and which of several r
 here: how files are read, and what becomes of the rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.tidemark.lakehouse.tables import LINEAGE, Table
+from pipelines.tidemark.lakehouse.tables import LINEAGE, SOURCE_ROW, Table
 from pipelines.tidemark.sources.feed import Feed
 
 _LONGEST_NUMBER = 400
@@ -19,14 +19,21 @@ _EXPONENT = "[eE][+-]?[0-9]{1,3}$"
 _BEGINS_WITH_DAY = "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}($|[ T])"
 _DAY = "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}$"
 _OF_JAVA = "[0-9.][dDfF]$|[xX]"  # numbers in a program: 5d, 0x1p3
+_LOST = {
+    **dict.fromkeys(("int", "bigint"), r"^[+-]?0[0-9]|^\+"),
+    **dict.fromkeys(("float", "double"), r"^[+-]?0[0-9]|^\+|[1-9](\.?[0-9]){17}"),
+    "date": "[T ].*[1-9]",
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), "[.,][0-9]{6}0*[1-9]"),
+}
+"""What a text may have that a value of its type has not: leading zeros, too many digits, a time of day, nanoseconds."""
 
 
 def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     """Landing rows with a verdict.
 
-    One row per row read: the feed's columns in their declared types, the partition column, lineage, `_partition`,
-    `_block`, `_row`, `_reason` and `_message` (null for a good row) and `_content` (the row as it was; null for a good
-    row).
+    One row per row read: the feed's columns in their declared types, the partition column, `source_row` if the table
+    has it (the batch is `numbered` then), lineage, `_partition`, `_block`, `_row`, `_reason` and `_message` (null for a
+    good row) and `_content` (the row as it was; null for a good row).
 
     Args:
         read: What `reading.Reading.rows` found: every value a text.
@@ -36,11 +43,13 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     values = table.partition_values_sql("_partition")
     rows = rows.withColumns({column: F.expr(value) for column, value in values.items()}) if values else rows
     # What is wrong is worked out for bad rows only: most are good.
-    rows = rows.withColumn("_verdict", F.when(~_is_good(feed), F.coalesce(*_verdicts(feed))))
+    lost = {c: _lost(kind) for c, kind in feed.columns.items() if feed.exact and _lost(kind)}
+    rows = rows.withColumn("_verdict", F.when(~_is_good(feed, lost), F.coalesce(*_verdicts(feed, lost))))
     as_it_was = F.to_json(F.struct(*(F.col(f"_text_{c}").alias(c) for c in feed.columns)))
     return rows.select(
         *feed.columns,
         *table.partition_columns,
+        *(F.expr("_row + 1").alias(c) for c in SOURCE_ROW if c in table.columns),
         *LINEAGE,
         "_partition",
         "_block",
@@ -91,11 +100,13 @@ def typed(text: Column, kind: str) -> Column:
     has_exponent = F.contains(trimmed, F.lit("e")) | F.contains(trimmed, F.lit("E"))
     is_plain = (F.octet_length(trimmed) < _LONGEST_NUMBER) & (F.octet_length(trimmed) == F.length(trimmed))
     number = F.when(is_plain & (~has_exponent | trimmed.rlike(_EXPONENT)), trimmed)
+    # 3.0 is three, as a spreadsheet writes it; 2.7 is no count, where a cast alone would make another number of it.
+    exact = number.try_cast("decimal(38,18)")
+    if kind.endswith(",0)"):
+        return F.when(exact.isNull() | (exact == F.floor(exact)), number.try_cast(kind))
     if kind.startswith("decimal"):
         return number.try_cast(kind)
     if kind == "bigint":
-        # 3.0 is three, as a spreadsheet writes it; 2.7 is no count, where a cast alone would cut it to 2.
-        exact = number.try_cast("decimal(38,18)")
         whole = F.when(exact == F.floor(exact), exact.try_cast("bigint"))
         return F.coalesce(trimmed.try_cast("bigint"), whole)
     if kind == "timestamp":
@@ -116,7 +127,9 @@ def typed(text: Column, kind: str) -> Column:
         is_day = trimmed.rlike(_DAY) | typed(text, "timestamp").isNotNull()
         return F.when(is_day, trimmed.try_cast(kind))
     if kind in ("double", "float"):
-        return F.when(~trimmed.rlike(_OF_JAVA), trimmed.try_cast(kind))
+        value = F.when(~trimmed.rlike(_OF_JAVA), trimmed.try_cast(kind))
+        is_too_large = (F.abs(value) == float("inf")) & trimmed.rlike("[0-9]")  # 1e400 is a number, and not infinite
+        return F.when(~is_too_large, value)
     return trimmed.try_cast(kind)
 
 
@@ -124,11 +137,20 @@ def _is_filled(c: str) -> Column:
     return F.coalesce(F.trim(f"_text_{c}") != "", F.lit(False))
 
 
-def _is_good(feed: Feed) -> Column:
+def _lost(kind: str) -> str:
+    """Return a pattern of what a text may have that a value of a type has not; empty if there is no such thing."""
+    if kind.startswith("decimal"):
+        places = int(kind.rstrip(")").rpartition(",")[2])
+        return rf"{_LOST['bigint']}|\.[0-9]{{{places}}}0*[1-9]|[1-9.].*[eE]-"
+    return _LOST.get(kind, "")
+
+
+def _is_good(feed: Feed, lost: Mapping[str, str]) -> Column:
     conditions = [
         F.col("_malformed").isNull(),
         *(F.col(c).isNotNull() for c in feed.required),
         *(F.col(c).isNotNull() | ~_is_filled(c) for c in _typed(feed) if c not in feed.required),
+        *(~F.coalesce(F.trim(f"_text_{c}").rlike(pattern), F.lit(False)) for c, pattern in lost.items()),
         *([_are_kept(*feed.rules.values())] if feed.rules else []),
     ]
     return _every(conditions)
@@ -155,7 +177,7 @@ def _typed(feed: Feed) -> dict[str, str]:
     return {c: kind for c, kind in feed.columns.items() if kind != "string"}
 
 
-def _verdicts(feed: Feed) -> list[Column]:
+def _verdicts(feed: Feed, lost: Mapping[str, str]) -> list[Column]:
     """For each thing that can be wrong with a row, a column that is null unless it is."""
 
     def when(condition: Column, reason: str, message: str | Column) -> Column:
@@ -167,6 +189,18 @@ def _verdicts(feed: Feed) -> list[Column]:
         *(
             when(_is_filled(c) & F.col(c).isNull(), "bad_type", F.concat(F.lit(f"{c} is no {kind}: "), f"_text_{c}"))
             for c, kind in _typed(feed).items()
+        ),
+        *(
+            when(
+                F.trim(f"_text_{c}").rlike(pattern),
+                "bad_type",
+                F.concat(
+                    F.lit(f"{c}: {feed.columns[c]} keeps a part only of "),
+                    f"_text_{c}",
+                    F.lit("; declare a type that keeps it, such as string"),
+                ),
+            )
+            for c, pattern in lost.items()
         ),
         *(when(F.col(c).isNull(), "null_value", f"{c} is missing") for c in feed.required),
         *(when(~_are_kept(rule), reason, f"a good row has {rule}") for reason, rule in feed.rules.items()),

@@ -5,6 +5,7 @@ read again, and says nothing of the next version. Does not belong here: what was
 """
 
 import logging
+from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -47,11 +48,12 @@ def waive(entries: DataFrame, because: str, *, run_id: str) -> None:
     spark = entries.sparkSession
     catalog.ensure(spark, WAIVERS)
     rows = entries.select(*WAIVERS.row_key).distinct()
-    rows = rows.withColumns({"because": F.lit(because), "waived_at": F.now()})
+    # A literal, so that each evaluation of the source gives the same time.
+    rows = rows.withColumns({"because": F.lit(because), "waived_at": F.lit(datetime.now(UTC))})
     on = " AND ".join(f"t.{c} = s.{c}" for c in WAIVERS.row_key)
     for attempt in range(1, write.ATTEMPTS + 1):
         try:
-            write.merge(rows, WAIVERS, within="true", on=on, wins="true", run_id=run_id)
+            write.merge(rows, WAIVERS, within=lambda of: "true", on=on, wins="true", run_id=run_id)
             return
         except write.CommitConflict:
             logger.warning("somebody else waived at the same time (attempt %d)", attempt)

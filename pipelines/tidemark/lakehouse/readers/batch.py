@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pipelines.tidemark.lakehouse.readers import in_memory, spark_scan, verdict
@@ -27,6 +27,7 @@ _FEW = 5_000  # rows that one task handles as fast as several
 class Batch:
     """What a load reads: its files as they were looked into, and those that cannot be taken.
 
+    With `numbered`, `_row` counts the rows of every file from 0, also of those that Spark scans in blocks.
     Immutable: when a scan fails, `without` gives the reading that goes on without the files at fault.
     """
 
@@ -37,6 +38,7 @@ class Batch:
     inspected: Inspected
     small: pa.Table
     faults: Sequence[FileFault]
+    numbered: bool = False
 
     @property
     def files(self) -> list[SourceFile]:
@@ -59,6 +61,10 @@ class Batch:
             frames.append(small.repartition(4) if self.small.num_rows > _FEW else small)
         if large:
             scanned = spark_scan.scan(self.spark, self.store, self.feed, large)
+            if self.numbered:
+                in_file = Window.partitionBy("source_file").orderBy("_block", "_row")
+                number = (F.row_number().over(in_file) - 1).cast("bigint")
+                scanned = scanned.withColumns({"_block": F.lit(0).cast("bigint"), "_row": number})
             frames.append(scanned.join(F.broadcast(self._lineage()), on="source_file", how="inner"))
         return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
@@ -74,15 +80,7 @@ class Batch:
         faults = verdict.unreadable(
             self.spark, self.store, self.feed, large, failure, beside=list(self.inspected.fetched)
         )
-        return Batch(
-            self.spark,
-            self.store,
-            self.feed,
-            self.code_version,
-            self.inspected,
-            self.small,
-            [*self.faults, *faults],
-        )
+        return replace(self, faults=[*self.faults, *faults])
 
     def without_rows(self, consequence: str) -> Batch:
         """This reading with a fault for each file: none gave a row that could be taken."""
@@ -133,10 +131,16 @@ def no_rows(spark: SparkSession, feed: Feed) -> DataFrame:
 
 
 def reading_of(
-    spark: SparkSession, store: ObjectStore, feed: Feed, inspected: Inspected, *, code_version: str
+    spark: SparkSession,
+    store: ObjectStore,
+    feed: Feed,
+    inspected: Inspected,
+    *,
+    code_version: str,
+    numbered: bool = False,
 ) -> Batch:
     """Of files that were looked into the rows of the small ones, and how to read the large ones."""
     small, faults = in_memory.rows_of_all(feed, inspected.fetched)
     large, without = spark_scan.look_closer(spark, store, feed, inspected.large)
     inspected = replace(inspected, large=large)
-    return Batch(spark, store, feed, code_version, inspected, small, [*inspected.faults, *faults, *without])
+    return Batch(spark, store, feed, code_version, inspected, small, [*inspected.faults, *faults, *without], numbered)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.tidemark.lakehouse.readers import spark_records
-from pipelines.tidemark.lakehouse.readers.file_format import Fault, FileFormat, Rows, Shape
+from pipelines.tidemark.lakehouse.readers.file_format import Fault, FileFormat, Rows, Shape, Written
 from pipelines.tidemark.lakehouse.readers.files import PLACE, ObjectStore, SourceFile, Unusable
 from pipelines.tidemark.lakehouse.readers.spark_place import paths_of, place_of
 from pipelines.tidemark.lakehouse.readers.text import NO_ROW, fields_of, records_of, text_of
@@ -96,11 +96,15 @@ def _scan(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[S
     return found.select(*PLACE, *values, "_malformed", "_why")
 
 
-def _sample(body: bytes, limit: int) -> list[dict[str, object]]:
-    records = records_of(body, encoding="utf-8", multiline=False, json=False)[: limit + 1]
+def _sample(body: bytes, limit: int, *, encoding: str = "utf-8", multiline: bool = False) -> list[dict[str, object]]:
+    records = records_of(body, encoding=encoding, multiline=multiline, json=False)[: limit + 1]
     header, *rows = ([] if fault else fields_of(text) for text, fault in records) if records else [[]]
     names = [name.strip() for name in header]
-    return [dict(zip(names, (v or None for v in row), strict=True)) for row in rows if len(row) == len(names)]
+    return [
+        dict(zip(names, (Written(v) if v else None for v in row), strict=True))
+        for row in rows
+        if len(row) == len(names)
+    ]
 
 
 CSV = FileFormat(

@@ -27,17 +27,23 @@ class Shape:
         format: The format's name.
         columns: Name and type (Arrow's, in Arrow's words); for CSV in the order they stand in.
         charset: How a text is encoded.
+        is_complete: True if the file has no other columns.
     """
 
     format: str
     columns: tuple[tuple[str, str], ...] = ()
     charset: str = "utf-8"
+    is_complete: bool = True
 
     @staticmethod
     def of_arrow(format: str, schema: pa.Schema) -> Shape:
         """The form of a file whose columns have types, as Arrow sees it."""
         # Sorted: columns are found by name, so files that differ in their order alone are read together.
         return Shape(format, tuple(sorted((column.name, str(column.type)) for column in schema)))
+
+
+class Written(str):
+    """A value of a format without types, as written. It may mean a number or a truth value."""
 
 
 class Fault(NamedTuple):
@@ -80,10 +86,11 @@ class FileFormat(Generic[S]):
         look_closer: `(spark, store, feed, shapes)`: the shapes as large files are to be read, where a part of a file
             does not say it, and the files that turn out to be none. None for a format whose files always say it.
         not_supported: Words with which Spark says that it has no reader for a file whose bytes are all right.
-        is_text: Whether the files are lines of text, of which Spark holds each as a whole.
-        has_header: Whether a file names its columns once, so that one that is not named is in none of its rows.
-        sample: `(body, limit)`: at most so many rows as Python values, for `pipelines new feed --sample`. None for a
-            format of which no sample can be given.
+        is_text: True if the files are lines of text. Spark holds each line as a whole.
+        has_header: True if a file names its columns once, so that no row has a column that is not named.
+        sample: `(body, limit)`: up to `limit` sound rows as Python values for `pipelines new feed --sample`. Values of
+            a format without types are `Written`. It may also take `encoding` and `multiline`. None for a format
+            without samples.
 
     Raises:
         ValueError: something that every format has is not given; the message names it and the format.
@@ -106,7 +113,7 @@ class FileFormat(Generic[S]):
     not_supported: tuple[str, ...] = ()
     is_text: bool = False
     has_header: bool = True
-    sample: Callable[[bytes, int], list[dict[str, object]]] | None = None
+    sample: Callable[..., list[dict[str, object]]] | None = None
 
     def __post_init__(self) -> None:
         lacking = [given.name for given in fields(self) if getattr(self, given.name) is _LACKING]

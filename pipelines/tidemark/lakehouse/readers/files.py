@@ -6,7 +6,7 @@ rows (`validation`) share. Does not belong here: any reading.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -19,6 +19,9 @@ from pipelines.tidemark.sources.listing import ObjectVersion
 
 LIMITS_OF_ARROW = (MemoryError, pa.ArrowCapacityError, pa.ArrowCancelled)
 """What Arrow raises of itself, never of what a file holds; its lack of memory is a MemoryError too."""
+
+SPELLED_OUT = 20
+"""Largest number of names in a message; further names are counted."""
 
 PLACE = {"source_file": "string", "_block": "bigint", "_row": "bigint"}
 """Where a row stands: its file, and where in it (our own names begin with `_`, as no feed's column does). Ordered as
@@ -85,8 +88,23 @@ class Unusable(Terminal):
         self.reason = reason
 
 
+def foreign(feed: Feed, found: Collection[str]) -> Unusable:
+    """Return the fault of a file that has none of a feed's columns: its rows would be rows of nulls."""
+    return Unusable(
+        "missing_column",
+        f"it has none of the declared columns {_some(feed.columns)}; found {_some(found)}. Declare its columns, in "
+        "a feed of their own if they mean something else",
+    )
+
+
+def _some(names: Collection[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - SPELLED_OUT} more" if len(listed) > SPELLED_OUT else ""
+    return ", ".join(listed[:SPELLED_OUT]) + more
+
+
 class NotScanned(Transient):
-    """Files that the engine fails on or is not given, with what is said of them: no verdict; a retry may help."""
+    """Files that the engine fails on or does not get, each with the error. That is no verdict: a retry may help."""
 
     def __init__(self, files: Mapping[SourceFile, str]) -> None:
         super().__init__("; ".join(f"{file.key}: {said}" for file, said in files.items()))

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pipelines.tidemark.lakehouse.readers import spark_records
-from pipelines.tidemark.lakehouse.readers.file_format import Fault, FileFormat, Rows, Shape
-from pipelines.tidemark.lakehouse.readers.files import FileFault, ObjectStore, SourceFile, Unusable
+from pipelines.tidemark.lakehouse.readers.file_format import Fault, FileFormat, Rows, Shape, Written
+from pipelines.tidemark.lakehouse.readers.files import FileFault, ObjectStore, SourceFile, Unusable, foreign
 from pipelines.tidemark.lakehouse.readers.spark_json import (
     STRICT,
     is_odd,
@@ -31,8 +31,10 @@ from pipelines.tidemark.lakehouse.readers.spark_json import (
 from pipelines.tidemark.lakehouse.readers.spark_place import paths_of, place_of, position
 from pipelines.tidemark.lakehouse.readers.text import (
     HALF_A_CHARACTER,
+    NO_END,
     NO_ROW,
     Record,
+    charset_of,
     is_list,
     is_over_lines,
     not_valid,
@@ -76,13 +78,15 @@ def _shape(store: ObjectStore, feed: Feed, file: SourceFile, body: bytes | None)
 
 def _shape_of(head: Head) -> JsonShape:
     in_list = head.multiline and is_list(head.records[0].text)
-    shape = _form_of(head.records, head.charset, head.is_cut)
+    records: Sequence[Record] = head.records
+    shape = _form_of(records, head.charset, head.is_cut)
     if not shape.has_object and head.whole is not None:
         records = records_of(head.whole, encoding=head.charset, multiline=head.multiline, json=True)
         shape = _form_of(records, head.charset, False)
     if not shape.has_object and head.is_whole:
         raise Unusable("unreadable", head.not_text if head.begins_with_no_text else _NO_OBJECT)
-    return replace(shape, over_lines=head.multiline, is_list=in_list)
+    is_complete = head.is_whole and (head.whole is None or records is not head.records)
+    return replace(shape, over_lines=head.multiline, is_list=in_list, is_complete=is_complete)
 
 
 def _form_of(records: Sequence[Record], charset: str, is_cut: bool) -> JsonShape:
@@ -107,9 +111,12 @@ def _rows(feed: Feed, key: str, shape: JsonShape, body: bytes) -> Rows:
     records = records_of(text_of(key, body), encoding=feed.encoding, multiline=shape.over_lines, json=True)
     columns: dict[str, list[str | None]] = {c: [] for c in feed.columns}
     faults: list[Fault | None] = []
+    others: dict[str, None] | None = {}  # names in the objects; None as soon as an object has a declared column
     for text, fault in records:
         for n, row in enumerate([None] if fault else _objects_of(text)):
             values = {c: _as_text(row.get(c)) for c in columns} if row is not None else {}
+            if others is not None and row:
+                others = None if any(c in row for c in columns) else others | dict.fromkeys(row)
             why = fault or NO_ROW if row is None else _half_characters(values)
             if row and not why and (nested := [c for c in columns if isinstance(row.get(c), dict | list)]):
                 said = (nested_anew if _is_careful(shape) else nested_as_written)(text)[n]
@@ -117,14 +124,16 @@ def _rows(feed: Feed, key: str, shape: JsonShape, body: bytes) -> Rows:
             for c, column in columns.items():
                 column.append(None if why else values[c])
             faults.append(Fault(text, why) if why else None)
+    if others is not None and None in faults:
+        raise foreign(feed, others)
     return {c: pa.array(found, pa.string()) for c, found in columns.items()}, faults
 
 
-def _objects_of(text: str) -> Sequence[dict[str, object] | None]:
+def _objects_of(text: str, number: Callable[[str], str] = str) -> Sequence[dict[str, object] | None]:
     """The JSON objects in a text, by themselves or in a list, as Spark sees them; None where it is something else."""
     try:
         # Numbers as they were written: a price must not pass through a float.
-        found = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+        found = json.loads(text, parse_float=number, parse_int=number, parse_constant=number)
     except (ValueError, RecursionError):
         return [None]
     objects = found if isinstance(found, list) else [found]
@@ -163,19 +172,26 @@ def _look_closer(
     closer = {f: replace(s, by_line=True) if f in careful else s for f, s in shapes.items()}
     without = [f for f in unknown if f not in having]
     faults = [FileFault(file, "unreadable", _NO_OBJECT) for file in without]
-    return {f: s for f, s in closer.items() if f not in without}, faults
+    closer = {f: s for f, s in closer.items() if f not in without}
+    # A declared column may come after the part that was looked at.
+    unlike = {f: s for f, s in closer.items() if not any(name in feed.columns for name, _ in s.columns)}
+    alike = _those(partial(_with_values, spark, store, feed), unlike)
+    for file in (file for file in unlike if file not in alike):
+        refusal = foreign(feed, [name for name, _ in closer.pop(file).columns])
+        faults.append(FileFault(file, refusal.reason, str(refusal)))
+    return closer, faults
 
 
 def _those(
     ask: Callable[[Mapping[SourceFile, JsonShape]], DataFrame], shapes: Mapping[SourceFile, JsonShape]
 ) -> set[SourceFile]:
-    """The files that an answer is about."""
+    """Return the files that have rows in an answer."""
     if not shapes:
         return set()
     try:
         keys = {row.source_file for row in ask(shapes).select("source_file").distinct().collect()}
     except PySparkException:
-        return set(shapes)  # one that cannot be read is named by whoever reads it
+        return set(shapes)  # the load names a file that cannot be read
     return {file for file in shapes if file.key in keys}
 
 
@@ -191,8 +207,15 @@ def _with_objects(
     return JSON.scan_all(spark, store, feed, shapes).where("_malformed IS NULL")
 
 
+def _with_values(
+    spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, JsonShape]
+) -> DataFrame:
+    rows = JSON.scan_all(spark, store, feed, shapes)
+    return rows.where(F.coalesce(*(F.col(c) for c in feed.columns)).isNotNull())
+
+
 def _group(shape: JsonShape) -> JsonShape:
-    return replace(shape, columns=())
+    return replace(shape, columns=(), is_complete=True)
 
 
 def _scan(spark: SparkSession, store: ObjectStore, feed: Feed, shapes: Mapping[SourceFile, JsonShape]) -> DataFrame:
@@ -243,15 +266,18 @@ def _scan_by_line(
     )
 
 
-def _sample(body: bytes, limit: int) -> list[dict[str, object]]:
-    records = records_of(body, encoding="utf-8", multiline=is_over_lines("", body, "utf-8"), json=True)
+def _sample(body: bytes, limit: int, *, encoding: str = "utf-8", multiline: bool = False) -> list[dict[str, object]]:
+    over_lines = multiline or is_over_lines("", body, charset_of(encoding, body))
+    records = records_of(body, encoding=encoding, multiline=over_lines, json=True)
+    if records and records[-1].fault == NO_END:
+        raise ValueError(NO_END)
     found: list[dict[str, object]] = []
     for text, fault in records:
-        read = json.loads(text)
-        rows = read if isinstance(read, list) else [read]
-        if fault or not all(isinstance(row, dict) for row in rows):
-            raise ValueError(fault or "not every record is an object")
-        found += rows
+        found += [row for row in ([] if fault else _objects_of(text, Written)) if row is not None]
+        if len(found) >= limit:
+            break
+    if not found:
+        raise ValueError(_NO_OBJECT)
     return found[:limit]
 
 

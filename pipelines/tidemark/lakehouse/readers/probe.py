@@ -13,7 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from pipelines.tidemark.lakehouse.readers.file_format import Shape
-from pipelines.tidemark.lakehouse.readers.files import FileFault, ObjectStore, SourceFile, Unusable
+from pipelines.tidemark.lakehouse.readers.files import (
+    SPELLED_OUT,
+    FileFault,
+    ObjectStore,
+    SourceFile,
+    Unusable,
+    foreign,
+)
 from pipelines.tidemark.lakehouse.readers.formats import format_named, format_of
 from pipelines.tidemark.lakehouse.readers.long_lines import refuse_long_lines
 from pipelines.tidemark.lakehouse.readers.remote_file import refusals_raised
@@ -22,7 +29,6 @@ from pipelines.tidemark.sources.feed import Feed, NewColumns
 from pipelines.tidemark.sources.listing import ObjectUnavailable
 
 _THREADS = 16
-_TOLD = 20  # names that are spelled out
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,17 @@ class Inspected:
             for name, _ in shape.columns:
                 if name not in feed.columns:
                     found.setdefault(name, []).append(file.key)
+        return found
+
+    def missing_columns(self, feed: Feed) -> dict[str, list[str]]:
+        """Return the declared columns that files lack, with these files. A JSON file counts only if read to its end."""
+        found: dict[str, list[str]] = {}
+        shapes = [*((f, s) for f, (s, _) in self.fetched.items()), *self.large.items()]
+        for file, shape in sorted(shapes, key=lambda pair: pair[0].key):
+            names = {name for name, _ in shape.columns}
+            for column in feed.columns if shape.is_complete else ():
+                if column not in names:
+                    found.setdefault(column, []).append(file.key)
         return found
 
 
@@ -95,8 +112,11 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
 
 def _checked(shape: Shape, feed: Feed) -> Shape:
     names = [name for name, _ in shape.columns]
+    has_header = format_named(shape.format).has_header
+    if has_header and not any(c in names for c in feed.columns):
+        raise foreign(feed, names)
     # Without a header a column may come in any row, and is missing row by row.
-    missing = [c for c in feed.required if c not in names] if format_named(shape.format).has_header else []
+    missing = [c for c in feed.required if c not in names] if has_header else []
     if missing:
         raise Unusable("missing_column", f"no column {', '.join(missing)}; found {', '.join(names)}")
     twice = sorted(c for c in feed.columns if names.count(c) > 1)
@@ -104,10 +124,10 @@ def _checked(shape: Shape, feed: Feed) -> Shape:
         raise Unusable("duplicate_column", f"column {', '.join(twice)} stands there twice")
     new = [name for name in names if name not in feed.columns]
     if new and feed.new_columns is NewColumns.FAIL:
-        more = f" and {len(new) - _TOLD} more" if len(new) > _TOLD else ""
+        more = f" and {len(new) - SPELLED_OUT} more" if len(new) > SPELLED_OUT else ""
         raise Unusable(
             "new_column",
-            f"not declared: {', '.join(map(repr, new[:_TOLD]))}{more}; declare such columns, or let the feed say "
+            f"not declared: {', '.join(map(repr, new[:SPELLED_OUT]))}{more}; declare such columns, or let the feed say "
             "new_columns='add' or 'ignore', and give the asset a new code_version",
         )
     return shape

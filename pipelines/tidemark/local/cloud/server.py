@@ -24,8 +24,7 @@ from werkzeug.serving import BaseWSGIServer, make_server
 from pipelines.tidemark.local.cloud.objects import ObjectFolder, StoredObject
 from pipelines.tidemark.local.cloud.queues import use_backlogged_queues
 from pipelines.tidemark.settings import Settings, load_settings
-
-MAX_RECEIVES = 5
+from pipelines.tidemark.sources.sqs import MAX_RECEIVES
 
 _send_event = notifications.send_event
 

@@ -20,7 +20,8 @@ from typing import NoReturn
 import psutil
 from dagster._cli.api import execute_run_command
 
-from pipelines.tidemark.local.dagster.run_launcher import GO, SECONDS_TO_FORK, identity_of, server_socket
+from pipelines.tidemark.event_log.run_process import identity_of
+from pipelines.tidemark.local.dagster.run_launcher import GO, SECONDS_TO_FORK, server_socket
 from pipelines.tidemark.settings import load_settings
 
 _LIBRARIES = (

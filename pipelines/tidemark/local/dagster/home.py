@@ -12,7 +12,7 @@ import dagster as dg
 from dagster._core.events import RunFailureReason
 from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
 
-from pipelines.tidemark.local.dagster.run_launcher import process_of
+from pipelines.tidemark.event_log.run_process import process_of
 from pipelines.tidemark.settings import CHECKOUT, Settings
 
 _LIVE = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]

@@ -5,8 +5,8 @@ the code is all it takes. What it is spared is the second or two in which an int
 client and boto3. Without the server (dagster.yaml used elsewhere, or the moment of its restart) a run starts
 cold, as it would under Dagster's own launcher. In production the cluster's launcher takes its place.
 
-Belongs here: the launcher, and how a run's process is found again. Does not belong here: the server
-(`pipelines.tidemark.local.dagster.fork_server`).
+Belongs here: the launcher. Does not belong here: the server (`pipelines.tidemark.local.dagster.fork_server`), and how a
+run's process is found again (`event_log.run_process`).
 """
 
 import signal
@@ -23,12 +23,12 @@ from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, 
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData, serialize_value
 
+from pipelines.tidemark.event_log.run_process import identity_of, process_of
 from pipelines.tidemark.local.platform.sockets import socket_path
 from pipelines.tidemark.tags import PROCESS
 
 GO = b"go\n"
 SECONDS_TO_FORK = 5.0
-_SAME_SECONDS = 2.0  # the kernel's time of boot, which a process's start is counted from, may be corrected
 
 
 class WarmRunLauncher(RunLauncher, ConfigurableClass):
@@ -107,19 +107,6 @@ class WarmRunLauncher(RunLauncher, ConfigurableClass):
         )
 
 
-def process_of(run: DagsterRun) -> psutil.Process | None:
-    """The living process of a run on this host, if it has one."""
-    number, _, began = run.tags.get(PROCESS, "").partition("@")
-    if not number:
-        return None
-    try:
-        process = psutil.Process(int(number))
-        same = abs(process.create_time() - float(began)) < _SAME_SECONDS
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-    except psutil.NoSuchProcess:
-        return None
-
-
 def server_socket(home: Path) -> Path:
     """Where the fork server of a Dagster home listens."""
     return socket_path(home, "warm-runs")
@@ -143,7 +130,3 @@ def _connected(path: Path) -> socket.socket:
         made.close()
         raise
     return made
-
-
-def identity_of(process: psutil.Process) -> str:
-    return f"{process.pid}@{process.create_time():.2f}"

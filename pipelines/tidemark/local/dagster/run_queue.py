@@ -18,6 +18,8 @@ class PromptRunQueue(QueuedRunCoordinator):
     A run that works at a stream for an hour is one more than `max_concurrent_runs`: tables have all of those.
     """
 
+    shifts_take_no_slot = True
+
     @property
     def dequeue_interval_seconds(self) -> float:  # type: ignore[override]
         """Seconds between two looks of the daemon at the queue."""

@@ -25,8 +25,6 @@ JARS = Bundle(
     ((("org.apache.kafka:kafka_2.13:4.1.1", "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"), ()),),
     count=45,
 )
-PARTITIONS = 3
-"""Of a topic that the platform makes."""
 
 _LOGGING = """\
 rootLogger.level = warn
@@ -60,7 +58,6 @@ _ONE_NODE = {
 }
 _SMALL = ("-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 _SECONDS_TO_FORMAT = 60
-_SECONDS_TO_CREATE = 20
 
 
 class BrokerFailed(Transient):
@@ -105,16 +102,13 @@ def create_topic(settings: Settings, topic: str) -> None:
         BrokerFailed: the broker did not.
     """
     # Where the client library is missing, everything but Kafka works.
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # of its documented face
+    from pipelines.tidemark.sources import kafka_topics
+    from pipelines.tidemark.sources.kafka_errors import KafkaUnavailable
 
-    admin = AdminClient({"bootstrap.servers": address(settings), "log_level": 2})
-    made = admin.create_topics([NewTopic(topic, PARTITIONS, 1)], request_timeout=_SECONDS_TO_CREATE)[topic]
     try:
-        made.result(2 * _SECONDS_TO_CREATE)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise BrokerFailed(f"the topic {topic} could not be made: {error.args[0].str()}") from error
+        kafka_topics.create_topic({"bootstrap.servers": address(settings)}, topic)
+    except KafkaUnavailable as error:
+        raise BrokerFailed(str(error)) from error
 
 
 def _listeners(settings: Settings) -> dict[str, str]:
@@ -130,13 +124,20 @@ def _listeners(settings: Settings) -> dict[str, str]:
 
 def _format(settings: Settings) -> None:
     shutil.rmtree(folder(settings) / "data", ignore_errors=True)  # what a formatting that was killed has left
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    command = _java(settings, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties")
+    command = _java(settings, "kafka.tools.StorageTool", "format", "-t", _new_id(), "-c", "server.properties")
     done = subprocess.run(
         command, cwd=folder(settings), capture_output=True, text=True, timeout=_SECONDS_TO_FORMAT, check=False
     )
     if done.returncode:
         raise BrokerFailed(f"Kafka's folder could not be formatted: {(done.stderr or done.stdout).strip()[-2000:]}")
+
+
+def _new_id() -> str:
+    """Return an id of a cluster. Kafka makes none that begins with a hyphen, as its tools take that for an option."""
+    found = "-"
+    while found.startswith("-"):
+        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return found
 
 
 def _java(settings: Settings, main_class: str, *arguments: str) -> list[str]:

@@ -4,6 +4,7 @@ Belongs here: finding and ending processes by the mark our supervisor's children
 group. Does not belong here: which services there are (`pipelines.tidemark.local.platform.services`).
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -64,13 +65,27 @@ def end(find: Callable[[], list[psutil.Process]], *, seconds: float = 5) -> int:
 
 def end_group(process: "subprocess.Popen[bytes]", *, seconds: float = 5) -> None:
     """End a child that leads a process group of its own, with all that belongs to the group."""
+    group = process.pid
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
-            os.killpg(process.pid, number)
+            os.killpg(group, number)
         except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
             break
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            continue
     process.poll()
+    # A killed process runs on until the kernel comes to it, which takes a moment on a busy machine.
+    give_up = time.monotonic() + seconds
+    while _alive_in(group) and time.monotonic() < give_up:
+        time.sleep(0.01)
+
+
+def _alive_in(group: int) -> bool:
+    """Whether a process of the group still runs; one that has ended and that nobody has reaped does not."""
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                return True
+        except (psutil.Error, OSError):
+            continue  # gone meanwhile, or somebody else's
+    return False

@@ -7,8 +7,8 @@ from typing import Any
 import psutil
 
 from pipelines.tidemark.local.platform.instance_lock import running_environment
-from pipelines.tidemark.local.platform.services import all_services
-from pipelines.tidemark.local.platform.supervision import Supervisor
+from pipelines.tidemark.local.platform.services import Service, all_services
+from pipelines.tidemark.local.platform.supervision import ServiceState, Supervisor
 from pipelines.tidemark.settings import Settings
 
 
@@ -47,7 +47,7 @@ def services(settings: Settings) -> list[ServiceStatus]:
             ServiceStatus(
                 service=state.name,
                 title=service.title,
-                state="ready" if state.pid and service.is_ready() else state.state.lower(),
+                state=_state(service, state),
                 pid=state.pid or None,
                 port=service.port,
                 memory_mb=_memory_mb(state.pid),
@@ -56,6 +56,12 @@ def services(settings: Settings) -> list[ServiceStatus]:
             )
         )
     return found
+
+
+def _state(service: Service, state: ServiceState) -> str:
+    if not state.pid or not service.is_ready():
+        return state.state.lower()
+    return service.lacks(state.pid) or "ready"
 
 
 def _memory_mb(pid: int) -> int:

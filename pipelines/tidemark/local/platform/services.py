@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.tidemark.local.dagster.run_launcher import server_answers
+from pipelines.tidemark.local.platform.code_server import lost_code_server
 from pipelines.tidemark.settings import Settings
 
 
@@ -27,6 +28,7 @@ class Service:
         is_ready: Whether it does its work by now.
         port: Where it listens.
         seconds_to_stop: How long it may take to end before it is killed.
+        lacks: Returns in words why the process with this id cannot work although it answers; empty if it can.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Service:
     is_ready: Callable[[], bool]
     port: int | None = None
     seconds_to_stop: int = 5
+    lacks: Callable[[int], str] = lambda _: ""
 
 
 def all_services(settings: Settings) -> dict[str, Service]:
@@ -81,6 +84,7 @@ def all_services(settings: Settings) -> dict[str, Service]:
             port=settings.port_ui,
             # A sensor that waits for messages (4 s) does not hear the signal. Killed then, it loses nothing.
             seconds_to_stop=6,
+            lacks=lost_code_server,
         ),
     )
     return {service.name: service for service in services}

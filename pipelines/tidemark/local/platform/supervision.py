@@ -27,6 +27,7 @@ from pipelines.tidemark.settings import Settings
 
 _SECONDS_TO_ANSWER = 15
 _SECONDS_TO_STOP = 40
+_SECONDS_TO_LACK = 8.0  # a reload replaces the code server within seconds
 _BEGUN = "supervisord started with pid"
 _FAILED = {"BACKOFF", "FATAL", "EXITED", "UNKNOWN"}
 
@@ -66,6 +67,7 @@ class Supervisor:
         self._socket = socket_path(self._run, "supervisor")
         self._process: subprocess.Popen[bytes] | None = None
         self._mark = ""
+        self._lacks_since: dict[str, float] = {}
         self.services = services
 
     def end_leftovers(self) -> int:
@@ -111,6 +113,28 @@ class Supervisor:
     def start_service(self, name: str) -> None:
         """Have a service started; `wait_ready` waits for it."""
         self._call("startProcess", name, False)
+
+    def restart_service(self, name: str) -> None:
+        """Stop a service and start it again."""
+        self._call("stopProcess", name, True)
+        self._call("startProcess", name, False)
+
+    def restart_lacking(self, now: float) -> list[str]:
+        """Restart each service that has reported a fault (`lacks`) for several seconds. Return the faults in words.
+
+        Args:
+            now: A monotonic time.
+        """
+        restarted = []
+        for state in self.states():
+            service = self.services[state.name]
+            lack = service.lacks(state.pid) if state.pid else ""
+            since = self._lacks_since.setdefault(state.name, now) if lack else self._lacks_since.pop(state.name, now)
+            if lack and now - since >= _SECONDS_TO_LACK:
+                del self._lacks_since[state.name]
+                self.restart_service(state.name)
+                restarted.append(f"{service.title} was {lack}")
+        return restarted
 
     def wait_ready(self, name: str, seconds: float) -> None:
         """Wait until a service does its work.

@@ -34,7 +34,9 @@ from pipelines.tidemark.local.platform.services import all_services, log_file
 from pipelines.tidemark.local.platform.supervision import ServiceFailed, Supervisor
 from pipelines.tidemark.local.spark.class_archive import recording
 from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.streams.transport import topics_of
 
+_SECONDS_BETWEEN_LOOKS = 3.0
 _FOREIGN_ACCOUNT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN")
 """Variables that would lead an AWS client elsewhere than to the local cloud."""
 
@@ -112,7 +114,8 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, own_k
     if own_kafka:
         with _step(console, "Kafka broker"):
             supervisor.wait_ready("kafka", 120)
-            create_topic(settings, settings.readings_topic)
+            for topic in topics_of(location.streams(settings), settings):
+                create_topic(settings, topic)
     publish_environment(settings, settings.exports())
     if with_feed and not location.has_sample_feed(settings):
         console.print(f"no sample feed: {settings.code_location} has no module `demo.feed`", highlight=False)
@@ -159,9 +162,12 @@ def _look(settings: Settings) -> str:
     """Report what changed while nobody looked. Returns what a person should know of it."""
     from pipelines.tidemark.sensors.reconcile import reconcile_instance
 
-    with opened_home(settings) as instance:
+    with opened_home(settings) as instance, location.without_broken_parts():
         found = reconcile_instance(settings, location.feeds(settings), instance)
-    return "; ".join([f"{len(found.changed)} partitions changed since the last look", *found.alarms.values()])
+    left_out = [f"left out: {line}" for line in location.broken_parts(settings)]
+    return "; ".join(
+        [f"{len(found.changed)} partitions changed since the last look", *found.alarms.values(), *left_out]
+    )
 
 
 def _look_again(settings: Settings, supervisor: Supervisor) -> str:
@@ -177,8 +183,13 @@ def _look_again(settings: Settings, supervisor: Supervisor) -> str:
 def _watch(supervisor: Supervisor, settings: Settings, console: Console) -> None:
     """Until a signal comes: tell when a service died and when it is back, and make up for what its end lost."""
     pids = {state.name: state.pid for state in supervisor.states()}
+    looked = 0.0
     while True:
         time.sleep(1)
+        if time.monotonic() - looked > _SECONDS_BETWEEN_LOOKS:
+            looked = time.monotonic()
+            for lack in supervisor.restart_lacking(looked):
+                console.print(f"{time.strftime('%H:%M:%S')} {lack}, and is restarted", highlight=False, soft_wrap=True)
         for state in supervisor.states():
             if state.pid == pids[state.name]:
                 continue

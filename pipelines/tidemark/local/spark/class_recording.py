@@ -12,6 +12,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -88,11 +89,10 @@ def _use(spark: SparkSession, folder: Path) -> None:
     frame = spark.createDataFrame(rows, ", ".join(f"{name} {kind}" for name, kind in _TABLE.columns.items()))
     for count in (10, 20):
         write.overwrite(frame.limit(count), _TABLE, [_HOUR], run_id=f"overwrite {count}")
-    within = _TABLE.predicate([_HOUR], of="t")
     commit = write.merge(
         frame,
         _TABLE,
-        within=within,
+        within=partial(_TABLE.predicate, [_HOUR]),
         on=_TABLE.same_key(),
         wins="s.amount > t.amount",
         goes="(s.id < 0)",

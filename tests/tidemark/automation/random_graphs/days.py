@@ -7,11 +7,12 @@ from typing import Any
 
 import dagster as dg
 
-from tests.tidemark.automation.random_graphs.shapes import POOL, STATIC, TIMES, Event, Table, World, definition
+from tests.tidemark.automation.random_graphs.shapes import POOL, STATIC, TIMES, Event, Read, Table, World, definition
 
 SECONDS = 3600.0
 AHEAD = 0.1
 """Share of arrivals in a window that has not begun, or does not exist yet."""
+CHECK_FATES = ("FAILS", "RAISES", "SKIPPED", "TIMES_OUT")
 FATES = ("FAILS", "FAILS", "FAILS", "DIES", "NEVER_BEGINS")
 
 
@@ -43,6 +44,52 @@ def random_day(world: World) -> World:
         events.append(Event(_at(chance, world), "declare_key", (STATIC[-1],)))
     events.sort(key=lambda event: event.at)
     return replace(world, events=tuple(events), keys=keys, static=static, _by_key={})
+
+
+def day_of_checks(world: World) -> World:
+    """Return a random day on the same graph with blocking checks on most tables, which fail or give no result."""
+    chance = random.Random(f"{world.seed}/day of checks")
+    tables = tuple(replace(t, check=not t.outside and chance.random() < 0.7) for t in world.tables)
+    day = random_day(replace(world, tables=tables, _by_key={}))
+    more = [event for _ in range(chance.randint(2, 6)) for event in _checks(chance, day, day.tables[-1])]
+    return replace(day, events=tuple(sorted((*day.events, *more), key=lambda event: event.at)), _by_key={})
+
+
+def day_of_bulk(world: World) -> World:
+    """Return a random day on the same graph beside bulk work, with few slots and one table that may not be late.
+
+    The bulk has six hours, and is by partitions, without any, and with a condition of its own.
+    """
+    chance = random.Random(f"{world.seed}/day of bulk")
+    bulk = [Table("raw/bulk", "hours", kind="source"), Table("raw/whole", "single", kind="source")]
+    for n in range(chance.randint(4, 12)):
+        read = chance.choice(bulk[:2])
+        bulk.append(
+            Table(
+                f"bulk{n}",
+                read.grain,
+                (Read(read.key),),
+                contract=("lag", 21_600.0),
+                policy=chance.choice(("single", "single", None, 3)) if read.grain != "single" else None,
+                condition=chance.choice(("derived", "derived", "idle")),
+                seconds=chance.choice((30.0, 60.0, 120.0)),
+            )
+        )
+    first = [
+        Table("raw/first", "single", kind="source"),
+        Table("first", "single", (Read("raw/first"),), contract=("lag", 600.0), passes=True),
+    ]
+    slots = chance.choice((2, 3, 4))
+    day = random_day(replace(world, tables=(*world.tables, *bulk, *first), slots=slots, _by_key={}))
+    end = day.hours * SECONDS
+    more = [Event(chance.uniform(0, end), "arrive", ("raw/first", None)) for _ in range(chance.randint(3, 8))]
+    for _ in range(chance.randint(1, 3)):
+        begin = chance.uniform(0, end * 0.8)
+        hours = {_of_grain(chance, day, "hours", begin) for _ in range(12)}
+        more += [Event(begin + chance.uniform(0, 60), "arrive", ("raw/bulk", hour)) for hour in sorted(map(str, hours))]
+        more.append(Event(begin, "arrive", ("raw/whole", None)))
+    kept = [event for event in day.events if event.of[:1] not in (("raw/bulk",), ("raw/whole",), ("raw/first",))]
+    return replace(day, events=tuple(sorted((*kept, *more), key=lambda event: event.at)), _by_key={})
 
 
 def _names_static_keys(world: World) -> bool:
@@ -147,7 +194,8 @@ def _checks(chance: random.Random, world: World, table: Table) -> list[Event]:
     if not checked:
         return []
     key, at = chance.choice(checked).key, _at(chance, world)
-    begins = Event(at, "fail_check", (key,))
+    fate = random.Random(f"{world.seed}/check {at}")  # a separate generator leaves the rest of the day unchanged
+    begins = Event(at, "fail_check", (key, fate.choice(CHECK_FATES), fate.choice((1, 1, 3))))
     if chance.random() < 0.4:
         begins = Event(at, "evaluate_check", (key, False))
     return [begins, Event(world.hours * SECONDS - 1.0, "evaluate_check", (key, True))]

@@ -251,7 +251,7 @@ class Facts:
             and (held := self.value(source)) is not None
             and saw.get(source) != held
             and self._concerns(read, target, source, saw.get(source), build)
-            and not (self.is_never_quiet(source[0]) and self._changed_lately(source))
+            and not (self._may_still_change(source[0]) and self._changed_lately(source))
         ]
 
     def _concerns(self, read: Read, target: Target, source: Target, seen: str | None, build: Build) -> bool:
@@ -273,6 +273,9 @@ class Facts:
             for table in tables
             if not table.outside
         )
+
+    def _may_still_change(self, key: str) -> bool:
+        return self.is_never_quiet(key) or self.is_volatile(key)
 
     def _changed_lately(self, source: Target) -> bool:
         """Whether it was written so late that its readers' contracts, a day at most, may still give them time."""

@@ -222,6 +222,7 @@ class _Mistaken(dg.AutomationCondition):  # type: ignore[type-arg]
 def _condition(table: Table) -> Any:
     return {
         "derived": derived,
+        "idle": lambda: guarded(derived() & ~dg.AutomationCondition.in_progress()),
         "nightly": lambda: guarded(derived() & dg.AutomationCondition.cron_tick_passed("0 */4 * * *")),
         "missing": lambda: guarded(derived() | dg.AutomationCondition.on_missing()),
         "none": lambda: None,

@@ -149,7 +149,8 @@ def _feasible(facts: Facts, table: Table, since: float, at: float, promised: flo
     for run in runs:
         ended = run.ended_at or at
         waited = (run.started_at or ended) - run.created_at
-        if ended >= begin and run.created_at <= at and (not run.succeeded or waited > 30.0):
+        queued = waited > 30.0 and not table.passes
+        if ended >= begin and run.created_at <= at and (not run.succeeded or queued):
             return False
     time = facts.day.simulation.time
     for event in facts.day.world.events:

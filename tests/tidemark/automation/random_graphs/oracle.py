@@ -6,8 +6,9 @@
    of what the planner takes for built; the bounds of 3 hold for all of it.
 3. No endless request: runs are bounded by the reasons there were, and no partition was asked for that did not exist.
 4. No lateness beyond the contract where it was feasible: nothing failed, stopped, or waited for a slot on its path.
-5. Healthy tables are judged as ever, whatever else is broken (that is 1 to 4, beside the broken ones).
-6. What is broken is named, and nothing that is overdue is shown as met.
+5. No open gate: no run that the planner requested reads a partition whose blocking check failed or gave no result.
+6. Healthy tables keep rules 1 to 4, whatever other tables are broken.
+7. Broken tables are named, and no overdue table is shown as met.
 """
 
 from collections import Counter
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 
 from pipelines.tidemark.simulation.simulator import Run
 from tests.tidemark.automation.random_graphs.facts import Facts
+from tests.tidemark.automation.random_graphs.gates import open_gates
 from tests.tidemark.automation.random_graphs.lateness import late
 from tests.tidemark.automation.random_graphs.mappings import VOLATILE
 from tests.tidemark.automation.random_graphs.play import QUIET_HOURS, Day
@@ -35,6 +37,7 @@ def judge(day: Day) -> list[str]:
         *_asked_for_nothing(day),
         *_lost(facts),
         *_endless(facts),
+        *open_gates(facts),
         *late(facts),
         *_not_named(day),
     ]

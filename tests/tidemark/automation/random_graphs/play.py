@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.tidemark.planner.decisions import State
-from pipelines.tidemark.simulation.simulator import RunFate, RunPace, Simulation
+from pipelines.tidemark.simulation.simulator import CheckFate, RunFate, RunPace, Simulation
 from tests.tidemark.automation.random_graphs.graphs import definitions
 from tests.tidemark.automation.random_graphs.mappings import Readings
 from tests.tidemark.automation.random_graphs.shapes import DYNAMIC, Event, Target, World
@@ -25,7 +25,9 @@ class Day:
     def __init__(self, world: World, pace: RunPace | None = None) -> None:
         self.world = world
         self.now = world
-        pace = pace or RunPace(step=12.0, spread=0.3, launch=(1.0, 3.0), notice=(0.2, 2.0), at_once=4)
+        slow = {table.key: table.seconds for table in world.tables if table.seconds is not None}
+        step = {table.key: 12.0 for table in world.tables} | slow if slow else 12.0
+        pace = pace or RunPace(step=step, spread=0.3, launch=(1.0, 3.0), notice=(0.2, 2.0), at_once=world.slots)
         self.simulation = Simulation(
             definitions(world),
             start=world.begin,
@@ -143,8 +145,11 @@ class Day:
     def remove_key(self, event: Event, key: str) -> None:
         self.simulation.remove_key(DYNAMIC, key, at=self._at(event))
 
-    def fail_check(self, event: Event, asset: str) -> None:
-        self.simulation.at(self._at(event), lambda: self.simulation.fail_check(asset, "complete"))
+    def fail_check(self, event: Event, asset: str, how: str, times: int) -> None:
+        self.simulation.at(
+            self._at(event),
+            lambda: self.simulation.fail_check(asset, "complete", how=CheckFate[how], times=times),
+        )
 
     def evaluate_check(self, event: Event, asset: str, passed: bool) -> None:
         self.simulation.evaluate_check(asset, "complete", passed=passed, at=self._at(event))

@@ -42,13 +42,16 @@ class Table:
         kind: `source` (observed by the landing sensor), `external` (reported by others) or `table`.
         contract: ("lag", seconds), ("cron", schedule, bound in seconds, zone), or None.
         policy: Its backfill policy: none, one run for all, or so many partitions a run.
-        condition: `derived`, `nightly` (derived and a tick), `missing` (derived or missing), `none`, `raises`.
+        condition: `derived`, `nightly` (derived and a tick), `missing` (derived or missing), `idle` (derived and not in
+            progress), `none`, `raises`.
         code: Its code version.
         constant: A rebuild gives the same content, whatever it read.
         optional: A run may succeed without writing it.
         group: The operation it is built by together with others, which cannot be split; none if it has its own.
         broken: Why nothing is expected of it but to be named.
         plannable: Whether Dagster can plan a run of it without config.
+        seconds: What a run takes; None: as all others.
+        passes: Its runs pass all others in the queue: that they wait for a slot does not excuse it.
     """
 
     key: str
@@ -67,6 +70,8 @@ class Table:
     group: str | None = None
     broken: str = ""
     plannable: bool = True
+    seconds: float | None = None
+    passes: bool = False
 
     @property
     def outside(self) -> bool:
@@ -93,6 +98,7 @@ class World:
         hours: How long things happen; then there is quiet.
         keys: The dynamic keys that exist at the beginning.
         static: The static keys that its code declares.
+        slots: How many runs can be under way at once.
     """
 
     seed: int
@@ -104,6 +110,7 @@ class World:
     events: tuple[Event, ...] = ()
     keys: tuple[str, ...] = POOL[:2]
     static: tuple[str, ...] = STATIC
+    slots: int = 4
     _by_key: dict[str, Table] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -286,3 +286,23 @@ def test_assets_whose_own_metadata_disagree_are_set_aside_and_end_no_tick() -> N
     keeps_the_pair(simulation)
     assert simulation.tables.fresh(("core/a", DAY)) and simulation.tables.fresh(("core/b", DAY))
     assert "Conflicting metadata" in why_not(simulation, "marts/both")
+
+
+def test_a_mapping_that_raises_above_a_table_is_named_by_it_and_leaves_other_contracts_judged() -> None:
+    tables = [
+        *healthy(),
+        source("x", CITIES),
+        source("y", CITIES),
+        asset("middle", mapped("raw/x", Raising()), by=CITIES),
+        asset("last", "middle", "raw/y", by=CITIES, freshness_policy=lag(minutes=30)),
+    ]
+    simulation = play(tables)
+    with simulation.clock.frozen():
+        simulation.instance.add_dynamic_partitions("cities", ["kiev"])
+    for name, partition in (("raw/x", "kiev"), ("raw/y", "kiev"), ("raw/healthy", DAY)):
+        simulation.arrive(name, partition, at=simulation.time(minutes=5))
+    simulation.run(hours=2)
+    standings = simulation.standings()
+    assert (standings["marts/healthy"].verdict, standings["last"].verdict) == ("met", "breached")
+    assert "middle never had data" in standings["last"].reason
+    keeps_the_pair(simulation)

@@ -1,0 +1,24 @@
+"""The text of the code location's modules, as a deploy keeps it. Does not belong here: its meaning."""
+
+from pathlib import Path
+
+_MACHINERY = Path(__file__).parents[1]
+_MOST_CHARACTERS = 20_000_000
+
+
+def code_texts(root: Path, package: str) -> dict[str, str]:
+    """Return the text of a package's modules by path, without Tidemark's; empty if the text is too large."""
+    found: dict[str, str] = {}
+    size = 0
+    for path in sorted(root.joinpath(*package.split(".")).rglob("*.py")):
+        if path.is_relative_to(_MACHINERY):
+            continue
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError):
+            continue  # the import of this module reports the error
+        size += len(text)
+        if size > _MOST_CHARACTERS:
+            return {}
+        found[path.relative_to(root).as_posix()] = text
+    return found

@@ -1,0 +1,58 @@
+"""Expiry of snapshots without Spark, through pyiceberg, with the files that only those snapshots need.
+
+Does not belong here: which snapshots a writer still needs (`append`), and expiry on Spark (`expiry`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+
+
+def expire(table: Table, gone: Collection[int]) -> int:
+    """Expire some snapshots of a table, except missing ones and heads of branches or tags. Return their number.
+
+    Raises:
+        CommitFailedException: another writer has committed since the table was loaded. Nothing has expired.
+        OSError: the snapshots have expired, but some of their files could not be deleted. The message names one.
+    """
+    there = list(ancestors_of(table.current_snapshot(), table.metadata))
+    kept = {ref.snapshot_id for ref in table.refs().values()}
+    expired = [each for each in there if each.snapshot_id in gone and each.snapshot_id not in kept]
+    if not expired:
+        return 0
+    gone_now = {each.snapshot_id for each in expired}
+    branches = [each for name in kept if (each := table.snapshot_by_id(name)) is not None]
+    # A snapshot keeps a manifest of its parent or drops it for good. So a manifest that no kept neighbour of an expired
+    # snapshot has is in no kept snapshot at all, and a table with many snapshots is not read as a whole.
+    pairs = [pair for pair in pairwise(there) if (pair[0].snapshot_id in gone_now) != (pair[1].snapshot_id in gone_now)]
+    neighbours = [each for pair in pairs for each in pair if each.snapshot_id not in gone_now]
+    needed = {path for each in (*neighbours, *branches) for path in _files_of(each, table.io)}
+    unneeded = {path for each in expired for path in _files_of(each, table.io)} - needed
+    table.maintenance.expire_snapshots().by_ids(sorted(gone_now)).commit()
+    _delete(table.io, unneeded)
+    return len(expired)
+
+
+def _files_of(snapshot: Snapshot, io: FileIO) -> Iterator[str]:
+    """Yield a snapshot's manifest list and manifests. Their data files belong to the rows, which stay."""
+    yield snapshot.manifest_list
+    for manifest in snapshot.manifests(io):
+        yield manifest.manifest_path
+
+
+def _delete(io: FileIO, paths: Collection[str]) -> None:
+    failed: list[tuple[str, OSError]] = []
+    for path in sorted(paths):
+        try:
+            io.delete(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            failed.append((path, error))
+    if failed:
+        raise OSError(f"{len(failed)} of {len(paths)} files of expired snapshots stay: {failed[0][0]}: {failed[0][1]}")

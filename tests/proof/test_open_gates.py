@@ -1,0 +1,19 @@
+"""A thousand random days with blocking checks that fail, raise, are skipped and time out: no gate is open."""
+
+import os
+from pathlib import Path
+
+from tests.proof.conftest import Report
+from tests.proof.random_days import judged_days, summary
+from tests.tidemark.automation.random_graphs.judging import world_of_checks
+
+FIRST = int(os.environ.get("GATES_FIRST", "0"))
+DAYS = int(os.environ.get("GATES_DAYS", "1000"))
+WHAT = "random graphs with blocking checks on most tables, which fail, raise, are skipped and time out"
+
+
+def test_no_run_reads_what_a_blocking_check_has_not_passed_on(report: Report, tmp_path: Path) -> None:
+    days = judged_days(tmp_path / "days.jsonl", range(FIRST, FIRST + DAYS), world_of_checks)
+    said = summary(WHAT, days)
+    report("open-gates", said)
+    assert not [day for day in days if day.wrong], said["kinds"]

@@ -1,0 +1,143 @@
+"""`pipelines plan` on the grocer: how the code differs from the deployed code, and the question before a deploy."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from pipelines.tidemark.cli import plan_view
+from pipelines.tidemark.cli.app import app
+from pipelines.tidemark.engine.code_plan import AssetPlan, CodePlan, SavedState
+from pipelines.tidemark.planner.rehearsal import Rebuild
+from pipelines.tidemark.settings import CHECKOUT
+from tests.grocer_code import deployed_state
+
+SALES = "pipelines/transforms/sales.py"
+
+
+@pytest.fixture(scope="module")
+def saved() -> SavedState:
+    return deployed_state()
+
+
+def plan(saved: SavedState, path: Path, code: Mapping[str, str], *options: str) -> Any:
+    path.write_text(json.dumps({**saved.__dict__, "code": dict(code)}))
+    return CliRunner().invoke(app, ["plan", "--against", str(path), *options])
+
+
+def test_the_code_of_a_deploy_is_kept_without_the_machinery(saved: SavedState) -> None:
+    assert saved.code[SALES] == (CHECKOUT / SALES).read_text()
+    assert not [path for path in saved.code if path.startswith("pipelines/tidemark/")]
+
+
+def test_the_same_code_differs_nowhere(saved: SavedState, tmp_path: Path) -> None:
+    done = plan(saved, tmp_path / "state.json", saved.code, "--json")
+    assert (done.exit_code, json.loads(done.stdout)["code"]) == (0, {})
+
+
+def test_a_function_that_moved_is_shown_once_with_the_assets_that_it_concerns(
+    saved: SavedState, tmp_path: Path
+) -> None:
+    before = saved.code[SALES].replace('F.sum("quantity")', 'F.max("quantity")', 1)
+    assert before != saved.code[SALES]
+    code = {**saved.code, SALES: before}
+    done = plan(saved, tmp_path / "state.json", code, "--diff")
+    assert "pipelines/transforms/sales.py: sales_hourly() changed: concerns marts/sales_hourly" in " ".join(
+        done.stdout.split()
+    )
+    lines = done.stdout.splitlines()
+    assert [line.split()[:2] for line in lines if "max(" in line] == [["-", 'F.max("quantity").alias("quantity"),']]
+    assert [line.split()[:2] for line in lines if 'F.sum("quantity")' in line and line.lstrip().startswith("+")]
+    told = plan(saved, tmp_path / "state.json", code).stdout
+    assert "sales_hourly() changed" in " ".join(told.split()) and "max(" not in told, "--diff shows the lines"
+    found = json.loads(plan(saved, tmp_path / "state.json", code, "--diff", "--json").stdout)["code"]
+    assert list(found) == ["marts/sales_hourly"]
+    assert [each["definition"] for each in found["marts/sales_hourly"]] == [f"{SALES}: sales_hourly()"]
+
+
+def test_a_comment_or_a_docstring_is_no_difference(saved: SavedState, tmp_path: Path) -> None:
+    code = {**saved.code, SALES: "# sales\n" + saved.code[SALES].replace('    """', '    """So: ', 1)}
+    assert json.loads(plan(saved, tmp_path / "state.json", code, "--json").stdout)["code"] == {}
+
+
+def test_a_constant_and_a_new_function_are_shown(saved: SavedState, tmp_path: Path) -> None:
+    core = "pipelines/schemas/core.py"
+    code = {**saved.code, core: saved.code[core].replace('"cost_usd": "decimal(18,4)"', '"cost_usd": "decimal(18,2)"')}
+    del code["pipelines/transforms/margin.py"]
+    found = json.loads(plan(saved, tmp_path / "state.json", code, "--json").stdout)["code"]
+    assert f"{core}: PRICES_LANDING" in [each["definition"] for each in found["core/prices"]]
+    margin = [each["definition"] for each in found["marts/margin_hourly"]]
+    assert "pipelines/transforms/margin.py: margin_hourly()" in margin
+
+
+def test_where_the_deployed_code_is_not_known_it_says_so(saved: SavedState, tmp_path: Path) -> None:
+    done = plan(saved, tmp_path / "state.json", {}, "--diff")
+    assert "the text of the deployed code is not known" in " ".join(done.stdout.split())
+
+
+def a_plan() -> CodePlan:
+    days = ["2026-10-03", "2026-10-02", "2026-10-01"]
+    first = [Rebuild("core/a", day, "code version 1 -> 2") for day in days]
+    after = [Rebuild("marts/b", day, "after core/a", certain=False, after=(("core/a", day),)) for day in days]
+    return CodePlan(
+        [AssetPlan("core/a", "", first, partitions=days[::-1]), AssetPlan("marts/b", "", after, partitions=days[::-1])]
+    )
+
+
+def test_partitions_are_listed_the_oldest_first_in_json() -> None:
+    one, other = plan_view.as_dict(a_plan())["assets"]
+    assert one["partitions"] == ["2026-10-01", "2026-10-02", "2026-10-03"] == other["partitions"]
+    assert (one["indirect"], other["indirect"]) == (False, True)
+
+
+def test_what_is_only_indirectly_concerned_stands_by_itself() -> None:
+    console = Console(width=80, record=True)
+    console.print(plan_view.told(a_plan()))
+    text = console.export_text()
+    assert text.index("core/a") < text.index("what follows where the rows of its inputs change") < text.index("marts/b")
+
+
+ASKS = """
+import sys
+from types import SimpleNamespace
+from pipelines.tidemark.cli import plan_apply, plan_view
+from pipelines.tidemark.cli.app import app
+plan_view.show = lambda *_, **__: SimpleNamespace(has_work=False)
+plan_view.of_the_platform = lambda settings: settings
+plan_apply.apply = lambda *_: print("DEPLOYED")
+app(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(("answer", "more", "code"), [("y\n", [], 0), ("n\n", [], 1), ("", ["--yes"], 0)])
+def test_on_a_terminal_it_asks_before_it_deploys(answer: str, more: list[str], code: int) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", ASKS, "plan", "--apply", *more],
+            stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=CHECKOUT, text=True,
+        )  # fmt: skip
+        os.write(ours, answer.encode())
+        said, _ = process.communicate(timeout=120)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert process.returncode == code, said
+    assert ("DEPLOYED" in said) is (code == 0)
+    assert ("Deploy this code?" in said) is not bool(more)
+
+
+def test_without_a_terminal_it_deploys_without_a_question() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ASKS, "plan", "--apply"],
+        stdin=subprocess.DEVNULL, capture_output=True, cwd=CHECKOUT, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert "DEPLOYED" in done.stdout

@@ -1,0 +1,121 @@
+"""Blocking checks that another code location declares: our graph does not show them, their evaluations do."""
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from pipelines.tidemark.event_log import adapter, deployed
+from pipelines.tidemark.simulation.simulator import RunPace, Simulation
+from tests.tidemark.automation.shapes.playing import built, play
+from tests.tidemark.automation.toy_graph import ASAP, DAYS, asset, source
+
+DAY = "2026-10-05"
+THEIRS = "theirs"
+
+
+def tables(**of_a: Any) -> list[Any]:
+    return [source("x", DAYS), asset("a", "raw/x", by=DAYS, **ASAP, **of_a), asset("b", "a", by=DAYS, **ASAP)]
+
+
+def played(assets: list[Any], guarded: str = "a", *, passed: bool = True) -> Simulation:
+    """A day of data an hour; after the first, another location's check is evaluated."""
+    simulation = play(assets, pace=RunPace(step=10.0))
+    for hour in (0, 2, 4):
+        simulation.arrive("raw/x", DAY, at=simulation.time(hours=hour, minutes=5))
+    simulation.evaluate_check(guarded, THEIRS, passed=passed, blocking=True, by_run=False, at=simulation.time(hours=1))
+    simulation.run(hours=3)
+    return simulation
+
+
+def why(simulation: Simulation, table: str = "b") -> str:
+    return simulation.plan().waiting.get((table, DAY), "")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_readers_wait_after_each_write_until_the_check_of_another_location_has_passed(restarts: bool) -> None:
+    simulation = played(tables())
+    if restarts:
+        simulation.restart(at=simulation.clock.now + 60)
+        simulation.run(minutes=5)
+    assert (len(built(simulation, "a")), len(built(simulation, "b"))) == (2, 1)
+    assert "the check theirs has no result on a 2026-10-05" in why(simulation) and "another code location" in why(
+        simulation
+    )
+    simulation.evaluate_check(
+        "a", THEIRS, passed=True, blocking=True, by_run=False, at=simulation.time(hours=3, minutes=30)
+    )
+    simulation.run(minutes=45)
+    assert len(built(simulation, "b")) == 2
+    simulation.run(hours=2)
+    assert (len(built(simulation, "a")), len(built(simulation, "b"))) == (3, 2)
+
+
+def test_a_failed_check_of_another_location_blocks_until_it_passes() -> None:
+    simulation = played(tables())
+    simulation.evaluate_check(
+        "a", THEIRS, passed=False, blocking=True, by_run=False, at=simulation.time(hours=3, minutes=30)
+    )
+    simulation.run(minutes=45)
+    assert "the check theirs failed on a" in why(simulation) and len(built(simulation, "b")) == 1
+
+
+def test_a_check_of_a_table_that_only_another_location_builds_guards_its_readers_here() -> None:
+    simulation = played([source("x", DAYS), asset("b", "raw/x", by=DAYS, **ASAP)], guarded="raw/x")
+    assert len(built(simulation, "b")) == 1 and "the check theirs has no result on raw/x" in why(simulation)
+    simulation.evaluate_check("raw/x", THEIRS, passed=True, by_run=False, blocking=True, at=simulation.clock.now + 60)
+    simulation.run(minutes=10)
+    assert len(built(simulation, "b")) == 2
+
+
+def test_a_check_that_no_longer_blocks_in_its_location_frees_the_readers() -> None:
+    simulation = played(tables())
+    simulation.evaluate_check("a", THEIRS, passed=False, blocking=False, by_run=False, at=simulation.clock.now + 60)
+    simulation.run(hours=2)
+    assert len(built(simulation, "b")) == len(built(simulation, "a")) == 3
+
+
+@pytest.mark.parametrize("name", ["a", "raw/x"])
+def test_a_declared_check_of_another_location_blocks_before_it_was_ever_evaluated(name: str) -> None:
+    declared = {"metadata": {"tidemark/blocking_checks": [THEIRS]}}
+    if name == "a":
+        assets = tables(**declared)
+    else:
+        raw = dg.AssetSpec(["raw", "x"], partitions_def=DAYS, **declared)
+        assets = [raw, asset("b", "raw/x", by=DAYS, **ASAP)]
+    simulation = play(assets, pace=RunPace(step=10.0))
+    simulation.tell("raw/x", DAY, "1", at=simulation.time(minutes=5))
+    simulation.run(hours=1)
+    assert built(simulation, "b") == [] and f"the check theirs has no result on {name}" in why(simulation)
+    simulation.evaluate_check(name, THEIRS, passed=True, by_run=False, blocking=True, at=simulation.clock.now + 60)
+    simulation.run(minutes=10)
+    assert built(simulation, "b") == [DAY]
+
+
+def test_names_of_checks_that_are_no_list_set_the_asset_aside() -> None:
+    simulation = play(tables(metadata={"tidemark/blocking_checks": "theirs"}))
+    assert "expected a list with the names of checks" in simulation.graph.nodes["a"].refused
+
+
+@pytest.mark.parametrize("removed_here", [False, True])
+def test_a_check_that_this_location_has_removed_is_no_check_of_another(
+    removed_here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs of the simulation belong to one location: the homes say whether that is this one."""
+
+    @dg.asset_check(name=THEIRS, asset="a", blocking=True)
+    def theirs() -> dg.AssetCheckResult:
+        raise NotImplementedError
+
+    simulation = play(tables(), [theirs], pace=RunPace(step=10.0))
+    simulation.arrive("raw/x", DAY, at=simulation.time(minutes=5))
+    simulation.run(hours=1)
+    (run, *_) = simulation.runs
+    (location,) = adapter.locations_of_runs(simulation.instance, [run.id]).values()
+    homes = frozenset({location if removed_here else "ours"})
+    monkeypatch.setattr(deployed, "locations", lambda *_: homes)
+    simulation.deploy(tables(), at=simulation.clock.now + 60)
+    simulation.run(minutes=5)
+    simulation.arrive("raw/x", DAY, at=simulation.clock.now + 60)
+    simulation.run(minutes=30)
+    assert len(built(simulation, "b")) == (2 if removed_here else 1)

@@ -1,0 +1,279 @@
+"""The sensor `dead_runs`: a run whose process is gone is ended, with any launcher; no other run is."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import psutil
+import pytest
+from dagster import DagsterInstance, DagsterRunStatus
+from dagster._core.events import EngineEventData
+from dagster._core.launcher import DefaultRunLauncher
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.storage.tags import GRPC_INFO_TAG
+from dagster._core.test_utils import create_run_for_test
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster._grpc.server import GrpcServerProcess
+
+from pipelines.tidemark.event_log import adapter, run_process, starting_runs
+from pipelines.tidemark.event_log.run_facts import run_facts
+from pipelines.tidemark.event_log.run_process import Fate, Place, container_in, fate_of, identity_of, this_place
+from pipelines.tidemark.event_log.starting_runs import fate_while_starting
+from pipelines.tidemark.planner.records import Outcome
+from pipelines.tidemark.sensors.dead_runs import end_dead_runs
+from pipelines.tidemark.tags import CODE_SERVERS, PROCESS
+
+
+@pytest.fixture
+def instance() -> Iterator[DagsterInstance]:
+    with DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def started(
+    instance: DagsterInstance, process: str, status: DagsterRunStatus = DagsterRunStatus.STARTED
+) -> dg.DagsterRun:
+    made: dg.DagsterRun = create_run_for_test(instance, job_name="job", tags={PROCESS: process}, status=status)
+    return made
+
+
+def ended_process() -> str:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    identity = identity_of(psutil.Process(process.pid))
+    process.communicate(b"\n")
+    return identity
+
+
+def elsewhere(identity: str, **changes: str) -> str:
+    return f"{identity.partition(' ')[0]} {replace(this_place(), **changes)}"
+
+
+def test_a_run_whose_process_is_gone_ends_as_lost_and_a_canceled_one_as_canceled(instance: DagsterInstance) -> None:
+    gone = ended_process()
+    runs = {
+        status: started(instance, gone, status).run_id
+        for status in (DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING)
+    }
+    assert {run.run_id for run in end_dead_runs(instance)} == set(runs.values())
+    outcomes = {status: run_facts(instance, [run])[run].outcome for status, run in runs.items()}
+    assert outcomes == {
+        DagsterRunStatus.STARTING: Outcome.LOST,
+        DagsterRunStatus.STARTED: Outcome.LOST,
+        DagsterRunStatus.CANCELING: Outcome.CANCELED,
+    }
+    assert end_dead_runs(instance) == []
+
+
+def test_a_run_that_is_stopped_or_elsewhere_or_unknown_is_left_alone(instance: DagsterInstance) -> None:
+    stopped = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"])
+    gone = ended_process()
+    try:
+        os.kill(stopped.pid, signal.SIGSTOP)
+        left = [
+            started(instance, identity_of(psutil.Process(stopped.pid))),
+            started(instance, elsewhere(gone, boot="another boot", host="another")),
+            started(instance, elsewhere(gone, namespace="pid:[1]")),
+            started(instance, "4711@12.25"),
+            create_run_for_test(instance, job_name="foreign", status=DagsterRunStatus.STARTED),
+        ]
+        assert end_dead_runs(instance) == []
+        assert all(run.status is DagsterRunStatus.STARTED for run in instance.get_runs())
+        assert len(left) == len(instance.get_runs())
+    finally:
+        os.kill(stopped.pid, signal.SIGKILL)
+        stopped.wait()
+    assert [run.run_id for run in end_dead_runs(instance)] == [left[0].run_id]
+
+
+def test_a_result_that_was_reported_before_the_process_ended_stays(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = started(instance, ended_process())
+    before = instance.get_runs()
+    instance.report_run_canceled(run)
+    monkeypatch.setattr(instance, "get_runs", lambda *_, **__: before)
+    assert end_dead_runs(instance) == []
+
+
+def test_a_clock_that_is_set_changes_no_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = identity_of(psutil.Process())
+    monkeypatch.setattr(psutil.Process, "create_time", lambda _: time.time() + 3600)
+    assert run_process.fate_of_identity(identity) is Fate.ALIVE
+
+
+HOST = Place("boot 1", run_process._INITIAL_NAMESPACE, "", "machine", "host")
+INSIDE = Place("boot 1", "pid:[402]", "a" * 64, "machine", "host")
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "fate"),
+    [
+        (replace(HOST, boot="boot 2"), HOST, Fate.GONE),
+        (replace(HOST, boot="boot 2", host="clone"), HOST, Fate.UNKNOWN),
+        (replace(HOST, boot="boot 2", machine=""), replace(HOST, machine=""), Fate.UNKNOWN),
+        (replace(INSIDE, namespace="pid:[403]"), INSIDE, Fate.GONE),
+        (replace(INSIDE, namespace="pid:[403]", container="b" * 64), INSIDE, Fate.UNKNOWN),
+        (HOST, INSIDE, Fate.UNKNOWN),
+        (INSIDE, HOST, Fate.UNKNOWN),
+        (replace(INSIDE, namespace=""), replace(INSIDE, namespace=""), Fate.UNKNOWN),
+    ],
+)
+def test_another_place_is_judged_only_if_it_cannot_exist_any_more(
+    monkeypatch: pytest.MonkeyPatch, now: Place, then: Place, fate: Fate
+) -> None:
+    monkeypatch.setattr(run_process, "this_place", lambda: now)
+    assert run_process.fate_of_identity(f"4711@12.25 {then}") is fate
+
+
+def test_containers_are_told_apart_by_what_is_mounted_into_them() -> None:
+    docker = f"593 571 254:1 /var/lib/docker/containers/{'c' * 64}/hosts /etc/hosts rw - ext4 /dev/vda1 rw"
+    uid = "01234567-89ab-cdef-0123-456789abcdef"
+    pod = f"12 11 8:1 /var/lib/kubelet/pods/{uid}/containers/run/1f2e /dev/termination-log rw"
+    host = f"99 27 0:50 / /var/lib/docker/containers/{'d' * 64}/mounts/shm rw - tmpfs shm rw"
+    assert container_in(docker) == "c" * 64
+    assert container_in(pod) == f"{uid}/containers/run"
+    assert container_in(host) == ""
+
+
+JOB = """
+import dagster as dg, pathlib, time
+from pipelines.tidemark.event_log.executor import recorded_in_process
+
+@dg.op(config_schema=str)
+def slow(context):
+    pathlib.Path(context.op_config).touch()
+    time.sleep(120)
+
+@dg.job(executor_def=recorded_in_process)
+def slow_job():
+    slow()
+"""
+
+
+def test_every_run_records_its_process_whatever_started_it(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(JOB)
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    (tmp_path / "config.yaml").write_text(f"ops: {{slow: {{config: {tmp_path / 'begun'}}}}}\n")
+    command = [sys.executable, "-m", "dagster", "job", "execute", "-f", "slow.py", "-c", "config.yaml"]
+    environment = os.environ | {"DAGSTER_HOME": str(tmp_path)}
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "begun").exists():
+            assert time.monotonic() < deadline and process.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        with DagsterInstance.from_config(str(tmp_path)) as instance:
+            (run,) = instance.get_runs()
+            assert fate_of(run) is Fate.ALIVE and end_dead_runs(instance) == []
+            process.kill()
+            process.wait()
+            assert [ended.run_id for ended in end_dead_runs(instance)] == [run.run_id]
+            assert run_facts(instance, [run.run_id])[run.run_id].outcome is Outcome.LOST
+    finally:
+        process.kill()
+        process.wait()
+
+
+SLOW_IMPORT = """
+import dagster as dg, pathlib, time
+here = pathlib.Path(__file__).parent
+if (here / "slowly").exists():
+    (here / "importing").touch()
+    time.sleep(120)
+
+@dg.op
+def nothing(): ...
+
+@dg.job
+def some_job():
+    nothing()
+
+defs = dg.Definitions(jobs=[some_job])
+"""
+
+
+def launched(instance: DagsterInstance, server: GrpcServerProcess) -> dg.DagsterRun:
+    """A run that Dagster's own launcher has started."""
+    client = server.create_client()
+    at = GrpcServerCodeLocationOrigin(host="localhost", socket=server.socket, location_name="slow")
+    origin = RemoteRepositoryOrigin(at, "__repository__").get_job_origin("some_job")
+    run = create_run_for_test(instance, job_name="some_job", remote_job_origin=origin, status=DagsterRunStatus.STARTING)
+    DefaultRunLauncher.launch_run_from_grpc_client(instance, run, client)
+    found = instance.get_run_by_id(run.run_id)
+    assert found is not None
+    return found
+
+
+def test_a_run_that_is_killed_while_it_imports_the_code_is_ended_though_its_code_server_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_IMPORT)
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    target = LoadableTargetOrigin(executable_path=sys.executable, python_file=str(tmp_path / "slow.py"))
+    pids: list[int] = []
+    with DagsterInstance.from_config(str(tmp_path)) as instance:
+        server = GrpcServerProcess(instance_ref=instance.get_ref(), loadable_target_origin=target, wait_on_exit=True)
+        try:
+            pids.append(server.pid)
+            command_of_server = psutil.Process(server.pid).cmdline()
+            (tmp_path / "slowly").touch()
+            run = launched(instance, server)
+            deadline = time.monotonic() + 60
+            while not (tmp_path / "importing").exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            pid = adapter.started_process(instance, run.run_id)
+            assert pid is not None
+            pids.append(pid)
+            os.kill(server.pid, signal.SIGKILL)
+            assert PROCESS not in run.tags and fate_while_starting(instance, run) is Fate.UNKNOWN
+            sockets = tuple(starting_runs._sockets_in(command_of_server))
+            assert sockets == (server.socket,)
+            monkeypatch.setattr(starting_runs, "_own_sockets", lambda: sockets)
+            starting_runs.note_code_server(instance)
+            os.kill(pid, signal.SIGSTOP)
+            assert fate_while_starting(instance, run) is Fate.ALIVE and end_dead_runs(instance) == []
+            os.kill(pid, signal.SIGKILL)
+            deadline = time.monotonic() + 20
+            while not (ended := end_dead_runs(instance)):
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            assert [each.run_id for each in ended] == [run.run_id]
+            assert run_facts(instance, [run.run_id])[run.run_id].outcome is Outcome.LOST
+        finally:
+            for left in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(left, signal.SIGKILL)
+            server.wait()
+            server.shutdown_server()  # of a dead process this only notes that nobody has to end it
+
+
+@pytest.mark.parametrize("case", ["elsewhere", "another server", "a port", "no pid", "restarted"])
+def test_a_starting_run_is_ended_only_if_its_process_was_here(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    address = {"host": "localhost", "port": 4000} if case == "a port" else {"host": "localhost", "socket": "/tmp/x/1"}
+    run = create_run_for_test(
+        instance, job_name="job", tags={GRPC_INFO_TAG: json.dumps(address)}, status=DagsterRunStatus.STARTING
+    )
+    there = replace(this_place(), boot="another boot", host="another") if case == "elsewhere" else this_place()
+    if case == "restarted":
+        there = replace(INSIDE, namespace="pid:[402]")
+        monkeypatch.setattr(starting_runs, "this_place", lambda: replace(INSIDE, namespace="pid:[403]"))
+    socket = "/tmp/x/2" if case == "another server" else "/tmp/x/1"
+    adapter.save(instance, CODE_SERVERS, json.dumps({socket: [str(there), time.time()]}))
+    if case != "no pid":
+        gone = int(ended_process().partition("@")[0])
+        message = f"Started process for run (pid: {gone})."
+        instance.report_engine_event(message, run, EngineEventData.in_process(gone))
+    ended = end_dead_runs(instance)
+    assert [each.run_id for each in ended] == ([run.run_id] if case == "restarted" else [])

@@ -1,0 +1,301 @@
+"""A contract is met only as of the last completed look: the causes that make it unknown, and their reasons."""
+
+import socket
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psycopg2
+import pytest
+from dagster import DagsterInstance, DagsterRunStatus
+from dagster._core.remote_origin import (
+    InProcessCodeLocationOrigin,
+    RegisteredCodeLocationOrigin,
+    RemoteInstigatorOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, InstigatorType, SensorInstigatorData
+from dagster._core.test_utils import create_run_for_test
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster._core.utils import make_new_run_id
+from typer.testing import CliRunner
+
+from pipelines.tidemark.cli.app import app
+from pipelines.tidemark.cli.contract_rows import ContractRow, kept_rows, not_looked_yet, unknown
+from pipelines.tidemark.engine import saved_overview
+from pipelines.tidemark.engine.doubts import LANDING, Doubt, Looked, PostOf, Watched, doubts, in_doubt, note_look
+from pipelines.tidemark.engine.saved_overview import Kept, StandingRow
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.beats import Beat
+from pipelines.tidemark.planner.contracts import FreshnessStatus
+from pipelines.tidemark.planner.decisions import Standing
+from pipelines.tidemark.sensors.contracts import _World, contract_sensor
+from pipelines.tidemark.sensors.reachable import unreachable
+from pipelines.tidemark.settings import Settings
+from tests.tidemark.checks.test_contract import HOUR_7
+from tests.tidemark.checks.test_contract import Watched as Simulated
+from tests.tidemark.postgres import postgres_server
+
+NOW = time.time()
+WATCHED = Watched("grocer", {"orders": "raw/orders"}, (PostOf("readings", "raw/readings", ("post",)),))
+
+
+@pytest.fixture
+def instance() -> Iterator[DagsterInstance]:
+    with dg.instance_for_test() as made:
+        healthy(made)
+        yield made
+
+
+def healthy(instance: DagsterInstance) -> None:
+    note_look(instance, "grocer", LANDING, Looked(NOW - 3))
+    for name in ("Spark", "catalog"):
+        note_look(instance, "grocer", name, Looked(NOW - 3))
+    beat(instance, NOW - 3)
+    for sensor in ("automation", "catch_up", "landing"):
+        ticked(instance, sensor, NOW - 5)
+
+
+def beat(instance: DagsterInstance, at: float, **facts: Any) -> None:
+    adapter.save(instance, "post", str(Beat("a run", at, at, 0.0, facts)))
+
+
+def ticked(instance: DagsterInstance, sensor: str, at: float, status: Any = InstigatorStatus.RUNNING) -> None:
+    code = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
+    data = SensorInstigatorData(last_tick_timestamp=at, last_tick_success_timestamp=at, min_interval=1)
+    state = InstigatorState(RemoteInstigatorOrigin(code, sensor), InstigatorType.SENSOR, status, data)
+    held = instance.get_instigator_state(state.instigator_origin_id, state.selector_id)
+    (instance.add_instigator_state if held is None else instance.update_instigator_state)(state)
+
+
+def told(instance: DagsterInstance) -> dict[str, str]:
+    """Return why a table of files and a table of messages are unknown."""
+    found = doubts(instance, WATCHED, NOW)
+    sources = {"core/orders": ["raw/orders"], "core/readings": ["raw/readings"]}
+    about = {asset: found.about(asset, "automation", of) for asset, of in sources.items()}
+    return {asset: doubt.reason for asset, doubt in about.items() if doubt is not None}
+
+
+def test_what_was_looked_at_just_now_is_known(instance: DagsterInstance) -> None:
+    assert told(instance) == {}
+
+
+def test_a_sensor_that_does_not_tick_makes_unknown_what_it_looks_after(instance: DagsterInstance) -> None:
+    ticked(instance, "automation", NOW - 180)
+    assert set(told(instance).values()) == {"sensor automation last ticked 3 min ago"}
+    ticked(instance, "automation", NOW - 5, InstigatorStatus.STOPPED)
+    assert set(told(instance).values()) == {"sensor automation is switched off"}
+
+
+def test_a_bucket_or_queue_that_does_not_answer_is_named_and_keeps_the_time_of_the_last_look(
+    instance: DagsterInstance,
+) -> None:
+    note_look(instance, "grocer", LANDING, Looked(hindrance="the bucket landing does not answer"))
+    assert told(instance) == {"core/orders": "the bucket landing does not answer"}
+    (doubt,) = [doubts(instance, WATCHED, NOW).sources["raw/orders"]]
+    assert doubt.since == NOW - 3
+    note_look(instance, "grocer", LANDING, Looked(NOW, parts={"orders": "orders cannot be looked at: denied"}))
+    assert told(instance) == {"core/orders": "orders cannot be looked at: denied"}
+    note_look(instance, "grocer", LANDING, Looked(NOW - 90))
+    assert told(instance) == {"core/orders": "sensor landing last looked at the bucket 1 min 30 s ago"}
+    note_look(instance, "grocer", "S3", Looked(NOW, "bucket landing unreachable: timed out"))
+    assert told(instance)["core/orders"].endswith("ago: S3: bucket landing unreachable: timed out")
+
+
+@pytest.mark.parametrize(
+    ("sensor", "asset", "begin"), [(LANDING, "core/orders", "sensor"), ("streams", "core/readings", "the shift of")]
+)
+def test_a_sensor_that_is_switched_off_is_named_by_what_it_no_longer_looks_after(
+    instance: DagsterInstance, sensor: str, asset: str, begin: str
+) -> None:
+    note_look(instance, "grocer", LANDING, Looked(NOW - 90 if sensor == LANDING else NOW))
+    beat(instance, NOW - 90 if sensor == "streams" else NOW)
+    ticked(instance, sensor, NOW - 90, InstigatorStatus.STOPPED)
+    said = told(instance)
+    assert set(said) == {asset} and said[asset].startswith(begin)
+    assert said[asset].endswith(f"sensor {sensor} is switched off")
+
+
+def test_a_service_that_fails_once_has_no_fault(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([{"Spark": "away"}, {"Spark": ""}, {"Spark": "away"}, {"Spark": "away"}, {"Spark": "still away"}])
+    monkeypatch.setattr("pipelines.tidemark.sensors.contracts.unreachable", lambda _: next(answers))
+    monkeypatch.setattr("pipelines.tidemark.sensors.contracts._ASKED_AGAIN", 0.0)
+    world = _World()
+    for expected in ({}, {"Spark: away"}, {"Spark: still away"}):
+        world.look(instance, Settings(), "grocer", NOW)
+        assert set(told(instance).values()) == set(expected)
+
+
+def test_a_shift_that_is_dead_or_hindered_or_never_started_is_named(instance: DagsterInstance) -> None:
+    beat(instance, NOW - 120)
+    assert told(instance) == {"core/readings": "the shift of raw/readings has not reported for 2 min"}
+    beat(instance, NOW - 2, looked_at=NOW - 60, hindrance="sqs:readings: QueueDoesNotExist")
+    said = "the shift of raw/readings has not taken messages for 1 min: sqs:readings: QueueDoesNotExist"
+    assert told(instance) == {"core/readings": said}
+    beat(instance, NOW - 2, looked_at=NOW - 15)
+    assert told(instance) == {}, "it may work on a large batch"
+    beat(instance, NOW - 2, looked_at=NOW - 15, hindrance="sqs:readings: QueueDoesNotExist")
+    assert "for 15 s: sqs:readings" in told(instance)["core/readings"], "a reason is told before half a minute is over"
+    adapter.save(instance, "post", "")
+    note_look(instance, "grocer", "streams", Looked(NOW, parts={"readings": "4 shifts, 3 slots"}))
+    assert told(instance) == {"core/readings": "no shift of raw/readings has reported yet: 4 shifts, 3 slots"}
+
+
+def test_what_runs_need_and_cannot_reach_makes_everything_unknown(instance: DagsterInstance) -> None:
+    note_look(instance, "grocer", "Spark", Looked(NOW, "unreachable at 127.0.0.1:15002"))
+    assert set(told(instance).values()) == {"Spark: unreachable at 127.0.0.1:15002"} and len(told(instance)) == 2
+
+
+def test_a_queue_of_runs_that_is_full_and_does_not_move_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with dg.instance_for_test(overrides={"concurrency": {"runs": {"max_concurrent_runs": 1}}}) as instance:
+        healthy(instance)
+        create_run_for_test(instance, job_name="holds", status=DagsterRunStatus.STARTED)
+        key = dg.AssetKey(["core", "orders"])
+        code = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name="nowhere"))
+        origin = RemoteRepositoryOrigin(code, "__repository__").get_job_origin("waits")
+        run = dg.DagsterRun("waits", make_new_run_id(), status=DagsterRunStatus.QUEUED, remote_job_origin=origin)
+        instance.add_run(run._replace(asset_selection=frozenset([key])))
+        assert "core/orders" not in told(instance), "it waits for a moment only"
+        monkeypatch.setattr("tests.tidemark.checks.test_doubts.NOW", time.time() + 60)
+        healthy(instance)
+        assert told(instance) == {"core/orders": "queue of runs full: 1 of 1 slots"}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "after", "named"),
+    [
+        (FreshnessStatus.MET, FreshnessStatus.UNKNOWN, True),
+        (FreshnessStatus.AT_RISK, FreshnessStatus.UNKNOWN, True),
+        (FreshnessStatus.BREACHED, FreshnessStatus.BREACHED, True),
+        (FreshnessStatus.NOT_JUDGED, FreshnessStatus.NOT_JUDGED, False),
+    ],
+)
+def test_a_doubt_takes_back_what_was_kept_and_hides_no_breach(
+    verdict: FreshnessStatus, after: FreshnessStatus, named: bool
+) -> None:
+    standing = in_doubt(Standing("a", verdict, 0.0, reason="before"), Doubt(NOW, "nobody looks"))
+    assert standing.verdict is after and ("nobody looks" in standing.reason) == named
+
+
+def row(state: str = "met", sources: tuple[str, ...] = ("raw/orders",)) -> StandingRow:
+    return StandingRow(
+        "core/orders", "within 5 min", state, None, 0, None, "", (), False, False, True, "automation", sources
+    )
+
+
+def test_the_overview_that_was_kept_is_judged_by_its_age(instance: DagsterInstance) -> None:
+    saved_overview.keep(instance, "grocer", Kept(NOW - 3, "code", WATCHED, (row(),)))
+    kept = saved_overview.kept(instance, "grocer")
+    assert kept == Kept(NOW - 3, "code", WATCHED, (row(),))
+    assert kept is not None
+    (found,) = kept_rows(instance, kept, None, NOW, {})
+    assert found.state == "met" and unknown([found]) == []
+    (found,) = kept_rows(instance, kept, None, NOW + 100, {})
+    assert found.state == "unknown" and unknown([found]) == ["core/orders"]
+    assert "sensor contracts last looked 1 min 43 s ago" in found.reason
+    saved_overview.keep(instance, "grocer", Kept(NOW, "code", WATCHED, (row("breached"),)))
+    adapter.save(instance, "tidemark/overview/grocer", '{"version": 0}')
+    assert saved_overview.kept(instance, "grocer") is None
+
+
+def test_nothing_is_met_where_nobody_has_ever_looked() -> None:
+    empty = ContractRow("a", "within 5 min", "met", 0.0, 0, None, "", None, None, None)
+    (found,) = not_looked_yet([empty])
+    assert (found.state, found.reason) == ("unknown", "sensor contracts has not looked yet")
+
+
+def test_a_storage_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    login = {"username": "a", "password": "b", "hostname": "127.0.0.1", "db_name": "c", "port": port}
+    (tmp_path / "dagster.yaml").write_text(f"storage: {{postgres: {{postgres_db: {login}}}}}\n")
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDEMARK_STATE_DIR", str(tmp_path / "state"))
+    begun = time.monotonic()
+    result = CliRunner().invoke(app, ["status"])
+    assert result.exit_code == 1 and time.monotonic() - begun < 20
+    assert result.output.count("\n") == 1 and "Dagster's storage is unreachable" in result.output
+
+
+def test_a_server_that_is_stopped_is_unreachable_though_its_port_is_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "any")
+    with closing(socket.socket()) as listens:
+        listens.bind(("127.0.0.1", 0))
+        listens.listen()
+        port = listens.getsockname()[1]
+        stopped = f"http://127.0.0.1:{port}"
+        settings = Settings(spark_remote=f"sc://127.0.0.1:{port}", state_dir=tmp_path, aws_endpoint_url=stopped)
+        found = unreachable(settings)
+    assert found["S3"].startswith("bucket landing unreachable: Read timeout")
+    assert (found["Spark"], found["catalog"]) == (f"unreachable at 127.0.0.1:{port}", "")
+
+
+def test_a_catalog_that_is_away_or_stopped_is_unreachable(tmp_path: Path) -> None:
+    gone = Settings(state_dir=tmp_path, catalog_uri=f"jdbc:sqlite:{tmp_path}/no/such/folder.db")
+    assert unreachable(gone)["catalog"].startswith("unreachable: ")
+    with closing(socket.socket()) as stopped:
+        stopped.bind(("127.0.0.1", 0))
+        stopped.listen()
+        uri = f"jdbc:postgresql://127.0.0.1:{stopped.getsockname()[1]}/lake?user=a"
+        begun = time.monotonic()
+        assert unreachable(Settings(state_dir=tmp_path, catalog_uri=uri))["catalog"].startswith("unreachable: ")
+        assert time.monotonic() - begun < 15
+
+
+def test_the_sensor_keeps_its_overview_and_the_check_shows_what_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TIDEMARK_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    simulated = Simulated()
+    simulated._sensor = contract_sensor(Watched("grocer", {"orders": "raw/orders"}))
+    simulated.simulation.arrive("raw/orders", HOUR_7, at=simulated.simulation.time(hours=7))
+    simulated.look(hours=7, minutes=2)
+    assert set(simulated.told) == {(asset, "unknown") for asset in ("core/orders", "marts/report")}
+    instance = simulated.simulation.instance
+    kept = saved_overview.kept(instance, "grocer")
+    assert kept is not None and {row.asset: row.state for row in kept.rows if row.contract} == {
+        "core/orders": "met",
+        "marts/report": "met",
+    }
+    note_look(instance, "grocer", LANDING, Looked(simulated.simulation.time(hours=7, minutes=3)))
+    simulated.told.clear()
+    simulated.look(hours=7, minutes=3)
+    assert ("core/orders", "met") in simulated.told
+    check = simulated.last("core/orders")
+    assert check.passed
+    assert [found.state for found in kept_rows(instance, kept, "core/orders", kept.at + 1, {})] == ["met"]
+
+
+def test_a_catalog_that_is_locked_accepts_no_commit(tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path)
+    with closing(sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)) as locking:
+        locking.execute("BEGIN IMMEDIATE")
+        assert unreachable(settings)["catalog"] == "accepts no commit: database is locked"
+        locking.execute("ROLLBACK")
+        assert unreachable(settings)["catalog"] == ""
+        locking.execute("BEGIN IMMEDIATE")  # the probe gave its own lock back
+    with postgres_server() as login, closing(psycopg2.connect(_dsn(login))) as locking:
+        uri = f"jdbc:postgresql://127.0.0.1:{login['port']}/postgres?user=tidemark&password=tidemark"
+        settings = Settings(state_dir=tmp_path, catalog_uri=uri)
+        assert unreachable(settings)["catalog"] == "", "it has no tables yet"
+        cursor = locking.cursor()
+        cursor.execute("CREATE TABLE iceberg_tables (name text)")
+        locking.commit()
+        cursor.execute("LOCK TABLE iceberg_tables")
+        assert unreachable(settings)["catalog"].startswith("accepts no commit: canceling statement due to lock timeout")
+        locking.commit()
+        assert unreachable(settings)["catalog"] == ""
+        cursor.execute("LOCK TABLE iceberg_tables NOWAIT")
+
+
+def _dsn(login: Mapping[str, Any]) -> str:
+    return f"host=127.0.0.1 port={login['port']} dbname=postgres user=tidemark password=tidemark"

@@ -1,0 +1,90 @@
+"""The merge mode of a table belongs to its owner: merging works in both modes and keeps the mode."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.tidemark.lakehouse import catalog, write
+from pipelines.tidemark.lakehouse.loading import handling
+from pipelines.tidemark.lakehouse.loading.handling import Selection
+from pipelines.tidemark.lakehouse.loading.load import Load
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.lakehouse.loading.waivers import WAIVERS
+from pipelines.tidemark.lakehouse.readers import small_files
+from pipelines.tidemark.lakehouse.tables import Table
+from tests.tidemark.lakehouse.conftest import HOUR, Loading, Put, csv, key, line, quantities, quarantined
+
+BAD = line(9).replace(",0.1,", ",7,")  # a discount of seven
+
+
+def set_mode(spark: SparkSession, table: Table, mode: str) -> None:
+    catalog.ensure(spark, table)
+    statements = ("merge", "update", "delete")
+    properties = ", ".join(f"'write.{statement}.mode'='{mode}'" for statement in statements)
+    spark.sql(f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ({properties})")
+
+
+def mode_of(spark: SparkSession, table: Table) -> str:
+    [found] = spark.sql(f"SHOW TBLPROPERTIES {table.identifier} ('write.merge.mode')").collect()
+    return str(found.value)
+
+
+@pytest.fixture
+def mode(spark: SparkSession) -> Iterator[str]:
+    """Set copy-on-write for the tables that all assets share. The other tests of this folder run in merge-on-read."""
+    for table in (QUARANTINE, WAIVERS):
+        set_mode(spark, table, "copy-on-write")
+    yield "copy-on-write"
+    for table in (QUARANTINE, WAIVERS):
+        set_mode(spark, table, "merge-on-read")
+
+
+def test_added_files_bad_rows_and_waivers_are_merged_in_copy_on_write(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, mode: str, size: str
+) -> None:
+    set_mode(spark, orders.table, mode)
+    put(key(orders, "a.csv"), csv(line(1), line(2), line(2, quantity=4), BAD))
+    loading(orders, HOUR)
+    put(key(orders, "b.csv"), csv(line(3), BAD, line(4)))
+    loading(orders, HOUR)
+    assert quantities(spark, orders) == {1: 3, 2: 4, 3: 3, 4: 3}
+    reason = "discount_out_of_range"
+    assert quarantined(spark, orders) == [("a.csv", 4, reason), ("b.csv", 2, reason)]
+
+    everything = Selection(asset=orders.asset)
+    assert handling.waive(spark, everything, "known", run_id=str(uuid.uuid4())) == 2
+    assert handling.unwaive(spark, everything) == 2
+    assert handling.send_back(spark, everything, orders) == [HOUR]
+    loading(orders, HOUR)
+    assert quarantined(spark, orders) == [("a.csv", 4, reason), ("b.csv", 2, reason)]
+    assert {mode_of(spark, table) for table in (orders.table, QUARANTINE, WAIVERS)} == {mode}
+
+
+def test_a_transform_may_compute_what_another_evaluation_would_not_repeat(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_files, "SMALL", 0)  # files are scanned by Spark
+    random = Load(
+        orders.feed,
+        orders.table,
+        lambda rows: orders.transform(rows.withColumn("discount", F.rand().cast("decimal(18,8)"))),
+        code_version="1",
+    )
+    set_mode(spark, orders.table, mode)
+    for name in ("a.csv", "b.csv"):
+        put(key(orders, name), csv(line(1), line(2)))
+        loading(random, HOUR)
+    assert set(quantities(spark, orders)) == {1, 2}
+
+
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+def test_rows_with_ids_and_the_time_are_merged_in_both_modes(spark: SparkSession, mode: str) -> None:
+    table = Table(f"test.t{uuid.uuid4().hex[:8]}", {"n": "bigint", "at": "timestamp", "id": "bigint"}, row_key=("n",))
+    set_mode(spark, table, mode)
+    for many in (3, 5):
+        rows = spark.range(many).selectExpr("id AS n", "now() AS at", "monotonically_increasing_id() AS id")
+        write.merge(rows, table, within=lambda of: "true", on=table.same_key(), wins="true", run_id=str(uuid.uuid4()))
+    assert sorted(row.n for row in spark.table(table.identifier).collect()) == [0, 1, 2, 3, 4]

@@ -1,0 +1,210 @@
+"""From many samples to a feed and to rows: each row of a sample lands to the letter, or is named."""
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from pipelines.tidemark.cli.app import app
+from pipelines.tidemark.lakehouse.loading.load import Load, judge_rows
+from pipelines.tidemark.lakehouse.loading.validation import deduplicate
+from pipelines.tidemark.lakehouse.readers import small_files
+from pipelines.tidemark.lakehouse.readers.batch import reading_of
+from pipelines.tidemark.lakehouse.readers.files import SourceFile
+from pipelines.tidemark.lakehouse.readers.probe import inspect
+from tests.tidemark.lakehouse.conftest import *  # noqa: F403
+from tests.tidemark.lakehouse.conftest import Loading, Put, renamed
+from tests.tidemark.lakehouse.test_inspection import Store
+from tests.tidemark.scaffold.sample_corpus import LATER, REFUSED, TAKEN, Refused, Taken, as_csv, as_parquet, column
+
+DAY = "2026-10-01"
+
+
+@pytest.fixture
+def new_feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Taken | Refused], tuple[Result, Path]]:
+    """The command for a case, in an empty checkout; and the module that it may have written."""
+    monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "pipelines")
+    monkeypatch.setattr("pipelines.tidemark.cli.new.CHECKOUT", tmp_path)
+
+    def _new(case: Taken | Refused) -> tuple[Result, Path]:
+        sample = tmp_path / case.file
+        sample.write_bytes(case.body)
+        said = CliRunner().invoke(app, ["new", "feed", "trips", "--sample", str(sample), *case.options])
+        return said, tmp_path / "pipelines" / "feeds" / "trips.py"
+
+    return _new
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=[case.name for case in REFUSED])
+def test_a_sample_that_no_feed_can_take_is_refused_in_one_line_and_nothing_is_written(
+    case: Refused, new_feed: Callable[[Refused], tuple[Result, Path]]
+) -> None:
+    said, module = new_feed(case)
+    assert (said.exit_code, module.exists()) == (2, False), said.output
+    (line,) = said.output.splitlines()
+    assert case.said in line and line.startswith("pipelines: ")
+
+
+@pytest.mark.parametrize(
+    "keys", ["a,b,a,a", "1.10,2,1.1,1.1000", "2026-10-01T07:00Z,2026-10-02,2026-10-01T09:00+02:00,2026-10-01 07:00"]
+)
+def test_rows_that_share_the_key_that_a_person_names_are_counted(
+    keys: str, new_feed: Callable[[Taken], tuple[Result, Path]]
+) -> None:
+    body = "".join(["bike,fare\n", *(f"{key},{n}\n" for n, key in enumerate(keys.split(",")))]).encode()
+    said, _ = new_feed(Taken("", "a.csv", body, (), options=("--key", "bike")))
+    assert said.exit_code == 0
+    assert "row key: bike; 2 of the sample's rows have the key of another and take its place" in said.output
+
+
+@pytest.mark.parametrize("case", TAKEN, ids=[case.name for case in TAKEN])
+def test_every_row_of_a_sample_lands_to_the_letter_or_is_named(
+    case: Taken, new_feed: Callable[[Taken], tuple[Result, Path]], spark: SparkSession
+) -> None:
+    said, module = new_feed(case)
+    assert said.exit_code == 0, said.output
+    load = loaded_by(module)
+    for name, kind in case.types.items():
+        assert load.feed.columns[name] == kind
+    if case.key:
+        assert load.table.row_key[1:] == case.key and load.feed.required == case.key
+        assert "guessed: " in said.output and "# Guessed: " in module.read_text()
+    elif "--no-key" in case.options:
+        assert load.table.row_key[1:] == ("source_file", "source_row") and not load.feed.required
+
+    landed = rows_of(spark, load, case)
+    assert_equal(landed, case, load)
+    told = sum(int(n) for n in re.findall(r": (\d+) of \d+ rows left out \(row", said.output))
+    assert told == case.named
+
+
+@pytest.mark.parametrize(("sample", "kept", "named"), [case[1:] for case in LATER], ids=[case[0] for case in LATER])
+def test_every_value_of_a_later_file_is_kept_or_named(
+    sample: list[str],
+    kept: list[str],
+    named: list[str],
+    new_feed: Callable[[Taken], tuple[Result, Path]],
+    spark: SparkSession,
+) -> None:
+    load = loaded_by(new_feed(Taken("", "a.csv", as_csv(column("value", *sample)), ()))[1])
+    later = Taken("", "a.csv", as_csv(column("value", *kept, *named)), column("value", *kept))
+    assert_equal(rows_of(spark, load, later), later, load)
+
+
+def test_two_keys_that_would_become_one_are_named(
+    new_feed: Callable[[Taken], tuple[Result, Path]], spark: SparkSession
+) -> None:
+    load = loaded_by(new_feed(Taken("", "a.csv", b"id,n\n1,a\n2,b\n", (), options=()))[1])
+    case = Taken("", "a.csv", b"id,n\n1,a\n01,b\n001,c\n+1,d\n7,e\n", ())
+    assert sorted(row["n"] for row in rows_of(spark, load, case)) == ["a", "e"]
+    by_number = dataclasses.replace(load, feed=dataclasses.replace(load.feed, exact=False))
+    assert len(rows_of(spark, by_number, case)) == 2, "a feed that is not exact says that 01 is 1"
+
+
+@pytest.mark.parametrize(
+    ("file", "body", "options", "said"),
+    [
+        ("a.csv", "what\nZürich\n".encode(), ("--encoding", "latin-1"), "is --encoding right?"),
+        ("a.csv", b"# by hand, 2026\na,b\n", (), "'# by hand', '2026' look like others"),
+        ("a.csv", b"a,b\n1,2\na,b\n", (), "row 2 repeats the names"),
+        ("a.parquet", as_parquet({"at": pa.array([1], pa.timestamp("ns"))}), (), "have nanoseconds"),
+    ],
+)
+def test_a_doubt_about_a_sample_is_printed(
+    file: str, body: bytes, options: tuple[str, ...], said: str, new_feed: Callable[[Taken], tuple[Result, Path]]
+) -> None:
+    assert said in new_feed(Taken("", file, body, (), options=("--no-key", *options)))[0].output
+
+
+@pytest.mark.parametrize("small", [True, False], ids=["in memory", "by Spark"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "two trips last as long",
+        "JSON numbers of 20 digits",
+        "Parquet's decimals and times",
+        "a record over two lines is named",
+    ],
+)
+def test_a_sample_that_lands_is_a_table_however_large_it_is(
+    name: str,
+    small: bool,
+    new_feed: Callable[[Taken], tuple[Result, Path]],
+    spark: SparkSession,
+    put: Put,
+    loading: Loading,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (case,) = (case for case in TAKEN if case.name == name)
+    load = renamed(loaded_by(new_feed(case)[1]))
+    monkeypatch.setattr(small_files, "SMALL", small_files.SMALL if small else 0)
+    put(load.feed.prefix_of(DAY) + case.file, case.body)
+    for _ in range(2):  # the second time nothing is new
+        done = loading(load, DAY)
+        assert_equal([row.asDict() for row in spark.table(load.table.identifier).collect()], case, load)
+    assert not any(account.unaccounted for account in done.accounts)
+    put(load.feed.prefix_of(DAY) + f"again-{case.file}", case.body)
+    loading(load, DAY)
+    assert spark.table(load.table.identifier).count() == 2 * len(case.rows), (
+        "without a key a file that lands twice is there twice"
+    )
+
+
+def loaded_by(module: Path) -> Load:
+    """Return the load that a written module declares."""
+    found = SimpleNamespace()
+    exec(compile(module.read_text(), str(module), "exec"), vars(found))
+    return Load(found.FEED, found.TABLE, lambda rows: rows, "1")
+
+
+def rows_of(spark: SparkSession, load: Load, case: Taken) -> list[dict[str, Any]]:
+    """Return the rows that a load of the sample would write."""
+    key = load.feed.prefix_of(DAY) + case.file
+    file = SourceFile(key, "v", datetime(2026, 10, 1, tzinfo=UTC), DAY, len(case.body))
+    store = Store({key: case.body})
+    inspected = inspect(store, load.feed, [file])
+    assert not inspected.faults
+    reading = reading_of(spark, store, load.feed, inspected, code_version="1", numbered=load.numbers_rows)
+    _, judged, _ = judge_rows(load, reading)
+    good = deduplicate(judged.where("_reason IS NULL"), load.table, load.transform)
+    return [row.asDict() for row in good.select(*load.table.columns).collect()]
+
+
+def assert_equal(landed: list[dict[str, Any]], case: Taken, load: Load) -> None:
+    expected = Counter(tuple(meaning(row.get(c), load.feed.columns[c]) for c in load.feed.columns) for row in case.rows)
+    assert Counter(tuple(value(row[c]) for c in load.feed.columns) for row in landed) == expected
+
+
+def value(of: Any) -> Any:
+    """Return a value of a table in a form that can be compared."""
+    return of.replace(tzinfo=UTC) if isinstance(of, datetime) else of
+
+
+def meaning(seen: Any, kind: str) -> Any:
+    """Return the value that a text, or a Python value, means to a reader in a column of a type."""
+    if seen is None:
+        return None
+    if kind == "string":
+        return str(seen)
+    text = str(seen).lower() if isinstance(seen, bool) else str(seen)
+    if kind == "boolean":
+        return {"true": True, "false": False}[text]
+    if kind == "double":
+        assert Decimal(repr(float(text))) == Decimal(text), "no digit is lost"
+        return float(text)
+    if kind == "date":
+        return date.fromisoformat(text)
+    if kind == "timestamp":
+        moment = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(text) if kind == "bigint" else Decimal(text)

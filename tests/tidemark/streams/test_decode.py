@@ -1,0 +1,158 @@
+"""The meaning of a body: values as people send them, and values that are refused rather than guessed."""
+
+import itertools
+import json
+import random
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipelines.tidemark.lakehouse.append import rows_of
+from pipelines.tidemark.lakehouse.tables import MESSAGE, Table
+from pipelines.tidemark.sources.records import Record
+from pipelines.tidemark.streams.decode import Decoder, Fault, Row, table_rows
+from pipelines.tidemark.streams.stream import Stream
+
+KINDS = {
+    "a_bigint": ("bigint", pa.int64()),
+    "an_int": ("int", pa.int32()),
+    "a_double": ("double", pa.float64()),
+    "a_float": ("float", pa.float32()),
+    "a_decimal": ("decimal(10,2)", pa.decimal128(10, 2)),
+    "a_string": ("string", pa.string()),
+    "a_boolean": ("boolean", pa.bool_()),
+    "a_timestamp": ("timestamp", pa.timestamp("us", "UTC")),
+    "a_date": ("date", pa.date32()),
+}
+NUMBERS = ["a_bigint", "an_int", "a_double", "a_float", "a_decimal"]
+TIMES = ["a_timestamp", "a_date"]
+TABLE = Table("raw.odd", {n: kind for n, (kind, _) in KINDS.items()} | MESSAGE, ("message_id",))
+STREAM = Stream("odd", TABLE, queue="odd")
+SCHEMA = pa.schema([*((name, kind) for name, (_, kind) in KINDS.items()), ("sent_at", pa.timestamp("us", "UTC"))])
+NOW = datetime(2026, 10, 1, tzinfo=UTC)
+
+
+def read(body: str | bytes, **record: Any) -> Row | Fault:
+    raw = body.encode() if isinstance(body, str) else body
+    rows, faults = Decoder(STREAM, date(2020, 1, 1)).read([Record(raw, "m", NOW, "sqs:odd", **record)], NOW)
+    (found,) = [*rows, *faults]
+    return found
+
+
+def value(column: str, text: str) -> Any:
+    """Return the column's value from a member's JSON, or the reason of its refusal."""
+    found = read(f'{{"{column}": {text}}}')
+    return found.reason if isinstance(found, Fault) else found.fields[column]
+
+
+@pytest.mark.parametrize("column", NUMBERS)
+@pytest.mark.parametrize(
+    "text",
+    ["true", "false", '"1_000"', '"9_5"', '"1_0.5"', '"true"', '"٣"', '"９"', '"0x10"', '"nan"', '"inf"', '"1,5"'],
+)
+def test_booleans_are_no_numbers_and_underscores_no_digits(column: str, text: str) -> None:
+    assert value(column, text) == "bad_type"
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "expected"),
+    [
+        ("a_double", "21.5", 21.5),
+        ("a_double", '" 21.5 "', 21.5),
+        ("a_double", '"-1e3"', -1000.0),
+        ("a_double", '".5"', 0.5),
+        ("a_bigint", '"+7"', 7),
+        ("a_bigint", '"9223372036854775807"', 2**63 - 1),
+        ("a_bigint", '"9223372036854775808"', "bad_type"),
+        ("an_int", "7.0", 7),
+        ("an_int", "7.5", "bad_type"),
+        ("a_decimal", '"12.34"', Decimal("12.34")),
+        ("a_decimal", '"12.345"', "bad_type"),
+        ("a_double", '""', None),
+        ("a_string", "true", "bad_type"),
+        ("a_boolean", "true", True),
+        ("a_boolean", "7", "bad_type"),
+        ("a_float", "3.5e38", "bad_type"),
+        ("a_float", '"-1e39"', "bad_type"),
+    ],
+)
+def test_numbers_as_people_send_them(column: str, text: str, expected: Any) -> None:
+    assert value(column, text) == expected
+
+
+EPOCHS = ["1759312800", "1759312800.5", "-1", "1e9", "1759312800000", "1_759_312_800", "0", "1759312800.", ".5", "inf"]
+
+
+@pytest.mark.parametrize("column", TIMES)
+@pytest.mark.parametrize("epoch", EPOCHS)
+def test_an_epoch_is_refused_as_a_number_and_as_text_with_and_without_a_fraction(column: str, epoch: str) -> None:
+    assert value(column, f'"{epoch}"') == "bad_type"
+    assert value(column, f'" {epoch} "') == "bad_type"
+    if epoch[0] not in "._i" and "_" not in epoch and epoch[-1] != ".":
+        assert value(column, epoch) == "bad_type"
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00"])
+def test_a_time_that_utc_cannot_say_is_a_fault_of_the_message_and_not_of_the_run(text: str) -> None:
+    assert value("a_timestamp", f'"{text}"') == "bad_type"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('{"a_double": 4, "a_double": 9}', "the body says a_double more than once"),
+        ('{"a_double": 4, "a_\\u0064ouble": 9}', "the body says a_double more than once"),
+        (
+            '{"a_double": 4, "a_double": 4, "an_int": 1, "an_int": null}',
+            "the body says a_double, an_int more than once",
+        ),
+        ('{"a_double": 4, "more": 1, "more": 2, "deep": {"a_double": 1, "a_double": 2}}', None),
+    ],
+)
+def test_a_column_that_a_body_says_twice_is_refused(body: str, said: str | None) -> None:
+    found = read(body)
+    assert (found.message if isinstance(found, Fault) else None) == said
+
+
+def test_a_tombstone_is_called_so() -> None:
+    found = read(b"", topic_id="t", partition=0, offset=3)
+    assert isinstance(found, Fault) and (found.reason, found.message) == ("malformed", "no value (tombstone)")
+    found = read(b"")
+    assert isinstance(found, Fault) and found.message == "the body is empty"
+
+
+ODD = [
+    *("true", "false", "null", "0", "-0.0", "1e400", "1" * 400, "1e-400", "-1", "3.7", "[]", "{}", "[1]", '{"a": 1}'),
+    *(f'"{text}"' for text in ("", " ", "1_0", "1e5", "-", "+", "1e", "e1", "NaN", "null", "true", "x" * 20_000)),
+    *(
+        f'"{text}"'
+        for text in ("2026-10-01", "2026-10-01T10", "2026-13-01", "0000-00-00", "10:00", "1e99999", "\\u0000")
+    ),
+    *(f'"{text}"' for text in ("9999-12-31T23:59:60Z", "2026-10-01T10:00:00+99:00", "\\ud800", "\\ud83d\\ude00", "é")),
+]
+
+
+def test_no_value_of_any_type_is_more_than_a_fault_of_its_message() -> None:
+    bodies = [f'{{"{column}": {text}}}' for column, text in itertools.product(KINDS, ODD)]
+    die = random.Random(7)
+    bodies += [
+        '{"a_double": ' + "".join(die.choices('0123456789eE+-._"tfn[]{}, ', k=die.randint(1, 9))) + "}"
+        for _ in range(3000)
+    ]
+    bodies += ["[" * 3000, '{"a":' * 3000, "nul", "\ufeff{}", '{"a_string": "\x01"}']
+    for body in bodies:
+        found = read(body)
+        if isinstance(found, Fault):
+            assert found.reason in ("bad_type", "malformed", "not_utf8"), body
+            found.message.encode()
+            continue
+        made = rows_of(SCHEMA, table_rows(STREAM, [found])).to_pylist()[0]
+        said = json.loads(body, parse_int=Decimal, parse_float=Decimal)
+        for column in NUMBERS:
+            given = said.get(column)
+            if made[column] is not None:
+                assert not isinstance(given, bool) and "_" not in str(given), body
+                assert float(made[column]) == pytest.approx(float(given), rel=1e-6), body

@@ -1,0 +1,241 @@
+"""Faults of the world while a shift works: nothing is acknowledged too early, and no run fails. No server, no Spark."""
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.tidemark.lakehouse import append
+from pipelines.tidemark.lakehouse.append import Appendable, open_lake
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.inlets import QueueInlet
+from pipelines.tidemark.sources.messages import FakeMessageSource, Message
+from pipelines.tidemark.streams import alerts as alerts_module
+from pipelines.tidemark.streams import retries
+from pipelines.tidemark.streams import shift as shift_module
+from pipelines.tidemark.streams.answers import Answers
+from pipelines.tidemark.streams.reports import Reports
+from pipelines.tidemark.streams.shift import Shift
+from pipelines.tidemark.streams.stream import Stream, Workplace
+from tests.conftest import make_settings
+from tests.tidemark.streams import questions, toy
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Settings:
+    settings = make_settings(tmp_path)
+    Path(settings.warehouse).mkdir()
+    return settings
+
+
+def entries(settings: Settings) -> list[str]:
+    return sorted(row["content"] for row in Appendable(open_lake(settings), QUARANTINE).rows().to_pylist())
+
+
+class Killed(BaseException):
+    """Simulates the end of the process."""
+
+
+class DiesOnDelete(FakeMessageSource):
+    """The process is killed right after it has acknowledged something."""
+
+    def delete(self, messages: Sequence[Message]) -> None:
+        super().delete(messages)
+        raise Killed
+
+
+def worker(stream: Stream, settings: Settings, queue: FakeMessageSource, **more: Any) -> Shift:
+    return toy.shift(stream, settings, [QueueInlet("memory:pings", lambda: queue)], **more)
+
+
+def answering(settings: Settings, queue: FakeMessageSource) -> Shift:
+    shift = worker(questions.stream(toy.new_name()), settings, queue)
+    assert isinstance(shift._reaction, Answers)
+    shift._reaction.connect = FakeMessageSource
+    shift._catch_up()
+    return shift
+
+
+def test_what_was_answered_is_in_the_quarantine_before_it_is_acknowledged(lake: Settings) -> None:
+    queue = DiesOnDelete()
+    asked = [f'{{"request_id": "r{n}", "number": "x"}}' for n in range(8)]
+    queue.send(asked)
+    shift = answering(lake, queue)
+    shift._entered_at = time.monotonic()  # other entries were written a moment ago
+    with pytest.raises(Killed):
+        shift.step()
+    assert queue.in_flight == {}, "all of them were answered and acknowledged"
+    assert entries(lake) == asked
+
+
+@pytest.mark.parametrize("receives", [1, 3])
+def test_the_last_receive_of_a_message_leaves_an_entry_before_the_queue_gives_it_up(
+    lake: Settings, receives: int
+) -> None:
+    stream, queue = toy.stream(toy.new_name()), FakeMessageSource(max_receives=receives)
+    queue.send(["junk", toy.ping("a")])
+    while not queue.dead:
+        shift = worker(stream, lake, queue)
+        shift._entered_at = time.monotonic()
+        shift._process(shift.inlets[0], shift.inlets[0].receive(None, 0), {})  # type: ignore[arg-type]
+        queue.redeliver()  # killed before any deferred entry is written
+    assert entries(lake) == ["junk"]
+
+
+class OfAnotherMake:
+    """A queue that does not say when it gives a message up."""
+
+    def __init__(self, queue: FakeMessageSource) -> None:
+        self.receive, self.extend, self.delete = queue.receive, queue.extend, queue.delete
+        self.dead_letters = queue.dead_letters
+
+
+def test_a_queue_that_does_not_say_when_it_gives_up_is_trusted_with_nothing(lake: Settings) -> None:
+    stream, queue = toy.stream(toy.new_name()), FakeMessageSource()
+    queue.send(["junk"])
+    shift = toy.shift(stream, lake, [QueueInlet("memory:pings", lambda: OfAnotherMake(queue))])
+    shift._entered_at = time.monotonic()
+    shift._process(shift.inlets[0], shift.inlets[0].receive(None, 0), {})  # type: ignore[arg-type]
+    assert entries(lake) == ["junk"]
+
+
+@contextmanager
+def locked(settings: Settings) -> Iterator[None]:
+    """Another process holds the catalog's database."""
+    path = settings.catalog_uri.partition("file:")[2] or settings.catalog_uri.removeprefix("jdbc:sqlite:")
+    with sqlite3.connect(path.removeprefix("//"), check_same_thread=False) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        try:
+            yield
+        finally:
+            other.rollback()
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries follow at once, and a locked database is reported at once."""
+    monkeypatch.setattr(retries, "LONGEST_BACKOFF", 0.05)
+    monkeypatch.setattr(shift_module, "LONGEST_BACKOFF", 0.05)
+
+
+def until(settings: Settings, stream: Stream, queue: FakeMessageSource, ends: Callable[[], str | None]) -> Shift:
+    place = Workplace(settings, open_lake(settings), stream)
+    return Shift(place, [QueueInlet("memory:pings", lambda: queue)], Reports(stream, toy.Heard()), "code-1", ends)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("moment", ["start", "step", "commit", "report", "end"])
+def test_a_locked_catalog_fails_no_run_wherever_it_meets_it(lake: Settings, moment: str) -> None:
+    stream, queue = toy.stream(toy.new_name(), quiet=timedelta(0)), FakeMessageSource()
+    over = threading.Event()
+    shift = until(lake, stream, queue, lambda: "the hour is over" if over.is_set() else None)
+    queue.send([toy.ping("a"), "junk"])
+    at = {"start": (shift, "_catch_up"), "step": (shift._kept, "look"), "commit": (shift._kept, "add")}
+    owner, name = at.get(moment, (shift.reports, "flush"))
+    lock, went = locked(lake), getattr(owner, name)
+    held = threading.Event()
+
+    def first_locked(*arguments: Any) -> Any:
+        if not held.is_set():
+            held.set()
+            lock.__enter__()
+            threading.Timer(1.5, lambda: (lock.__exit__(None, None, None), gone.set())).start()
+            if moment == "end":
+                over.set()
+        return went(*arguments)
+
+    gone, ended = threading.Event(), list[str]()
+    setattr(owner, name, first_locked)
+    run = threading.Thread(target=lambda: ended.append(shift.work()))
+    run.start()
+    assert gone.wait(30)
+    if moment != "end":
+        deadline = time.monotonic() + 30
+        while queue.in_flight.keys() != {"2"} or shift.counts.added != 1:
+            assert run.is_alive() and time.monotonic() < deadline
+            time.sleep(0.05)
+    time.sleep(0.5)
+    over.set()
+    run.join(30)
+    assert ended and "the hour is over" in ended[0]
+    if moment != "end":
+        assert [row["gadget"] for row in toy.kept(stream, lake)] == ["a"]
+        assert entries(lake) == ["junk"]
+
+
+def test_expiry_after_an_expiry_is_silent_and_each_fault_is_said_once(
+    lake: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (shift_module, alerts_module):
+        monkeypatch.setattr(module, "_KEEP_SNAPSHOTS", 5)
+    stream, queue = toy.stream_with_alerts(toy.new_name()), FakeMessageSource()
+    shift = worker(stream, lake, queue)
+    alerts = shift._reaction
+    assert alerts is not None
+    table, kept = Appendable(open_lake(lake), stream.table), Appendable(open_lake(lake), toy.alerts(stream.name))
+    for writer in (table, kept):
+        for _ in range(31):
+            writer.commit(append.Change(append.rows_of(writer.schema, [])))
+    shift._catch_up()
+    shift._following.log = shift._expiring.log = shift.log = log = logging.getLogger("a shift")
+    loads = []
+    monkeypatch.setattr(
+        shift.place.lake, "load_table", lambda name, of=shift.place.lake.load_table: loads.append(name) or of(name)
+    )
+    with caplog.at_level(logging.INFO, log.name):
+        shift._look_after()
+        loads.clear()
+        for _ in range(5):
+            shift._look_after()
+        assert (caplog.messages, loads) == ([], []), "the catalog is asked only if there is something to expire"
+        assert [len(list(w._ancestors())) for w in (table, kept) if w.refresh() or True] == [5, 5]
+        before = alerts.look_after  # type: ignore[attr-defined]
+
+        def fails() -> None:
+            raise OSError("no such bucket")
+
+        alerts.look_after = fails  # type: ignore[attr-defined]
+        for _ in range(30):
+            table.commit(append.Change(append.rows_of(table.schema, [])))
+        shift._kept.look()
+        for _ in range(5):
+            shift._following._again_at = 0.0
+            shift._look_after()
+        table.refresh()
+        assert len(list(table._ancestors())) == 5, "the stream's own table is not held up"
+        assert [m for m in caplog.messages if "no such bucket" in m] == [caplog.messages[0]]
+        alerts.look_after = before  # type: ignore[attr-defined]
+        shift._following._again_at = 0.0
+        shift._look_after()
+        assert "succeeded after 5 failures" in caplog.messages[-1]
+
+
+def test_a_file_of_an_expired_snapshot_that_stays_is_named_and_the_others_go(
+    lake: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Appendable(open_lake(lake), replace(toy.table("expiring"), name="raw.expiring"))
+    for _ in range(6):
+        table.commit(append.Change(append.rows_of(table.schema, [])))
+    old = [snapshot.manifest_list for snapshot in table._ancestors()][2:]
+    io = type(table._loaded.io)
+    delete = io.delete
+
+    def refuses_one(self: Any, location: Any) -> None:
+        if location == old[0]:
+            raise PermissionError("not yours")
+        delete(self, location)
+
+    monkeypatch.setattr(io, "delete", refuses_one)
+    with pytest.raises(OSError, match=r"1 of 4 files of expired snapshots stay: .*: not yours"):
+        table.expire(keep=2)
+    assert [Path(path.removeprefix("file://")).exists() for path in old] == [True, False, False, False]
+    assert table.expire(keep=2) == 0

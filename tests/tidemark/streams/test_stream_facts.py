@@ -1,0 +1,190 @@
+"""Facts that a shift reports about its stream, and their lines in `pipelines status`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance
+
+from pipelines.tidemark.cli.contract_rows import ContractRow, behind
+from pipelines.tidemark.cli.contract_table import explained
+from pipelines.tidemark.engine.doubts import Doubt, Doubts, PostOf, Watched
+from pipelines.tidemark.engine.stream_rows import StreamRow, stream_rows
+from pipelines.tidemark.event_log import adapter
+from pipelines.tidemark.event_log.beats import Beat
+from pipelines.tidemark.sensors.stream_states import changed_streams
+from pipelines.tidemark.sources.messages import QueueUnavailable
+from pipelines.tidemark.sources.records import Waiting
+from pipelines.tidemark.streams.facts import Facts
+from pipelines.tidemark.streams.job import InstanceLog
+
+NOW = 1_800_000_000.0
+WATCHED = Watched("grocer", {}, (PostOf("pings", "raw/pings", ("post 0", "post 1")),))
+
+
+@dataclass
+class Counts:
+    commits: int = 0
+    added: int = 0
+    refused: int = 0
+
+
+@dataclass
+class Work:
+    counts: Counts = field(default_factory=Counts)
+    looked_at: float = NOW
+    hindrance: str = ""
+    lag: float = 0.0
+
+
+@pytest.fixture
+def instance() -> Iterator[DagsterInstance]:
+    with DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def test_facts_are_counted_between_beats_and_a_queue_that_is_missing_is_a_hindrance() -> None:
+    clock, waiting = [NOW], [7]
+
+    def depth() -> int:
+        if waiting[0] < 0:
+            raise QueueUnavailable("the queue pings does not answer: NonExistentQueue")
+        return waiting[0]
+
+    facts = Facts(depth, clock=lambda: clock[0])
+    assert facts()["hindrance"] == "", "it has just begun"
+    clock[0] = NOW + 16
+    assert facts()["hindrance"] == "what it works with cannot be opened"
+    clock[0] = NOW
+    work = facts.at_work = Work()
+    first = facts()
+    assert (first["backlog"], first["committed_at"], first["rows_per_second"]) == (7, 0.0, 0.0)
+    clock[0], work.counts, work.lag = NOW + 10, Counts(commits=2, added=50, refused=1), 0.44
+    second = facts()
+    assert (second["committed_at"], second["rows_per_second"], second["refused"]) == (NOW + 10, 5.0, 1)
+    assert second["lag_seconds"] == 0.4
+    clock[0], waiting[0] = NOW + 200, -1
+    third = facts()
+    assert third["committed_at"] == NOW + 10 and "backlog" not in third
+    assert "NonExistentQueue" in third["hindrance"]
+
+
+@dataclass
+class AtATopic(Work):
+    in_hand: Waiting = field(default_factory=Waiting)
+    position: str | None = None
+
+
+def test_what_waits_is_in_the_queue_in_the_topic_behind_the_position_and_in_hand() -> None:
+    clock, depth, asked = [NOW], [0], list[str | None]()
+    topic = {"5": Waiting(30, NOW - 40), "35": Waiting()}
+
+    def behind(position: str | None) -> Waiting:
+        asked.append(position)
+        return topic[position or ""]
+
+    facts = Facts(lambda: depth[0], behind, clock=lambda: clock[0])
+    facts.at_work = work = AtATopic(position="5", in_hand=Waiting(2, NOW - 90))
+    first = facts()
+    assert {name: first[name] for name in ("backlog", "oldest_at", "waiting_since")} == {
+        "backlog": 32,
+        "oldest_at": NOW - 90,
+        "waiting_since": NOW,
+    }
+    work.position, work.in_hand = "35", Waiting()
+    empty = facts()
+    assert empty["backlog"] == 0 and "oldest_at" not in empty and "waiting_since" not in empty
+    clock[0], depth[0] = NOW + 10, 3
+    assert facts()["oldest_at"] == NOW + 10, "SQS tells no age: it waits at least since it was seen"
+    clock[0] = NOW + 30
+    assert (facts()["oldest_at"], facts()["waiting_since"]) == (NOW + 10, NOW + 10)
+    clock[0], work.counts = NOW + 40, Counts(commits=1)
+    found = facts()
+    assert (found["oldest_at"], found["waiting_since"]) == (NOW + 40, NOW + 10), "others were taken meanwhile"
+    assert set(asked) == {"5", "35"}
+
+
+def told(instance: DagsterInstance, *facts: dict[str, Any], doubts: Doubts | None = None) -> StreamRow:
+    for number, each in enumerate(facts):
+        adapter.save(instance, f"post {number}", str(Beat("run", NOW, NOW, 0.0, each)))
+    (row,) = stream_rows(instance, WATCHED, doubts or Doubts(), NOW)
+    return row
+
+
+def test_a_stream_that_no_shift_reads_is_named_with_an_exit_code_though_no_contract_depends_on_it(
+    instance: DagsterInstance,
+) -> None:
+    unread = told(instance, {}, doubts=Doubts(sources={"raw/pings": Doubt(NOW, "sqs:pings: NonExistentQueue")}))
+    sound = told(instance, {"committed_at": NOW - 1, "backlog": 0})
+    assert (unread.is_unread, sound.is_unread) == (True, False)
+    assert behind([_contract(unread), _contract(sound)]) == ["pings"]
+
+
+def _contract(stream: StreamRow) -> ContractRow:
+    return ContractRow(stream.asset, "a source", "", 0.0, 0, None, "", None, None, None, stream=stream)
+
+
+def test_a_stream_with_a_backlog_and_no_commit_for_a_minute_is_behind(instance: DagsterInstance) -> None:
+    began = {"began_at": NOW - 600, "backlog": 12, "rows_per_second": 1.5, "refused": 2, "lag_seconds": 3.0}
+    late = told(instance, began | {"committed_at": NOW - 61})
+    assert late.is_behind
+    assert late.told(NOW) == (
+        "stream pings: 12 waiting, last commit 1 min 1 s ago, 3 s from sending to commit, 1.5 rows/s, 2 turned away, "
+        "BEHIND: nothing was committed for a minute"
+    )
+    row = ContractRow("raw/pings", "", "", 0.0, 0, None, "", None, None, None, source=True, stream=late)
+    assert behind([row]) == ["pings"]
+    assert "BEHIND" in str(explained([row, row], NOW).renderables[1])
+    both = told(instance, began | {"committed_at": NOW - 61}, began | {"committed_at": NOW - 3})
+    assert not both.is_behind, "another of its shifts commits"
+    assert (both.backlog, both.rate, both.refused) == (12, 3.0, 4)
+    assert not told(instance, began | {"committed_at": NOW - 61, "backlog": 0}, {}).is_behind
+    assert not told(instance, began | {"committed_at": 0.0, "began_at": NOW - 5}).is_behind, "it has just begun"
+
+
+def test_a_message_that_came_a_moment_ago_makes_no_quiet_stream_late(instance: DagsterInstance) -> None:
+    quiet = {"began_at": NOW - 3000, "committed_at": NOW - 900, "backlog": 1, "oldest_at": NOW - 2}
+    assert not told(instance, quiet | {"waiting_since": NOW - 2}).is_behind
+    late = told(instance, quiet | {"waiting_since": NOW - 65, "oldest_at": NOW - 66})
+    assert late.is_behind and "1 waiting, the oldest for 1 min 6 s" in late.told(NOW)
+
+
+def test_the_check_and_status_say_the_same_and_the_check_is_written_when_the_state_changes(
+    instance: DagsterInstance,
+) -> None:
+    states: dict[str, Any] = {}
+    at_work = {"began_at": NOW - 600, "looked_at": NOW, "committed_at": NOW - 5, "rows_per_second": 1.5, "refused": 2}
+    late = at_work | {"committed_at": NOW - 70, "backlog": 7, "oldest_at": NOW - 80, "waiting_since": NOW - 75}
+    found = list[tuple[bool, str]]()
+    for facts in (at_work | {"backlog": 0}, at_work | {"backlog": 1}, late, late | {"backlog": 9}, at_work):
+        row = told(instance, facts, {})
+        events, states = changed_streams(instance, WATCHED, Doubts(), NOW, states)
+        for event in events:
+            found.append((event.passed, event.severity.value))
+            assert (event.asset_key.to_user_string(), event.check_name) == ("raw/pings", "stream")
+            assert event.description == row.told(NOW)
+            assert event.metadata.keys() == row.metadata().keys()
+    assert found == [(True, "WARN"), (False, "ERROR"), (True, "WARN")]
+    missing = told(instance, at_work | {"hindrance": "sqs:pings: NonExistentQueue"}, {})
+    (event,), _ = changed_streams(instance, WATCHED, Doubts(), NOW, states)
+    assert (event.passed, event.severity.value) == (False, "WARN")
+    assert "NonExistentQueue" in (event.description or "") and missing.hindrance in (event.description or "")
+    assert missing.metadata()["hindrance"] == "sqs:pings: NonExistentQueue"
+
+
+def test_the_newest_observation_on_the_assets_page_has_the_figures(instance: DagsterInstance) -> None:
+    row = told(instance, {"began_at": NOW, "backlog": 3, "refused": 1, "rows_per_second": 0.5}, {})
+    InstanceLog(instance, row.metadata).observed("raw/pings", None, version="7", arrived_at=NOW)
+    (record,) = instance.fetch_observations(dg.AssetKey(["raw", "pings"]), limit=1).records
+    observation = record.asset_observation
+    assert observation is not None
+    assert {name: value.value for name, value in observation.metadata.items()} == row.metadata()
+    assert row.metadata()["waiting messages"] == 3
+
+
+def test_a_stream_without_a_shift_says_why(instance: DagsterInstance) -> None:
+    doubt = Doubt(NOW, "no shift of raw/pings has reported yet: 4 shifts, 3 slots")
+    row = told(instance, doubts=Doubts(sources={"raw/pings": doubt}))
+    assert row.told(NOW) == f"stream pings: no commit yet, {doubt.reason}"

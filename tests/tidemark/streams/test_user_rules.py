@@ -1,0 +1,350 @@
+"""Rules of a user that raise: the messages that cause it are named, and the others go on. No server, no Spark."""
+
+import itertools
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.tidemark.lakehouse.append import Appendable, open_lake
+from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
+from pipelines.tidemark.settings import Settings
+from pipelines.tidemark.sources.inlets import QueueInlet
+from pipelines.tidemark.sources.messages import FakeMessageSource, QueueUnavailable
+from pipelines.tidemark.streams import line as line_module
+from pipelines.tidemark.streams import shift as shift_module
+from pipelines.tidemark.streams.alert_identity import Episode
+from pipelines.tidemark.streams.alerting import Alerting
+from pipelines.tidemark.streams.alerts import Alerts
+from pipelines.tidemark.streams.answering import Answerer, Answering
+from pipelines.tidemark.streams.shift import Shift
+from pipelines.tidemark.streams.stream import Stream, Workplace
+from pipelines.tidemark.streams.user_rules import to_leave_out
+from tests.conftest import make_settings
+from tests.tidemark.streams import questions, toy
+
+POISON = 66.0
+"""The strength of a ping that makes the rules of this file raise."""
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr(line_module, "_TRIED_AGAIN_AFTER", 0.0)
+    settings = make_settings(tmp_path)
+    Path(settings.warehouse).mkdir()
+    return settings
+
+
+class Raising(toy.Strong):
+    """The toy's rule, which raises on poison."""
+
+    def __init__(self, fails: Callable[[float], object], of: str = "episodes") -> None:
+        self._fails, self._of = fails, of
+
+    def closes(self, fields: Mapping[str, Any]) -> bool:
+        if self._of == "closes":
+            self._fails(fields["strength"])
+        return super().closes(fields)
+
+    def episodes(self, said: Sequence[Mapping[str, Any]]) -> list[Episode]:
+        for fields in said:
+            self._fails(fields["strength"])
+        return [
+            Episode(each.started_at, each.last_at, {"strength": "much" if self._of == "facts" else None})
+            for each in super().episodes(said)
+        ]
+
+
+def on_poison(strength: float) -> None:
+    if strength == POISON:
+        raise ZeroDivisionError("division by zero")
+
+
+def on_each(strength: float) -> None:
+    raise KeyError("strenght")
+
+
+def stream_of(rule: toy.Strong, **declared: Any) -> Stream:
+    name = toy.new_name()
+    reaction = Alerting(rule, toy.alerts(name), "gadget", f"out-{name}")
+    return toy.stream(name, reaction=reaction, **declared)
+
+
+def worker(stream: Stream, settings: Settings, queue: FakeMessageSource) -> Shift:
+    shift = toy.shift(stream, settings, [QueueInlet("memory:pings", lambda: queue)])
+    if isinstance(shift._reaction, Alerts):
+        shift._reaction.connect = FakeMessageSource
+    shift._catch_up()
+    return shift
+
+
+def entries(settings: Settings) -> list[dict[str, Any]]:
+    return Appendable(open_lake(settings), QUARANTINE).rows().to_pylist()
+
+
+def standing(stream: Stream, settings: Settings) -> list[tuple[str, int]]:
+    rows = Appendable(open_lake(settings), toy.alerts(stream.name)).rows().to_pylist()
+    return sorted(
+        (row["gadget"], round((row["episode_started_at"] - toy.HOUR).total_seconds() / 60))
+        for row in rows
+        if row["retracted_at"] is None
+    )
+
+
+def pings(gadget: str, *strengths: float, start: int = 0) -> list[str]:
+    return [toy.ping(gadget, minute=start + n, strength=strength) for n, strength in enumerate(strengths)]
+
+
+@pytest.mark.parametrize("of", ["episodes", "closes"])
+def test_a_message_on_which_the_rule_of_the_alerts_raises_is_named_and_the_others_raise_alerts(
+    lake: Settings, of: str
+) -> None:
+    stream, queue = stream_of(Raising(on_poison, of)), FakeMessageSource()
+    shift = worker(stream, lake, queue)
+    queue.send([*pings("a", 7, 7, POISON, 7), *pings("b", POISON), *pings("c", 8, 8)])
+    shift.step()
+    assert standing(stream, lake) == [("a", 0), ("c", 0)]
+    assert not queue.in_flight, "every row is in the table, and followed"
+    found = entries(lake)
+    assert sorted(row["source_version"] for row in found) == ["message-3", "message-5"]
+    assert {row["reason"] for row in found} == {"rule_raises"}
+    assert all("ZeroDivisionError: division by zero" in row["message"] and "66.0" in row["content"] for row in found)
+    queue.send(pings("a", 7, start=5))
+    shift.step()
+    later = worker(stream, lake, queue)  # knows nothing of what the other one left out
+    queue.send([*pings("a", 7, 1, 7, 7, start=6), *pings("b", 7, 7, start=1)])
+    later.step()
+    assert standing(stream, lake) == [("a", 0), ("a", 8), ("b", 1), ("c", 0)]
+    assert len(entries(lake)) == 2, "each once, whoever finds it"
+    assert shift.counts.refused == 2
+
+
+class OfTheFirst(toy.Strong):
+    """A rule that cannot be asked about nothing, as people write them."""
+
+    def episodes(self, said: Sequence[Mapping[str, Any]]) -> list[Episode]:
+        assert said[0]["at"] <= max(fields["at"] for fields in said)
+        return super().episodes(said)
+
+
+def test_a_rule_is_not_asked_about_no_message(lake: Settings) -> None:
+    stream, queue = stream_of(OfTheFirst()), FakeMessageSource()
+    shift = worker(stream, lake, queue)
+    queue.send(pings("a", 7, 7))
+    shift.step()
+    assert (standing(stream, lake), entries(lake), shift.hindrance) == ([("a", 0)], [], "")
+
+
+def test_a_rule_that_raises_once_and_then_works_loses_no_alert_and_judges_no_message(lake: Settings) -> None:
+    asked: list[float] = []
+
+    def at_first(strength: float) -> None:
+        asked.append(strength)
+        if len(asked) == 1:
+            raise RuntimeError("not initialized")
+
+    stream, queue = stream_of(Raising(at_first)), FakeMessageSource()
+    shift = worker(stream, lake, queue)
+    queue.send(pings("a", 7, 7))
+    shift.step()
+    assert (standing(stream, lake), entries(lake), shift.hindrance) == ([("a", 0)], [], "")
+
+
+def test_a_rule_that_raises_on_the_same_messages_now_and_then_is_named(lake: Settings) -> None:
+    asked: list[float] = []
+
+    def on_all_of_them(strength: float) -> None:
+        asked.append(strength)
+        if len(asked) % 4 == 2:  # both at once, and neither if they are evaluated again
+            raise RuntimeError("dice")
+
+    stream, queue = stream_of(Raising(on_all_of_them)), FakeMessageSource()
+    shift = worker(stream, lake, queue)
+    queue.send(pings("a", 7, 7))
+    shift.step()
+    assert "raises now and then on the same messages: RuntimeError: dice" in shift.hindrance
+    assert (entries(lake), len(queue.in_flight)) == ([], 2)
+
+
+def test_a_rule_whose_episodes_do_not_fit_the_table_harms_only_the_message_that_makes_them(lake: Settings) -> None:
+    name = toy.new_name()
+    made = toy.alerts(name)
+    table = type(made)(**{**vars(made), "columns": {**made.columns, "strength": "double"}})
+    of_fact = Alerting(Raising(lambda _: None, "facts"), table, "gadget", f"out-{name}", facts=("strength",))
+    stream, queue = toy.stream(name, reaction=of_fact), FakeMessageSource()
+    shift = worker(stream, lake, queue)
+    queue.send([*pings("a", 7, 7), *pings("b", 1)])
+    shift.step()
+    assert [row["reason"] for row in entries(lake)] == ["rule_raises"]
+    assert not queue.in_flight
+
+
+def test_a_rule_that_raises_on_every_message_is_named_and_no_message_is_judged(
+    lake: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream, queue = stream_of(Raising(on_each)), FakeMessageSource(max_receives=3)
+    shift = worker(stream, lake, queue)
+    queue.send(pings("a", *[7.0] * 40))
+    with caplog.at_level(logging.ERROR):
+        for _ in range(6):
+            shift.step()
+    assert [message for message in caplog.messages if "raises on every message" in message] == [shift.hindrance]
+    assert "rule strong raises on every message: KeyError: 'strenght'" in shift.hindrance
+    assert entries(lake) == []
+    assert shift.in_hand.count == 40 and 0 < time.time() - (shift.in_hand.oldest_at or 0.0) < 60
+    assert len(queue.in_flight) == 40 and set(queue._receives.values()) == {1}, "kept in hand, at no receive's cost"
+    assert len(toy.kept(stream, lake)) == 40
+    mended = stream_of(toy.Strong())
+    mended = type(mended)(
+        stream.name,
+        stream.table,
+        **{
+            "queue": "q",
+            "required": stream.required,
+            "time": "at",
+            "reaction": Alerting(toy.Strong(), toy.alerts(stream.name), "gadget", "out"),
+        },
+    )
+    worker(mended, lake, queue)
+    assert standing(stream, lake) == [("a", 0)]
+
+
+def test_a_shift_that_begins_with_a_broken_rule_and_rows_to_follow_works_on(lake: Settings) -> None:
+    stream, queue = stream_of(Raising(on_each)), FakeMessageSource()
+    queue.send(pings("a", *[7.0] * 10))
+    worker(stream, lake, queue).step()
+    later = worker(stream, lake, FakeMessageSource())
+    assert "raises on every message" in later.hindrance
+    later.step()
+    assert "raises on every message" in later.hindrance, "as long as it has not followed"
+
+
+@pytest.mark.parametrize("poison", [1, 9])
+def test_poison_alone_in_its_batch_waits_for_a_message_that_shows_that_the_rule_works(
+    lake: Settings, poison: int
+) -> None:
+    strict = {"strict": lambda fields: on_poison(fields["strength"]) is None}
+    stream, queue = toy.stream(toy.new_name(), rules=strict), FakeMessageSource()
+    shift = worker(stream, lake, queue)
+    queue.send(pings("a", *[POISON] * poison))
+    shift.step()
+    shift.step()
+    assert bool(shift.hindrance) == (poison > 3)
+    assert len(entries(lake)) == (poison if poison <= 3 else 0)
+    queue.send(pings("b", 7.0))
+    shift.step()
+    shift._enter_later(now=True)
+    assert shift.hindrance == ""
+    assert len(entries(lake)) == poison
+    assert [row["gadget"] for row in toy.kept(stream, lake)] == ["b"]
+    assert {row["reason"] for row in entries(lake)} == {"strict"}
+
+
+def test_a_rule_of_the_stream_that_raises_on_every_message_moves_none_into_the_quarantine(lake: Settings) -> None:
+    stream = toy.stream(toy.new_name(), rules={"first": lambda fields: fields["strength"] > 0, "second": on_each})
+    queue = FakeMessageSource()
+    shift = worker(stream, lake, queue)
+    queue.send([*pings("a", *[7.0] * 30), *pings("b", -1.0)])
+    for _ in range(3):
+        shift.step()
+    assert "the rule second raises on every message" in shift.hindrance
+    assert (entries(lake), toy.kept(stream, lake), len(queue.in_flight)) == ([], [], 31)
+
+
+@pytest.mark.parametrize("fault", [OSError("no route to host"), MemoryError()])
+@pytest.mark.parametrize("of_alerts", [True, False])
+def test_a_fault_of_the_world_in_a_rule_is_no_verdict(lake: Settings, fault: Exception, of_alerts: bool) -> None:
+    away = [True]
+
+    def fails(strength: float) -> bool:
+        if away[0] and strength == POISON:
+            raise fault
+        return True
+
+    rules = {"strict": lambda fields: fails(fields["strength"])}
+    stream = stream_of(Raising(fails)) if of_alerts else toy.stream(toy.new_name(), rules=rules)
+    queue = FakeMessageSource()
+    shift = worker(stream, lake, queue)
+    shift.ends = lambda: "enough"
+    queue.send([*pings("a", 7, POISON), *pings("b", 7)])
+    with pytest.raises(Exception) as error:
+        shift.step()
+    assert type(error.value).__name__ in ("RunEnds", type(fault).__name__)
+    assert entries(lake) == [] and len(queue.in_flight) == 3
+    away[0] = False
+    queue.redeliver()
+    worker(stream, lake, queue).step()
+    assert len(toy.kept(stream, lake)) == 3 and entries(lake) == []
+
+
+def test_an_inlet_that_fails_for_long_is_logged_once_and_stays_a_hindrance(
+    lake: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shift_module, "LONGEST_BACKOFF", 0.0)
+
+    def missing() -> FakeMessageSource:
+        raise QueueUnavailable("the queue pings does not exist")
+
+    shift = toy.shift(toy.stream(toy.new_name()), lake, [QueueInlet("sqs:pings", missing)])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(20):
+            shift.step()
+    assert [message for message in caplog.messages if "does not exist" in message] == [
+        "sqs:pings: tried again in 0 s: the queue pings does not exist"
+    ]
+    assert shift.hindrance == "sqs:pings: the queue pings does not exist"
+
+
+def test_two_inlets_of_a_stream_the_rule_that_works_on_one_judges_the_other(lake: Settings) -> None:
+    strict = {"strict": lambda fields: on_poison(fields["strength"]) is None}
+    stream, (poisoned, good) = toy.stream(toy.new_name(), rules=strict), (FakeMessageSource(), FakeMessageSource())
+    shift = toy.shift(stream, lake, [QueueInlet("a", lambda: poisoned), QueueInlet("b", lambda: good)])
+    poisoned.send(pings("a", *[POISON] * 9))
+    good.send(pings("b", 7))
+    shift.step()
+    assert shift.hindrance
+    shift.step()
+    shift._enter_later(now=True)
+    assert (shift.hindrance, len(entries(lake))) == ("", 9)
+
+
+def test_requests_wait_in_hand_while_what_answers_them_cannot_be_made(lake: Settings) -> None:
+    def broken(place: Workplace) -> Answerer:
+        raise AttributeError("no attribute 'model'")
+
+    declared = questions.stream(toy.new_name())
+    assert isinstance(declared.reaction, Answering)
+    stream, queue = replace(declared, reaction=replace(declared.reaction, answer=broken)), FakeMessageSource()
+    shift = worker(stream, lake, queue)
+    assert "what answers its requests cannot be made: AttributeError: no attribute 'model'" in shift.hindrance
+    queue.send(['{"request_id": "r1", "number": 1}'])
+    shift.step()
+    shift.step()
+    assert (len(queue.in_flight), set(queue._receives.values()), entries(lake)) == (1, {1}, [])
+    assert "cannot be made" in shift.hindrance
+
+
+def test_without_the_items_that_are_left_out_a_rule_does_not_raise_and_no_more_are_left_out_than_needed() -> None:
+    """Against all subsets: conflicts of one or two items."""
+    for seed in range(300):
+        rng = random.Random(seed)
+        items = [object() for _ in range(rng.randint(1, 7))]
+        alone = {id(each) for each in items if rng.random() < 0.2}
+        pairs = {frozenset(map(id, two)) for two in itertools.combinations(items, 2) if rng.random() < 0.1}
+
+        def raises(some: Sequence[object], alone: set[int] = alone, pairs: set[frozenset[int]] = pairs) -> bool:
+            ids = {id(each) for each in some}
+            return bool(ids & alone) or any(pair <= ids for pair in pairs)
+
+        known = [each for each in items if rng.random() < 0.5]
+        out = to_leave_out(items, known, raises)
+        left = [each for at, each in enumerate(items) if at not in out]
+        assert not raises(left), seed
+        assert all(raises([each for each in items if each in left or each is items[at]]) for at in out), seed
+        if not raises(known):
+            assert all(each in left for each in known), seed

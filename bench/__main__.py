@@ -6,6 +6,7 @@ import platform as machine
 import signal
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -84,7 +85,8 @@ def _platforms(folder: Path, parts: str, rounds: int, warm_up: bool) -> dict[str
             baselines = [Baseline(name, platform, folder) for name in ("stock", "tuned")]
             for baseline in baselines:
                 s3.create_bucket(Bucket=baseline.name)
-            contestants = [ours(platform), *(baseline.start() for baseline in baselines)]
+            with ThreadPoolExecutor(len(baselines)) as threads:
+                contestants = [ours(platform), *threads.map(Baseline.start, baselines)]
             found["latency"] = latency.measure(contestants, s3, rounds=rounds, warm_up=warm_up)
             found["memory"] = {
                 "what": "MB of all processes of each, idle after the latency benchmark (PSS)",

@@ -13,12 +13,15 @@ import io
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.contestants import Contestant, rows_of
 from bench.plain import COLUMNS
+
+_Contestant = TypeVar("_Contestant")
 
 _LINES = 50
 _WARM_UP = 20
@@ -47,11 +50,13 @@ def measure(
     for number in numbers:
         turn = [*contestants[number % len(contestants) :], *contestants[: number % len(contestants)]]
         order.append([c.name for c in turn])
-        body = _file(hour, number)
-        for contestant in turn:
+
+        def put(contestant: Contestant, key: str = _key(hour, number), body: bytes = _file(hour, number)) -> float:
             # A sensor at its default of 30 s is met at any of its phases, the others are not kept waiting for it.
             time.sleep(phase.uniform(1, 31 if contestant.name == "stock" else 6) if warm_up else 0)
-            took = _put_to_commit(contestant, s3, _key(hour, number), body)
+            return _put_to_commit(contestant, s3, key, body)
+
+        for contestant, took in zip(turn, take_turns(put, turn, at_once=not warm_up), strict=True):
             print(f"round {number} {contestant.name}: {took:.2f} s", flush=True)
             if number:
                 seconds[contestant.name].append(took)
@@ -69,6 +74,16 @@ def measure(
 
 def _key(hour: datetime, number: int) -> str:
     return f"orders/dt={hour:%Y-%m-%d}/hour={hour:%H}/{number:04}.csv"
+
+
+def take_turns(measured: Callable[[_Contestant], float], turn: Sequence[_Contestant], *, at_once: bool) -> list[float]:
+    """What was measured of each, in the order of the turn.
+
+    Args:
+        at_once: Nobody waits for another. For a run that only has to end: on a shared machine the figures say little.
+    """
+    with ThreadPoolExecutor(len(turn) if at_once else 1) as threads:
+        return list(threads.map(measured, turn))
 
 
 def summary(seconds: Sequence[float]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench.latency import summary
+from bench.latency import summary, take_turns
 from pipelines.tidemark.sources.sqs import SqsQueue
 
 _SECONDS_TO_ALERT = 300
@@ -43,13 +43,17 @@ def measure(listeners: Sequence[Listener], *, rounds: int, warm_up: bool = True,
     for _ in range(_WARM_UP if warm_up else 0):
         _reading_to_alert(listeners[0])
     for number in range(0 if warm_up else 1, rounds + 1):  # round 0 warms up
-        for listener in [*listeners[number % len(listeners) :], *listeners[: number % len(listeners)]]:
-            for _ in range(1 if listener.name == "stock" or not warm_up else _TURNS):
-                time.sleep(phase.uniform(1, 31 if listener.name == "stock" else 3) if warm_up else 0)
-                took = _reading_to_alert(listener)
-                print(f"round {number} {listener.name}: {took:.2f} s", flush=True)
-                if number:
-                    seconds[listener.name].append(took)
+        rotated = [*listeners[number % len(listeners) :], *listeners[: number % len(listeners)]]
+        turn = [each for each in rotated for _ in range(_TURNS if each.name != "stock" and warm_up else 1)]
+
+        def send(listener: Listener) -> float:
+            time.sleep(phase.uniform(1, 31 if listener.name == "stock" else 3) if warm_up else 0)
+            return _reading_to_alert(listener)
+
+        for listener, took in zip(turn, take_turns(send, turn, at_once=not warm_up), strict=True):
+            print(f"round {number} {listener.name}: {took:.2f} s", flush=True)
+            if number:
+                seconds[listener.name].append(took)
     ratio = statistics.median(seconds[listeners[0].name]) / statistics.median(seconds[listeners[-1].name])
     return {
         "what": "seconds from the reading that makes an alert due to the alert on the other queue",

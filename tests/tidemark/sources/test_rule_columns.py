@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.feeds.orders import ORDERS
 from pipelines.tidemark import Feed, Grain, NewColumns
 from pipelines.tidemark.sources.rule_columns import _WITHOUT_BRACKETS, columns_of, require_known_columns
+from tests.toys.feeds import ORDERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,9 +3,12 @@
 import json
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 
 from dagster import DagsterInstance
 
@@ -47,6 +50,33 @@ def kept(platform: Platform, device: str) -> None:
     eventually(there, seconds=150)
 
 
+def stop(pid: int, state: Path) -> None:
+    """Stop a process at a moment at which it is not writing to SQLite.
+
+    A process that is stopped within a write keeps everybody from writing for as long as it is stopped.
+    """
+
+    def stopped() -> None:
+        os.kill(pid, signal.SIGSTOP)
+        locked = [file.name for file in state.rglob("*.db") if is_locked(file)]
+        if locked:
+            os.kill(pid, signal.SIGCONT)
+        assert not locked
+
+    eventually(stopped, seconds=60)
+
+
+def is_locked(file: Path) -> bool:
+    """Return True if a SQLite file cannot be written for longer than any write takes."""
+    with closing(sqlite3.connect(file, timeout=5, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return True
+    return False
+
+
 def test_a_killed_shift_and_one_that_hangs_are_replaced(platform: Platform, note: Callable[[str], None]) -> None:
     first, pid = shift(platform)
     send(platform, "before")
@@ -58,7 +88,7 @@ def test_a_killed_shift_and_one_that_hangs_are_replaced(platform: Platform, note
     note(f"from the kill of a shift to the next row: {time.time() - killed_at:.0f} s")
 
     second, pid = shift(platform, first)
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid, platform.state)
     try:
         stopped_at = time.time()
         send(platform, "stopped")

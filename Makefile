@@ -30,13 +30,13 @@ proof: $(INSTALLED)
 check: $(INSTALLED)
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/mypy pipelines
+	.venv/bin/mypy
 	.venv/bin/lint-imports
 	PYTHONWARNINGS=ignore .venv/bin/dg check defs
 	.venv/bin/pipelines lock check
 
 $(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) pipelines/tidemark/local/platform/machine.py
+	@$(PYTHON) dagster_tidemark/local/platform/machine.py
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --disable-pip-version-check --quiet 'pip>=25.1'  # knows dependency groups
 	.venv/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[local,models,kafka]' --group dev

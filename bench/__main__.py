@@ -18,10 +18,10 @@ from rich.table import Table
 
 from bench import latency, messages, throughput
 from bench.contestants import Baseline, ours
-from pipelines.tidemark.local.spark.class_archive import record_classes
-from pipelines.tidemark.local.spark.jars import fetch_jars
-from pipelines.tidemark.settings import CHECKOUT, load_settings
-from pipelines.tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.local.spark.class_archive import record_classes
+from dagster_tidemark.local.spark.jars import fetch_jars
+from dagster_tidemark.settings import CHECKOUT, load_settings
+from dagster_tidemark.sources.sqs import SqsQueue
 from tests.conftest import end_service, make_settings, start_service
 from tests.live.platform import Platform
 
@@ -54,8 +54,8 @@ def main(
 def _throughput(folder: Path, lines: int, rounds: int, warm_up: bool) -> dict[str, Any]:
     settings = make_settings(folder / "throughput")
     settings.state_dir.mkdir()
-    cloud = start_service("pipelines.tidemark.local.cloud.server", settings, settings.port_cloud, folder / "cloud.log")
-    spark = start_service("pipelines.tidemark.local.spark.server", settings, settings.port_spark, folder / "spark.log")
+    cloud = start_service("dagster_tidemark.local.cloud.server", settings, settings.port_cloud, folder / "cloud.log")
+    spark = start_service("dagster_tidemark.local.spark.server", settings, settings.port_spark, folder / "spark.log")
     try:
         return throughput.measure(settings, lines=lines, rounds=rounds, warm_up=warm_up)
     finally:

@@ -14,9 +14,9 @@ from dagster_aws.s3.sensor import get_objects
 from pyspark.sql import functions as F
 
 from bench import plain
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.settings import load_settings
-from pipelines.tidemark.sources.sqs import open_queue
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.settings import load_settings
+from dagster_tidemark.sources.sqs import open_queue
 from pipelines.transforms.cold_chain import too_warm
 
 HOURS = dg.HourlyPartitionsDefinition(start_date="2026-09-28-00:00", end_offset=1)

@@ -17,8 +17,8 @@ import psutil
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import EqualTo
 
-from pipelines.tidemark.local.platform import process_tree
-from pipelines.tidemark.settings import CHECKOUT, sqlalchemy_uri
+from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.settings import CHECKOUT, sqlalchemy_uri
 from tests.conftest import free_port
 from tests.live.platform import Platform
 from tests.live.ui import Ui

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bench.latency import summary, take_turns
-from pipelines.tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.sources.sqs import SqsQueue
 
 _SECONDS_TO_ALERT = 300
 _WARM_UP = 3

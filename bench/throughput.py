@@ -19,11 +19,11 @@ import dagster as dg
 from pyspark.sql import SparkSession
 
 from bench import plain
+from dagster_tidemark import build_definitions
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.settings import Settings
 from pipelines.definitions import ASSETS, TABLES
 from pipelines.feeds import FEEDS
-from pipelines.tidemark import build_definitions
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.settings import Settings
 
 Work = Callable[[], object]
 

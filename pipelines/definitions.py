@@ -8,8 +8,9 @@ import dagster as dg
 # it would drown what matters. It has to stand before the assets are imported.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
+from dagster_tidemark import Table, assets_in, build_definitions, declared, load_settings
+
 from pipelines import assets, feeds, schemas, streams
-from pipelines.tidemark import Table, assets_in, build_definitions, declared, load_settings
 
 ASSETS = assets_in(feeds, assets)
 TABLES = [*declared(schemas, Table), *declared(feeds, Table)]

@@ -6,8 +6,7 @@ week) late.
 """
 
 import dagster as dg
-
-from pipelines.tidemark import load_settings
+from dagster_tidemark import load_settings
 
 # Read at import, against the rule that nothing is: a partitions definition is an argument of the asset
 # decorators, and an import is when those run.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipelines.tidemark.settings import CHECKOUT, Settings
+from dagster_tidemark.settings import CHECKOUT, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -206,16 +206,16 @@ def spark_server(platform_settings: Settings) -> Iterator[Settings]:
 
     It can read Kafka's topics: with the archive of classes that was recorded without.
     """
-    from pipelines.tidemark.local.spark.class_archive import record_classes
-    from pipelines.tidemark.local.spark.ivy import fetch_with_dependencies
-    from pipelines.tidemark.local.spark.jars import KAFKA, fetch_jars
+    from dagster_tidemark.local.spark.class_archive import record_classes
+    from dagster_tidemark.local.spark.ivy import fetch_with_dependencies
+    from dagster_tidemark.local.spark.jars import KAFKA, fetch_jars
 
     fetch_jars(platform_settings)
     fetch_with_dependencies(platform_settings, KAFKA)
     record_classes(platform_settings)
     log = platform_settings.state_dir / "spark.log"
     process = start_service(
-        "pipelines.tidemark.local.spark.server",
+        "dagster_tidemark.local.spark.server",
         platform_settings,
         platform_settings.port_spark,
         log,
@@ -229,7 +229,7 @@ def spark_server(platform_settings: Settings) -> Iterator[Settings]:
 @pytest.fixture(scope="session")
 def spark(spark_server: Settings) -> "Iterator[SparkSession]":
     """One session for all tests that only transform frames."""
-    from pipelines.tidemark.lakehouse.session import new_session
+    from dagster_tidemark.lakehouse.session import new_session
 
     session = new_session(spark_server)
     yield session
@@ -239,8 +239,8 @@ def spark(spark_server: Settings) -> "Iterator[SparkSession]":
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
     """A running Kafka broker; fetches its jars if they are missing. A test that kills it starts it again."""
-    from pipelines.tidemark.local.kafka.server import JARS as BROKER_JARS
-    from pipelines.tidemark.local.spark.ivy import fetch_with_dependencies
+    from dagster_tidemark.local.kafka.server import JARS as BROKER_JARS
+    from dagster_tidemark.local.spark.ivy import fetch_with_dependencies
     from tests.tidemark.kafka import Broker
 
     settings = make_settings(tmp_path_factory.mktemp("kafka"))

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from dagster import DagsterInstance
 
-from pipelines.tidemark import location
-from pipelines.tidemark.asset_graph.build import graph_of
-from pipelines.tidemark.code_versions.fingerprint import Code
-from pipelines.tidemark.code_versions.project import Definition, Project
-from pipelines.tidemark.engine.code_plan import SavedState, state_of
-from pipelines.tidemark.engine.code_text import code_texts
-from pipelines.tidemark.event_log import deployed
-from pipelines.tidemark.settings import CHECKOUT, load_settings
+from dagster_tidemark import location
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.code_versions.fingerprint import Code
+from dagster_tidemark.code_versions.project import Definition, Project
+from dagster_tidemark.engine.code_plan import SavedState, state_of
+from dagster_tidemark.engine.code_text import code_texts
+from dagster_tidemark.event_log import deployed
+from dagster_tidemark.settings import CHECKOUT, load_settings
 from tests.code_edits import Sources
 
 FUNCTIONS = {

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any
 
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from pipelines.definitions import defs
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.lag_oracle import Miss, Oracle, Promise, RunRecord, Target, sample
 
 START = datetime(2026, 10, 4, tzinfo=UTC)  # a Sunday: the morning after it a day and a week are due

@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from dagster_tidemark import ModelStore, Settings
+from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
 from pipelines.models import demand
 from pipelines.schemas import ml
-from pipelines.tidemark import ModelStore, Settings
-from pipelines.tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
 
 
 def keep_features(settings: Settings, features: pd.DataFrame, days: Collection[date]) -> None:

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from pipelines.tidemark.settings import CHECKOUT, Settings
+from dagster_tidemark.settings import CHECKOUT, Settings
 
 _STEP = re.compile(r"^\d\. `(?P<file>pipelines/[\w/]+\.py)`.*?\n   ```python\n(?P<code>.*?)   ```", re.S | re.M)
 _WORK = """
@@ -16,9 +16,9 @@ import json, os, threading, time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 import boto3, dagster as dg
-import pipelines.tidemark.settings
+import dagster_tidemark.settings
 from pyiceberg.catalog import load_catalog
-assert Path(pipelines.tidemark.settings.__file__).parents[2] == Path.cwd(), "not the copy"
+assert Path(dagster_tidemark.settings.__file__).parents[2] == Path.cwd(), "not the copy"
 from pipelines.definitions import defs
 repository = defs.get_repository_def()
 repository.load_all_definitions()

@@ -15,11 +15,11 @@ from random import Random
 
 import pytest
 
+from dagster_tidemark.code_versions.assets import assets_of
+from dagster_tidemark.code_versions.lock_file import NAME, differences, read
+from dagster_tidemark.code_versions.project import Project
+from dagster_tidemark.settings import CHECKOUT
 from pipelines.definitions import defs
-from pipelines.tidemark.code_versions.assets import assets_of
-from pipelines.tidemark.code_versions.lock_file import NAME, differences, read
-from pipelines.tidemark.code_versions.project import Project
-from pipelines.tidemark.settings import CHECKOUT
 from tests.code_edits import COSMETIC, Sources, moved, real_edits
 from tests.grocer_code import FUNCTIONS, digests, grocer_sources
 
@@ -206,7 +206,7 @@ def test_the_lock_file_is_up_to_date() -> None:
 
 
 def test_the_hash_is_the_same_in_every_process() -> None:
-    code = "from pipelines.tidemark.cli.app import main; main()"
+    code = "from dagster_tidemark.cli.app import main; main()"
     for seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-P", "-c", code, "lock", "check"],

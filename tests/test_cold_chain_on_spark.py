@@ -13,17 +13,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from dagster_tidemark import Table
+from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams import rejects
+from dagster_tidemark.streams.alerting import Alerting
+from dagster_tidemark.streams.alerts import Alerts
+from dagster_tidemark.streams.decode import Fault
+from dagster_tidemark.streams.stream import Workplace
 from pipelines.definitions import defs
 from pipelines.schemas import alerts, core, marts, raw
 from pipelines.streams.readings import READINGS
-from pipelines.tidemark import Table
-from pipelines.tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.streams import rejects
-from pipelines.tidemark.streams.alerting import Alerting
-from pipelines.tidemark.streams.alerts import Alerts
-from pipelines.tidemark.streams.decode import Fault
-from pipelines.tidemark.streams.stream import Workplace
 from tests.oracle import assert_same, expected_of_messages
 from tests.tidemark.streams.episodes_oracle import episodes
 

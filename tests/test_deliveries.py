@@ -3,8 +3,8 @@
 from dataclasses import replace
 from decimal import Decimal
 
+from dagster_tidemark import Settings
 from pipelines.streams.deliveries import DELIVERED_ORDERS
-from pipelines.tidemark import Settings
 from tests.tidemark.streams import partner as toys
 from tests.tidemark.streams.partner import Partner, csv, line
 

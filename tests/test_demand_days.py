@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dagster_tidemark.simulation.simulator import Run, RunPace, Simulation
 from pipelines.definitions import defs
-from pipelines.tidemark.simulation.simulator import Run, RunPace, Simulation
 
 START = datetime(2026, 10, 4, tzinfo=UTC)  # a Sunday
 FEATURES, MODEL, FORECAST = "ml/demand_features", "ml/demand_model", "ml/demand_forecast"

@@ -11,9 +11,9 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from skops.io.exceptions import UntrustedTypesFoundException
 from threadpoolctl import threadpool_info
 
+from dagster_tidemark import ModelStore
 from pipelines.assets.ml.demand_model import WORSE_BY, verdict
 from pipelines.models import demand
-from pipelines.tidemark import ModelStore
 from tests.conftest import make_settings
 from tests.grocer_demand import features
 

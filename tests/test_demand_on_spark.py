@@ -19,15 +19,15 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
+from dagster_tidemark import ModelStore, Table, Workplace
+from dagster_tidemark.lakehouse import catalog, write
+from dagster_tidemark.lakehouse.append import open_lake
+from dagster_tidemark.settings import CHECKOUT, Settings
 from pipelines.definitions import defs
 from pipelines.models.demand import DemandLearner
 from pipelines.schemas.core import ORDERS
 from pipelines.schemas.ml import DEMAND_FEATURES, DEMAND_FORECAST, DEMAND_MODEL
 from pipelines.streams.scoring import SCORING, DemandScores
-from pipelines.tidemark import ModelStore, Table, Workplace
-from pipelines.tidemark.lakehouse import catalog, write
-from pipelines.tidemark.lakehouse.append import open_lake
-from pipelines.tidemark.settings import CHECKOUT, Settings
 from tests.grocer_demand import FIRST_DAY, order_lines
 from tests.oracle import _SQL, assert_same
 
@@ -42,7 +42,7 @@ from pathlib import Path
 import dagster as dg
 from pipelines.definitions import defs
 from pipelines.models import demand
-from pipelines.tidemark import ModelStore
+from dagster_tidemark import ModelStore
 
 class Learner(demand.DemandLearner):
     def __init__(self): super().__init__(seed=int(sys.argv[2]))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipelines.tidemark.settings import CHECKOUT
+from dagster_tidemark.settings import CHECKOUT
 
 DG = Path(sys.executable).with_name("dg")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import typer
 
-import pipelines.tidemark
-from pipelines.tidemark.cli.app import app
-from pipelines.tidemark.location import asset_graph
-from pipelines.tidemark.settings import CHECKOUT, Settings, load_settings
+import dagster_tidemark
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.location import asset_graph
+from dagster_tidemark.settings import CHECKOUT, Settings, load_settings
 
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 _PYTHON = re.compile(r"^( *)```python\n(.*?)^ *```", re.M | re.S)
@@ -58,9 +58,9 @@ def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
 def test_the_snippets_of_a_page_are_python_and_import_what_is_there(page: Path) -> None:
     for _, code in _PYTHON.findall(page.read_text()):
         for node in ast.walk(ast.parse(textwrap.dedent(code))):
-            if isinstance(node, ast.ImportFrom) and node.module == "pipelines.tidemark":
+            if isinstance(node, ast.ImportFrom) and node.module == "dagster_tidemark":
                 for name in node.names:
-                    assert name.name in pipelines.tidemark.__all__
+                    assert name.name in dagster_tidemark.__all__
 
 
 def test_the_variables_that_are_named_are_settings() -> None:
@@ -78,8 +78,8 @@ def test_every_setting_is_in_the_operating_page_or_is_not_for_people() -> None:
 
 
 def test_every_name_of_the_public_face_is_there_and_says_what_it_is() -> None:
-    for name in pipelines.tidemark.__all__:
-        assert getattr(pipelines.tidemark, name).__doc__ or name in ("LINEAGE", "MESSAGE", "MODEL_VERSIONS"), name
+    for name in dagster_tidemark.__all__:
+        assert getattr(dagster_tidemark, name).__doc__ or name in ("LINEAGE", "MESSAGE", "MODEL_VERSIONS"), name
 
 
 def test_the_picture_in_the_readme_is_the_asset_graph() -> None:

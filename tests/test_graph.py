@@ -7,14 +7,14 @@ import sys
 import dagster as dg
 import pytest
 
+from dagster_tidemark import Stream
+from dagster_tidemark.lakehouse.partitioning import ByKey
+from dagster_tidemark.lakehouse.tables import LINEAGE, MESSAGE
 from pipelines import definitions
 from pipelines.definitions import defs
 from pipelines.feeds import FEEDS
 from pipelines.partitions import DAYS, HOURS, WEEKS
 from pipelines.streams import STREAMS
-from pipelines.tidemark import Stream
-from pipelines.tidemark.lakehouse.partitioning import ByKey
-from pipelines.tidemark.lakehouse.tables import LINEAGE, MESSAGE
 
 ASSETS = [
     "alerts/cold_chain",

@@ -22,7 +22,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.settings import Settings
 from tests.conftest import JARS, copied_checkout
 
 HOURS = ("2026-10-01-07:00", "2026-10-01-08:00", "2026-11-02-00:00")
@@ -189,7 +189,7 @@ def test_a_bike_share_takes_its_place_by_commands(
     for command in commands:
         name, *arguments = shlex.split(command)
         assert name == "pipelines"
-        run(copy, ["-c", "from pipelines.tidemark.cli.app import main; main()", *arguments], quiet=True)
+        run(copy, ["-c", "from dagster_tidemark.cli.app import main; main()", *arguments], quiet=True)
     assert len(modules(copy)) == 4
     for path, text in modules(copy):
         with (copy / path).open("a") as module:

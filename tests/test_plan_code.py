@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines.tidemark.cli import plan_view
-from pipelines.tidemark.cli.app import app
-from pipelines.tidemark.engine.code_plan import AssetPlan, CodePlan, SavedState
-from pipelines.tidemark.planner.rehearsal import Rebuild
-from pipelines.tidemark.settings import CHECKOUT
+from dagster_tidemark.cli import plan_view
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.engine.code_plan import AssetPlan, CodePlan, SavedState
+from dagster_tidemark.planner.rehearsal import Rebuild
+from dagster_tidemark.settings import CHECKOUT
 from tests.grocer_code import deployed_state
 
 SALES = "pipelines/transforms/sales.py"
@@ -35,7 +35,7 @@ def plan(saved: SavedState, path: Path, code: Mapping[str, str], *options: str) 
 
 def test_the_code_of_a_deploy_is_kept_without_the_machinery(saved: SavedState) -> None:
     assert saved.code[SALES] == (CHECKOUT / SALES).read_text()
-    assert not [path for path in saved.code if path.startswith("pipelines/tidemark/")]
+    assert not [path for path in saved.code if path.startswith("dagster_tidemark/")]
 
 
 def test_the_same_code_differs_nowhere(saved: SavedState, tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_what_is_only_indirectly_concerned_stands_by_itself() -> None:
 ASKS = """
 import sys
 from types import SimpleNamespace
-from pipelines.tidemark.cli import plan_apply, plan_view
-from pipelines.tidemark.cli.app import app
+from dagster_tidemark.cli import plan_apply, plan_view
+from dagster_tidemark.cli.app import app
 plan_view.show = lambda *_, **__: SimpleNamespace(has_work=False)
 plan_view.of_the_platform = lambda settings: settings
 plan_apply.apply = lambda *_: print("DEPLOYED")

@@ -13,12 +13,12 @@ import pytest
 from dagster import DagsterInstance
 from typer.testing import CliRunner
 
-from pipelines.tidemark import location
-from pipelines.tidemark.cli.app import app
-from pipelines.tidemark.engine.code_plan import SavedState, state_of
-from pipelines.tidemark.lakehouse.table_changes import Stored
-from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.settings import load_settings
+from dagster_tidemark import location
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.engine.code_plan import SavedState, state_of
+from dagster_tidemark.lakehouse.table_changes import Stored
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.settings import load_settings
 from tests.grocer_code import deployed_state
 
 Planned = Callable[..., tuple[int, dict[str, dict[str, Any]], str]]

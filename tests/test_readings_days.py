@@ -6,9 +6,9 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_tidemark.planner.contracts import FreshnessStatus
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from pipelines.definitions import defs
-from pipelines.tidemark.planner.contracts import FreshnessStatus
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.lag_oracle import Oracle, RunRecord, Target, sample
 
 START = datetime(2026, 10, 4, tzinfo=UTC)

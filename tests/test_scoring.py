@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dagster_tidemark import Settings, Workplace
+from dagster_tidemark.lakehouse.append import Appendable, open_lake
+from dagster_tidemark.sources.inlets import QueueInlet
+from dagster_tidemark.streams.answers import Answers
 from pipelines.models import demand, demand_on_request
 from pipelines.schemas import ml
 from pipelines.streams.scoring import NO_MODEL, SCORING, DemandScores
-from pipelines.tidemark import Settings, Workplace
-from pipelines.tidemark.lakehouse.append import Appendable, open_lake
-from pipelines.tidemark.sources.inlets import QueueInlet
-from pipelines.tidemark.streams.answers import Answers
 from tests.grocer_demand import FIRST_DAY, features
 from tests.grocer_scores import keep_features, publish
 from tests.tidemark.streams import toy

@@ -4,10 +4,10 @@ from datetime import datetime
 from typing import Annotated
 
 import typer
+from dagster_tidemark import load_settings
 
 from pipelines.demo.feed import DEFAULT_HOURS, LandingUnreachable, run_feed
 from pipelines.demo.post import Post
-from pipelines.tidemark import load_settings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

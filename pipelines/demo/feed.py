@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from dagster_tidemark import Settings
 
 from pipelines.demo.plan import FileToWrite, live_file, mishaps, plan_between, plan_hours
 from pipelines.demo.post import Post
-from pipelines.tidemark import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
+from dagster_tidemark import Settings
 
 from pipelines.demo.messages import deliveries_between, readings_between, request_at
-from pipelines.tidemark import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

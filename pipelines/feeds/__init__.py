@@ -2,7 +2,7 @@
 
 import sys
 
-from pipelines.tidemark import Feed, declared
+from dagster_tidemark import Feed, declared
 
 FEEDS = declared(sys.modules[__name__], Feed)
 """Every declared feed."""

@@ -1,7 +1,8 @@
 """The accounts file, which the shop overwrites."""
 
+from dagster_tidemark import Feed, Grain, OnRemoval
+
 from pipelines.schemas.core import CUSTOMERS_LANDING
-from pipelines.tidemark import Feed, Grain, OnRemoval
 
 CUSTOMERS = Feed(
     name="customers",

@@ -2,8 +2,9 @@
 
 from datetime import timedelta
 
+from dagster_tidemark import Feed, Grain, OnRemoval
+
 from pipelines.schemas.core import ORDERS_LANDING
-from pipelines.tidemark import Feed, Grain, OnRemoval
 
 ORDERS = Feed(
     name="orders",

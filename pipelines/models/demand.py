@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pandas as pd
-
-    from pipelines.tidemark import Learner, Model
+    from dagster_tidemark import Learner, Model
 
     Units = npt.NDArray[np.float64]
     DemandModels = Learner[pd.DataFrame, Units]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
+    from dagster_tidemark import Model
 
     from pipelines.models.demand import Units
-    from pipelines.tidemark import Model
 
 DAYS_AHEAD = 7
 """A day's demand is told from features of at most so many days before."""

@@ -1,6 +1,6 @@
 """The tables of alerts: each is its state and, by the numbers of the commits, what is still to be sent of it."""
 
-from pipelines.tidemark import Table
+from dagster_tidemark import Table
 
 COLD_CHAIN = Table(
     name="alerts.cold_chain",

@@ -1,6 +1,6 @@
 """The landing columns of each feed, the core tables that are loaded from them, and the one of the sensors' readings."""
 
-from pipelines.tidemark import DELIVERY, LINEAGE, ByKey, Table
+from dagster_tidemark import DELIVERY, LINEAGE, ByKey, Table
 
 ORDERS_LANDING = {
     "order_id": "bigint",

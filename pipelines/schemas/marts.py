@@ -1,6 +1,6 @@
 """The mart tables."""
 
-from pipelines.tidemark import Table
+from dagster_tidemark import Table
 
 SALES_HOURLY = Table(
     name="marts.sales_hourly",

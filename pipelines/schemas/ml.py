@@ -1,6 +1,6 @@
 """The tables of the demand model: its features, its versions, its forecasts, and its scores on request."""
 
-from pipelines.tidemark import MODEL_VERSIONS, Table
+from dagster_tidemark import MODEL_VERSIONS, Table
 
 DEMAND_FEATURES = Table(
     name="ml.demand_features",

@@ -1,6 +1,6 @@
 """The tables of messages, as they came: of the cold chain's sensors, and of those who ask for scores."""
 
-from pipelines.tidemark import MESSAGE, Table
+from dagster_tidemark import MESSAGE, Table
 
 READINGS = Table(
     name="raw.readings",

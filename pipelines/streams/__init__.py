@@ -2,7 +2,7 @@
 
 import sys
 
-from pipelines.tidemark import Deliveries, Stream, declared
+from dagster_tidemark import Deliveries, Stream, declared
 
 _HERE = sys.modules[__name__]
 

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from dagster_tidemark import Deliveries
+
 from pipelines.feeds.orders import ORDERS
 from pipelines.schemas.core import DELIVERIES
-from pipelines.tidemark import Deliveries
 from pipelines.transforms.orders import order_lines
 
 # A delivery is of no hour.

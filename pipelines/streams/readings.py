@@ -3,8 +3,9 @@
 from datetime import timedelta
 from operator import attrgetter
 
+from dagster_tidemark import Alerting, Stream
+
 from pipelines.schemas import alerts, raw
-from pipelines.tidemark import Alerting, Stream
 from pipelines.transforms.cold_chain import TOO_WARM
 
 READINGS = Stream(

@@ -5,9 +5,10 @@ from datetime import date
 from operator import attrgetter
 from typing import Any
 
+from dagster_tidemark import Answering, Stream, Workplace
+
 from pipelines.models import demand, demand_on_request
 from pipelines.schemas import ml, raw
-from pipelines.tidemark import Answering, Stream, Workplace
 
 NO_MODEL = "no demand model is published yet"
 

@@ -8,9 +8,9 @@ from itertools import groupby, islice
 from operator import itemgetter
 
 import pyarrow as pa
+from dagster_tidemark import shipped
 from pyspark.sql import DataFrame
 
-from pipelines.tidemark import shipped
 from pipelines.transforms.cold_chain import too_warm
 
 _ROWS_AT_ONCE = 10_000

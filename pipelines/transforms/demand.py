@@ -6,11 +6,11 @@ Belongs here: features of demand from order lines. Does not belong here: how a m
 from collections.abc import Collection
 from datetime import date
 
+from dagster_tidemark import shaped_as
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.schemas.ml import DEMAND_FEATURES
-from pipelines.tidemark import shaped_as
 
 WINDOW_DAYS = 14
 

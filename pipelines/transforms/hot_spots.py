@@ -7,11 +7,11 @@ Belongs here: readings over the time for which they hold. Does not belong here: 
 from collections.abc import Collection
 from datetime import datetime
 
+from dagster_tidemark import shaped_as
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.schemas.marts import HOT_SPOTS
-from pipelines.tidemark import shaped_as
 
 LIMIT_C = 8.0
 HOLDS_MINUTES = 15

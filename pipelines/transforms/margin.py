@@ -3,11 +3,11 @@
 Belongs here: order lines against purchase costs. Does not belong here: how a missing cost is judged (a check).
 """
 
+from dagster_tidemark import shaped_as
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.schemas.marts import MARGIN_HOURLY
-from pipelines.tidemark import shaped_as
 
 
 def margin_hourly(orders: DataFrame, prices: DataFrame) -> DataFrame:

@@ -3,11 +3,11 @@
 Belongs here: customers against the assortment. Does not belong here: what they then buy.
 """
 
+from dagster_tidemark import shaped_as
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.schemas.marts import OFFER_REACH
-from pipelines.tidemark import shaped_as
 from pipelines.transforms.order_stats import UNKNOWN_SEGMENT
 
 

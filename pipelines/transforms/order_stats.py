@@ -3,11 +3,11 @@
 Belongs here: order lines seen through who ordered them. Does not belong here: sales per store or product.
 """
 
+from dagster_tidemark import shaped_as
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.schemas.marts import ORDER_STATS
-from pipelines.tidemark import shaped_as
 
 UNKNOWN_SEGMENT = "unknown"
 

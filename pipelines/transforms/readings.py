@@ -4,11 +4,11 @@ Belongs here: which of several messages about one reading counts. Does not belon
 (`hot_spots.py`, `cold_chain.py`).
 """
 
+from dagster_tidemark import shaped_as
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.schemas.core import READINGS
-from pipelines.tidemark import shaped_as
 
 _SAID = ("store_id", "temperature_c", "door_open", "sent_at")
 

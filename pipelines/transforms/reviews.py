@@ -6,11 +6,11 @@ Belongs here: figures over a whole window for people who decide. Does not belong
 from collections.abc import Collection
 from datetime import date
 
+from dagster_tidemark import shaped_as
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.schemas.marts import EXECUTIVE_ROLLUP, WEEKLY_REVIEW
-from pipelines.tidemark import shaped_as
 
 
 def executive_rollup(orders: DataFrame, margins: DataFrame) -> DataFrame:

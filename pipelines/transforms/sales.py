@@ -3,11 +3,11 @@
 Belongs here: sums over order lines alone. Does not belong here: what needs a second table.
 """
 
+from dagster_tidemark import shaped_as
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.schemas.marts import SALES_DAILY, SALES_HOURLY
-from pipelines.tidemark import shaped_as
 
 
 def sales_hourly(orders: DataFrame) -> DataFrame:

@@ -6,7 +6,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.settings import Settings
 
 
 @pytest.fixture

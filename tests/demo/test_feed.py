@@ -9,10 +9,10 @@ from typing import Any
 import boto3
 import pytest
 
+from dagster_tidemark.settings import Settings
 from pipelines.demo.feed import LandingUnreachable, run_feed
 from pipelines.demo.plan import mishaps
 from pipelines.feeds.orders import ORDERS
-from pipelines.tidemark.settings import Settings
 
 START = datetime(2026, 11, 20, 0, tzinfo=UTC)
 

@@ -8,9 +8,9 @@ from typing import Any
 import boto3
 import pytest
 
+from dagster_tidemark.settings import Settings
 from pipelines.demo.messages import deliveries_between, readings_between, request_at
 from pipelines.demo.post import Post
-from pipelines.tidemark.settings import Settings
 from pipelines.transforms.cold_chain import too_warm
 
 NOW = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)

@@ -16,9 +16,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.local.platform import process_tree
-from pipelines.tidemark.settings import CHECKOUT
-from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
+from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.settings import CHECKOUT
+from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 from tests.live.waiting import eventually, holds_for
 
 CORE, DAYS = "core.numbers", "marts.days"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dagster import DagsterInstance
 
-from pipelines.tidemark.tags import PROCESS, STREAM
+from dagster_tidemark.tags import PROCESS, STREAM
 from tests.live.platform import Platform
 from tests.live.ui import UNFINISHED
 from tests.live.waiting import eventually

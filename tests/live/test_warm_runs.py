@@ -12,10 +12,10 @@ import dagster as dg
 import psutil
 import pytest
 
-from pipelines.tidemark.local.dagster.run_launcher import server_answers
-from pipelines.tidemark.local.platform import process_tree
-from pipelines.tidemark.settings import CHECKOUT
-from pipelines.tidemark.tags import PROCESS
+from dagster_tidemark.local.dagster.run_launcher import server_answers
+from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.settings import CHECKOUT
+from dagster_tidemark.tags import PROCESS
 from tests.conftest import free_port
 from tests.live.ui import Ui
 from tests.live.waiting import eventually
@@ -65,7 +65,7 @@ class Host:
         self.dagster: subprocess.Popen[bytes] | None = None
 
     def start_server(self) -> None:
-        self.server = self._started("-m", "pipelines.tidemark.local.dagster.fork_server")
+        self.server = self._started("-m", "dagster_tidemark.local.dagster.fork_server")
         eventually(lambda: self._require(server_answers(self.home)), seconds=60)
 
     def start_dagster(self) -> None:

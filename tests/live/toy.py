@@ -12,10 +12,10 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipelines.tidemark.engine.condition import derived
-from pipelines.tidemark.planner import retries
-from pipelines.tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
-from pipelines.tidemark.tags import CONTENT
+from dagster_tidemark.engine.condition import derived
+from dagster_tidemark.planner import retries
+from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
+from dagster_tidemark.tags import CONTENT
 
 ROOM = Path(os.environ["TOY_ROOM"])
 HOURS = dg.HourlyPartitionsDefinition("2026-11-02-00:00", end_offset=1)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.tidemark.tags import STREAM
+from dagster_tidemark.tags import STREAM
 from tests.live.waiting import eventually
 
 UNFINISHED = {"QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING", "MANAGED"}

@@ -16,10 +16,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.tidemark.lakehouse import catalog, write
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.lakehouse.tables import Retention
-from pipelines.tidemark.settings import load_settings
+from dagster_tidemark.lakehouse import catalog, write
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.lakehouse.tables import Retention
+from dagster_tidemark.settings import load_settings
 from tests.toys import schemas
 
 MERGED = "merged manifest"

@@ -25,18 +25,18 @@ import psutil
 import yaml
 from botocore.exceptions import BotoCoreError, ClientError
 
-from pipelines.tidemark.event_log.run_process import process_of
-from pipelines.tidemark.lakehouse.append import open_lake
-from pipelines.tidemark.settings import CHECKOUT, LOCAL_KEY, Settings
-from pipelines.tidemark.tags import STREAM
+from dagster_tidemark.event_log.run_process import process_of
+from dagster_tidemark.lakehouse.append import open_lake
+from dagster_tidemark.settings import CHECKOUT, LOCAL_KEY, Settings
+from dagster_tidemark.tags import STREAM
 from tests.conftest import free_port
 from tests.live.waiting import eventually
 from tests.tidemark.postgres import postgres_server, start_server
 
 _BIN = Path(sys.executable).parent
 _PARTS = {
-    "cloud": ["-m", "pipelines.tidemark.local.cloud.server"],
-    "spark": ["-m", "pipelines.tidemark.local.spark.server"],
+    "cloud": ["-m", "dagster_tidemark.local.cloud.server"],
+    "spark": ["-m", "dagster_tidemark.local.spark.server"],
     "code": ["-m", "dagster", "api", "grpc", "-m", "pipelines.definitions", "-h", "127.0.0.1", "-p", "{code}"],
     "daemon": ["-m", "dagster._daemon", "run", "-w", "{workspace}"],
 }

@@ -14,10 +14,10 @@ from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as EV
 from dagster._core.storage.runs.schema import RunsTable as RUNS
 from dagster._core.storage.runs.schema import RunTagsTable as RUN_TAGS
 
-from pipelines.tidemark.planner.graph import Graph
-from pipelines.tidemark.planner.history import History
-from pipelines.tidemark.simulation.log import Clock, Log
-from pipelines.tidemark.simulation.partitions import partition_tags
+from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.simulation.log import Clock, Log
+from dagster_tidemark.simulation.partitions import partition_tags
 from tests.tidemark.automation.toy_graph import asset, lag, source
 
 START = datetime(2026, 8, 3, tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.tidemark.settings import CHECKOUT
+from dagster_tidemark.settings import CHECKOUT
 from tests.conftest import JARS, copied_checkout
 from tests.live.platform import Platform, running
 

@@ -16,16 +16,16 @@ from typing import Any
 
 import psutil
 
-from pipelines.tidemark.lakehouse.append import open_lake
-from pipelines.tidemark.settings import load_settings
-from pipelines.tidemark.sources.inlets import QueueInlet
-from pipelines.tidemark.sources.kafka import KafkaTopic
-from pipelines.tidemark.sources.sqs import open_queue
-from pipelines.tidemark.streams import job
-from pipelines.tidemark.streams.kept import KeptMessages
-from pipelines.tidemark.streams.reports import Reports
-from pipelines.tidemark.streams.shift import Shift
-from pipelines.tidemark.streams.stream import Workplace
+from dagster_tidemark.lakehouse.append import open_lake
+from dagster_tidemark.settings import load_settings
+from dagster_tidemark.sources.inlets import QueueInlet
+from dagster_tidemark.sources.kafka import KafkaTopic
+from dagster_tidemark.sources.sqs import open_queue
+from dagster_tidemark.streams import job
+from dagster_tidemark.streams.kept import KeptMessages
+from dagster_tidemark.streams.reports import Reports
+from dagster_tidemark.streams.shift import Shift
+from dagster_tidemark.streams.stream import Workplace
 from tests.tidemark.streams import toy
 
 assert job.shift_job

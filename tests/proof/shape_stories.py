@@ -7,8 +7,8 @@ do (`tests.proof.fault_stories`). Longer than most files, because there are so m
 import time
 from collections.abc import Callable
 
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.sensors.contracts import CHECK
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.sensors.contracts import CHECK
 from tests.proof.shapes_location import BERLIN_HOURS, DAYS, SHELVES
 from tests.proof.shapes_platform import ToyPlatform
 

@@ -19,8 +19,8 @@ from urllib.parse import quote, unquote
 
 import dagster as dg
 
-from pipelines.tidemark.planner import retries
-from pipelines.tidemark.tags import CONTENT
+from dagster_tidemark.planner import retries
+from dagster_tidemark.tags import CONTENT
 
 # As in `pipelines.definitions`: used knowingly, and said by every run it would drown what matters.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)

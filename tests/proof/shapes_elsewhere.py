@@ -5,10 +5,10 @@ Two automation sensors look after them. All but two of the many read what never 
 
 import dagster as dg
 
-from pipelines.tidemark.engine.condition import with_automation
-from pipelines.tidemark.sensors.automation import automation_sensors
-from pipelines.tidemark.sensors.catch_up import catch_up_sensor
-from pipelines.tidemark.sensors.contracts import contract_checks, contract_sensor
+from dagster_tidemark.engine.condition import with_automation
+from dagster_tidemark.sensors.automation import automation_sensors
+from dagster_tidemark.sensors.catch_up import catch_up_sensor
+from dagster_tidemark.sensors.contracts import contract_checks, contract_sensor
 from tests.proof.shapes_bodies import source, table
 
 MANY = 420

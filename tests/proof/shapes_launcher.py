@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dagster._core.launcher.base import LaunchRunContext
 
-from pipelines.tidemark.local.dagster.run_launcher import WarmRunLauncher
+from dagster_tidemark.local.dagster.run_launcher import WarmRunLauncher
 
 
 class HalfLauncher(WarmRunLauncher):

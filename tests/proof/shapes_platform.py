@@ -22,14 +22,14 @@ from typing import Any, TypeVar
 import dagster as dg
 import yaml
 
-from pipelines.tidemark.cli.contract_rows import ContractRow, rows
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.local.dagster.home import end_unfinished_runs
-from pipelines.tidemark.local.dagster.run_launcher import server_answers
-from pipelines.tidemark.local.platform import process_tree
-from pipelines.tidemark.sensors.contracts import CHECK
-from pipelines.tidemark.settings import CHECKOUT
-from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
+from dagster_tidemark.cli.contract_rows import ContractRow, rows
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.local.dagster.home import end_unfinished_runs
+from dagster_tidemark.local.dagster.run_launcher import server_answers
+from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.sensors.contracts import CHECK
+from dagster_tidemark.settings import CHECKOUT
+from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 from tests.conftest import free_port
 from tests.live.ui import Ui
 from tests.live.waiting import eventually, holds_for
@@ -86,7 +86,7 @@ class ToyPlatform:
         """Start, and wait for the UI; the seconds it took."""
         begun = time.monotonic()
         end_unfinished_runs(self.instance)
-        self._run("-m", "pipelines.tidemark.local.dagster.fork_server")
+        self._run("-m", "dagster_tidemark.local.dagster.fork_server")
         port = self.ui.url.rpartition(":")[2]
         self._run("-m", "dagster", "dev", "-w", str(self.workspace), "-h", "127.0.0.1", "-p", port)
 

@@ -5,9 +5,9 @@ import time
 import boto3
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.proof.conftest import Report
 from tests.tidemark.lakehouse.arriving import arrive
 from tests.tidemark.lakehouse.conftest import renamed

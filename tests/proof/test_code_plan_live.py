@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipelines.tidemark.local.platform import process_tree
+from dagster_tidemark.local.platform import process_tree
 from tests.live.waiting import eventually
 from tests.proof.conftest import Report
 from tests.proof.shapes_bodies import put
@@ -216,7 +216,7 @@ def _write(toy: ToyPlatform, code: Code, identical: Collection[str]) -> None:
 
 def _pipelines(toy: ToyPlatform, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "pipelines.tidemark.cli.app", *arguments],
+        [sys.executable, "-m", "dagster_tidemark.cli.app", *arguments],
         env=toy.environment | {"TIDEMARK_CODE_LOCATION": "tests.proof.plan_location"},
         capture_output=True,
         text=True,

@@ -13,16 +13,16 @@ import dagster as dg
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from pipelines.tidemark.event_log.observations import EventLog
-from pipelines.tidemark.local.spark.ivy import Bundle, fetch_with_dependencies
-from pipelines.tidemark.local.spark.server import spark_home
-from pipelines.tidemark.sensors.landing import Taken, take
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources import sqs
-from pipelines.tidemark.sources.hints import LandingZone
-from pipelines.tidemark.sources.listing import FakeBucket
-from pipelines.tidemark.sources.messages import HOLD_SECONDS, Message, holding
-from pipelines.tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.event_log.observations import EventLog
+from dagster_tidemark.local.spark.ivy import Bundle, fetch_with_dependencies
+from dagster_tidemark.local.spark.server import spark_home
+from dagster_tidemark.sensors.landing import Taken, take
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources import sqs
+from dagster_tidemark.sources.hints import LandingZone
+from dagster_tidemark.sources.listing import FakeBucket
+from dagster_tidemark.sources.messages import HOLD_SECONDS, Message, holding
+from dagster_tidemark.sources.sqs import SqsQueue
 from tests.conftest import end_service, free_port
 from tests.live.waiting import eventually
 from tests.proof.conftest import Report

@@ -23,13 +23,13 @@ from tests.oracle import assert_same, download, expected_tables
 from tests.proof.conftest import Report
 
 _KINDS = {
-    "pipelines.tidemark.cli.app feed": "feed",
-    "pipelines.tidemark.cli.app up": "up",
+    "dagster_tidemark.cli.app feed": "feed",
+    "dagster_tidemark.cli.app up": "up",
     "bin/pipelines up": "up",
     "supervisor.supervisord": "supervisor",
-    "pipelines.tidemark.local.cloud.server": "cloud",
+    "dagster_tidemark.local.cloud.server": "cloud",
     "SparkConnectServer": "spark",
-    "pipelines.tidemark.local.dagster.fork_server": "fork server or run",
+    "dagster_tidemark.local.dagster.fork_server": "fork server or run",
     "api execute_run": "cold run",
     "dagster._daemon": "daemon",
     "dagster_webserver": "webserver",

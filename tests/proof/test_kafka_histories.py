@@ -8,9 +8,9 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from pipelines.tidemark.errors import Transient
-from pipelines.tidemark.sources.kafka import KafkaTopic
-from pipelines.tidemark.sources.kafka_client import KafkaClient
+from dagster_tidemark.errors import Transient
+from dagster_tidemark.sources.kafka import KafkaTopic
+from dagster_tidemark.sources.kafka_client import KafkaClient
 from tests.proof.conftest import Report
 from tests.tidemark.kafka import Broker, eventually
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from pipelines.tidemark.sources.kafka import KafkaTopic
-from pipelines.tidemark.sources.kafka_range import range_behind
+from dagster_tidemark.sources.kafka import KafkaTopic
+from dagster_tidemark.sources.kafka_range import range_behind
 from tests.live.platform import Platform, running
 from tests.live.waiting import eventually, holds_for
 from tests.proof.conftest import Report

@@ -13,7 +13,7 @@ from typing import get_args
 
 import pytest
 
-from pipelines.tidemark.settings import Boundary, Settings
+from dagster_tidemark.settings import Boundary, Settings
 from tests.proof.conftest import Report
 from tests.tidemark.kill.cell import Cell, Outcome, play
 from tests.tidemark.kill.defects import Defect

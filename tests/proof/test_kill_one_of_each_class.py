@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.settings import Settings
 from tests.tidemark.kill.cell import Cell, Outcome, play
 
 CELLS = (Cell("before_delete"), Cell("between_quarantine_and_table"), Cell("after_commit"))

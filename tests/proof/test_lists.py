@@ -8,9 +8,9 @@ import boto3
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading.load import Load, Loaded, run_load
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.proof.conftest import Report
 from tests.tidemark.lakehouse.conftest import csv, line, renamed
 from tests.toys import feeds, schemas

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.proof.conftest import Report
 from tests.tidemark.lakehouse.histories import HISTORIES, Event, NewCode, Overlap, RenameFile, RunLoad, play
 from tests.toys import feeds, schemas

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.tidemark.lakehouse.loading.load import Load, run_load
-from pipelines.tidemark.lakehouse.readers import small_files
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.settings import Settings, load_settings
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading.load import Load, run_load
+from dagster_tidemark.lakehouse.readers import small_files
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.proof.conftest import Report
 from tests.toys import feeds, schemas
 from tests.toys.schemas import order_lines

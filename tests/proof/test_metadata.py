@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.tidemark.lakehouse.tables import Retention
-from pipelines.tidemark.local.spark.jars import fetch_jars
+from dagster_tidemark.lakehouse.tables import Retention
+from dagster_tidemark.local.spark.jars import fetch_jars
 from tests.conftest import make_settings
 from tests.proof.appends import MERGED, TURN
 from tests.proof.conftest import Report

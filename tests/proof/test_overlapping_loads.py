@@ -10,16 +10,16 @@ import boto3
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.tidemark.lakehouse import write
-from pipelines.tidemark.lakehouse.loading import quarantine, rejects
-from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
-from pipelines.tidemark.lakehouse.loading.load_state import LoadState
-from pipelines.tidemark.lakehouse.loading.plan import KnownFile, Where
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.feed import Partition
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse import write
+from dagster_tidemark.lakehouse.loading import quarantine, rejects
+from dagster_tidemark.lakehouse.loading.load import Load, Loaded, run_load
+from dagster_tidemark.lakehouse.loading.load_state import LoadState
+from dagster_tidemark.lakehouse.loading.plan import KnownFile, Where
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.feed import Partition
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.proof.conftest import Report
 from tests.tidemark.lakehouse.conftest import renamed
 from tests.tidemark.lakehouse.test_overlapping_loads import CELLS, Cell, play_cell

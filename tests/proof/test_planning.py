@@ -7,13 +7,13 @@ from statistics import median
 
 import dagster as dg
 
-from pipelines.tidemark.event_log.observations import EventLog
-from pipelines.tidemark.sensors.change_detection import look_at_feed
-from pipelines.tidemark.sensors.landing import take
-from pipelines.tidemark.sources.feed import Partition
-from pipelines.tidemark.sources.hints import LandingZone
-from pipelines.tidemark.sources.listing import FakeBucket
-from pipelines.tidemark.sources.messages import FakeMessageSource, holding
+from dagster_tidemark.event_log.observations import EventLog
+from dagster_tidemark.sensors.change_detection import look_at_feed
+from dagster_tidemark.sensors.landing import take
+from dagster_tidemark.sources.feed import Partition
+from dagster_tidemark.sources.hints import LandingZone
+from dagster_tidemark.sources.listing import FakeBucket
+from dagster_tidemark.sources.messages import FakeMessageSource, holding
 from tests.proof.conftest import Report
 from tests.toys.feeds import FEEDS, ORDERS
 

@@ -5,12 +5,12 @@ from urllib.parse import quote
 
 import pytest
 
-from pipelines.tidemark.lakehouse import catalog, write
-from pipelines.tidemark.lakehouse.read import read
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.local.spark.jars import fetch_jars
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.lakehouse import catalog, write
+from dagster_tidemark.lakehouse.read import read
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.local.spark.jars import fetch_jars
+from dagster_tidemark.settings import Settings
 from tests.conftest import end_service, make_settings, start_service
 from tests.tidemark.postgres import postgres_server
 
@@ -36,7 +36,7 @@ def test_a_catalog_behind_a_password_is_used_and_its_password_is_not_told(
         for settings in (wrong, right):
             log = settings.state_dir / "spark.log"
             server = start_service(
-                "pipelines.tidemark.local.spark.server", settings, settings.port_spark, log, seconds=120
+                "dagster_tidemark.local.spark.server", settings, settings.port_spark, log, seconds=120
             )
             monkeypatch.setenv("SPARK_REMOTE", str(settings.spark_remote))
             session = new_session(settings)

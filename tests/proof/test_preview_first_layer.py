@@ -13,9 +13,9 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.preview import publish
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.preview import publish
+from dagster_tidemark.settings import Settings
 from tests.live.waiting import all_the_time
 from tests.proof.conftest import Report
 from tests.tidemark.first_layer import OLD, Code, Layer

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dagster_tidemark.lakehouse.append import Appendable, open_lake
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.sqs import SqsQueue, open_queue
+from dagster_tidemark.streams.answer_table import AnswerTable
 from pipelines.models import demand
 from pipelines.schemas import ml, raw
-from pipelines.tidemark.lakehouse.append import Appendable, open_lake
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.sqs import SqsQueue, open_queue
-from pipelines.tidemark.streams.answer_table import AnswerTable
 from tests.grocer_demand import FIRST_DAY, features
 from tests.grocer_scores import keep_features, publish
 from tests.live.waiting import eventually

@@ -42,7 +42,7 @@ class Defect:
     bad: str
     test: Callable[..., None]
     arguments: tuple[Any, ...] = ()
-    package: str = "pipelines.tidemark"
+    package: str = "dagster_tidemark"
 
 
 DEFECTS = [

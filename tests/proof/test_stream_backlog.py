@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import psutil
 
-from pipelines.tidemark.lakehouse.append import Appendable, open_lake
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.lakehouse.append import Appendable, open_lake
+from dagster_tidemark.settings import Settings
 from tests.proof.conftest import Report
 from tests.tidemark.kafka import Broker
 from tests.tidemark.streams import toy

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.inlets import QueueInlet
-from pipelines.tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.inlets import QueueInlet
+from dagster_tidemark.sources.sqs import SqsQueue
 from tests.proof.test_elasticmq import client, queue
 from tests.tidemark.streams import toy
 from tests.tidemark.streams.test_alerting import Post, any_order, post

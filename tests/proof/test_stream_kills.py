@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from pipelines.tidemark.settings import Settings, StreamBoundary
+from dagster_tidemark.settings import Settings, StreamBoundary
 from tests.proof.conftest import Report
 from tests.tidemark.streams.kills import Cell, Way
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 from bench.messages import reading
-from pipelines.tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.sources.sqs import SqsQueue
 from tests.conftest import JARS
 from tests.live.platform import Platform, running
 from tests.live.waiting import eventually

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dagster_tidemark.local.cloud.objects import ObjectFolder, StoredObject
 from pipelines.demo.plan import FileToWrite, plan_hours
-from pipelines.tidemark.local.cloud.objects import ObjectFolder, StoredObject
 from tests.live.conftest import TABLES
 from tests.live.platform import Platform, statuses
 from tests.live.ui import Run

@@ -11,16 +11,16 @@ from urllib.parse import quote_plus
 import boto3
 import pytest
 
-from pipelines.tidemark.event_log.observations import EventLog
-from pipelines.tidemark.local.cloud.objects import ObjectFolder, StoredObject
-from pipelines.tidemark.local.dagster.home import opened_home
-from pipelines.tidemark.sensors.landing import Taken, take
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.hints import LandingZone
-from pipelines.tidemark.sources.listing import Listing
-from pipelines.tidemark.sources.messages import holding
-from pipelines.tidemark.sources.s3 import S3Bucket
-from pipelines.tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.event_log.observations import EventLog
+from dagster_tidemark.local.cloud.objects import ObjectFolder, StoredObject
+from dagster_tidemark.local.dagster.home import opened_home
+from dagster_tidemark.sensors.landing import Taken, take
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.hints import LandingZone
+from dagster_tidemark.sources.listing import Listing
+from dagster_tidemark.sources.messages import holding
+from dagster_tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.sources.sqs import SqsQueue
 from tests.conftest import end_service, make_settings, start_service
 from tests.proof.conftest import Report
 from tests.toys.feeds import FEEDS, ORDERS
@@ -59,7 +59,7 @@ def filled(tmp_path: Path) -> Iterator[Settings]:
     for key in KEYS:
         folder.write(settings.landing_bucket, StoredObject(key, b"x", etag, "2026-10-20T00:00:00"))
     process = start_service(
-        "pipelines.tidemark.local.cloud.server", settings, settings.port_cloud, tmp_path / "cloud.log", seconds=240
+        "dagster_tidemark.local.cloud.server", settings, settings.port_cloud, tmp_path / "cloud.log", seconds=240
     )
     queue = SqsQueue(boto3.client("sqs", **settings.aws_options()), settings.events_queue)
     for start in range(0, OBJECTS, 10):

@@ -18,16 +18,16 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.asset_graph.build import graph_of
-from pipelines.tidemark.engine import engine
-from pipelines.tidemark.event_log import checkpoint
-from pipelines.tidemark.event_log.checkpoint_parts import Saving
-from pipelines.tidemark.event_log.consumer import Follower
-from pipelines.tidemark.planner.decisions import Plan
-from pipelines.tidemark.planner.graph import Graph
-from pipelines.tidemark.planner.planner import Planner
-from pipelines.tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
-from pipelines.tidemark.simulation.log import Clock, Log
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.engine import engine
+from dagster_tidemark.event_log import checkpoint
+from dagster_tidemark.event_log.checkpoint_parts import Saving
+from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.planner.decisions import Plan
+from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.planner.planner import Planner
+from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
+from dagster_tidemark.simulation.log import Clock, Log
 from tests.proof import big_history
 from tests.proof.conftest import Report
 

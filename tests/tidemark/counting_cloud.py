@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from pipelines.tidemark.local.cloud.server import make_cloud
-from pipelines.tidemark.settings import load_settings
+from dagster_tidemark.local.cloud.server import make_cloud
+from dagster_tidemark.settings import load_settings
 from tests.tidemark.storage_faults import Faulty
 
 

@@ -20,22 +20,22 @@ from dagster import DagsterInstance
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.tidemark.definitions import build_definitions
-from pipelines.tidemark.engine.code_plan import CodePlan, follow, plan_of
-from pipelines.tidemark.event_log import adapter, deployed
-from pipelines.tidemark.event_log.observations import EventLog
-from pipelines.tidemark.execution.load_asset import load_partitions
-from pipelines.tidemark.feed_factory import feed_assets
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.lakehouse.tables import LINEAGE, Table
-from pipelines.tidemark.preview import build, publish
-from pipelines.tidemark.preview.lake import PreviewLake
-from pipelines.tidemark.preview.manifest import Manifest, Store
-from pipelines.tidemark.preview.targets import choose
-from pipelines.tidemark.sensors.change_detection import look_at_feed
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.feed import Feed, Grain
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.definitions import build_definitions
+from dagster_tidemark.engine.code_plan import CodePlan, follow, plan_of
+from dagster_tidemark.event_log import adapter, deployed
+from dagster_tidemark.event_log.observations import EventLog
+from dagster_tidemark.execution.load_asset import load_partitions
+from dagster_tidemark.feed_factory import feed_assets
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.tables import LINEAGE, Table
+from dagster_tidemark.preview import build, publish
+from dagster_tidemark.preview.lake import PreviewLake
+from dagster_tidemark.preview.manifest import Manifest, Store
+from dagster_tidemark.preview.targets import choose
+from dagster_tidemark.sensors.change_detection import look_at_feed
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.feed import Feed, Grain
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.toys.partitions import DAYS, HOURS, WITHIN
 
 START = datetime(2026, 10, 1, tzinfo=UTC)

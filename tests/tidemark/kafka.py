@@ -32,8 +32,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from pipelines.tidemark.local.kafka.server import become
-from pipelines.tidemark.settings import Settings, load_settings
+from dagster_tidemark.local.kafka.server import become
+from dagster_tidemark.settings import Settings, load_settings
 from tests.conftest import end_service, free_port, start_service
 
 _OVERRIDES = "BROKER_OVERRIDES"

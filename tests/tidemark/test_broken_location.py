@@ -10,10 +10,10 @@ import pytest
 from dagster import DagsterInstance
 from typer.testing import CliRunner, Result
 
-from pipelines.tidemark import location
-from pipelines.tidemark.cli import quarantine_work
-from pipelines.tidemark.cli.app import app
-from pipelines.tidemark.settings import Settings, load_settings
+from dagster_tidemark import location
+from dagster_tidemark.cli import quarantine_work
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.settings import Settings, load_settings
 
 PARTITIONS = """
 import dagster as dg
@@ -21,18 +21,18 @@ DAYS = dg.DailyPartitionsDefinition("2026-10-01", end_offset=1)
 """
 DEFINITIONS = """
 from {package} import assets, feeds, schemas
-from pipelines.tidemark import Table, assets_in, build_definitions, declared, load_settings
+from dagster_tidemark import Table, assets_in, build_definitions, declared, load_settings
 ASSETS = assets_in(feeds, assets)
 TABLES = [*declared(schemas, Table), *declared(feeds, Table)]
 defs = build_definitions(load_settings(), ASSETS, feeds.FEEDS, TABLES)
 """
 FEEDS = """
 import sys
-from pipelines.tidemark import Feed, declared
+from dagster_tidemark import Feed, declared
 FEEDS = declared(sys.modules[__name__], Feed)
 """
 FEED = """
-from pipelines.tidemark import LINEAGE, Feed, Grain, Table, feed_assets
+from dagster_tidemark import LINEAGE, Feed, Grain, Table, feed_assets
 from {package}.partitions import DAYS
 LANDING = {landing}
 TABLE = Table("core.{name}", {{"day": "date"}} | LANDING | LINEAGE, ("day", *{key}), partitioned_by="day")
@@ -186,7 +186,7 @@ BROKEN = {
     ),
     "double": (
         "feeds/broken.py",
-        "from .orders import FEED, TABLE, ASSETS as _A\nfrom pipelines.tidemark import feed_assets\n"
+        "from .orders import FEED, TABLE, ASSETS as _A\nfrom dagster_tidemark import feed_assets\n"
         "from .orders import DAYS\nMORE = feed_assets(FEED, TABLE, partitions_def=DAYS)\n",
         "Asset key raw/orders is defined multiple times",
     ),
@@ -220,7 +220,7 @@ def test_a_broken_module_is_named_and_the_others_are_there(
 def test_a_new_feed_is_written_beside_a_broken_module_and_not_beside_one_of_its_name(
     package: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.tidemark.cli.new.CHECKOUT", tmp_path)
+    monkeypatch.setattr("dagster_tidemark.cli.new.CHECKOUT", tmp_path)
     write("feeds/renamed.py", feed(package, "returns"))
     write("feeds/broken.py", "raise SystemExit(3)\n")
     (tmp_path / "a.csv").write_text("id,n\n1,1\n2,2\n")

@@ -11,8 +11,8 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
-from pipelines.tidemark import assets_in, build_definitions, load_settings
-from pipelines.tidemark.definitions import ComponentHoldsMore
+from dagster_tidemark import assets_in, build_definitions, load_settings
+from dagster_tidemark.definitions import ComponentHoldsMore
 
 ASSETS = """
 import dagster as dg

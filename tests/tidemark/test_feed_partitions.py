@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-import pipelines.tidemark
-from pipelines.tidemark import (
+import dagster_tidemark
+from dagster_tidemark import (
     LINEAGE,
     ByDimensions,
     ByKey,
@@ -19,9 +19,9 @@ from pipelines.tidemark import (
     feed_assets,
     load_settings,
 )
-from pipelines.tidemark.lakehouse.partitioning import Partitioning
-from pipelines.tidemark.settings import CHECKOUT
-from pipelines.tidemark.table_partitions import DeclarationRefused, PartitionsDiffer
+from dagster_tidemark.lakehouse.partitioning import Partitioning
+from dagster_tidemark.settings import CHECKOUT
+from dagster_tidemark.table_partitions import DeclarationRefused, PartitionsDiffer
 
 REGIONS = dg.StaticPartitionsDefinition(["emea", "apac"])
 DAYS = dg.DailyPartitionsDefinition("2026-09-28", end_offset=1)
@@ -139,7 +139,7 @@ def test_what_does_not_fit_is_refused_for_both_assets_with_a_remedy(
 def test_the_snippet_of_the_page_loads_by_day_and_region() -> None:
     page = (CHECKOUT / "docs" / "feeds.md").read_text()
     code = next(code for code in re.findall(r"```python\n(.*?)```", page, re.S) if code.startswith("REGIONS = "))
-    found: dict[str, Any] = {name: getattr(pipelines.tidemark, name) for name in USED}
+    found: dict[str, Any] = {name: getattr(dagster_tidemark, name) for name in USED}
     exec(code, found := found | {"dg": dg, "DAYS": DAYS, "LANDING": {"product_id": "bigint"}})
     assert build_definitions(load_settings(), found["ASSETS"], [found["FEED"]], [found["TABLE"]])
     assert found["FEED"].partition_of("stock/dt=2026-10-01/region=apac/a.csv") == "2026-10-01|apac"

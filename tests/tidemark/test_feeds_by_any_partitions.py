@@ -16,7 +16,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark import (
+from dagster_tidemark import (
     LINEAGE,
     ByDimensions,
     ByKey,
@@ -27,10 +27,10 @@ from pipelines.tidemark import (
     build_definitions,
     feed_assets,
 )
-from pipelines.tidemark.event_log.observations import EventLog
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.sensors.reconcile import reconcile
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.event_log.observations import EventLog
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.sensors.reconcile import reconcile
+from dagster_tidemark.settings import Settings
 
 START = date(2026, 9, 28)
 BERLIN = "Europe/Berlin"

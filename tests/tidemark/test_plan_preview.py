@@ -14,17 +14,17 @@ from dagster._serdes import serialize_value
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines.tidemark.cli import lock, plan_apply, plan_preview, plan_view, preview_view, status_view
-from pipelines.tidemark.cli.app import app
-from pipelines.tidemark.cli.webserver import Sensor
-from pipelines.tidemark.engine.code_plan import AssetPlan, CodePlan
-from pipelines.tidemark.lakehouse.row_diff import Example, RowDiff, Total
-from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.planner.graph import Graph, Input, Node
-from pipelines.tidemark.planner.rehearsal import Rebuild
-from pipelines.tidemark.preview.build import first_line, refusals
-from pipelines.tidemark.preview.lake import FROM_MESSAGES, PreviewLake
-from pipelines.tidemark.preview.manifest import (
+from dagster_tidemark.cli import lock, plan_apply, plan_preview, plan_view, preview_view, status_view
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.cli.webserver import Sensor
+from dagster_tidemark.engine.code_plan import AssetPlan, CodePlan
+from dagster_tidemark.lakehouse.row_diff import Example, RowDiff, Total
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.planner.graph import Graph, Input, Node
+from dagster_tidemark.planner.rehearsal import Rebuild
+from dagster_tidemark.preview.build import first_line, refusals
+from dagster_tidemark.preview.lake import FROM_MESSAGES, PreviewLake
+from dagster_tidemark.preview.manifest import (
     Manifest,
     NoPreview,
     PreviewInUse,
@@ -34,7 +34,7 @@ from pipelines.tidemark.preview.manifest import (
     half_published,
     publishing,
 )
-from pipelines.tidemark.preview.targets import Group, NoSuchPartitions, Targets, choose
+from dagster_tidemark.preview.targets import Group, NoSuchPartitions, Targets, choose
 
 KEYS = [f"k{number}" for number in range(6)]
 

@@ -14,17 +14,17 @@ from dagster import DagsterInstance
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.tidemark.definitions import build_definitions
-from pipelines.tidemark.engine.code_plan import CodePlan, follow, plan_of
-from pipelines.tidemark.event_log import deployed
-from pipelines.tidemark.lakehouse.row_diff import RowDiff, row_diff
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.preview import build, publish
-from pipelines.tidemark.preview.lake import PreviewLake
-from pipelines.tidemark.preview.manifest import Manifest, Store
-from pipelines.tidemark.preview.targets import choose
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.definitions import build_definitions
+from dagster_tidemark.engine.code_plan import CodePlan, follow, plan_of
+from dagster_tidemark.event_log import deployed
+from dagster_tidemark.lakehouse.row_diff import RowDiff, row_diff
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.preview import build, publish
+from dagster_tidemark.preview.lake import PreviewLake
+from dagster_tidemark.preview.manifest import Manifest, Store
+from dagster_tidemark.preview.targets import choose
+from dagster_tidemark.settings import Settings
 from tests.live.waiting import all_the_time
 from tests.toys.partitions import DAYS, HOURS, WITHIN
 

@@ -11,9 +11,9 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading import load
-from pipelines.tidemark.preview import build, publish
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.lakehouse.loading import load
+from dagster_tidemark.preview import build, publish
+from dagster_tidemark.settings import Settings
 from tests.tidemark.first_layer import OLD, Code, Layer
 
 # Dagster warns about its own nested resources, and about beta features that the project uses deliberately.

@@ -3,9 +3,9 @@
 import dagster as dg
 import pytest
 
-from pipelines.tidemark import ByDimensions, ByKey, ByTime, Table, build_definitions, load_settings
-from pipelines.tidemark.lakehouse.partitioning import Partitioning
-from pipelines.tidemark.table_partitions import PartitionsDiffer
+from dagster_tidemark import ByDimensions, ByKey, ByTime, Table, build_definitions, load_settings
+from dagster_tidemark.lakehouse.partitioning import Partitioning
+from dagster_tidemark.table_partitions import PartitionsDiffer
 
 DAYS = dg.DailyPartitionsDefinition("2026-10-01")
 REGIONS = dg.StaticPartitionsDefinition(["north", "south"])

@@ -4,7 +4,7 @@ import pytest
 from dagster_graphql.schema import create_schema
 from graphql import parse, validate
 
-from pipelines.tidemark.cli import webserver
+from dagster_tidemark.cli import webserver
 
 
 @pytest.mark.parametrize("query", ["_RELOAD", "_SENSORS", "_STOP", "_START"])

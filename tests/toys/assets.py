@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.tidemark import LakehouseResource, LandingResource, landed_checks, observe_file, observe_partitions
+from dagster_tidemark import LakehouseResource, LandingResource, landed_checks, observe_file, observe_partitions
 from tests.toys import feeds, schemas
 from tests.toys.partitions import DAYS, HOURS, WEEKS, WITHIN
 

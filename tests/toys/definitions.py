@@ -1,6 +1,6 @@
 """Assembles the toy, as `pipelines.definitions` does the user's."""
 
-from pipelines.tidemark import build_definitions, load_settings
+from dagster_tidemark import build_definitions, load_settings
 from tests.toys.assets import ASSETS
 from tests.toys.feeds import FEEDS
 from tests.toys.schemas import CUSTOMERS, ORDERS, PRICES

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from pipelines.tidemark import Feed, Grain, OnRemoval
+from dagster_tidemark import Feed, Grain, OnRemoval
 from tests.toys.schemas import CUSTOMERS_LANDING, ORDERS_LANDING, PRICES_LANDING
 
 ORDERS = Feed(

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.tidemark import LINEAGE, Table
+from dagster_tidemark import LINEAGE, Table
 
 ORDERS_LANDING = {
     "order_id": "bigint",

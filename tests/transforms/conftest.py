@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession, is_remote
 
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.lakehouse.tables import Table
 
 HERE = Path(__file__).parent
 MakeFrame = Callable[..., DataFrame]

@@ -1,10 +1,10 @@
 """alerts/cold_chain: which sensors are too warm."""
 
 import dagster as dg
+from dagster_tidemark import LakehouseResource
 from pyspark.sql import DataFrame
 
 from pipelines.streams.readings import READINGS
-from pipelines.tidemark import LakehouseResource
 from pipelines.transforms.cold_chain_history import episodes_too_warm
 from pipelines.transforms.readings import readings
 

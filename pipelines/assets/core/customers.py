@@ -1,10 +1,10 @@
 """core/customers: who buys."""
 
 import dagster as dg
+from dagster_tidemark import LakehouseResource, landed_checks
 
 from pipelines.feeds.customers import CUSTOMERS
 from pipelines.schemas import core
-from pipelines.tidemark import LakehouseResource, landed_checks
 
 
 @dg.asset(

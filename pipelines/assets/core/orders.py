@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 import dagster as dg
+from dagster_tidemark import LakehouseResource, landed_checks
 
 from pipelines.feeds.orders import ORDERS
 from pipelines.partitions import HOURS
 from pipelines.schemas import core
-from pipelines.tidemark import LakehouseResource, landed_checks
 from pipelines.transforms.orders import order_lines
 
 

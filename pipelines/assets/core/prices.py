@@ -1,11 +1,11 @@
 """core/prices: what the grocer pays."""
 
 import dagster as dg
+from dagster_tidemark import LakehouseResource, landed_checks
 
 from pipelines.feeds.prices import PRICES
 from pipelines.partitions import DAYS
 from pipelines.schemas import core
-from pipelines.tidemark import LakehouseResource, landed_checks
 
 
 @dg.asset(

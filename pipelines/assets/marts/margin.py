@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import dagster as dg
+from dagster_tidemark import counting_missing, filled_check, filled_result
 from pyspark.sql import DataFrame
 
 from pipelines.partitions import HOURS, WITHIN
-from pipelines.tidemark import counting_missing, filled_check, filled_result
 from pipelines.transforms import margin
 
 _UNPRICED = "hours of products without a purchase cost"

@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 import dagster as dg
+from dagster_tidemark import LakehouseResource, current_version, shaped_as
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.models import demand
 from pipelines.partitions import DAYS
 from pipelines.schemas import ml
-from pipelines.tidemark import LakehouseResource, current_version, shaped_as
 
 
 @dg.asset(

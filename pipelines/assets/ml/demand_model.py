@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
+from dagster_tidemark import LakehouseResource, ModelStore, Snapshot, current_version
 from pyspark.sql import DataFrame
 
 from pipelines.models import demand
 from pipelines.schemas import ml
-from pipelines.tidemark import LakehouseResource, ModelStore, Snapshot, current_version
 
 WORSE_BY = 0.05
 """A retrained model whose error is higher by more than this share of the serving one's is not published."""

@@ -1,9 +1,9 @@
 """raw/customers: the one file of all customers."""
 
 import dagster as dg
+from dagster_tidemark import LandingResource, observe_file
 
 from pipelines.feeds.customers import CUSTOMERS
-from pipelines.tidemark import LandingResource, observe_file
 
 
 @dg.observable_source_asset(

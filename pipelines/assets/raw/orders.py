@@ -1,10 +1,10 @@
 """raw/orders: the files below orders/."""
 
 import dagster as dg
+from dagster_tidemark import LandingResource, observe_partitions
 
 from pipelines.feeds.orders import ORDERS
 from pipelines.partitions import HOURS
-from pipelines.tidemark import LandingResource, observe_partitions
 
 
 @dg.observable_source_asset(

@@ -1,10 +1,10 @@
 """raw/prices: the files below prices/."""
 
 import dagster as dg
+from dagster_tidemark import LandingResource, observe_partitions
 
 from pipelines.feeds.prices import PRICES
 from pipelines.partitions import DAYS
-from pipelines.tidemark import LandingResource, observe_partitions
 
 
 @dg.observable_source_asset(

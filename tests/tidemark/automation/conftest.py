@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.simulation.instance import simulated_instance
+from dagster_tidemark.simulation.instance import simulated_instance
 
 
 @pytest.fixture(params=["memory", "sqlite"])

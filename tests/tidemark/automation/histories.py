@@ -13,20 +13,20 @@ from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 
-from pipelines.tidemark.event_log.observations import Tags
-from pipelines.tidemark.lakehouse.loading.load_state import LoadState
-from pipelines.tidemark.lakehouse.loading.plan import KnownFile, Step, Where, held_keys, steps
-from pipelines.tidemark.lakehouse.readers.files import SourceFile
-from pipelines.tidemark.sensors import change_detection, landing
-from pipelines.tidemark.settings import Boundary
-from pipelines.tidemark.sources import removals
-from pipelines.tidemark.sources.feed import Feed, Partition
-from pipelines.tidemark.sources.hints import LandingZone
-from pipelines.tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing, ObjectUnavailable
-from pipelines.tidemark.sources.looking import Walk, look
-from pipelines.tidemark.sources.messages import FakeMessageSource, Message, holding
-from pipelines.tidemark.sources.misplaced import Misplaced
-from pipelines.tidemark.tags import OUTCOME
+from dagster_tidemark.event_log.observations import Tags
+from dagster_tidemark.lakehouse.loading.load_state import LoadState
+from dagster_tidemark.lakehouse.loading.plan import KnownFile, Step, Where, held_keys, steps
+from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.sensors import change_detection, landing
+from dagster_tidemark.settings import Boundary
+from dagster_tidemark.sources import removals
+from dagster_tidemark.sources.feed import Feed, Partition
+from dagster_tidemark.sources.hints import LandingZone
+from dagster_tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing, ObjectUnavailable
+from dagster_tidemark.sources.looking import Walk, look
+from dagster_tidemark.sources.messages import FakeMessageSource, Message, holding
+from dagster_tidemark.sources.misplaced import Misplaced
+from dagster_tidemark.tags import OUTCOME
 from tests.toys.feeds import ORDERS
 
 HOURS = ("2026-10-01-07:00", "2026-10-01-08:00", "2026-10-02-07:00")

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.lag_oracle import Oracle, RunRecord, Target
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
 

@@ -28,15 +28,15 @@ from dagster._core.scheduler.instigation import (
     SensorInstigatorData,
 )
 
-from pipelines.tidemark.asset_graph.build import graph_of
-from pipelines.tidemark.asset_graph.partition_context import as_of
-from pipelines.tidemark.event_log import adapter, event_rows
-from pipelines.tidemark.event_log.event_rows import Kind
-from pipelines.tidemark.event_log.run_facts import run_facts
-from pipelines.tidemark.planner.contracts import Window
-from pipelines.tidemark.planner.graph import Moment
-from pipelines.tidemark.simulation.instance import simulated_instance
-from pipelines.tidemark.tags import CONTENT, DATA_VERSION
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.partition_context import as_of
+from dagster_tidemark.event_log import adapter, event_rows
+from dagster_tidemark.event_log.event_rows import Kind
+from dagster_tidemark.event_log.run_facts import run_facts
+from dagster_tidemark.planner.contracts import Window
+from dagster_tidemark.planner.graph import Moment
+from dagster_tidemark.simulation.instance import simulated_instance
+from dagster_tidemark.tags import CONTENT, DATA_VERSION
 from tests.toys.definitions import defs
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
@@ -279,7 +279,7 @@ def test_what_a_check_said_last_is_known_while_it_is_evaluated_again(instance: d
 def test_a_run_is_told_apart_from_a_code_server_while_the_definitions_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "import dagster as dg\nfrom pipelines.tidemark.event_log import adapter\n"
+    text = "import dagster as dg\nfrom dagster_tidemark.event_log import adapter\n"
     text += "AS_A_RUN = adapter.is_loaded_for_a_run()\ndefs = dg.Definitions()\n"
     loads = {"loaded_by_a_run": reconstruct_repository_def_from_pointer}
     loads |= {"loaded_by_a_server": initialize_repository_def_from_pointer}

@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.engine.condition import with_automation
-from pipelines.tidemark.planner.capacity import Upcoming, earlier_starts
-from pipelines.tidemark.planner.graph import Target
-from pipelines.tidemark.planner.requests import SINGLES
-from pipelines.tidemark.simulation.instance import simulated_instance
-from pipelines.tidemark.simulation.run import RunPace
-from pipelines.tidemark.simulation.simulator import Simulation
+from dagster_tidemark.engine.condition import with_automation
+from dagster_tidemark.planner.capacity import Upcoming, earlier_starts
+from dagster_tidemark.planner.graph import Target
+from dagster_tidemark.planner.requests import SINGLES
+from dagster_tidemark.simulation.instance import simulated_instance
+from dagster_tidemark.simulation.run import RunPace
+from dagster_tidemark.simulation.simulator import Simulation
 
 MARGIN = 20.0
 

@@ -3,10 +3,10 @@
 import time as clock
 from typing import Any
 
-from pipelines.tidemark.planner.contracts import CronContract, LagContract, Window
-from pipelines.tidemark.planner.decisions import Asked, State
-from pipelines.tidemark.planner.graph import Graph, Input, Moment, Node
-from pipelines.tidemark.planner.records import Outcome
+from dagster_tidemark.planner.contracts import CronContract, LagContract, Window
+from dagster_tidemark.planner.decisions import Asked, State
+from dagster_tidemark.planner.graph import Graph, Input, Moment, Node
+from dagster_tidemark.planner.records import Outcome
 from tests.tidemark.automation.world import World, same
 
 HOUR = LagContract(3600)

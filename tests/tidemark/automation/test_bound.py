@@ -4,12 +4,12 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.tidemark.asset_graph.build import graph_of
-from pipelines.tidemark.planner.contract_status import standings
-from pipelines.tidemark.planner.contracts import FreshnessStatus
-from pipelines.tidemark.planner.decisions import Asked, State
-from pipelines.tidemark.planner.evaluate import Bound
-from pipelines.tidemark.planner.graph import Graph
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.planner.contract_status import standings
+from dagster_tidemark.planner.contracts import FreshnessStatus
+from dagster_tidemark.planner.decisions import Asked, State
+from dagster_tidemark.planner.evaluate import Bound
+from dagster_tidemark.planner.graph import Graph
 from tests.tidemark.automation.toy_graph import HOURS, START, asset, lag, source
 from tests.tidemark.automation.world import World
 

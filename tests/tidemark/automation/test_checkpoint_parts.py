@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.tidemark.asset_graph.build import graph_of
-from pipelines.tidemark.event_log import adapter, checkpoint, checkpoint_parts
-from pipelines.tidemark.event_log.consumer import Follower
-from pipelines.tidemark.planner.history import History
-from pipelines.tidemark.planner.planner import Planner
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
-from pipelines.tidemark.tags import HISTORY_PARTS
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.event_log import adapter, checkpoint, checkpoint_parts
+from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.planner import Planner
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
+from dagster_tidemark.tags import HISTORY_PARTS
 from tests.tidemark.automation.toy_graph import START, small
 
 
@@ -130,7 +130,7 @@ def test_a_checkpoint_of_the_earlier_form_is_loaded(simulation: Simulation) -> N
 
 def test_loading_goes_on_in_the_next_tick(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     follower_of(simulation).save(simulation.instance)
-    monkeypatch.setattr("pipelines.tidemark.event_log.consumer._after", lambda _: always)
+    monkeypatch.setattr("dagster_tidemark.event_log.consumer._after", lambda _: always)
     restarted, said = warm(simulation), []
     while told := restarted.read(simulation.instance, always):
         said.append(told)

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pipelines.tidemark.planner.contracts import (
+from dagster_tidemark.planner.contracts import (
     CronContract,
     FreshnessStatus,
     LagContract,

@@ -6,11 +6,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.asset_graph.build import dynamic_names, graph_of
-from pipelines.tidemark.asset_graph.sensor_names import sensor_names
-from pipelines.tidemark.engine.condition import derived
-from pipelines.tidemark.planner.contracts import CronContract, tick_at_or_after
-from pipelines.tidemark.planner.graph import Graph, Input, Node
+from dagster_tidemark.asset_graph.build import dynamic_names, graph_of
+from dagster_tidemark.asset_graph.sensor_names import sensor_names
+from dagster_tidemark.engine.condition import derived
+from dagster_tidemark.planner.contracts import CronContract, tick_at_or_after
+from dagster_tidemark.planner.graph import Graph, Input, Node
 from tests.tidemark.automation.toy_graph import DAYS, HOURS, asset, lag, source, within
 
 SHOPS = dg.DynamicPartitionsDefinition(name="shops")
@@ -143,7 +143,7 @@ def test_a_cron_contract_may_be_written_as_dagster_reads_it(schedule: str, meant
 
 def test_a_schedule_that_would_mean_something_else_to_the_planner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = dg.FreshnessPolicy.cron("@daily", timedelta(minutes=30))
-    monkeypatch.setattr("pipelines.tidemark.asset_graph.declarations._ALIASES", {"@daily": "0 1 * * *"})
+    monkeypatch.setattr("dagster_tidemark.asset_graph.declarations._ALIASES", {"@daily": "0 1 * * *"})
     assert "write it in five fields" in node(asset("table", freshness_policy=policy)).refused
 
 

@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy
 from dagster._core.storage.runs.schema import KeyValueStoreTable
 
-from pipelines.tidemark.engine import engine
-from pipelines.tidemark.simulation.simulator import Simulation
-from pipelines.tidemark.tags import DATA_VERSION
+from dagster_tidemark.engine import engine
+from dagster_tidemark.simulation.simulator import Simulation
+from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import ASAP, HOURS, START, asset, lag, source
 
 CORE, HOURLY, RAW = "core/orders", "marts/hourly", "raw/orders"

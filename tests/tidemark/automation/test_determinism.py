@@ -8,9 +8,9 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.tidemark.engine.condition import derived, with_automation
-from pipelines.tidemark.simulation.run import RunPace
-from pipelines.tidemark.simulation.simulator import Simulation
+from dagster_tidemark.engine.condition import derived, with_automation
+from dagster_tidemark.simulation.run import RunPace
+from dagster_tidemark.simulation.simulator import Simulation
 from tests.tidemark.automation.toy_graph import HOURS, START, asset, lag, source
 
 _ROOT = Path(__file__).parents[3]

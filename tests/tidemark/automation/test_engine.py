@@ -12,14 +12,14 @@ from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 
-from pipelines.tidemark.asset_graph.build import graph_of
-from pipelines.tidemark.engine import engine
-from pipelines.tidemark.engine.condition import derived
-from pipelines.tidemark.event_log import adapter, checkpoint, consumer
-from pipelines.tidemark.event_log.consumer import Follower
-from pipelines.tidemark.planner.planner import Planner
-from pipelines.tidemark.sensors.catch_up import due_now
-from pipelines.tidemark.tags import DATA_VERSION
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.engine import engine
+from dagster_tidemark.engine.condition import derived
+from dagster_tidemark.event_log import adapter, checkpoint, consumer
+from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.planner.planner import Planner
+from dagster_tidemark.sensors.catch_up import due_now
+from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.ticks import Location
 from tests.tidemark.automation.toy_graph import ASAP, HOURS, asset, lag, small, source
 

@@ -6,9 +6,9 @@ import dagster as dg
 import pytest
 from dagster import AssetRecordsFilter
 
-from pipelines.tidemark.event_log import adapter, event_rows
-from pipelines.tidemark.event_log.event_rows import Event, Kind, events_after
-from pipelines.tidemark.tags import CONTENT, DATA_VERSION
+from dagster_tidemark.event_log import adapter, event_rows
+from dagster_tidemark.event_log.event_rows import Event, Kind, events_after
+from dagster_tidemark.tags import CONTENT, DATA_VERSION
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
 FIRST, SECOND = "2026-10-01-00:00", "2026-10-01-01:00"

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.simulation.simulator import Simulation
+from dagster_tidemark.simulation.simulator import Simulation
 from tests.tidemark.automation.toy_graph import START, asset, lag, source
 
 DAYS = [f"2026-10-{day:02}" for day in range(1, 5)]

@@ -7,9 +7,9 @@ import dagster as dg
 import pytest
 from dagster import AutomationContext, AutomationResult
 
-from pipelines.tidemark.asset_graph.build import graph_of
-from pipelines.tidemark.engine.condition import Derived, derived, with_automation
-from pipelines.tidemark.engine.guarded import Guarded
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.engine.condition import Derived, derived, with_automation
+from dagster_tidemark.engine.guarded import Guarded
 from tests.tidemark.automation.ticks import Location
 from tests.tidemark.automation.toy_graph import HOURS, asset, lag, source
 

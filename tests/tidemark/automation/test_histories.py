@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.tidemark.sensors import change_detection, landing
-from pipelines.tidemark.sources.listing import BucketUnavailable, ObjectUnavailable
+from dagster_tidemark.sensors import change_detection, landing
+from dagster_tidemark.sources.listing import BucketUnavailable, ObjectUnavailable
 from tests.tidemark.automation.histories import HOURS, NAMES, Crash, World, copies
 
 IN_A_TICK = ("after_receive", "after_listing", "after_observation", "before_delete", "after_delete")

@@ -10,15 +10,15 @@ import pytest
 import sqlalchemy
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Table
 
-from pipelines.tidemark.asset_graph.build import graph_of
-from pipelines.tidemark.event_log import adapter, intake
-from pipelines.tidemark.event_log.consumer import Follower
-from pipelines.tidemark.event_log.event_rows import Event, Kind
-from pipelines.tidemark.planner.graph import Graph
-from pipelines.tidemark.planner.history import History
-from pipelines.tidemark.simulation.instance import simulated_instance
-from pipelines.tidemark.simulation.log import Clock, Log
-from pipelines.tidemark.tags import DATA_VERSION
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.event_log import adapter, intake
+from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.event_log.event_rows import Event, Kind
+from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.simulation.instance import simulated_instance
+from dagster_tidemark.simulation.log import Clock, Log
+from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import START, asset, small
 
 RAW, CORE = "raw/orders", "core/orders"

@@ -7,12 +7,12 @@ import dagster as dg
 import pytest
 from dagster import AutomationContext, AutomationResult
 
-from pipelines.tidemark.cli.contract_rows import rows
-from pipelines.tidemark.engine.condition import with_automation
-from pipelines.tidemark.sensors.automation import automation_sensors
-from pipelines.tidemark.sensors.contracts import contract_checks
-from pipelines.tidemark.simulation.runs import RunPace
-from pipelines.tidemark.simulation.simulator import Simulation
+from dagster_tidemark.cli.contract_rows import rows
+from dagster_tidemark.engine.condition import with_automation
+from dagster_tidemark.sensors.automation import automation_sensors
+from dagster_tidemark.sensors.contracts import contract_checks
+from dagster_tidemark.simulation.runs import RunPace
+from dagster_tidemark.simulation.simulator import Simulation
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source
 
 HOUR_LONG = 3600.0

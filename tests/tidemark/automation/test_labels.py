@@ -3,8 +3,8 @@
 import dataclasses
 from datetime import UTC, datetime
 
-from pipelines.tidemark.engine.labels import label, urgency, why
-from pipelines.tidemark.planner.decisions import Decision, State
+from dagster_tidemark.engine.labels import label, urgency, why
+from dagster_tidemark.planner.decisions import Decision, State
 
 NINE = datetime(2026, 11, 23, 9, tzinfo=UTC).timestamp()
 EIGHT, YESTERDAY = NINE - 3600, NINE - 86_400

@@ -12,17 +12,17 @@ import dagster as dg
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from pipelines.tidemark.event_log.observations import QUARANTINE, EventLog, holds_files
-from pipelines.tidemark.sensors import change_detection
-from pipelines.tidemark.sensors.change_detection import changes, observe
-from pipelines.tidemark.sensors.landing import Taken, loads_for_misplaced, take
-from pipelines.tidemark.sensors.reconcile import reconcile
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.feed import Feed
-from pipelines.tidemark.sources.hints import LandingZone
-from pipelines.tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing, data_version
-from pipelines.tidemark.sources.looking import look
-from pipelines.tidemark.sources.messages import (
+from dagster_tidemark.event_log.observations import QUARANTINE, EventLog, holds_files
+from dagster_tidemark.sensors import change_detection
+from dagster_tidemark.sensors.change_detection import changes, observe
+from dagster_tidemark.sensors.landing import Taken, loads_for_misplaced, take
+from dagster_tidemark.sensors.reconcile import reconcile
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.sources.hints import LandingZone
+from dagster_tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing, data_version
+from dagster_tidemark.sources.looking import look
+from dagster_tidemark.sources.messages import (
     DeleteRefused,
     FakeMessageSource,
     Message,
@@ -30,8 +30,8 @@ from pipelines.tidemark.sources.messages import (
     QueueUnavailable,
     holding,
 )
-from pipelines.tidemark.sources.sqs import SqsQueue
-from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
+from dagster_tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 from tests.toys.definitions import defs
 from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS
 

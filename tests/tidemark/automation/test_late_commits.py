@@ -7,10 +7,10 @@ import pytest
 import sqlalchemy
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Table
 
-from pipelines.tidemark.asset_graph.build import graph_of
-from pipelines.tidemark.event_log import adapter, reader
-from pipelines.tidemark.event_log.consumer import Follower
-from pipelines.tidemark.tags import DATA_VERSION
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.event_log import adapter, reader
+from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import HOURS, small
 from tests.tidemark.postgres import has_postgres, postgres_instance
 

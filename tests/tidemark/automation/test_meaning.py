@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.tidemark.planner.contracts import CronContract, FreshnessStatus, LagContract
-from pipelines.tidemark.planner.decisions import Asked, State
-from pipelines.tidemark.planner.graph import Graph, Input, Node
+from dagster_tidemark.planner.contracts import CronContract, FreshnessStatus, LagContract
+from dagster_tidemark.planner.decisions import Asked, State
+from dagster_tidemark.planner.graph import Graph, Input, Node
 from tests.tidemark.automation.world import World, day_of, day_window, hour_window, hours_of, ordinal, same, time
 
 D20, H7, H8 = "2026-09-20", "2026-09-20-07:00", "2026-09-20-08:00"

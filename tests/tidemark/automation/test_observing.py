@@ -7,14 +7,14 @@ import dagster as dg
 import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from pipelines.tidemark.event_log.observations import EventLog, holds_files, mass_removal_check
-from pipelines.tidemark.execution.load_asset import observed_removals
-from pipelines.tidemark.sensors.change_detection import ask_again, observe
-from pipelines.tidemark.sensors.on_demand import observe_file, observe_partitions
-from pipelines.tidemark.sensors.reconcile import reconcile
-from pipelines.tidemark.sources.listing import NO_FILES, BucketUnavailable, FakeBucket, Listing
-from pipelines.tidemark.sources.removals import ACCEPTED, EXPIRED
-from pipelines.tidemark.tags import ARRIVED_AT, DATA_VERSION, OUTCOME
+from dagster_tidemark.event_log.observations import EventLog, holds_files, mass_removal_check
+from dagster_tidemark.execution.load_asset import observed_removals
+from dagster_tidemark.sensors.change_detection import ask_again, observe
+from dagster_tidemark.sensors.on_demand import observe_file, observe_partitions
+from dagster_tidemark.sensors.reconcile import reconcile
+from dagster_tidemark.sources.listing import NO_FILES, BucketUnavailable, FakeBucket, Listing
+from dagster_tidemark.sources.removals import ACCEPTED, EXPIRED
+from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, OUTCOME
 from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS
 
 DAY = date(2026, 10, 1)

@@ -6,9 +6,9 @@ import dagster as dg
 import pytest
 from dagster._core.events import JobFailureData, RunFailureReason
 
-from pipelines.tidemark.event_log.run_facts import run_facts
-from pipelines.tidemark.lakehouse.session import SparkLost, SparkUnreachable
-from pipelines.tidemark.planner.records import Outcome
+from dagster_tidemark.event_log.run_facts import run_facts
+from dagster_tidemark.lakehouse.session import SparkLost, SparkUnreachable
+from dagster_tidemark.planner.records import Outcome
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from dagster._core.definitions.partitions.mapping import UpstreamPartitionsResul
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.tidemark.asset_graph.edges import Edge, Ends
-from pipelines.tidemark.asset_graph.partition_context import as_of
-from pipelines.tidemark.asset_graph.partition_keys import KeysOf
-from pipelines.tidemark.asset_graph.partition_mappings import edge_of
-from pipelines.tidemark.asset_graph.refusal import Refused
-from pipelines.tidemark.planner.graph import Moment
+from dagster_tidemark.asset_graph.edges import Edge, Ends
+from dagster_tidemark.asset_graph.partition_context import as_of
+from dagster_tidemark.asset_graph.partition_keys import KeysOf
+from dagster_tidemark.asset_graph.partition_mappings import edge_of
+from dagster_tidemark.asset_graph.refusal import Refused
+from dagster_tidemark.planner.graph import Moment
 from tests.tidemark.automation.definitions_of_time import MOMENTS, ZONES, definitions
 
 NOON = datetime(2026, 10, 10, 12, tzinfo=UTC).timestamp()

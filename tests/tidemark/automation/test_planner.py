@@ -5,10 +5,10 @@ All assets here run as soon as something is pending; tests/tidemark/automation/t
 
 import pytest
 
-from pipelines.tidemark.planner.graph import Graph, Input, Node
-from pipelines.tidemark.planner.history import History
-from pipelines.tidemark.planner.planner import Planner
-from pipelines.tidemark.planner.retries import backoff
+from dagster_tidemark.planner.graph import Graph, Input, Node
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.planner import Planner
+from dagster_tidemark.planner.retries import backoff
 from tests.tidemark.automation.world import NOW, World, day_of, day_window, hours_of, ordinal, same
 
 GRAPH = Graph(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipelines.tidemark.engine import engine
-from pipelines.tidemark.planner.evaluate import Bound
+from dagster_tidemark.engine import engine
+from dagster_tidemark.planner.evaluate import Bound
 from tests.tidemark.automation.random_graphs.judging import judged, world_of, world_of_bulk, world_of_checks, wrong_with
 from tests.tidemark.automation.random_graphs.shapes import World
 from tests.tidemark.automation.random_graphs.shrinking import kind_of, shrunk, told

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.toy_graph import START, asset, lag, source
 
 COUNT, DEPTH = 72, 4  # five hundred hours: tests/proof/test_rebuild_of_500_hours.py

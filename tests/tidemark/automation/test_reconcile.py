@@ -8,9 +8,9 @@ import boto3
 import pytest
 from typer.testing import CliRunner, Result
 
-from pipelines.tidemark.cli.app import app
-from pipelines.tidemark.local.dagster.home import opened_home
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.local.dagster.home import opened_home
+from dagster_tidemark.settings import Settings
 
 KEY = "orders/dt=2026-10-01/hour=07/a.csv"
 

@@ -6,12 +6,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.engine.condition import derived
-from pipelines.tidemark.engine.engine import Engine, engine_for
-from pipelines.tidemark.engine.run_requests import run_requests
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.planner.decisions import Request
-from pipelines.tidemark.sensors.catch_up import due_now
+from dagster_tidemark.engine.condition import derived
+from dagster_tidemark.engine.engine import Engine, engine_for
+from dagster_tidemark.engine.run_requests import run_requests
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.planner.decisions import Request
+from dagster_tidemark.sensors.catch_up import due_now
 from tests.tidemark.automation.toy_graph import DAYS, HOURS, asset, source
 
 NINE = dg.AutomationCondition.cron_tick_passed("0 9 * * *")

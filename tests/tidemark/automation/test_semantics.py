@@ -5,7 +5,7 @@ from itertools import pairwise
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, small, source, within
 
 MONDAY, HOUR_7, HOUR_8 = "2026-10-05", "2026-10-05-07:00", "2026-10-05-08:00"

@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.engine.condition import with_automation
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
+from dagster_tidemark.engine.condition import with_automation
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, small, source, within
 
 MONDAY, HOUR_3, HOUR_7 = "2026-10-05", "2026-10-05-03:00", "2026-10-05-07:00"

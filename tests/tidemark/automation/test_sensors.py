@@ -9,10 +9,10 @@ import pytest
 from dagster._core.definitions.instigation_logger import get_instigation_log_records
 from dagster._core.definitions.sensor_definition import SensorEvaluationContext
 
-from pipelines.tidemark.engine.condition import derived
-from pipelines.tidemark.engine.engine import engine_for
-from pipelines.tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
-from pipelines.tidemark.tags import DATA_VERSION
+from dagster_tidemark.engine.condition import derived
+from dagster_tidemark.engine.engine import engine_for
+from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
+from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.ticks import Location
 from tests.tidemark.automation.toy_graph import asset, small, source
 from tests.tidemark.checks.test_contract import refuse

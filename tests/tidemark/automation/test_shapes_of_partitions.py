@@ -11,9 +11,9 @@ from dagster._core.types.pagination import PaginatedResults
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.tidemark.asset_graph.partition_keys import Keys, KeysOf
-from pipelines.tidemark.planner.contracts import Window
-from pipelines.tidemark.planner.graph import Moment
+from dagster_tidemark.asset_graph.partition_keys import Keys, KeysOf
+from dagster_tidemark.planner.contracts import Window
+from dagster_tidemark.planner.graph import Moment
 from tests.tidemark.automation.definitions_of_time import MOMENTS, definitions
 
 NOW = datetime(2026, 10, 30, 12, tzinfo=UTC).timestamp()

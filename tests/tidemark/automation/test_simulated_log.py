@@ -7,11 +7,11 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType
 
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.simulation.instance import simulated_instance
-from pipelines.tidemark.simulation.log import Clock, Log
-from pipelines.tidemark.simulation.partitions import partition_tags
-from pipelines.tidemark.tags import ARRIVED_AT, CONTENT, DATA_VERSION, LISTED_AT
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.simulation.instance import simulated_instance
+from dagster_tidemark.simulation.log import Clock, Log
+from dagster_tidemark.simulation.partitions import partition_tags
+from dagster_tidemark.tags import ARRIVED_AT, CONTENT, DATA_VERSION, LISTED_AT
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
 BOTH = ["2026-10-01-00:00", "2026-10-01-01:00"]

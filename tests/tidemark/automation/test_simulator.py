@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from pipelines.tidemark.simulation.simulator import RunFate, RunPace, Simulation
+from dagster_tidemark.simulation.simulator import RunFate, RunPace, Simulation
 from tests.tidemark.automation.toy_graph import ASAP, HOURS, START, asset, lag, small, source
 
 HOUR_7, DAY = "2026-10-05-07:00", "2026-10-05"

@@ -6,16 +6,16 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.asset_graph.build import graph_of
-from pipelines.tidemark.engine.condition import derived, with_automation
-from pipelines.tidemark.planner.admission import Admission, priority, priority_of
-from pipelines.tidemark.planner.contracts import CronContract, LagContract
-from pipelines.tidemark.planner.decisions import Asked, Decision, Request, State
-from pipelines.tidemark.planner.graph import Graph, Input, Node
-from pipelines.tidemark.planner.history import History
-from pipelines.tidemark.simulation.instance import simulated_instance
-from pipelines.tidemark.simulation.run import RunPace
-from pipelines.tidemark.simulation.simulator import Simulation
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.engine.condition import derived, with_automation
+from dagster_tidemark.planner.admission import Admission, priority, priority_of
+from dagster_tidemark.planner.contracts import CronContract, LagContract
+from dagster_tidemark.planner.decisions import Asked, Decision, Request, State
+from dagster_tidemark.planner.graph import Graph, Input, Node
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.simulation.instance import simulated_instance
+from dagster_tidemark.simulation.run import RunPace
+from dagster_tidemark.simulation.simulator import Simulation
 from tests.tidemark.automation.toy_graph import HOURS, START, asset, lag, source
 
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.tidemark.planner.contract_status import standings
-from pipelines.tidemark.planner.contracts import CronContract, FreshnessStatus, LagContract, Window
-from pipelines.tidemark.planner.decisions import Decision, Plan, Request, State, held
-from pipelines.tidemark.planner.graph import Graph, Input, Node
-from pipelines.tidemark.planner.history import History
-from pipelines.tidemark.planner.unbuilt import Since, Unbuilt
-from pipelines.tidemark.sources.feed import Partition
+from dagster_tidemark.planner.contract_status import standings
+from dagster_tidemark.planner.contracts import CronContract, FreshnessStatus, LagContract, Window
+from dagster_tidemark.planner.decisions import Decision, Plan, Request, State, held
+from dagster_tidemark.planner.graph import Graph, Input, Node
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.unbuilt import Since, Unbuilt
+from dagster_tidemark.sources.feed import Partition
 
 DAY, HOUR = 86_400.0, 3600.0
 NINE = CronContract("0 9 * * *", 0.0)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.simulation.instance import simulated_instance
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
+from dagster_tidemark.simulation.instance import simulated_instance
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.toy_graph import START, small
 from tests.tidemark.postgres import has_postgres, postgres_instance
 

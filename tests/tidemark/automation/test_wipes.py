@@ -6,13 +6,13 @@ import dagster as dg
 import pytest
 import sqlalchemy
 
-from pipelines.tidemark.asset_graph.build import graph_of
-from pipelines.tidemark.engine.condition import with_automation
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.event_log.consumer import Follower
-from pipelines.tidemark.planner.records import Built, Failure
-from pipelines.tidemark.simulation.instance import simulated_instance
-from pipelines.tidemark.simulation.simulator import RunFate
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.engine.condition import with_automation
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.planner.records import Built, Failure
+from dagster_tidemark.simulation.instance import simulated_instance
+from dagster_tidemark.simulation.simulator import RunFate
 from tests.tidemark.automation.shapes.playing import REGIONS, built, play
 from tests.tidemark.automation.toy_graph import ASAP, HOURS, asset, lag, source
 

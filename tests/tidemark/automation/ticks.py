@@ -7,10 +7,10 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
-from pipelines.tidemark.engine.condition import with_automation
-from pipelines.tidemark.planner.graph import Target
-from pipelines.tidemark.sensors.automation import automation_sensors
-from pipelines.tidemark.tags import DATA_VERSION
+from dagster_tidemark.engine.condition import with_automation
+from dagster_tidemark.planner.graph import Target
+from dagster_tidemark.sensors.automation import automation_sensors
+from dagster_tidemark.tags import DATA_VERSION
 
 
 @dataclass

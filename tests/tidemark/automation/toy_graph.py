@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from pipelines.tidemark.engine.condition import derived
+from dagster_tidemark.engine.condition import derived
 
 START = datetime(2026, 10, 5, tzinfo=ZoneInfo("UTC"))  # a Monday
 HOURS = dg.HourlyPartitionsDefinition("2026-09-28-00:00", end_offset=1)

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipelines.tidemark.planner.contracts import Window
-from pipelines.tidemark.planner.decisions import Asked, Decision, Plan, State
-from pipelines.tidemark.planner.graph import Graph
-from pipelines.tidemark.planner.history import History
-from pipelines.tidemark.planner.planner import Planner
+from dagster_tidemark.planner.contracts import Window
+from dagster_tidemark.planner.decisions import Asked, Decision, Plan, State
+from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.planner import Planner
 
 NOW = 1_790_000_000.0  # 2026-09-21
 

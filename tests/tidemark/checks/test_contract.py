@@ -7,12 +7,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.asset_graph import build
-from pipelines.tidemark.engine import overview as overview_module
-from pipelines.tidemark.planner.graph import Graph
-from pipelines.tidemark.sensors.contracts import CHECK, STATE, contract_checks, contract_sensor
-from pipelines.tidemark.simulation.simulator import Simulation
-from pipelines.tidemark.tags import DATA_VERSION
+from dagster_tidemark.asset_graph import build
+from dagster_tidemark.engine import overview as overview_module
+from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.sensors.contracts import CHECK, STATE, contract_checks, contract_sensor
+from dagster_tidemark.simulation.simulator import Simulation
+from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
 from tests.toys.definitions import defs
 

@@ -23,13 +23,13 @@ from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.server import GrpcServerProcess
 
-from pipelines.tidemark.event_log import adapter, run_process, starting_runs
-from pipelines.tidemark.event_log.run_facts import run_facts
-from pipelines.tidemark.event_log.run_process import Fate, Place, container_in, fate_of, identity_of, this_place
-from pipelines.tidemark.event_log.starting_runs import fate_while_starting
-from pipelines.tidemark.planner.records import Outcome
-from pipelines.tidemark.sensors.dead_runs import end_dead_runs
-from pipelines.tidemark.tags import CODE_SERVERS, PROCESS
+from dagster_tidemark.event_log import adapter, run_process, starting_runs
+from dagster_tidemark.event_log.run_facts import run_facts
+from dagster_tidemark.event_log.run_process import Fate, Place, container_in, fate_of, identity_of, this_place
+from dagster_tidemark.event_log.starting_runs import fate_while_starting
+from dagster_tidemark.planner.records import Outcome
+from dagster_tidemark.sensors.dead_runs import end_dead_runs
+from dagster_tidemark.tags import CODE_SERVERS, PROCESS
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_containers_are_told_apart_by_what_is_mounted_into_them() -> None:
 
 JOB = """
 import dagster as dg, pathlib, time
-from pipelines.tidemark.event_log.executor import recorded_in_process
+from dagster_tidemark.event_log.executor import recorded_in_process
 
 @dg.op(config_schema=str)
 def slow(context):

@@ -24,18 +24,18 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.utils import make_new_run_id
 from typer.testing import CliRunner
 
-from pipelines.tidemark.cli.app import app
-from pipelines.tidemark.cli.contract_rows import ContractRow, kept_rows, not_looked_yet, unknown
-from pipelines.tidemark.engine import saved_overview
-from pipelines.tidemark.engine.doubts import LANDING, Doubt, Looked, PostOf, Watched, doubts, in_doubt, note_look
-from pipelines.tidemark.engine.saved_overview import Kept, StandingRow
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.event_log.beats import Beat
-from pipelines.tidemark.planner.contracts import FreshnessStatus
-from pipelines.tidemark.planner.decisions import Standing
-from pipelines.tidemark.sensors.contracts import _World, contract_sensor
-from pipelines.tidemark.sensors.reachable import unreachable
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.cli.contract_rows import ContractRow, kept_rows, not_looked_yet, unknown
+from dagster_tidemark.engine import saved_overview
+from dagster_tidemark.engine.doubts import LANDING, Doubt, Looked, PostOf, Watched, doubts, in_doubt, note_look
+from dagster_tidemark.engine.saved_overview import Kept, StandingRow
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.beats import Beat
+from dagster_tidemark.planner.contracts import FreshnessStatus
+from dagster_tidemark.planner.decisions import Standing
+from dagster_tidemark.sensors.contracts import _World, contract_sensor
+from dagster_tidemark.sensors.reachable import unreachable
+from dagster_tidemark.settings import Settings
 from tests.tidemark.checks.test_contract import HOUR_7
 from tests.tidemark.checks.test_contract import Watched as Simulated
 from tests.tidemark.postgres import postgres_server
@@ -122,8 +122,8 @@ def test_a_sensor_that_is_switched_off_is_named_by_what_it_no_longer_looks_after
 
 def test_a_service_that_fails_once_has_no_fault(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([{"Spark": "away"}, {"Spark": ""}, {"Spark": "away"}, {"Spark": "away"}, {"Spark": "still away"}])
-    monkeypatch.setattr("pipelines.tidemark.sensors.contracts.unreachable", lambda _: next(answers))
-    monkeypatch.setattr("pipelines.tidemark.sensors.contracts._ASKED_AGAIN", 0.0)
+    monkeypatch.setattr("dagster_tidemark.sensors.contracts.unreachable", lambda _: next(answers))
+    monkeypatch.setattr("dagster_tidemark.sensors.contracts._ASKED_AGAIN", 0.0)
     world = _World()
     for expected in ({}, {"Spark: away"}, {"Spark: still away"}):
         world.look(instance, Settings(), "grocer", NOW)

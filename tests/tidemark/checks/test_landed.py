@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.execution.load_check import accounting_result, quarantine_result, removals_result
-from pipelines.tidemark.lakehouse.content import Content
-from pipelines.tidemark.lakehouse.loading.accounting import Account
-from pipelines.tidemark.lakehouse.loading.load import Loaded
-from pipelines.tidemark.lakehouse.loading.plan import Where
-from pipelines.tidemark.lakehouse.loading.turned_away import TurnedAway
-from pipelines.tidemark.sources.removals import Fate
+from dagster_tidemark.execution.load_check import accounting_result, quarantine_result, removals_result
+from dagster_tidemark.lakehouse.content import Content
+from dagster_tidemark.lakehouse.loading.accounting import Account
+from dagster_tidemark.lakehouse.loading.load import Loaded
+from dagster_tidemark.lakehouse.loading.plan import Where
+from dagster_tidemark.lakehouse.loading.turned_away import TurnedAway
+from dagster_tidemark.sources.removals import Fate
 from tests.toys.feeds import ORDERS
 
 KEY = dg.AssetKey(["core", "orders"])

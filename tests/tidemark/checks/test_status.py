@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines.tidemark.cli import status_view
-from pipelines.tidemark.cli.app import app
-from pipelines.tidemark.cli.contract_rows import (
+from dagster_tidemark.cli import status_view
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.cli.contract_rows import (
     ContractRow,
     NoSuchAsset,
     breached,
@@ -22,8 +22,8 @@ from pipelines.tidemark.cli.contract_rows import (
     set_aside,
     share_within,
 )
-from pipelines.tidemark.cli.contract_table import explained, table
-from pipelines.tidemark.tags import DATA_VERSION
+from dagster_tidemark.cli.contract_table import explained, table
+from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import HOURS, asset
 from tests.tidemark.checks.test_contract import HOUR_7, Watched, graph, refuse
 

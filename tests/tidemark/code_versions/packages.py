@@ -4,8 +4,8 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipelines.tidemark.code_versions.fingerprint import Code, Fingerprint
-from pipelines.tidemark.code_versions.project import Definition, Project
+from dagster_tidemark.code_versions.fingerprint import Code, Fingerprint
+from dagster_tidemark.code_versions.project import Definition, Project
 
 Package = Mapping[str, str]
 

@@ -11,15 +11,15 @@ from types import ModuleType
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.code_versions import assets as of_assets
-from pipelines.tidemark.code_versions.assets import assets_of
-from pipelines.tidemark.code_versions.lock_file import Asset, Lock, changed_definitions, differences
-from pipelines.tidemark.code_versions.project import Project
+from dagster_tidemark.code_versions import assets as of_assets
+from dagster_tidemark.code_versions.assets import assets_of
+from dagster_tidemark.code_versions.lock_file import Asset, Lock, changed_definitions, differences
+from dagster_tidemark.code_versions.project import Project
 from tests.tidemark.code_versions.packages import Package, write
 
 FEED = """
     import dagster as dg
-    from pipelines.tidemark import LINEAGE, Feed, Grain, Table, feed_assets
+    from dagster_tidemark import LINEAGE, Feed, Grain, Table, feed_assets
     from toy.maths import doubled
 
     TABLE = Table(
@@ -42,7 +42,7 @@ TRIPS = {"assets.py": FEED, "maths.py": "def doubled(x): return x * 2\n"}
 ONE = """
     import dagster as dg
     from datetime import timedelta
-    from pipelines.tidemark import Table
+    from dagster_tidemark import Table
 
     @dg.asset(
         key=["marts", "one"],
@@ -271,7 +271,7 @@ RATES = """
     """
 ASSEMBLED = """
     import dagster as dg
-    from pipelines.tidemark import build_definitions, load_settings
+    from dagster_tidemark import build_definitions, load_settings
     from toy.assets import Rates, one, two
 
     EURO = 1.1

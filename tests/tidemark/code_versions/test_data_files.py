@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.tidemark.code_versions.fingerprint import Fingerprint
+from dagster_tidemark.code_versions.fingerprint import Fingerprint
 from tests.tidemark.code_versions.packages import Package, fingerprint
 
 AT_MODULE = "from pathlib import Path\nHERE = Path(__file__)\nROOT = HERE.resolve().parents[2]\nNAME = 'rates'\n"

@@ -8,11 +8,11 @@ import dagster as dg
 import pytest
 from typer.testing import CliRunner, Result
 
-from pipelines.tidemark import location
-from pipelines.tidemark.cli import lock
-from pipelines.tidemark.cli.app import app
-from pipelines.tidemark.code_versions.fingerprint import Fingerprint
-from pipelines.tidemark.code_versions.lock_file import Asset, Lock, read, write
+from dagster_tidemark import location
+from dagster_tidemark.cli import lock
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.code_versions.fingerprint import Fingerprint
+from dagster_tidemark.code_versions.lock_file import Asset, Lock, read, write
 
 BEFORE = {
     "core/orders": Asset("3", Fingerprint("aaaa", {"orders.py: best()": "1"})),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.tidemark.code_versions.fingerprint import Fingerprint
-from pipelines.tidemark.code_versions.lock_file import (
+from dagster_tidemark.code_versions.fingerprint import Fingerprint
+from dagster_tidemark.code_versions.lock_file import (
     Asset,
     Difference,
     Lock,

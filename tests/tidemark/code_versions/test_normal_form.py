@@ -112,8 +112,8 @@ COSMETIC: dict[str, Pair] = {
         "class C:\n    a = 1\ndef total(x): return C.a", "class C:\n    a: int = 1\ndef total(x): return C.a"
     ),
     "what a table's column is said to hold": one(
-        "from pipelines.tidemark import Table\ntotal = Table(name='a.b', columns={'c': 'bigint'}, row_key=('c',))",
-        "from pipelines.tidemark import Table\ntotal = Table(name='a.b', columns={'c': 'bigint'}, row_key=('c',), comment='A')",
+        "from dagster_tidemark import Table\ntotal = Table(name='a.b', columns={'c': 'bigint'}, row_key=('c',))",
+        "from dagster_tidemark import Table\ntotal = Table(name='a.b', columns={'c': 'bigint'}, row_key=('c',), comment='A')",
     ),
     "how an asset is declared": one(
         "import dagster as dg\n@dg.asset(code_version='1')\ndef total(x): return x",
@@ -176,8 +176,8 @@ REAL: dict[str, Pair] = {
         "from dataclasses import dataclass\n@dataclass\nclass C:\n    a: int = 2\ndef total(x): return C()",
     ),
     "a table's column": one(
-        "from pipelines.tidemark import Table\ntotal = Table(name='a.b', columns={'c': 'bigint'}, row_key=('c',))",
-        "from pipelines.tidemark import Table\ntotal = Table(name='a.b', columns={'c': 'string'}, row_key=('c',))",
+        "from dagster_tidemark import Table\ntotal = Table(name='a.b', columns={'c': 'bigint'}, row_key=('c',))",
+        "from dagster_tidemark import Table\ntotal = Table(name='a.b', columns={'c': 'string'}, row_key=('c',))",
     ),
     "a match": one(
         "def total(x):\n    match x:\n        case [a, *_]: return a",

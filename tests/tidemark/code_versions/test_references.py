@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.tidemark.code_versions.project import NotPython
+from dagster_tidemark.code_versions.project import NotPython
 from tests.tidemark.code_versions.packages import Package, fingerprint
 
 BEST = "def best(x):\n    return x * 2\n\ndef other(x):\n    return x\n"
@@ -215,7 +215,7 @@ def test_functions_that_call_each_other_end(tmp_path: Path) -> None:
 
 
 def test_the_machinery_is_not_part_of_it(tmp_path: Path) -> None:
-    package = {"assets.py": "from pipelines.tidemark import shaped_as\ndef total(x): return shaped_as(x, {})"}
+    package = {"assets.py": "from dagster_tidemark import shaped_as\ndef total(x): return shaped_as(x, {})"}
 
     assert list(fingerprint(tmp_path, package).definitions) == ["toy/assets.py: total()"]
 

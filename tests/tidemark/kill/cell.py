@@ -27,13 +27,13 @@ import psutil
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog, load_catalog
 
-from pipelines.tidemark.lakehouse.loading.load import Load, run_load
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.lakehouse.write import RUN_ID
-from pipelines.tidemark.local.dagster.home import end_unfinished_runs, opened_home
-from pipelines.tidemark.local.platform import process_tree
-from pipelines.tidemark.settings import Boundary, Settings
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading.load import Load, run_load
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.lakehouse.write import RUN_ID
+from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
+from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.settings import Boundary, Settings
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.live.waiting import eventually, holds_for
 from tests.oracle import assert_same, download, expected_tables
 from tests.tidemark.kill.defects import Defect

@@ -9,13 +9,13 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.tidemark.definitions import build_definitions
-from pipelines.tidemark.engine.condition import with_automation
-from pipelines.tidemark.lakehouse import write
-from pipelines.tidemark.lakehouse.loading import load, quarantine, rejects
-from pipelines.tidemark.sensors import landing
-from pipelines.tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
-from pipelines.tidemark.settings import load_settings
+from dagster_tidemark.definitions import build_definitions
+from dagster_tidemark.engine.condition import with_automation
+from dagster_tidemark.lakehouse import write
+from dagster_tidemark.lakehouse.loading import load, quarantine, rejects
+from dagster_tidemark.sensors import landing
+from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
+from dagster_tidemark.settings import load_settings
 from tests.tidemark.kill.defects import Defect
 from tests.toys import schemas
 from tests.toys.assets import core_orders, raw_orders

@@ -10,9 +10,9 @@ from random import Random
 
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading.load import Load, run_load
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading.load import Load, run_load
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.toys.files import ORDER_FORMATS, OrderLine
 
 

@@ -10,14 +10,14 @@ import boto3
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.lakehouse.readers import small_files
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.lakehouse.tables import LINEAGE
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.feed import Feed, Partition
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading.load import Load, Loaded, run_load
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.readers import small_files
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.lakehouse.tables import LINEAGE
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.feed import Feed, Partition
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.toys import feeds, schemas
 from tests.toys.schemas import order_lines
 

@@ -14,10 +14,10 @@ from unittest import mock
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading.load import Load, run_load
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.lakehouse.readers import small_files
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading.load import Load, run_load
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.readers import small_files
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import csv, renamed
 from tests.tidemark.lakehouse.overlapping import DEATHS, Run, overlap
 from tests.tidemark.storage_faults import Fault, faults

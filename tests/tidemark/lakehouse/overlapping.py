@@ -13,9 +13,9 @@ from unittest import mock
 
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading import load as load_module
-from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading import load as load_module
+from dagster_tidemark.lakehouse.loading.load import Load, Loaded, run_load
+from dagster_tidemark.sources.s3 import S3Bucket
 
 DEATHS = ("between_quarantine_and_table", "before_commit", "after_commit")
 

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.tidemark.lakehouse.loading import load as loading_module
-from pipelines.tidemark.lakehouse.loading.load import Load, Loaded
+from dagster_tidemark.lakehouse.loading import load as loading_module
+from dagster_tidemark.lakehouse.loading.load import Load, Loaded
 from tests.tidemark.lakehouse.conftest import HOUR, Delete, Loading, Put, a_second, csv, key, line, quantities
 from tests.tidemark.lakehouse.test_handling import BAD
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.tidemark.lakehouse import branches, catalog, write
-from pipelines.tidemark.lakehouse.read import as_declared, read
-from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.lakehouse.write import CommitConflict, current_snapshot
+from dagster_tidemark.lakehouse import branches, catalog, write
+from dagster_tidemark.lakehouse.read import as_declared, read
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.write import CommitConflict, current_snapshot
 
 DAYS = ["2026-10-01", "2026-10-02"]
 

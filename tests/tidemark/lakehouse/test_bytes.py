@@ -3,10 +3,10 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.lakehouse.readers import small_files
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.readers import small_files
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.arriving import arrive
 
 

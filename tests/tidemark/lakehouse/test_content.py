@@ -6,9 +6,9 @@ import uuid
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse import catalog, write
-from pipelines.tidemark.lakehouse.content import content_of
-from pipelines.tidemark.lakehouse.tables import LINEAGE, Table
+from dagster_tidemark.lakehouse import catalog, write
+from dagster_tidemark.lakehouse.content import content_of
+from dagster_tidemark.lakehouse.tables import LINEAGE, Table
 
 
 @pytest.fixture

@@ -7,16 +7,16 @@ from functools import partial
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse import catalog, direct, write
-from pipelines.tidemark.lakehouse.loading import provenance
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.lakehouse.loading.plan import Where
-from pipelines.tidemark.lakehouse.loading.provenance import Known, known_files
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.lakehouse.read import SnapshotExpired
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.lakehouse import catalog, direct, write
+from dagster_tidemark.lakehouse.loading import provenance
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.loading.plan import Where
+from dagster_tidemark.lakehouse.loading.provenance import Known, known_files
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.read import SnapshotExpired
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.settings import Settings
 from tests.tidemark.lakehouse.conftest import HOUR, Delete, Loading, Put, a_second, csv, key, line
 
 NEXT = "2026-10-01-08:00"

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.tidemark.lakehouse import catalog, expiry, write
-from pipelines.tidemark.lakehouse.content import content_of
-from pipelines.tidemark.lakehouse.loading import load as load_module
-from pipelines.tidemark.lakehouse.loading.load import Load, run_load
-from pipelines.tidemark.lakehouse.loading.load_state import LoadState
-from pipelines.tidemark.lakehouse.read import SnapshotExpired, read
-from pipelines.tidemark.lakehouse.tables import Retention, Table
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse import catalog, expiry, write
+from dagster_tidemark.lakehouse.content import content_of
+from dagster_tidemark.lakehouse.loading import load as load_module
+from dagster_tidemark.lakehouse.loading.load import Load, run_load
+from dagster_tidemark.lakehouse.loading.load_state import LoadState
+from dagster_tidemark.lakehouse.read import SnapshotExpired, read
+from dagster_tidemark.lakehouse.tables import Retention, Table
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import HOUR, Delete, Loading, Put, csv, key, line, quantities
 
 DAY = "2026-10-01"

@@ -11,11 +11,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading.load import Load, run_load
-from pipelines.tidemark.lakehouse.readers import small_files, spark_scan
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.listing import BucketUnavailable, ObjectChanged, ObjectUnavailable, ObjectVersion
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading.load import Load, run_load
+from dagster_tidemark.lakehouse.readers import small_files, spark_scan
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.listing import BucketUnavailable, ObjectChanged, ObjectUnavailable, ObjectVersion
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import (
     HOUR,
     Delete,

@@ -9,18 +9,18 @@ import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.cli import quarantine_work
-from pipelines.tidemark.cli.quarantine_work import CannotHandle, Target
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.event_log.observations import QUARANTINE as CHECK
-from pipelines.tidemark.event_log.observations import EventLog, misplaced_check
-from pipelines.tidemark.lakehouse.loading import handling
-from pipelines.tidemark.lakehouse.loading.dry_run import rehearse
-from pipelines.tidemark.lakehouse.loading.handling import Selection
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.lakehouse.loading.turned_away import backlog_of
-from pipelines.tidemark.sources.looking import look_beside_all
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.cli import quarantine_work
+from dagster_tidemark.cli.quarantine_work import CannotHandle, Target
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.observations import QUARANTINE as CHECK
+from dagster_tidemark.event_log.observations import EventLog, misplaced_check
+from dagster_tidemark.lakehouse.loading import handling
+from dagster_tidemark.lakehouse.loading.dry_run import rehearse
+from dagster_tidemark.lakehouse.loading.handling import Selection
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.loading.turned_away import backlog_of
+from dagster_tidemark.sources.looking import look_beside_all
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import (
     HOUR,
     Delete,

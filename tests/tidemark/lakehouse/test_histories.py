@@ -4,8 +4,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.histories import (
     HISTORIES,
     HOURS,

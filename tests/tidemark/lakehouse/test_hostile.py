@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.execution.load_check import quarantine_result
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.lakehouse.readers import small_files
-from pipelines.tidemark.sources.looking import look_beside, look_beside_all
-from pipelines.tidemark.sources.misplaced import Misplaced
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.execution.load_check import quarantine_result
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.readers import small_files
+from dagster_tidemark.sources.looking import look_beside, look_beside_all
+from dagster_tidemark.sources.misplaced import Misplaced
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import (
     HEADER,
     HOUR,

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading import load as load_module
-from pipelines.tidemark.lakehouse.loading.load import Load, Observed, run_load
-from pipelines.tidemark.sources.feed import OnRemoval
-from pipelines.tidemark.sources.listing import ObjectVersion
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading import load as load_module
+from dagster_tidemark.lakehouse.loading.load import Load, Observed, run_load
+from dagster_tidemark.sources.feed import OnRemoval
+from dagster_tidemark.sources.listing import ObjectVersion
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import (
     HOUR,
     Delete,

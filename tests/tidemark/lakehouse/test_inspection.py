@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.tidemark.lakehouse.readers import small_files
-from pipelines.tidemark.lakehouse.readers.files import SourceFile
-from pipelines.tidemark.lakehouse.readers.in_memory import rows_of_all
-from pipelines.tidemark.lakehouse.readers.long_lines import LONGEST_LINE
-from pipelines.tidemark.lakehouse.readers.probe import Inspected, inspect
-from pipelines.tidemark.sources.feed import Feed
-from pipelines.tidemark.sources.listing import ObjectVersion
+from dagster_tidemark.lakehouse.readers import small_files
+from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.lakehouse.readers.in_memory import rows_of_all
+from dagster_tidemark.lakehouse.readers.long_lines import LONGEST_LINE
+from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
+from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.sources.listing import ObjectVersion
 from tests.toys.feeds import ORDERS
 
 HEADER = ",".join(ORDERS.columns) + "\n"
@@ -98,7 +98,7 @@ def test_a_limit_of_our_own_format_is_no_verdict_on_a_file(monkeypatch: pytest.M
     def full(*_: object, **__: object) -> None:
         raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
 
-    monkeypatch.setattr("pipelines.tidemark.lakehouse.readers.typed_rows._texts", full)
+    monkeypatch.setattr("dagster_tidemark.lakehouse.readers.typed_rows._texts", full)
     with pytest.raises(pa.ArrowCapacityError):
         rows_of_all(ORDERS, inspected({"a.parquet": parquet(1)}).fetched)
 

@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.tidemark.execution.io_manager import IcebergIOManager, NoSuchTable, iceberg_io_manager
-from pipelines.tidemark.execution.watermark import THROUGH, InputArrivals, through
-from pipelines.tidemark.lakehouse.read import Snapshot
-from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.lakehouse.write import current_snapshot
-from pipelines.tidemark.tags import CONTENT
+from dagster_tidemark.execution.io_manager import IcebergIOManager, NoSuchTable, iceberg_io_manager
+from dagster_tidemark.execution.watermark import THROUGH, InputArrivals, through
+from dagster_tidemark.lakehouse.read import Snapshot
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.write import current_snapshot
+from dagster_tidemark.tags import CONTENT
 from tests.toys.partitions import DAYS, HOURS, WITHIN
 
 HOUR_KEYS = [f"2026-10-01-{h:02}:00" for h in range(24)]

@@ -3,7 +3,7 @@
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.tidemark.lakehouse.loading.validation import typed
+from dagster_tidemark.lakehouse.loading.validation import typed
 
 DATES = {
     "2026-10-01": "2026-10-01",

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.lakehouse.readers import small_files
-from pipelines.tidemark.lakehouse.tables import LINEAGE, Table
-from pipelines.tidemark.sources.feed import Feed, Grain
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.readers import small_files
+from dagster_tidemark.lakehouse.tables import LINEAGE, Table
+from dagster_tidemark.sources.feed import Feed, Grain
 from tests.tidemark.lakehouse.conftest import HEADER, HOUR, Loading, Put, key, quarantined, renamed, rows
 from tests.toys import feeds, schemas
 from tests.toys.schemas import order_lines

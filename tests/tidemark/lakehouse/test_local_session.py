@@ -6,18 +6,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.settings import Settings
 from tests.toys import feeds
 
 HOUR = "2026-10-03-07:00"
 CODE = """
 import boto3
 from tests.toys import feeds
-from pipelines.tidemark.lakehouse.loading.load import Load, run_load
-from pipelines.tidemark.lakehouse.session import new_session
+from dagster_tidemark.lakehouse.loading.load import Load, run_load
+from dagster_tidemark.lakehouse.session import new_session
 from tests.toys import schemas
-from pipelines.tidemark.settings import load_settings
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.settings import load_settings
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.toys.schemas import order_lines
 
 settings = load_settings()

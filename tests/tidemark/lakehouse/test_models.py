@@ -9,9 +9,9 @@ import boto3
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.errors import Terminal
-from pipelines.tidemark.lakehouse.models import ModelDamaged, ModelStore, NoSuchModel, current_version
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.lakehouse.models import ModelDamaged, ModelStore, NoSuchModel, current_version
+from dagster_tidemark.settings import Settings
 from tests.conftest import make_settings
 
 

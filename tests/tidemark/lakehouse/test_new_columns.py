@@ -15,16 +15,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.tidemark.execution.load_check import quarantine_result
-from pipelines.tidemark.lakehouse import catalog
-from pipelines.tidemark.lakehouse.loading import new_columns
-from pipelines.tidemark.lakehouse.loading.dry_run import rehearse
-from pipelines.tidemark.lakehouse.loading.load import Load, Loaded, run_load
-from pipelines.tidemark.lakehouse.loading.new_columns import MOST, addable
-from pipelines.tidemark.lakehouse.read import read
-from pipelines.tidemark.lakehouse.tables import LINEAGE, SchemaDiffers, Table
-from pipelines.tidemark.sources.feed import Feed, Grain, NewColumns
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.execution.load_check import quarantine_result
+from dagster_tidemark.lakehouse import catalog
+from dagster_tidemark.lakehouse.loading import new_columns
+from dagster_tidemark.lakehouse.loading.dry_run import rehearse
+from dagster_tidemark.lakehouse.loading.load import Load, Loaded, run_load
+from dagster_tidemark.lakehouse.loading.new_columns import MOST, addable
+from dagster_tidemark.lakehouse.read import read
+from dagster_tidemark.lakehouse.tables import LINEAGE, SchemaDiffers, Table
+from dagster_tidemark.sources.feed import Feed, Grain, NewColumns
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import Loading, Put, quarantined, renamed
 from tests.tidemark.lakehouse.overlapping import Run, overlap
 

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.execution.load_check import columns_said, quarantine_result
-from pipelines.tidemark.lakehouse.loading.load import Load, Loaded
-from pipelines.tidemark.lakehouse.readers import small_files
-from pipelines.tidemark.lakehouse.readers.files import SourceFile
-from pipelines.tidemark.lakehouse.readers.in_memory import rows_of_all
-from pipelines.tidemark.lakehouse.readers.probe import Inspected, inspect
-from pipelines.tidemark.lakehouse.tables import LINEAGE, SOURCE_ROW, Table
-from pipelines.tidemark.sources.feed import Feed, Grain, NewColumns
+from dagster_tidemark.execution.load_check import columns_said, quarantine_result
+from dagster_tidemark.lakehouse.loading.load import Load, Loaded
+from dagster_tidemark.lakehouse.readers import small_files
+from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.lakehouse.readers.in_memory import rows_of_all
+from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
+from dagster_tidemark.lakehouse.tables import LINEAGE, SOURCE_ROW, Table
+from dagster_tidemark.sources.feed import Feed, Grain, NewColumns
 from tests.tidemark.lakehouse.conftest import Loading, Put, quarantined, renamed
 from tests.tidemark.lakehouse.test_inspection import Store
 

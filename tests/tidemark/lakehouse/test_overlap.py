@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.tidemark.lakehouse import catalog, write
-from pipelines.tidemark.lakehouse.read import read
-from pipelines.tidemark.lakehouse.session import new_session
-from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.lakehouse import catalog, write
+from dagster_tidemark.lakehouse.read import read
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.settings import Settings
 
 DAY = "2026-10-01"
 

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import Loading, Put, a_second, csv, key, line, quantities, quarantined
 from tests.tidemark.lakehouse.histories import HOURS, assert_loads_once_more_into_what_is_fresh
 from tests.tidemark.lakehouse.overlapping import DEATHS, Run, overlap

@@ -14,19 +14,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
-from pipelines.tidemark import LINEAGE, FileFormat, Shape, Table, register_format
-from pipelines.tidemark.cli.app import app
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.lakehouse.readers import formats as registered
-from pipelines.tidemark.lakehouse.readers import probe, small_files
-from pipelines.tidemark.lakehouse.readers.csv_text import CSV
-from pipelines.tidemark.lakehouse.readers.files import SourceFile
-from pipelines.tidemark.lakehouse.readers.json_text import JSON
-from pipelines.tidemark.scaffold.sample import NoSample, read_sample
-from pipelines.tidemark.settings import CHECKOUT
-from pipelines.tidemark.sources import formats
-from pipelines.tidemark.sources.feed import Feed, Grain
-from pipelines.tidemark.sources.listing import BucketUnavailable
+from dagster_tidemark import LINEAGE, FileFormat, Shape, Table, register_format
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.readers import formats as registered
+from dagster_tidemark.lakehouse.readers import probe, small_files
+from dagster_tidemark.lakehouse.readers.csv_text import CSV
+from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.lakehouse.readers.json_text import JSON
+from dagster_tidemark.scaffold.sample import NoSample, read_sample
+from dagster_tidemark.settings import CHECKOUT
+from dagster_tidemark.sources import formats
+from dagster_tidemark.sources.feed import Feed, Grain
+from dagster_tidemark.sources.listing import BucketUnavailable
 from tests.tidemark.lakehouse.conftest import Loading, Put, quarantined, renamed, rows
 from tests.tidemark.lakehouse.test_verdict import Holding, damage
 
@@ -147,8 +147,8 @@ def test_a_sample_may_be_of_an_own_format(tmp_path: Path, own_format: ModuleType
 def test_a_feed_is_written_from_a_sample_whose_format_is_registered_beside_the_feeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr("pipelines.tidemark.location.feeds", lambda settings: request.getfixturevalue("own_format"))
-    monkeypatch.setattr("pipelines.tidemark.cli.new.CHECKOUT", tmp_path)
+    monkeypatch.setattr("dagster_tidemark.location.feeds", lambda settings: request.getfixturevalue("own_format"))
+    monkeypatch.setattr("dagster_tidemark.cli.new.CHECKOUT", tmp_path)
     path = tmp_path / "trips.orc"
     path.write_bytes(as_orc(1, 30))
     said = CliRunner().invoke(app, ["new", "feed", "trips", "--sample", str(path)])
@@ -161,8 +161,8 @@ def test_a_sample_is_read_as_its_longest_ending_says_though_that_is_registered_b
     own = a_format(
         endings=(".own.csv",), shape=CSV.shape, rows=CSV.rows, sample=lambda body, limit: [{"own": 1}], is_text=True
     )
-    monkeypatch.setattr("pipelines.tidemark.location.feeds", lambda settings: register_format(own))
-    monkeypatch.setattr("pipelines.tidemark.cli.new.CHECKOUT", tmp_path)
+    monkeypatch.setattr("dagster_tidemark.location.feeds", lambda settings: register_format(own))
+    monkeypatch.setattr("dagster_tidemark.cli.new.CHECKOUT", tmp_path)
     path = tmp_path / "trips.own.csv"
     path.write_text("own\n1\n")
     said = CliRunner().invoke(app, ["new", "feed", "trips", "--sample", str(path), "--key", "own"])

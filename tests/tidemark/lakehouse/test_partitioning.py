@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning, text_literal
-from pipelines.tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning, text_literal
+from dagster_tidemark.lakehouse.tables import Table
 
 NASTY = [
     "eu",

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipelines.tidemark.lakehouse.loading.plan import AGAIN, KnownFile, Step, Where, steps
-from pipelines.tidemark.lakehouse.readers.files import SourceFile
-from pipelines.tidemark.sources.removals import Fate
+from dagster_tidemark.lakehouse.loading.plan import AGAIN, KnownFile, Step, Where, steps
+from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.sources.removals import Fate
 
 HOUR = "2026-10-01-07:00"
 A = SourceFile("a.csv", "v1", datetime(2026, 10, 1, tzinfo=UTC), HOUR)

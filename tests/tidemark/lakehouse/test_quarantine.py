@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading import load as load_module
-from pipelines.tidemark.lakehouse.loading import quarantine
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.lakehouse.loading.plan import KnownFile, Where
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.lakehouse.readers.files import FileFault, SourceFile
+from dagster_tidemark.lakehouse.loading import load as load_module
+from dagster_tidemark.lakehouse.loading import quarantine
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.loading.plan import KnownFile, Where
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.readers.files import FileFault, SourceFile
 from tests.tidemark.lakehouse.conftest import (
     HOUR,
     Delete,

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql.connect.logging import logger
 
-from pipelines.tidemark.lakehouse.session import (
+from dagster_tidemark.lakehouse.session import (
     SparkLost,
     SparkUnreachable,
     keep_password,
@@ -20,7 +20,7 @@ from pipelines.tidemark.lakehouse.session import (
     quiet_client,
     server_conf,
 )
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.settings import Settings
 
 SECRETS = {
     "AWS_ACCESS_KEY_ID": "an-access-key",

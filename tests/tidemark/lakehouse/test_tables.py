@@ -2,10 +2,10 @@
 
 import pytest
 
-from pipelines.tidemark.lakehouse.loading.plan import AGAIN
-from pipelines.tidemark.lakehouse.loading.spec import Load
-from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.sources.feed import Feed, Grain
+from dagster_tidemark.lakehouse.loading.plan import AGAIN
+from dagster_tidemark.lakehouse.loading.spec import Load
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.sources.feed import Feed, Grain
 
 
 def test_the_column_of_an_hour_may_have_any_name() -> None:

@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
-from pipelines.tidemark.lakehouse.readers.json_text import _objects_of
-from pipelines.tidemark.lakehouse.readers.text import (
+from dagster_tidemark.lakehouse.readers.json_text import _objects_of
+from dagster_tidemark.lakehouse.readers.text import (
     LONGEST_RECORD,
     NEVER_CLOSED,
     NO_END,
@@ -15,8 +15,8 @@ from pipelines.tidemark.lakehouse.readers.text import (
     records_of,
     text_of,
 )
-from pipelines.tidemark.sources.feed import Feed, Grain
-from pipelines.tidemark.sources.formats import Format, format_of
+from dagster_tidemark.sources.feed import Feed, Grain
+from dagster_tidemark.sources.formats import Format, format_of
 
 
 def csv(text: bytes, encoding: str = "utf-8", *, multiline: bool = False) -> list[Record]:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.errors import Transient
-from pipelines.tidemark.lakehouse.topic_range import COLUMNS, RangeGone, naming_the_broker, read_range
-from pipelines.tidemark.sources.kafka import KafkaTopic
-from pipelines.tidemark.sources.kafka_errors import KafkaRefused, KafkaUnavailable, TopicUnknown
-from pipelines.tidemark.sources.kafka_range import Range, is_still_of, range_behind
+from dagster_tidemark.errors import Transient
+from dagster_tidemark.lakehouse.topic_range import COLUMNS, RangeGone, naming_the_broker, read_range
+from dagster_tidemark.sources.kafka import KafkaTopic
+from dagster_tidemark.sources.kafka_errors import KafkaRefused, KafkaUnavailable, TopicUnknown
+from dagster_tidemark.sources.kafka_range import Range, is_still_of, range_behind
 from tests.tidemark.kafka import PASSWORD, READER, Broker, eventually
 
 Rows = list[tuple[Any, ...]]

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.lakehouse.readers import probe, small_files
-from pipelines.tidemark.lakehouse.readers.batch import reading_of
-from pipelines.tidemark.lakehouse.readers.files import SourceFile
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.readers import probe, small_files
+from dagster_tidemark.lakehouse.readers.batch import reading_of
+from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import HEADER, HOUR, Put, line, renamed
 from tests.toys import feeds
 

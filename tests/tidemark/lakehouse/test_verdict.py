@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 
-from pipelines.tidemark.lakehouse.readers.file_format import Shape
-from pipelines.tidemark.lakehouse.readers.files import SourceFile
-from pipelines.tidemark.lakehouse.readers.verdict import damage_of, unreadable
-from pipelines.tidemark.sources.formats import Format
-from pipelines.tidemark.sources.listing import BucketUnavailable, ObjectVersion
+from dagster_tidemark.lakehouse.readers.file_format import Shape
+from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.lakehouse.readers.verdict import damage_of, unreadable
+from dagster_tidemark.sources.formats import Format
+from dagster_tidemark.sources.listing import BucketUnavailable, ObjectVersion
 from tests.toys.feeds import ORDERS
 
 TEXT = random.Random(0).randbytes(5 << 20) + b"0" * (20 << 20)

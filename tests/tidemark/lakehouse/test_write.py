@@ -7,10 +7,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.tidemark.lakehouse import catalog, write
-from pipelines.tidemark.lakehouse.read import read, read_snapshot
-from pipelines.tidemark.lakehouse.table_changes import Change, Kind
-from pipelines.tidemark.lakehouse.tables import SchemaDiffers, Table
+from dagster_tidemark.lakehouse import catalog, write
+from dagster_tidemark.lakehouse.read import read, read_snapshot
+from dagster_tidemark.lakehouse.table_changes import Change, Kind
+from dagster_tidemark.lakehouse.tables import SchemaDiffers, Table
 
 DAYS = ("2026-10-01", "2026-10-02")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.tidemark.local.spark.class_archive import class_archive, java_options, record_classes, recording
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.local.spark.class_archive import class_archive, java_options, record_classes, recording
+from dagster_tidemark.settings import Settings
 from tests.conftest import make_settings
 
 

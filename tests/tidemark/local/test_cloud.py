@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.settings import Settings
 from tests.conftest import end_service, make_settings, start_service
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def test_an_object_is_on_disk_when_its_put_returns_and_gone_when_its_delete_does
 def test_a_cloud_that_was_killed_comes_back_with_the_same_objects_and_tells_nobody(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     log = tmp_path / "cloud.log"
-    process = start_service("pipelines.tidemark.local.cloud.server", settings, settings.port_cloud, log)
+    process = start_service("dagster_tidemark.local.cloud.server", settings, settings.port_cloud, log)
     try:
         s3 = _client(settings, "s3")
         _change_everything(s3)
@@ -109,7 +109,7 @@ def test_a_cloud_that_was_killed_comes_back_with_the_same_objects_and_tells_nobo
         process.kill()
         process.wait()
         time.sleep(1.1)  # a restored LastModified that is really a new one shows
-        process = start_service("pipelines.tidemark.local.cloud.server", settings, settings.port_cloud, log)
+        process = start_service("dagster_tidemark.local.cloud.server", settings, settings.port_cloud, log)
         assert _everything(s3) == before
         events = Events(_client(settings, "sqs"), "landing-events")
         assert events.drain(wait=1) == []

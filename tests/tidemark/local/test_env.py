@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.tidemark.local.platform.instance_lock import AlreadyRunning, publish_environment, running
-from pipelines.tidemark.local.platform.up import platform_environment
-from pipelines.tidemark.settings import Settings, sqlalchemy_uri
+from dagster_tidemark.local.platform.instance_lock import AlreadyRunning, publish_environment, running
+from dagster_tidemark.local.platform.up import platform_environment
+from dagster_tidemark.settings import Settings, sqlalchemy_uri
 from tests.conftest import make_settings
 
 NAMES = {
@@ -31,7 +31,7 @@ NAMES = {
 
 def _pipelines(*arguments: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     inherited = {name: value for name, value in os.environ.items() if name not in NAMES}
-    command = [sys.executable, "-m", "pipelines.tidemark.cli.app", *arguments]
+    command = [sys.executable, "-m", "dagster_tidemark.cli.app", *arguments]
     return subprocess.run(command, cwd=cwd, env=inherited | environment, capture_output=True, text=True, timeout=60)
 
 

@@ -3,8 +3,8 @@
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from pipelines.tidemark.local.platform.first_day import with_first_day
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.local.platform.first_day import with_first_day
+from dagster_tidemark.settings import Settings
 
 SUNDAY = datetime(2026, 11, 22, 12, tzinfo=UTC)
 MONDAY = datetime(2026, 11, 23, 12, tzinfo=UTC)

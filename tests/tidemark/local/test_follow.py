@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipelines.tidemark.local.platform.log_tail import followed_logs
-from pipelines.tidemark.local.platform.services import log_file
+from dagster_tidemark.local.platform.log_tail import followed_logs
+from dagster_tidemark.local.platform.services import log_file
 from tests.conftest import make_settings
 
 

@@ -7,10 +7,10 @@ from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteRepos
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.utils import make_new_run_id
 
-from pipelines.tidemark.event_log.run_facts import run_facts
-from pipelines.tidemark.local.dagster.home import end_unfinished_runs, opened_home
-from pipelines.tidemark.planner.records import Outcome
-from pipelines.tidemark.settings import CHECKOUT
+from dagster_tidemark.event_log.run_facts import run_facts
+from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
+from dagster_tidemark.planner.records import Outcome
+from dagster_tidemark.settings import CHECKOUT
 from tests.conftest import make_settings
 
 

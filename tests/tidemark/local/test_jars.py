@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.tidemark.local.spark import ivy
-from pipelines.tidemark.local.spark.ivy import Bundle, JarsMissing, fetch_with_dependencies, has_bundle
-from pipelines.tidemark.local.spark.jars import expected_jars, fetch_jars
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.local.spark import ivy
+from dagster_tidemark.local.spark.ivy import Bundle, JarsMissing, fetch_with_dependencies, has_bundle
+from dagster_tidemark.local.spark.jars import expected_jars, fetch_jars
+from dagster_tidemark.settings import Settings
 
 
 @pytest.fixture

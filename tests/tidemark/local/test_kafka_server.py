@@ -8,11 +8,11 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from pipelines.tidemark.local.kafka import server
-from pipelines.tidemark.local.kafka.server import JARS, BrokerFailed, create_topic
-from pipelines.tidemark.local.spark.ivy import fetch_with_dependencies
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.kafka import KafkaTopic
+from dagster_tidemark.local.kafka import server
+from dagster_tidemark.local.kafka.server import JARS, BrokerFailed, create_topic
+from dagster_tidemark.local.spark.ivy import fetch_with_dependencies
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.kafka import KafkaTopic
 from tests.conftest import end_service, make_settings, start_service
 
 
@@ -25,7 +25,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def _start(settings: Settings, log: Path) -> "subprocess.Popen[bytes]":
-    return start_service("pipelines.tidemark.local.kafka.server", settings, settings.port_kafka, log)
+    return start_service("dagster_tidemark.local.kafka.server", settings, settings.port_kafka, log)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.conftest import make_settings, start_service
 folder = Path(sys.argv[1])
 signal.signal(signal.SIGTERM, signal.Handlers(int(sys.argv[2])))
 settings = make_settings(folder)
-process = start_service("pipelines.tidemark.local.cloud.server", settings, settings.port_cloud, folder / "cloud.log")
+process = start_service("dagster_tidemark.local.cloud.server", settings, settings.port_cloud, folder / "cloud.log")
 print(process.pid, flush=True)
 sys.stdin.read()
 """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.tidemark.local.platform import machine
+from dagster_tidemark.local.platform import machine
 
 
 @pytest.fixture

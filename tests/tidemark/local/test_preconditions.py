@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.tidemark.local.platform.instance_lock import running
+from dagster_tidemark.local.platform.instance_lock import running
 from tests.conftest import make_settings
 
 CAN_MOUNT = (
@@ -21,7 +21,7 @@ needs_mounts = pytest.mark.skipif(not CAN_MOUNT, reason="needs a user namespace 
 
 def _up(state: Path, *before: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     settings = make_settings(state)
-    command = [*before, sys.executable, "-m", "pipelines.tidemark.cli.app", "up"]
+    command = [*before, sys.executable, "-m", "dagster_tidemark.cli.app", "up"]
     return subprocess.run(
         command,
         env=os.environ | settings.exports() | {"FEED": "none"} | environment,

@@ -13,9 +13,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark.local.spark.jars import fetch_jars
-from pipelines.tidemark.local.spark.server import command, environment, prepare, work_dir
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.local.spark.jars import fetch_jars
+from dagster_tidemark.local.spark.server import command, environment, prepare, work_dir
+from dagster_tidemark.settings import Settings
 from tests.conftest import end_service, make_settings, port_answers_within
 
 CLIENT = """

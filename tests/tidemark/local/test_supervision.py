@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.tidemark.local.platform import process_tree
-from pipelines.tidemark.local.platform.code_server import lost_code_server
-from pipelines.tidemark.local.platform.service_status import _state
-from pipelines.tidemark.local.platform.services import Service
-from pipelines.tidemark.local.platform.supervision import ServiceFailed, Supervisor, SupervisorDied
+from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.local.platform.code_server import lost_code_server
+from dagster_tidemark.local.platform.service_status import _state
+from dagster_tidemark.local.platform.services import Service
+from dagster_tidemark.local.platform.supervision import ServiceFailed, Supervisor, SupervisorDied
 from tests.conftest import make_settings
 
 SLEEPER = "import time; time.sleep(300)"

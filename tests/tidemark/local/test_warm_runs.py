@@ -11,9 +11,9 @@ import pytest
 from dagster._core.launcher import WorkerStatus
 from dagster._core.utils import make_new_run_id
 
-from pipelines.tidemark.event_log.run_process import identity_of, process_of
-from pipelines.tidemark.local.dagster.home import opened_home
-from pipelines.tidemark.tags import PROCESS
+from dagster_tidemark.event_log.run_process import identity_of, process_of
+from dagster_tidemark.local.dagster.home import opened_home
+from dagster_tidemark.tags import PROCESS
 from tests.conftest import make_settings
 
 

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from botocore.exceptions import ClientError
 
-from pipelines.tidemark.resources.aws import ImpatientS3, QueueResource
+from dagster_tidemark.resources.aws import ImpatientS3, QueueResource
 
 KEYS = {"region_name": "us-east-1", "aws_access_key_id": "mine", "aws_secret_access_key": "s3cret"}
 

@@ -6,14 +6,14 @@ import dagster as dg
 import pytest
 from dagster_aws.s3 import S3Resource
 
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.execution.load_asset import LakehouseResource
-from pipelines.tidemark.execution.load_check import ACCOUNTING, landed_checks
-from pipelines.tidemark.lakehouse.loading.load import Load
-from pipelines.tidemark.resources.aws import LandingResource
-from pipelines.tidemark.resources.spark import SparkResource
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.execution.load_asset import LakehouseResource
+from dagster_tidemark.execution.load_check import ACCOUNTING, landed_checks
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.resources.aws import LandingResource
+from dagster_tidemark.resources.spark import SparkResource
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import HOUR, Put, csv, key, landing, line, orders, put, put_archived
 
 __all__ = ["landing", "orders", "put"]

@@ -4,8 +4,8 @@ import re
 from decimal import Decimal
 from random import Random
 
-from pipelines.tidemark.lakehouse.readers.file_format import Written
-from pipelines.tidemark.scaffold.column_types import type_of
+from dagster_tidemark.lakehouse.readers.file_format import Written
+from dagster_tidemark.scaffold.column_types import type_of
 
 LIKELY = [
     "0",

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.tidemark.lakehouse.loading.spec import Load
-from pipelines.tidemark.scaffold.feed_module import OFFERED, feed_module
-from pipelines.tidemark.scaffold.python_text import NoModule
-from pipelines.tidemark.scaffold.sample import NoSample, Sample, read_sample
-from pipelines.tidemark.settings import CHECKOUT
-from pipelines.tidemark.sources.feed import Grain
+from dagster_tidemark.lakehouse.loading.spec import Load
+from dagster_tidemark.scaffold.feed_module import OFFERED, feed_module
+from dagster_tidemark.scaffold.python_text import NoModule
+from dagster_tidemark.scaffold.sample import NoSample, Sample, read_sample
+from dagster_tidemark.settings import CHECKOUT
+from dagster_tidemark.sources.feed import Grain
 
 ROWS = [
     {

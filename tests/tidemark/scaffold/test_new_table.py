@@ -11,9 +11,9 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.tidemark import LINEAGE, ByKey, Table, build_definitions, load_settings
-from pipelines.tidemark.scaffold.python_text import NoModule
-from pipelines.tidemark.scaffold.table_modules import BY, NoInput, table_modules
+from dagster_tidemark import LINEAGE, ByKey, Table, build_definitions, load_settings
+from dagster_tidemark.scaffold.python_text import NoModule
+from dagster_tidemark.scaffold.table_modules import BY, NoInput, table_modules
 from tests.tidemark.scaffold.test_new_feed import is_tidy
 
 TRIPS = Table(
@@ -50,7 +50,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         (tmp_path / name / room).mkdir(parents=True, exist_ok=True)
         (tmp_path / name / room / "__init__.py").touch()
     (tmp_path / name / "partitions.py").write_text(PARTITIONS)
-    (tmp_path / name / "tidemark.py").write_text("from pipelines.tidemark import *\n")
+    (tmp_path / name / "tidemark.py").write_text("from dagster_tidemark import *\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield name
     for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:

@@ -15,13 +15,13 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from pipelines.tidemark.cli.app import app
-from pipelines.tidemark.lakehouse.loading.load import Load, judge_rows
-from pipelines.tidemark.lakehouse.loading.validation import deduplicate
-from pipelines.tidemark.lakehouse.readers import small_files
-from pipelines.tidemark.lakehouse.readers.batch import reading_of
-from pipelines.tidemark.lakehouse.readers.files import SourceFile
-from pipelines.tidemark.lakehouse.readers.probe import inspect
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.lakehouse.loading.load import Load, judge_rows
+from dagster_tidemark.lakehouse.loading.validation import deduplicate
+from dagster_tidemark.lakehouse.readers import small_files
+from dagster_tidemark.lakehouse.readers.batch import reading_of
+from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.lakehouse.readers.probe import inspect
 from tests.tidemark.lakehouse.conftest import *  # noqa: F403
 from tests.tidemark.lakehouse.conftest import Loading, Put, renamed
 from tests.tidemark.lakehouse.test_inspection import Store
@@ -34,7 +34,7 @@ DAY = "2026-10-01"
 def new_feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Taken | Refused], tuple[Result, Path]]:
     """The command for a case, in an empty checkout; and the module that it may have written."""
     monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "pipelines")
-    monkeypatch.setattr("pipelines.tidemark.cli.new.CHECKOUT", tmp_path)
+    monkeypatch.setattr("dagster_tidemark.cli.new.CHECKOUT", tmp_path)
 
     def _new(case: Taken | Refused) -> tuple[Result, Path]:
         sample = tmp_path / case.file

@@ -12,14 +12,14 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources import sqs
-from pipelines.tidemark.sources.hints import LandingZone
-from pipelines.tidemark.sources.listing import BucketUnavailable, LandedObject, ObjectChanged, ObjectUnavailable
-from pipelines.tidemark.sources.looking import look
-from pipelines.tidemark.sources.messages import DeleteRefused, Message
-from pipelines.tidemark.sources.s3 import S3Bucket
-from pipelines.tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources import sqs
+from dagster_tidemark.sources.hints import LandingZone
+from dagster_tidemark.sources.listing import BucketUnavailable, LandedObject, ObjectChanged, ObjectUnavailable
+from dagster_tidemark.sources.looking import look
+from dagster_tidemark.sources.messages import DeleteRefused, Message
+from dagster_tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.sources.sqs import SqsQueue
 from tests.toys.feeds import ORDERS
 
 

@@ -5,8 +5,8 @@ from datetime import date
 
 import pytest
 
-from pipelines.tidemark.sensors.landing import landing_sensor
-from pipelines.tidemark.sources.feed import Feed, Grain, OnRemoval, OutsideLayout
+from dagster_tidemark.sensors.landing import landing_sensor
+from dagster_tidemark.sources.feed import Feed, Grain, OnRemoval, OutsideLayout
 from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS, PRICES
 
 

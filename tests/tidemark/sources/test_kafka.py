@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from pipelines.tidemark.errors import Terminal, Transient
-from pipelines.tidemark.sources import kafka as kafka_module
-from pipelines.tidemark.sources.kafka import KafkaTopic
-from pipelines.tidemark.sources.kafka_errors import (
+from dagster_tidemark.errors import Terminal, Transient
+from dagster_tidemark.sources import kafka as kafka_module
+from dagster_tidemark.sources.kafka import KafkaTopic
+from dagster_tidemark.sources.kafka_errors import (
     KafkaMissing,
     KafkaRefused,
     KafkaUnavailable,
     PositionUnreadable,
     TopicUnknown,
 )
-from pipelines.tidemark.sources.kafka_position import Position, position_after_rows
-from pipelines.tidemark.sources.kafka_waiting import TopicBacklog
-from pipelines.tidemark.sources.records import Batch, Inlet, Record, Waiting
+from dagster_tidemark.sources.kafka_position import Position, position_after_rows
+from dagster_tidemark.sources.kafka_waiting import TopicBacklog
+from dagster_tidemark.sources.records import Batch, Inlet, Record, Waiting
 from tests.conftest import free_port
 from tests.tidemark.kafka import PASSWORD, READER, STRANGER, Broker, eventually
 
@@ -473,7 +473,7 @@ def test_a_text_that_is_no_position_is_shown(kafka: Broker, opened: Opened, text
 
 def test_without_the_client_library_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    monkeypatch.delitem(sys.modules, "pipelines.tidemark.sources.kafka_client", raising=False)
+    monkeypatch.delitem(sys.modules, "dagster_tidemark.sources.kafka_client", raising=False)
     with pytest.raises(KafkaMissing, match=r"pip install 'tidemark\[kafka\]'"):
         KafkaTopic({"bootstrap.servers": "127.0.0.1:1"}, "t")
 

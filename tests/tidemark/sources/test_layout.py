@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.tidemark import Feed, Grain
-from pipelines.tidemark.sources.feed import OutsideLayout
-from pipelines.tidemark.sources.misplaced import (
+from dagster_tidemark import Feed, Grain
+from dagster_tidemark.sources.feed import OutsideLayout
+from dagster_tidemark.sources.misplaced import (
     BEFORE_START,
     IN_THE_FUTURE,
     OUTSIDE_LAYOUT,

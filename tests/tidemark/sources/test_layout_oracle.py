@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.tidemark import Feed, Grain
-from pipelines.tidemark.sources.feed import OutsideLayout
-from pipelines.tidemark.sources.listing import FakeBucket
-from pipelines.tidemark.sources.looking import Walk, look, look_at_each
-from pipelines.tidemark.sources.misplaced import Span, place_of
+from dagster_tidemark import Feed, Grain
+from dagster_tidemark.sources.feed import OutsideLayout
+from dagster_tidemark.sources.listing import FakeBucket
+from dagster_tidemark.sources.looking import Walk, look, look_at_each
+from dagster_tidemark.sources.misplaced import Span, place_of
 
 FOREVER = Span(date.min, date.max)
 FAR = datetime(9990, 1, 1, tzinfo=UTC)  # all times are near

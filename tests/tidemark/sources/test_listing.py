@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from pipelines.tidemark.sources.listing import FakeBucket, Listing, arrival, data_version
-from pipelines.tidemark.sources.looking import Walk, look, look_at_each, look_beside, look_beside_all
-from pipelines.tidemark.sources.misplaced import MOST_FOLDERS, told
+from dagster_tidemark.sources.listing import FakeBucket, Listing, arrival, data_version
+from dagster_tidemark.sources.looking import Walk, look, look_at_each, look_beside, look_beside_all
+from dagster_tidemark.sources.misplaced import MOST_FOLDERS, told
 from tests.toys.feeds import ORDERS
 
 HOUR = "2026-10-01-07:00"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.tidemark.sources.manifests import Manifest, NoManifest, read_manifest
+from dagster_tidemark.sources.manifests import Manifest, NoManifest, read_manifest
 
 SHA, MD5 = "a" * 64, "b" * 32
 

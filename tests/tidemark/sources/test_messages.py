@@ -2,7 +2,7 @@
 
 import time
 
-from pipelines.tidemark.sources.messages import FakeMessageSource, holding
+from dagster_tidemark.sources.messages import FakeMessageSource, holding
 
 
 def test_what_is_in_hand_is_extended_until_it_is_done() -> None:

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pipelines.tidemark.sources.feed import Feed, OnRemoval, Partition
-from pipelines.tidemark.sources.removals import Fate, alarm, decide, follows
+from dagster_tidemark.sources.feed import Feed, OnRemoval, Partition
+from dagster_tidemark.sources.removals import Fate, alarm, decide, follows
 from tests.toys.feeds import CUSTOMERS, ORDERS
 
 NOON = datetime(2026, 10, 2, 12, tzinfo=UTC)

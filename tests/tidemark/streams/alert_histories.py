@@ -15,14 +15,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
-from pipelines.tidemark.lakehouse.append import Change, rows_of
-from pipelines.tidemark.lakehouse.tables import MESSAGE, Table
-from pipelines.tidemark.streams import alerts, timeline
-from pipelines.tidemark.streams.alert_identity import Episode
-from pipelines.tidemark.streams.alerting import Alerting, Rule
-from pipelines.tidemark.streams.alerts import Alerts
-from pipelines.tidemark.streams.reevaluation import Reevaluated, Reevaluation
-from pipelines.tidemark.streams.stream import Stream, Workplace
+from dagster_tidemark.lakehouse.append import Change, rows_of
+from dagster_tidemark.lakehouse.tables import MESSAGE, Table
+from dagster_tidemark.streams import alerts, timeline
+from dagster_tidemark.streams.alert_identity import Episode
+from dagster_tidemark.streams.alerting import Alerting, Rule
+from dagster_tidemark.streams.alerts import Alerts
+from dagster_tidemark.streams.reevaluation import Reevaluated, Reevaluation
+from dagster_tidemark.streams.stream import Stream, Workplace
 from tests.tidemark.streams.episodes_oracle import Standing, episodes, faults_of_ids, overlapping
 from tests.tidemark.streams.memory_table import MemoryLake, MemoryTable
 from tests.tidemark.streams.readings_sent import Message, messages_of

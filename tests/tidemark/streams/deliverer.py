@@ -7,8 +7,8 @@ It works until it has answered a message. Its settings are the environment's; to
 import logging
 import sys
 
-from pipelines.tidemark.settings import load_settings
-from pipelines.tidemark.sources import sqs
+from dagster_tidemark.settings import load_settings
+from dagster_tidemark.sources import sqs
 from tests.tidemark.streams import partner
 
 HOLD_SECONDS = 2

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 
-from pipelines.tidemark.lakehouse.append import Appendable, open_lake
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.settings import Settings, StreamBoundary
-from pipelines.tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.lakehouse.append import Appendable, open_lake
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.settings import Settings, StreamBoundary
+from dagster_tidemark.sources.sqs import SqsQueue
 from tests.live.waiting import eventually
 from tests.tidemark.streams import toy
 

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg import expressions as e
 
-from pipelines.tidemark.lakehouse.append import Change, HeadMoved
-from pipelines.tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.append import Change, HeadMoved
+from dagster_tidemark.lakehouse.tables import Table
 
 Row = Mapping[str, Any]
 _ARROW = {

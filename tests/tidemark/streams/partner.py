@@ -12,17 +12,17 @@ from typing import Any
 
 import boto3
 
-from pipelines.tidemark.lakehouse.append import Appendable, open_lake
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.lakehouse.partitioning import ByKey
-from pipelines.tidemark.lakehouse.tables import DELIVERY, LINEAGE, Table
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.s3 import S3Bucket
-from pipelines.tidemark.sources.sqs import SqsQueue
-from pipelines.tidemark.streams.deliveries import Deliveries
-from pipelines.tidemark.streams.delivering import Delivering
-from pipelines.tidemark.streams.delivery_verdict import Verdicts
-from pipelines.tidemark.streams.in_hand import InHand
+from dagster_tidemark.lakehouse.append import Appendable, open_lake
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.partitioning import ByKey
+from dagster_tidemark.lakehouse.tables import DELIVERY, LINEAGE, Table
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.streams.deliveries import Deliveries
+from dagster_tidemark.streams.delivering import Delivering
+from dagster_tidemark.streams.delivery_verdict import Verdicts
+from dagster_tidemark.streams.in_hand import InHand
 from tests.tidemark.streams import toy
 from tests.toys.feeds import ORDERS
 from tests.toys.schemas import ORDERS_LANDING, order_lines

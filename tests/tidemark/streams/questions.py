@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pipelines.tidemark.lakehouse.append import Appendable, open_lake
-from pipelines.tidemark.lakehouse.tables import MESSAGE, Table
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.inlets import QueueInlet
-from pipelines.tidemark.sources.sqs import SqsQueue
-from pipelines.tidemark.streams.answering import Answer, Answering
-from pipelines.tidemark.streams.answers import Answers
-from pipelines.tidemark.streams.shift import Shift
-from pipelines.tidemark.streams.stream import Fields, Stream, Workplace
+from dagster_tidemark.lakehouse.append import Appendable, open_lake
+from dagster_tidemark.lakehouse.tables import MESSAGE, Table
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.inlets import QueueInlet
+from dagster_tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.streams.answering import Answer, Answering
+from dagster_tidemark.streams.answers import Answers
+from dagster_tidemark.streams.shift import Shift
+from dagster_tidemark.streams.stream import Fields, Stream, Workplace
 from tests.tidemark.streams import toy
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.tidemark.lakehouse.append import Appendable, open_lake
-from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.inlets import QueueInlet
-from pipelines.tidemark.sources.sqs import SqsQueue
-from pipelines.tidemark.streams.alerts import Alerts
-from pipelines.tidemark.streams.shift import Shift
-from pipelines.tidemark.streams.stream import Stream
+from dagster_tidemark.lakehouse.append import Appendable, open_lake
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.inlets import QueueInlet
+from dagster_tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.streams.alerts import Alerts
+from dagster_tidemark.streams.shift import Shift
+from dagster_tidemark.streams.stream import Stream
 from tests.tidemark.streams import toy
 
 

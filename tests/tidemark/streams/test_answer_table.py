@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.streams import answer_table
+from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams import answer_table
 from tests.tidemark.streams import questions
 from tests.tidemark.streams.questions import TWO, Desk, question, reaction
 

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipelines.tidemark.errors import Terminal
-from pipelines.tidemark.lakehouse.append import Appendable, open_lake
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.streams import answers as at_work
-from pipelines.tidemark.streams.answering import Answer, Answering
-from pipelines.tidemark.streams.decode import readable
-from pipelines.tidemark.streams.stream import Fields, StreamRefused, Workplace
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.lakehouse.append import Appendable, open_lake
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams import answers as at_work
+from dagster_tidemark.streams.answering import Answer, Answering
+from dagster_tidemark.streams.decode import readable
+from dagster_tidemark.streams.stream import Fields, StreamRefused, Workplace
 from tests.tidemark.streams import questions, toy
 from tests.tidemark.streams.questions import TWO, Desk, Roots, answerer, question
 from tests.tidemark.streams.test_shift import ImpatientWithRefused, KilledBeforeItAcknowledges

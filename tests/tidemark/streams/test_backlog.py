@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from pipelines.tidemark.errors import Transient
-from pipelines.tidemark.lakehouse.append import Appendable, open_lake
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.lakehouse.write import CommitConflict
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.kafka import KafkaTopic
-from pipelines.tidemark.streams import backlog_step
-from pipelines.tidemark.streams.backlog import Backlog
-from pipelines.tidemark.streams.reports import Reports
-from pipelines.tidemark.streams.shift import Shift
-from pipelines.tidemark.streams.stream import Stream, Workplace
+from dagster_tidemark.errors import Transient
+from dagster_tidemark.lakehouse.append import Appendable, open_lake
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.write import CommitConflict
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.kafka import KafkaTopic
+from dagster_tidemark.streams import backlog_step
+from dagster_tidemark.streams.backlog import Backlog
+from dagster_tidemark.streams.reports import Reports
+from dagster_tidemark.streams.shift import Shift
+from dagster_tidemark.streams.stream import Stream, Workplace
 from tests.tidemark.kafka import Broker
 from tests.tidemark.streams import toy
 from tests.tidemark.streams.kills import drained

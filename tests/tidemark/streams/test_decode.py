@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.tidemark.lakehouse.append import rows_of
-from pipelines.tidemark.lakehouse.tables import MESSAGE, Table
-from pipelines.tidemark.sources.records import Record
-from pipelines.tidemark.streams.decode import Decoder, Fault, Row, table_rows
-from pipelines.tidemark.streams.stream import Stream
+from dagster_tidemark.lakehouse.append import rows_of
+from dagster_tidemark.lakehouse.tables import MESSAGE, Table
+from dagster_tidemark.sources.records import Record
+from dagster_tidemark.streams.decode import Decoder, Fault, Row, table_rows
+from dagster_tidemark.streams.stream import Stream
 
 KINDS = {
     "a_bigint": ("bigint", pa.int64()),

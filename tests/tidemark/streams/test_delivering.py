@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.tidemark.lakehouse.append import Appendable, open_lake
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.streams.delivery_verdict import Verdicts, _Loading
-from pipelines.tidemark.streams.in_hand import Held, InHand
+from dagster_tidemark.lakehouse.append import Appendable, open_lake
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams.delivery_verdict import Verdicts, _Loading
+from dagster_tidemark.streams.in_hand import Held, InHand
 from tests.tidemark.storage_faults import Fault, faults
 from tests.tidemark.streams import partner as toys
 from tests.tidemark.streams.partner import Partner, csv, line

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.settings import Settings
 from tests.live.waiting import eventually
 from tests.tidemark.streams import partner as toys
 from tests.tidemark.streams.partner import Partner, csv, line

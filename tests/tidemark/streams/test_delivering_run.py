@@ -5,13 +5,13 @@ import threading
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.lakehouse.tables import Table
-from pipelines.tidemark.sensors.streams import streams_sensor
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.streams.job import shift_job
-from pipelines.tidemark.streams.stream import StreamRefused
-from pipelines.tidemark.tags import CODE_OF_STREAMS, WORKER
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.sensors.streams import streams_sensor
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams.job import shift_job
+from dagster_tidemark.streams.stream import StreamRefused
+from dagster_tidemark.tags import CODE_OF_STREAMS, WORKER
 from tests.live.waiting import eventually
 from tests.tidemark.streams import partner as toys
 from tests.tidemark.streams.partner import Partner, csv, line

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipelines.tidemark.sources.messages import FakeMessageSource
-from pipelines.tidemark.streams.in_hand import InHand
+from dagster_tidemark.sources.messages import FakeMessageSource
+from dagster_tidemark.streams.in_hand import InHand
 
 
 @contextmanager

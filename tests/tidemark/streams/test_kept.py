@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from pipelines.tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.inlets import QueueInlet
-from pipelines.tidemark.sources.kafka_position import Position, position_after_rows
-from pipelines.tidemark.sources.messages import FakeMessageSource
-from pipelines.tidemark.sources.records import Batch, Inlet, Record
-from pipelines.tidemark.streams import kept, timeline
-from pipelines.tidemark.streams import shift as shift_module
-from pipelines.tidemark.streams.alerts import Alerts
-from pipelines.tidemark.streams.shift import Shift
-from pipelines.tidemark.streams.stream import Stream
+from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.inlets import QueueInlet
+from dagster_tidemark.sources.kafka_position import Position, position_after_rows
+from dagster_tidemark.sources.messages import FakeMessageSource
+from dagster_tidemark.sources.records import Batch, Inlet, Record
+from dagster_tidemark.streams import kept, timeline
+from dagster_tidemark.streams import shift as shift_module
+from dagster_tidemark.streams.alerts import Alerts
+from dagster_tidemark.streams.shift import Shift
+from dagster_tidemark.streams.stream import Stream
 from tests.conftest import make_settings
 from tests.tidemark.streams import toy
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipelines.tidemark.settings import Settings
+from dagster_tidemark.settings import Settings
 from tests.tidemark.kafka import Broker
 from tests.tidemark.streams.kills import Cell
 

@@ -16,13 +16,13 @@ from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.test_utils import create_run_for_test
 from sqlalchemy.exc import OperationalError
 
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.event_log.beats import Beat, key_of
-from pipelines.tidemark.event_log.run_process import identity_of
-from pipelines.tidemark.sensors import streams as sensor
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.streams.post import STOPPING, STUCK_SECONDS, Post
-from pipelines.tidemark.tags import CODE_OF_STREAMS, STREAM, WORKED, WORKER
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.beats import Beat, key_of
+from dagster_tidemark.event_log.run_process import identity_of
+from dagster_tidemark.sensors import streams as sensor
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams.post import STOPPING, STUCK_SECONDS, Post
+from dagster_tidemark.tags import CODE_OF_STREAMS, STREAM, WORKED, WORKER
 from tests.tidemark.streams import toy
 
 PINGS = toy.stream("pings")
@@ -117,10 +117,10 @@ def test_only_the_children_of_a_code_server_that_stops_leave(instance: DagsterIn
 SERVER = """
 import os, signal, time
 import dagster as dg
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.sensors import stopping
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.tags import CODE_OF_STREAMS
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.sensors import stopping
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.tags import CODE_OF_STREAMS
 
 key = CODE_OF_STREAMS + Settings().code_location
 adapter.is_loaded_by_a_code_server = lambda: True

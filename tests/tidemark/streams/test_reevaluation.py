@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from pipelines.tidemark.streams import alerts
-from pipelines.tidemark.streams.alert_identity import Episode
+from dagster_tidemark.streams import alerts
+from dagster_tidemark.streams.alert_identity import Episode
 from tests.tidemark.streams.alert_histories import ByOracle, Play
 from tests.tidemark.streams.memory_table import MemoryTable
 from tests.tidemark.streams.readings_sent import NOON, Message

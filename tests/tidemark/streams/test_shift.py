@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from pipelines.tidemark.lakehouse.append import Appendable, Change, equal, open_lake, rows_of
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.inlets import QueueInlet, _InHand
-from pipelines.tidemark.sources.messages import FakeMessageSource
-from pipelines.tidemark.sources.records import Batch, Record
-from pipelines.tidemark.sources.sqs import SqsQueue
-from pipelines.tidemark.streams.kept import highest_offsets
-from pipelines.tidemark.streams.shift import Shift
-from pipelines.tidemark.streams.stream import Stream
+from dagster_tidemark.lakehouse.append import Appendable, Change, equal, open_lake, rows_of
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.inlets import QueueInlet, _InHand
+from dagster_tidemark.sources.messages import FakeMessageSource
+from dagster_tidemark.sources.records import Batch, Record
+from dagster_tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.streams.kept import highest_offsets
+from dagster_tidemark.streams.shift import Shift
+from dagster_tidemark.streams.stream import Stream
 from tests.live.waiting import eventually
 from tests.tidemark.streams import toy
 

@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from pipelines.tidemark.lakehouse import append
-from pipelines.tidemark.lakehouse.append import Appendable, open_lake
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources.inlets import QueueInlet
-from pipelines.tidemark.sources.messages import FakeMessageSource, Message
-from pipelines.tidemark.streams import alerts as alerts_module
-from pipelines.tidemark.streams import retries
-from pipelines.tidemark.streams import shift as shift_module
-from pipelines.tidemark.streams.answers import Answers
-from pipelines.tidemark.streams.reports import Reports
-from pipelines.tidemark.streams.shift import Shift
-from pipelines.tidemark.streams.stream import Stream, Workplace
+from dagster_tidemark.lakehouse import append
+from dagster_tidemark.lakehouse.append import Appendable, open_lake
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.inlets import QueueInlet
+from dagster_tidemark.sources.messages import FakeMessageSource, Message
+from dagster_tidemark.streams import alerts as alerts_module
+from dagster_tidemark.streams import retries
+from dagster_tidemark.streams import shift as shift_module
+from dagster_tidemark.streams.answers import Answers
+from dagster_tidemark.streams.reports import Reports
+from dagster_tidemark.streams.shift import Shift
+from dagster_tidemark.streams.stream import Stream, Workplace
 from tests.conftest import make_settings
 from tests.tidemark.streams import questions, toy
 

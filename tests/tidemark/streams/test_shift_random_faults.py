@@ -13,13 +13,13 @@ from unittest.mock import patch
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from pipelines.tidemark.lakehouse.append import Appendable, CatalogUnavailable, open_lake
-from pipelines.tidemark.lakehouse.loading.quarantine import QUARANTINE
-from pipelines.tidemark.sources.inlets import QueueInlet
-from pipelines.tidemark.sources.messages import FakeMessageSource, Message
-from pipelines.tidemark.streams import retries
-from pipelines.tidemark.streams import shift as shift_module
-from pipelines.tidemark.streams.alerts import Alerts
+from dagster_tidemark.lakehouse.append import Appendable, CatalogUnavailable, open_lake
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.sources.inlets import QueueInlet
+from dagster_tidemark.sources.messages import FakeMessageSource, Message
+from dagster_tidemark.streams import retries
+from dagster_tidemark.streams import shift as shift_module
+from dagster_tidemark.streams.alerts import Alerts
 from tests.conftest import make_settings
 from tests.tidemark.streams import toy
 from tests.tidemark.streams.test_kept import Log

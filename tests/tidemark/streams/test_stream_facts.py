@@ -8,17 +8,17 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance
 
-from pipelines.tidemark.cli.contract_rows import ContractRow, behind
-from pipelines.tidemark.cli.contract_table import explained
-from pipelines.tidemark.engine.doubts import Doubt, Doubts, PostOf, Watched
-from pipelines.tidemark.engine.stream_rows import StreamRow, stream_rows
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.event_log.beats import Beat
-from pipelines.tidemark.sensors.stream_states import changed_streams
-from pipelines.tidemark.sources.messages import QueueUnavailable
-from pipelines.tidemark.sources.records import Waiting
-from pipelines.tidemark.streams.facts import Facts
-from pipelines.tidemark.streams.job import InstanceLog
+from dagster_tidemark.cli.contract_rows import ContractRow, behind
+from dagster_tidemark.cli.contract_table import explained
+from dagster_tidemark.engine.doubts import Doubt, Doubts, PostOf, Watched
+from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.beats import Beat
+from dagster_tidemark.sensors.stream_states import changed_streams
+from dagster_tidemark.sources.messages import QueueUnavailable
+from dagster_tidemark.sources.records import Waiting
+from dagster_tidemark.streams.facts import Facts
+from dagster_tidemark.streams.job import InstanceLog
 
 NOW = 1_800_000_000.0
 WATCHED = Watched("grocer", {}, (PostOf("pings", "raw/pings", ("post 0", "post 1")),))

@@ -11,12 +11,12 @@ from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.test_utils import create_run_for_test
 
-from pipelines.tidemark.event_log import adapter
-from pipelines.tidemark.sensors import streams as sensor
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.streams.job import NoInlet, code_of, inlets_of, run_shift, shift_job
-from pipelines.tidemark.streams.post import Post
-from pipelines.tidemark.tags import CODE_OF_STREAMS, STREAM, WORKER
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.sensors import streams as sensor
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams.job import NoInlet, code_of, inlets_of, run_shift, shift_job
+from dagster_tidemark.streams.post import Post
+from dagster_tidemark.tags import CODE_OF_STREAMS, STREAM, WORKER
 from tests.tidemark.streams import toy
 
 PINGS = toy.stream("pings", workers=2)
@@ -157,7 +157,7 @@ def test_under_dagsters_own_queue_shifts_leave_a_slot_for_tables(limit: int, sta
 
 
 def test_a_queue_that_gives_shifts_a_slot_of_their_own_starts_all_of_them() -> None:
-    queue = {"module": "pipelines.tidemark.local.dagster.run_queue", "class": "PromptRunQueue"}
+    queue = {"module": "dagster_tidemark.local.dagster.run_queue", "class": "PromptRunQueue"}
     overrides = {"run_coordinator": queue | {"config": {"max_concurrent_runs": 1}}}
     with dg.instance_for_test(overrides=overrides) as instance:
         asked, said = sensor._wanted(instance, [PINGS], Settings(), time.time())

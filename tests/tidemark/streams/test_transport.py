@@ -7,11 +7,11 @@ import dagster as dg
 import pytest
 from botocore.exceptions import ClientError
 
-from pipelines.tidemark.definitions import build_definitions
-from pipelines.tidemark.settings import Settings, load_settings
-from pipelines.tidemark.sources.sqs import MAX_RECEIVES
-from pipelines.tidemark.streams.stream import Stream, StreamRefused
-from pipelines.tidemark.streams.transport import declared_queue, topics_of
+from dagster_tidemark.definitions import build_definitions
+from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.sources.sqs import MAX_RECEIVES
+from dagster_tidemark.streams.stream import Stream, StreamRefused
+from dagster_tidemark.streams.transport import declared_queue, topics_of
 from tests.tidemark.streams import toy
 
 

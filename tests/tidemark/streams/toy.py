@@ -9,20 +9,20 @@ from typing import Any
 
 import boto3
 
-from pipelines.tidemark.lakehouse.append import Appendable, open_lake
-from pipelines.tidemark.lakehouse.tables import MESSAGE, Table
-from pipelines.tidemark.settings import Settings
-from pipelines.tidemark.sources import sqs
-from pipelines.tidemark.sources.inlets import QueueInlet
-from pipelines.tidemark.sources.messages import Message
-from pipelines.tidemark.sources.records import Inlet, Record
-from pipelines.tidemark.sources.sqs import SqsQueue
-from pipelines.tidemark.streams.alert_identity import Episode
-from pipelines.tidemark.streams.alerting import Alerting
-from pipelines.tidemark.streams.decode import Decoder, table_rows
-from pipelines.tidemark.streams.reports import Reports
-from pipelines.tidemark.streams.shift import Shift
-from pipelines.tidemark.streams.stream import Stream, Workplace
+from dagster_tidemark.lakehouse.append import Appendable, open_lake
+from dagster_tidemark.lakehouse.tables import MESSAGE, Table
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources import sqs
+from dagster_tidemark.sources.inlets import QueueInlet
+from dagster_tidemark.sources.messages import Message
+from dagster_tidemark.sources.records import Inlet, Record
+from dagster_tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.streams.alert_identity import Episode
+from dagster_tidemark.streams.alerting import Alerting
+from dagster_tidemark.streams.decode import Decoder, table_rows
+from dagster_tidemark.streams.reports import Reports
+from dagster_tidemark.streams.shift import Shift
+from dagster_tidemark.streams.stream import Stream, Workplace
 
 HOUR = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 

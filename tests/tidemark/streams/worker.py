@@ -8,14 +8,14 @@ import logging
 import sys
 import time
 
-from pipelines.tidemark.lakehouse.append import open_lake
-from pipelines.tidemark.settings import Settings, load_settings
-from pipelines.tidemark.sources.kafka import KafkaTopic
-from pipelines.tidemark.sources.records import Inlet
-from pipelines.tidemark.streams.backlog import Backlog
-from pipelines.tidemark.streams.reports import Reports
-from pipelines.tidemark.streams.shift import Shift
-from pipelines.tidemark.streams.stream import Workplace
+from dagster_tidemark.lakehouse.append import open_lake
+from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.sources.kafka import KafkaTopic
+from dagster_tidemark.sources.records import Inlet
+from dagster_tidemark.streams.backlog import Backlog
+from dagster_tidemark.streams.reports import Reports
+from dagster_tidemark.streams.shift import Shift
+from dagster_tidemark.streams.stream import Workplace
 from tests.tidemark.streams import toy
 
 

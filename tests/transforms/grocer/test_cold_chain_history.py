@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pyspark import cloudpickle
 from pyspark.sql import Row
 
-from pipelines.tidemark import shipped
+from dagster_tidemark import shipped
 from pipelines.transforms import cold_chain_history
 from pipelines.transforms.cold_chain_history import episodes_too_warm
 from tests.tidemark.streams.episodes_oracle import episodes

@@ -11,9 +11,9 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.tidemark.engine.code_plan import CodePlan, plan_of
-from pipelines.tidemark.planner.graph import Target
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
+from dagster_tidemark.engine.code_plan import CodePlan, plan_of
+from dagster_tidemark.planner.graph import Target
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.toy_graph import ASAP, START, WITHIN, asset, lag, source
 
 SOURCES = {"raw/h": "hours", "raw/d": "days", "raw/n": "none"}

@@ -3,7 +3,7 @@
 Shares no code with the plan: it looks at the runs, and at which of the listed partitions got other content.
 """
 
-from pipelines.tidemark.planner.graph import Target
+from dagster_tidemark.planner.graph import Target
 from tests.tidemark.automation.code_plan.histories import SOURCES, Deploy
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from pipelines.tidemark.simulation.simulator import Run
+from dagster_tidemark.simulation.simulator import Run
 from tests.tidemark.automation.random_graphs.mappings import VOLATILE
 from tests.tidemark.automation.random_graphs.play import QUIET_HOURS, Day
 from tests.tidemark.automation.random_graphs.shapes import TIMES, Read, Target

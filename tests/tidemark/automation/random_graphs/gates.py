@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from pipelines.tidemark.simulation.simulator import Run
-from pipelines.tidemark.tags import REQUESTED_BY
+from dagster_tidemark.simulation.simulator import Run
+from dagster_tidemark.tags import REQUESTED_BY
 from tests.tidemark.automation.random_graphs.facts import Build, Facts
 from tests.tidemark.automation.random_graphs.shapes import Target
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.tidemark.asset_graph.dep_metadata import with_dep_metadata_moved
-from pipelines.tidemark.engine.condition import derived
-from pipelines.tidemark.engine.guarded import guarded
+from dagster_tidemark.asset_graph.dep_metadata import with_dep_metadata_moved
+from dagster_tidemark.engine.condition import derived
+from dagster_tidemark.engine.guarded import guarded
 from tests.tidemark.automation.random_graphs.mappings import WAYS, ways
 from tests.tidemark.automation.random_graphs.shapes import GRAINS, TIMES, Read, Table, World, definition
 

@@ -14,7 +14,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from pipelines.tidemark.simulation.simulator import Run
+from dagster_tidemark.simulation.simulator import Run
 from tests.tidemark.automation.random_graphs.facts import Facts
 from tests.tidemark.automation.random_graphs.gates import open_gates
 from tests.tidemark.automation.random_graphs.lateness import late

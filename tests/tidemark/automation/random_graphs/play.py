@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from pipelines.tidemark.planner.decisions import State
-from pipelines.tidemark.simulation.simulator import CheckFate, RunFate, RunPace, Simulation
+from dagster_tidemark.planner.decisions import State
+from dagster_tidemark.simulation.simulator import CheckFate, RunFate, RunPace, Simulation
 from tests.tidemark.automation.random_graphs.graphs import definitions
 from tests.tidemark.automation.random_graphs.mappings import Readings
 from tests.tidemark.automation.random_graphs.shapes import DYNAMIC, Event, Target, World

@@ -5,8 +5,8 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.tidemark.simulation.simulator import Simulation
-from pipelines.tidemark.sources.feed import Partition
+from dagster_tidemark.simulation.simulator import Simulation
+from dagster_tidemark.sources.feed import Partition
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, START, asset, lag, source
 
 HEALTHY = ("core/healthy", "marts/healthy")

@@ -5,9 +5,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.engine import engine
-from pipelines.tidemark.planner.check_results import CheckResult, CheckResults
-from pipelines.tidemark.simulation.simulator import Simulation
+from dagster_tidemark.engine import engine
+from dagster_tidemark.planner.check_results import CheckResult, CheckResults
+from dagster_tidemark.simulation.simulator import Simulation
 from tests.tidemark.automation.shapes.playing import built, mapped, play
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, START, asset, lag, source
 

@@ -5,8 +5,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.event_log import adapter, deployed
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
+from dagster_tidemark.event_log import adapter, deployed
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.shapes.playing import built, play
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, asset, source
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.shapes.playing import CITIES, asked, built, healthy, keeps_the_pair, play
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, asset, lag, source
 

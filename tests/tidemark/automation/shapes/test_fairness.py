@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
-from pipelines.tidemark.simulation.simulator import RunFate, RunPace
+from dagster_tidemark.simulation.simulator import RunFate, RunPace
 from tests.tidemark.automation.shapes.playing import asked, built, play
 from tests.tidemark.automation.ticks import Location
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, asset, lag, source, within

@@ -3,12 +3,12 @@
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.engine import engine
-from pipelines.tidemark.engine.condition import with_automation
-from pipelines.tidemark.engine.overview import overview
-from pipelines.tidemark.planner.decisions import State
-from pipelines.tidemark.planner.history import History
-from pipelines.tidemark.simulation.simulator import CheckFate, Simulation
+from dagster_tidemark.engine import engine
+from dagster_tidemark.engine.condition import with_automation
+from dagster_tidemark.engine.overview import overview
+from dagster_tidemark.planner.decisions import State
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.simulation.simulator import CheckFate, Simulation
 from tests.tidemark.automation.shapes.playing import built, play
 from tests.tidemark.automation.shapes.test_blocking_checks import DAY, OTHER, check, days, deploy
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, START, asset, lag, source

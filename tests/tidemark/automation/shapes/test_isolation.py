@@ -6,11 +6,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.engine import engine
-from pipelines.tidemark.engine.condition import derived, with_automation
-from pipelines.tidemark.engine.run_requests import apart
-from pipelines.tidemark.simulation.simulator import Simulation
-from pipelines.tidemark.tags import TABLES
+from dagster_tidemark.engine import engine
+from dagster_tidemark.engine.condition import derived, with_automation
+from dagster_tidemark.engine.run_requests import apart
+from dagster_tidemark.simulation.simulator import Simulation
+from dagster_tidemark.tags import TABLES
 from tests.tidemark.automation.shapes.playing import CITIES, REGIONS, healthy, keeps_the_pair, mapped, play, why_not
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source
 

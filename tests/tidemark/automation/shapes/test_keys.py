@@ -5,8 +5,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark import LINEAGE, ByKey, Feed, Grain, Table, build_definitions, feed_assets, load_settings
-from pipelines.tidemark.simulation.simulator import Simulation
+from dagster_tidemark import LINEAGE, ByKey, Feed, Grain, Table, build_definitions, feed_assets, load_settings
+from dagster_tidemark.simulation.simulator import Simulation
 from tests.tidemark.automation.shapes.playing import (
     CITIES,
     REGIONS,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.shapes.playing import built, play
 from tests.tidemark.automation.toy_graph import ASAP, HOURS, asset, lag, source
 

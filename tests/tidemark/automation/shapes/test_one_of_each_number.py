@@ -13,14 +13,14 @@ from dagster._core.events import JobFailureData, RunFailureReason
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Table
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 
-from pipelines.tidemark.asset_graph.build import graph_of
-from pipelines.tidemark.definitions import build_definitions
-from pipelines.tidemark.engine.condition import derived
-from pipelines.tidemark.event_log.consumer import Follower
-from pipelines.tidemark.settings import load_settings
-from pipelines.tidemark.simulation.log import Log
-from pipelines.tidemark.simulation.simulator import Simulation
-from pipelines.tidemark.tags import DATA_VERSION
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.definitions import build_definitions
+from dagster_tidemark.engine.condition import derived
+from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.settings import load_settings
+from dagster_tidemark.simulation.log import Log
+from dagster_tidemark.simulation.simulator import Simulation
+from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, START, asset, lag, source
 from tests.tidemark.postgres import has_postgres, postgres_instance
 

@@ -6,10 +6,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.engine.condition import derived
-from pipelines.tidemark.planner.contracts import LagContract
-from pipelines.tidemark.planner.graph import Graph, Input, Node
-from pipelines.tidemark.simulation.simulator import RunFate
+from dagster_tidemark.engine.condition import derived
+from dagster_tidemark.planner.contracts import LagContract
+from dagster_tidemark.planner.graph import Graph, Input, Node
+from dagster_tidemark.simulation.simulator import RunFate
 from tests.tidemark.automation.shapes.playing import REGIONS, built, healthy, keeps_the_pair, play
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, asset, lag, source
 from tests.tidemark.automation.world import World

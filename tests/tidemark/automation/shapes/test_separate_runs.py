@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.engine.condition import derived, with_automation
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
+from dagster_tidemark.engine.condition import derived, with_automation
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.toy_graph import DAYS, START, asset, lag, source
 
 DAY = "2026-10-05"

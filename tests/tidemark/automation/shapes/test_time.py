@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.partitions.mapping import UpstreamPartitionsResult
 
-from pipelines.tidemark.simulation.simulator import Simulation
+from dagster_tidemark.simulation.simulator import Simulation
 from tests.tidemark.automation.shapes.playing import CITIES, REGIONS, asked, built, mapped, play, why_not
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, WITHIN, asset, lag, source, within
 

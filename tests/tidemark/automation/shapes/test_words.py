@@ -6,11 +6,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.tidemark.asset_graph.build import graph_of
-from pipelines.tidemark.engine.labels import label
-from pipelines.tidemark.planner.contract_status import told
-from pipelines.tidemark.planner.contracts import CronContract
-from pipelines.tidemark.simulation.simulator import RunPace, Simulation
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.engine.labels import label
+from dagster_tidemark.planner.contract_status import told
+from dagster_tidemark.planner.contracts import CronContract
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.shapes.playing import built, play
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, START, asset, lag, source
 

@@ -1,0 +1,159 @@
+"""What an asset declares of its automation, read and checked one by one.
+
+A freshness policy, the tags `tidemark/pace` and `tidemark/requires`, the metadata `ripple_days`, `use_latest` and
+`optional` of a dependency, a backfill policy. Belongs here: what each may be; all else is refused by name. Does not
+belong here: where they stand in Dagster's graph (`asset_graph.build`).
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+from cronsim import CronSim
+from dagster._core.definitions.freshness import CronFreshnessPolicy, TimeWindowFreshnessPolicy
+from dagster._utils.schedules import cron_string_iterator
+
+from dagster_tidemark.asset_graph.refusal import Refused, told
+from dagster_tidemark.planner.contracts import Contract, CronContract, LagContract
+from dagster_tidemark.tags import BLOCKING_CHECKS
+
+RIPPLE_DAYS = "ripple_days"
+USE_LATEST = "use_latest"
+OPTIONAL = "optional"
+ASAP = "asap"
+EVERY_INPUT_CHANGED = "every_input_changed"
+
+_ALIASES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_COMPARED = 20  # ticks
+_FROM = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def contract_of(policy: dg.FreshnessPolicy | None) -> Contract | None:
+    """The promise of a freshness policy.
+
+    Raises:
+        Refused: a policy the planner cannot schedule by.
+    """
+    match policy:
+        case None:
+            return None
+        case TimeWindowFreshnessPolicy():
+            warn = policy.warn_window.to_timedelta().total_seconds() if policy.warn_window else None
+            return LagContract(policy.fail_window.to_timedelta().total_seconds(), warn)
+        case CronFreshnessPolicy():
+            schedule = _plain(policy.deadline_cron, policy.timezone)
+            return CronContract(schedule, policy.lower_bound_delta.total_seconds(), policy.timezone)
+    raise Refused(f"a {type(policy).__name__} is no contract; use FreshnessPolicy.time_window or .cron")
+
+
+def _plain(declared: str, timezone: str) -> str:
+    """A schedule in five fields that means the same to the planner as to Dagster."""
+    schedule = _ALIASES.get(declared.strip().lower(), declared)
+    try:
+        ZoneInfo(timezone)
+        ours = [tick.timestamp() for tick in islice(CronSim(schedule.upper(), _FROM), _COMPARED)]
+        theirs = _ticks(declared)
+    except Exception as error:
+        raise Refused(f"FreshnessPolicy.cron({declared!r}, timezone={timezone!r}): {told(error)}") from error
+    if not ours or ours != theirs:
+        raise Refused(f"FreshnessPolicy.cron({declared!r}): write it in five fields of numbers, like '0 9 * * 1-5'")
+    return schedule.upper()
+
+
+def _ticks(schedule: str) -> list[float]:
+    # Dagster's begin with a tick at the time itself; ours come after it.
+    found = (tick.timestamp() for tick in cron_string_iterator(_FROM.timestamp(), schedule, "UTC"))
+    return list(islice((at for at in found if at > _FROM.timestamp()), _COMPARED))
+
+
+def tagged(tags: Mapping[str, str], tag: str, value: str) -> bool:
+    """Whether an asset has a tag, which can have one value only.
+
+    Raises:
+        Refused: it has another one.
+    """
+    if tags.get(tag, value) != value:
+        raise Refused(f"tag {tag}={tags[tag]!r} is not known; there is {value!r}")
+    return tag in tags
+
+
+def ripple_days_of(metadata: Mapping[str, Any], name: str, *, whole: bool, timed: bool) -> int | None:
+    """How many days a change of an input makes stale; None: all.
+
+    Args:
+        name: The input.
+        whole: It has no partitions.
+        timed: The reader has partitions of time.
+
+    Raises:
+        Refused: it is no number of days, or there are no days.
+    """
+    declared = _value(metadata.get(RIPPLE_DAYS))
+    if declared is None:
+        return None
+    text = str(declared).strip()
+    if isinstance(declared, bool) or not (text.isdecimal() and int(text) > 0):
+        raise Refused(f"{RIPPLE_DAYS}={declared!r} of {name} is no whole number of days above 0")
+    if not whole:
+        raise Refused(f"{RIPPLE_DAYS} of {name} is for an input without partitions; use a partition mapping")
+    if not timed:
+        raise Refused(f"{RIPPLE_DAYS} of {name} needs a reader with partitions of time")
+    return int(text)
+
+
+def use_latest_of(metadata: Mapping[str, Any], name: str) -> bool:
+    """Whether an input only has to exist.
+
+    Raises:
+        Refused: it is neither true nor false.
+    """
+    return _flag(USE_LATEST, metadata, name)
+
+
+def optional_of(metadata: Mapping[str, Any], name: str) -> bool:
+    """Return True if a partition is built without an input that has nothing for it.
+
+    Raises:
+        Refused: it is neither true nor false.
+    """
+    return _flag(OPTIONAL, metadata, name)
+
+
+def _flag(flag: str, metadata: Mapping[str, Any], name: str) -> bool:
+    declared = _value(metadata.get(flag))
+    known = {"none": False, "false": False, "0": False, "true": True, "1": True}
+    if str(declared).strip().lower() not in known:
+        raise Refused(f"{flag}={declared!r} of {name} is neither true nor false")
+    return known[str(declared).strip().lower()]
+
+
+def checks_elsewhere_of(metadata: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of blocking checks of an asset that other code locations declare and evaluate.
+
+    Raises:
+        Refused: it is no list of names.
+    """
+    declared = _value(metadata.get(BLOCKING_CHECKS, []))
+    if not isinstance(declared, list | tuple) or not all(isinstance(name, str) and name for name in declared):
+        raise Refused(f"metadata {BLOCKING_CHECKS}={declared!r}: expected a list with the names of checks")
+    return frozenset(declared)
+
+
+def most_of(policy: dg.BackfillPolicy | None) -> int | None:
+    """How many partitions a run may build; None: any number. Without a policy Dagster's default holds: one."""
+    return 1 if policy is None else policy.max_partitions_per_run or None
+
+
+def _value(declared: Any) -> Any:
+    return declared.value if isinstance(declared, dg.MetadataValue) else declared

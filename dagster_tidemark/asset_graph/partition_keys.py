@@ -1,0 +1,269 @@
+"""What the planner asks of an asset's partitions: which exist, in which order, and what each is about.
+
+One `Keys` for each kind of Dagster's partitions definitions; those of time are in `asset_graph.time_partitions`. Every
+answer comes from the definition itself. Does not belong here: which partitions of one asset read which of another
+(`asset_graph.partition_mappings`).
+
+An answer that depends on the key alone is kept for good; which partitions exist comes from the `Moment`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.partitions.subset import PartitionsSubset
+
+from dagster_tidemark.asset_graph.partition_context import as_of
+from dagster_tidemark.asset_graph.refusal import Refused
+from dagster_tidemark.asset_graph.time_partitions import TimePartitions
+from dagster_tidemark.planner.contracts import Window
+from dagster_tidemark.planner.graph import Moment
+from dagster_tidemark.sources.layout import SEPARATOR, Partition
+
+_NO_KEY = "no partition, though the asset has some"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The partitions of one definition. What `graph.Node` says of its functions of these names holds here.
+
+    Args:
+        definition: Dagster's; None for an asset without partitions.
+        subset: Dagster's subset of one partition. It holds it also where it does not exist yet.
+        ends: The first and the last partition that exist at the moment; fewer where there are no two.
+        timed: Whether each partition is about one window of time.
+        dynamic: Those of its keys that people add and remove, each with the name of their definition.
+        moving: Whether partitions come into being, or go, while the code stays the same.
+        odd: Keys that people added and that are no partitions of it, each with the reason.
+        dimensions: By name, in the order in which they stand in a key; empty where there is only one.
+    """
+
+    definition: dg.PartitionsDefinition | None
+    problem: Callable[[Partition], str | None]
+    subset: Callable[[Partition], PartitionsSubset | None]
+    ends: Callable[[], Sequence[Partition]]
+    keys: Callable[[], Sequence[Partition]]
+    exists: Callable[[Partition], bool] = lambda _: True
+    order: Callable[[Partition], Any] = lambda _: 0
+    follows: Callable[[Partition, Partition], bool] = lambda _first, _second: False
+    window: Callable[[Partition], Window | None] = lambda _: None
+    exists_from: Callable[[Partition], float] = lambda _: float("-inf")
+    dynamic: Callable[[Partition], frozenset[tuple[str, Partition]]] = lambda _: frozenset()
+    timed: bool = False
+    moving: bool = False
+    odd: Callable[[], Mapping[Partition, str]] = dict
+    dimensions: Mapping[str, "Keys"] = field(default_factory=dict)
+
+
+@dataclass
+class KeysOf:
+    """The keys of each definition at one moment; assets of one definition share what was found out about a key."""
+
+    moment: Moment
+    _known: dict[Any, Keys] = field(default_factory=dict)
+
+    def __call__(self, definition: dg.PartitionsDefinition | None) -> Keys:
+        """The keys of a definition; None: of an asset without partitions."""
+        try:
+            known = self._known.get((type(definition), definition))
+        except TypeError:  # somebody's own definition that cannot be hashed
+            return self._made(definition)
+        if known is None:
+            known = self._known[(type(definition), definition)] = self._made(definition)
+        return known
+
+    def _made(self, definition: dg.PartitionsDefinition | None) -> Keys:
+        match definition:
+            case None:
+                return _unpartitioned()
+            case dg.TimeWindowPartitionsDefinition():
+                return _of_time(TimePartitions(definition, self.moment))
+            case dg.MultiPartitionsDefinition():
+                return _multi(definition, {d.name: self(d.partitions_def) for d in definition.partitions_defs})
+            case dg.StaticPartitionsDefinition():
+                return _static(definition)
+        return _listed(definition, self.moment)
+
+
+def split(partition: Partition) -> Sequence[str]:
+    """The parts of a multi-partition's key, in the order of its dimensions."""
+    return (partition or "").split(SEPARATOR)
+
+
+def joined(parts: Sequence[Partition]) -> Partition:
+    """The key of a multi-partition, from the keys of its dimensions in their order."""
+    return SEPARATOR.join(part or "" for part in parts)
+
+
+def _unpartitioned() -> Keys:
+    return Keys(
+        None,
+        problem=lambda p: None if p is None else f"a partition {p!r} of an asset that has none",
+        subset=lambda _: None,
+        ends=lambda: (None,),
+        keys=lambda: (None,),
+    )
+
+
+def _of_time(partitions: TimePartitions) -> Keys:
+    return Keys(
+        partitions.definition,
+        problem=partitions.problem,
+        subset=partitions.subset,
+        ends=partitions.ends,
+        keys=partitions.keys,
+        exists=partitions.exists,
+        order=partitions.order,
+        follows=partitions.follows,
+        window=partitions.window,
+        exists_from=partitions.exists_from,
+        timed=True,
+        moving=True,
+    )
+
+
+def _static(definition: dg.StaticPartitionsDefinition) -> Keys:
+    keys: tuple[Partition, ...] = tuple(definition.get_partition_keys())
+    places = {key: place for place, key in enumerate(keys)}
+    if "" in places:
+        raise Refused("its partitions hold the empty key '', of which Dagster builds nothing: give that key a name")
+
+    def _problem(partition: Partition) -> str | None:
+        if partition is None:
+            return _NO_KEY
+        return None if partition in places else f"{partition!r} is none of the asset's partitions"
+
+    return Keys(
+        definition,
+        problem=_problem,
+        subset=_subset(definition),
+        ends=lambda: _ends(keys),
+        keys=lambda: keys,
+        exists=lambda p: p in places,
+        order=lambda p: places.get(p, -1),
+        follows=lambda a, b: a in places and b in places and places[b] - places[a] == 1,
+    )
+
+
+def _listed(definition: dg.PartitionsDefinition, moment: Moment) -> Keys:
+    """Dynamic partitions, and anybody's own definition: all that is known of a key is whether it is there now.
+
+    No range over them is ever asked for: what lies between two keys can change before the run begins.
+    """
+    named = definition.name if isinstance(definition, dg.DynamicPartitionsDefinition) else None
+    known: tuple[object, dict[Partition, int]] = (None, {})
+
+    def _places() -> Mapping[Partition, int]:
+        nonlocal known
+        at = moment.revision, None if named else moment.now
+        if known[0] != at:
+            with as_of(moment):
+                known = (at, {key: place for place, key in enumerate(definition.get_partition_keys())})
+        return known[1]
+
+    return Keys(
+        definition,
+        problem=lambda p: _NO_KEY if p is None else None,
+        subset=_subset(definition),
+        ends=lambda: _ends(tuple(_places())),
+        keys=lambda: tuple(_places()),
+        exists=lambda p: p in _places(),
+        order=lambda p: _places().get(p, -1),
+        dynamic=lambda p: frozenset({(named, p)} if named is not None else ()),
+        moving=True,
+    )
+
+
+def _multi(definition: dg.MultiPartitionsDefinition, dimensions: Mapping[str, Keys]) -> Keys:
+    of = list(dimensions.values())
+    timed = [place for place, keys in enumerate(of) if keys.timed]
+    listed = [place for place, keys in enumerate(of) if not keys.moving]
+    # Along one dimension only: a chain that turns a corner is no range, though each two of its neighbours are one.
+    along = timed[-1] if timed else (listed[-1] if listed else None)
+    oldest_first = sorted(range(len(of)), key=lambda place: place not in timed)
+
+    @lru_cache(maxsize=100_000)
+    def _problem(partition: Partition) -> str | None:
+        if partition is None:
+            return _NO_KEY
+        parts = split(partition)
+        if len(parts) != len(of):
+            return f"{partition!r} is no key of the dimensions {SEPARATOR.join(dimensions)}"
+        wrong = ((name, keys.problem(part)) for (name, keys), part in zip(dimensions.items(), parts, strict=True))
+        return next((f"{name}: {problem}" for name, problem in wrong if problem), None)
+
+    def _window(partition: Partition) -> Window | None:
+        if len(timed) != 1 or _problem(partition):
+            return None
+        return of[timed[0]].window(split(partition)[timed[0]])
+
+    def _exists_from(partition: Partition) -> float:
+        if _problem(partition):
+            return float("inf")
+        return max(keys.exists_from(part) for keys, part in zip(of, split(partition), strict=True))
+
+    def _exists(partition: Partition) -> bool:
+        if _problem(partition):
+            return False
+        return all(keys.exists(part) for keys, part in zip(of, split(partition), strict=True))
+
+    def _dynamic(partition: Partition) -> frozenset[tuple[str, Partition]]:
+        if _problem(partition):
+            return frozenset()
+        return frozenset().union(*(keys.dynamic(part) for keys, part in zip(of, split(partition), strict=True)))
+
+    def _order(partition: Partition) -> Any:
+        parts = split(partition)
+        return tuple(of[place].order(parts[place]) for place in oldest_first) if len(parts) == len(of) else ()
+
+    def _follows(earlier: Partition, later: Partition) -> bool:
+        if along is None or _problem(earlier) or _problem(later):
+            return False
+        one, other = list(split(earlier)), list(split(later))
+        return one[:along] + one[along + 1 :] == other[:along] + other[along + 1 :] and of[along].follows(
+            one[along], other[along]
+        )
+
+    def _both_ends() -> Sequence[Partition]:
+        ends = [keys.ends() for keys in of]
+        return _ends([joined([e[0] for e in ends]), joined([e[-1] for e in ends])]) if all(ends) else ()
+
+    def _keys() -> Sequence[Partition]:
+        found = (joined(parts) for parts in product(*(keys.keys() for keys in of)))
+        return [key for key in found if len(split(key)) == len(of)]
+
+    def _odd() -> Mapping[Partition, str]:
+        why = f"holds {SEPARATOR!r}, which stands between the dimensions of a key: Dagster builds nothing of it"
+        listed = {name: keys.keys() for name, keys in dimensions.items() if keys.moving and not keys.timed}
+        return {
+            key: f"the {name} {key!r} {why}" for name, of_it in listed.items() for key in of_it if SEPARATOR in str(key)
+        }
+
+    return Keys(
+        definition,
+        problem=_problem,
+        subset=_subset(definition),
+        ends=_both_ends,
+        keys=_keys,
+        exists=_exists,
+        order=_order,
+        follows=_follows,
+        window=_window,
+        exists_from=_exists_from,
+        dynamic=_dynamic,
+        timed=len(timed) == 1,
+        moving=any(keys.moving for keys in of),
+        odd=_odd,
+        dimensions=dimensions,
+    )
+
+
+def _subset(definition: dg.PartitionsDefinition) -> Callable[[Partition], PartitionsSubset]:
+    return lambda partition: definition.empty_subset().with_partition_keys([partition or ""])
+
+
+def _ends(keys: Sequence[Partition]) -> Sequence[Partition]:
+    return tuple(dict.fromkeys((*keys[:1], *keys[-1:])))

@@ -1,0 +1,244 @@
+"""Which partitions of an input a partition reads, and which partitions of the reader read one of the input's.
+
+One way for each of Dagster's partition mappings; docs/partition-mappings.md is the table of what holds. Belongs here:
+the way between two definitions. Does not belong here: the definitions themselves (`asset_graph.partition_keys`).
+
+Mappings of time are asked as seen from much later, when every window exists, so that what they say of a partition never
+changes. Those that speak of "the last" or of "all" partitions, and anybody's own, are asked as of the moment.
+"""
+
+from collections.abc import Sequence, Set
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+
+import dagster as dg
+from dagster._core.definitions.partitions.subset import PartitionsSubset
+
+from dagster_tidemark.asset_graph.dimension_mappings import by_dimension
+from dagster_tidemark.asset_graph.edges import Edge, Ends, Way, kept
+from dagster_tidemark.asset_graph.partition_context import LATER, as_of
+from dagster_tidemark.asset_graph.refusal import Refused
+from dagster_tidemark.sources.feed import Partition
+
+_MANY = 100_000
+_BUILT_IN = (
+    dg.AllPartitionMapping,
+    dg.LastPartitionMapping,
+    dg.SpecificPartitionsPartitionMapping,
+    dg.IdentityPartitionMapping,
+    dg.TimeWindowPartitionMapping,
+    dg.StaticPartitionMapping,
+    dg.MultiToSingleDimensionPartitionMapping,
+    dg.MultiPartitionMapping,
+)
+_ALLOW = "TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)"
+
+
+def edge_of(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
+    """The way from a reader's partitions to an input's, and back.
+
+    Raises:
+        Refused: the mapping cannot map these two.
+    """
+    ours, theirs = ends.ours, ends.theirs
+    whole = None if ours.definition else _to_whole
+    if theirs.definition is None:
+        return Edge(_to_whole, whole, broad=whole is None, identity=whole is not None)
+    if type(mapping) not in _BUILT_IN:
+        return _anybodys(mapping, ends)
+    match mapping:
+        case dg.AllPartitionMapping():
+            return Edge(None, whole, broad=whole is None)
+        case dg.LastPartitionMapping():
+            return _last(ends)
+        case dg.SpecificPartitionsPartitionMapping():
+            return _specific(mapping, ends)
+    if ours.definition is None:
+        raise Refused(f"{_says(mapping, ends)} needs a partitioned reader; use AllPartitionMapping")
+    match mapping:
+        case dg.IdentityPartitionMapping():
+            return _identity(ends)
+        case dg.TimeWindowPartitionMapping():
+            return _of_time(mapping, ends)
+        case dg.MultiToSingleDimensionPartitionMapping() | dg.MultiPartitionMapping():
+            return by_dimension(mapping, ends, edge_of)
+    return _asked_once(mapping, ends)
+
+
+def _says(mapping: dg.PartitionMapping, ends: Ends) -> str:
+    return f"{type(mapping).__name__} of {ends.name}"
+
+
+def _to_whole(_partition: Partition) -> Sequence[Partition]:
+    return (None,)
+
+
+def _itself(partition: Partition) -> Sequence[Partition]:
+    return (partition,)
+
+
+def _last(ends: Ends) -> Edge:
+    def _upstream(_partition: Partition) -> Sequence[Partition]:
+        return ends.theirs.ends()[-1:]
+
+    def _downstream(partition: Partition) -> Sequence[Partition]:
+        return ends.ours.keys() if partition in ends.theirs.ends()[-1:] else ()
+
+    return Edge(_upstream, _downstream, stamp=lambda: tuple(ends.theirs.ends()[-1:]), broad=True)
+
+
+def _specific(mapping: dg.SpecificPartitionsPartitionMapping, ends: Ends) -> Edge:
+    keys: tuple[Partition, ...] = tuple(mapping.partition_keys)
+    for key in keys:
+        if problem := ends.theirs.problem(key):
+            raise Refused(f"{_says(mapping, ends)} names a partition that cannot be: {problem}")
+    return Edge(lambda _: keys, lambda p: ends.ours.keys() if p in keys else (), broad=True)
+
+
+def _identity(ends: Ends) -> Edge:
+    ours, theirs = ends.ours, ends.theirs
+    if ours.definition == theirs.definition:
+        return Edge(_itself, _itself, identity=True)
+
+    def _lacking(partition: Partition) -> str:
+        if problem := theirs.problem(partition):
+            return f"{ends.name} has no such partition: {problem}"
+        return "" if theirs.exists(partition) else f"{ends.name} has no partition {partition} yet"
+
+    return Edge(
+        lambda p: () if theirs.problem(p) else (p,),
+        lambda p: () if ours.problem(p) else (p,),
+        _lacking,
+    )
+
+
+def _of_time(mapping: dg.TimeWindowPartitionMapping, ends: Ends) -> Edge:
+    ours, theirs = ends.ours.definition, ends.theirs.definition
+    for definition in (ours, theirs):
+        if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
+            raise Refused(f"{_says(mapping, ends)} is for partitions of time, not for a {type(definition).__name__}")
+    assert isinstance(ours, dg.TimeWindowPartitionsDefinition) and isinstance(theirs, dg.TimeWindowPartitionsDefinition)
+    if ours.timezone != theirs.timezone:
+        raise Refused(
+            f"{_says(mapping, ends)}: its time zone is {theirs.timezone}, the reader's is {ours.timezone};"
+            " give both the same"
+        )
+    if ours == theirs and mapping.start_offset == mapping.end_offset == 0:
+        return Edge(_itself, _itself, identity=True)
+    upstream = lru_cache(maxsize=_MANY)(partial(_upstream, mapping, ends, at=LATER))
+    downstream = lru_cache(maxsize=_MANY)(
+        partial(_over_gaps, mapping, ends, theirs, upstream)
+        if ours.exclusions or theirs.exclusions
+        else partial(_downstream, mapping, ends, at=LATER)
+    )
+    if mapping.allow_nonexistent_upstream_partitions:
+        return Edge(upstream, downstream)
+
+    @lru_cache(maxsize=_MANY)
+    def _never(partition: Partition) -> str:
+        missing = _required_in_vain(mapping, ends, partition, LATER)
+        return f"needs {missing} of {ends.name}, which never exists; {_ALLOW} reads what there is" if missing else ""
+
+    @lru_cache(maxsize=_MANY)
+    def _complete_from(partition: Partition) -> float:
+        return max((ends.theirs.exists_from(p) for p in upstream(partition)), default=float("-inf"))
+
+    def _lacking(partition: Partition) -> str:
+        if (never := _never(partition)) or _complete_from(partition) <= ends.moment.now:
+            return never
+        missing = _required_in_vain(mapping, ends, partition, ends.moment.now)
+        return f"needs {missing} of {ends.name}, not there yet; {_ALLOW} reads what there is" if missing else ""
+
+    return Edge(upstream, downstream, _lacking)
+
+
+def _over_gaps(
+    mapping: dg.TimeWindowPartitionMapping,
+    ends: Ends,
+    theirs: dg.TimeWindowPartitionsDefinition,
+    upstream: Way,
+    partition: Partition,
+) -> Sequence[Partition]:
+    """The readers of a window where some are left out: Dagster gives a gap to the window before it, one way only."""
+    window = ends.theirs.window(partition)
+    assert window is not None
+    start, end = (datetime.fromtimestamp(at, UTC) for at in (window.start, window.end))
+    before = theirs.get_prev_partition_window(start, respect_bounds=False) or dg.TimeWindow(start, end)
+    after = theirs.get_next_partition_window(end, respect_bounds=False) or dg.TimeWindow(start, end)
+    around = theirs.get_partition_subset_in_time_window(dg.TimeWindow(before.start, after.end))
+    return [p for p in _mapped_down(mapping, ends, around, LATER) if partition in upstream(p)]
+
+
+def _required_in_vain(mapping: dg.PartitionMapping, ends: Ends, partition: Partition, at: float) -> str:
+    assert ends.theirs.definition is not None
+    with as_of(ends.moment, at):
+        found = mapping.get_upstream_mapped_partitions_result_for_partitions(
+            ends.ours.subset(partition), ends.ours.definition, ends.theirs.definition
+        )
+        if found.required_but_nonexistent_subset.is_empty:
+            return ""
+        keys = list(found.required_but_nonexistent_subset.get_partition_keys())
+    if not keys:  # part of a longer window
+        return f"the partition for {partition}"
+    return str(keys[0]) if len(keys) == 1 else f"{keys[0]} to {keys[-1]}"
+
+
+def _asked_once(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
+    """As a mapping says whose answers never change."""
+    return Edge(
+        lru_cache(maxsize=_MANY)(partial(_upstream, mapping, ends, at=LATER)),
+        lru_cache(maxsize=_MANY)(partial(_downstream, mapping, ends, at=LATER)),
+    )
+
+
+def _anybodys(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
+    """As somebody's own mapping says at the moment; what it names and does not exist is left out."""
+
+    def _stamp() -> object:
+        return ends.moment.now, ends.moment.revision
+
+    def _up(partition: Partition) -> Sequence[Partition]:
+        found = _upstream(mapping, ends, partition, ends.moment.now)
+        return [p for p in found if not ends.theirs.problem(p)]
+
+    upstream = kept(_up, _stamp)
+
+    def _down(partition: Partition) -> Sequence[Partition]:
+        if ends.ours.definition is None:
+            return (None,) if partition in upstream(None) else ()
+        found = _downstream(mapping, ends, partition, ends.moment.now)
+        return [p for p in found if not ends.ours.problem(p)]
+
+    def _lacking(partition: Partition) -> str:
+        missing = _required_in_vain(mapping, ends, partition, ends.moment.now)
+        return f"needs {missing} of {ends.name}, which {_says(mapping, ends)} says do not exist" if missing else ""
+
+    return Edge(upstream, kept(_down, _stamp), _lacking, stamp=_stamp)
+
+
+def _upstream(mapping: dg.PartitionMapping, ends: Ends, partition: Partition, at: float) -> Sequence[Partition]:
+    assert ends.theirs.definition is not None
+    with as_of(ends.moment, at):
+        found = mapping.get_upstream_mapped_partitions_result_for_partitions(
+            ends.ours.subset(partition), ends.ours.definition, ends.theirs.definition
+        )
+        return _keys(found.partitions_subset)
+
+
+def _downstream(mapping: dg.PartitionMapping, ends: Ends, partition: Partition, at: float) -> Sequence[Partition]:
+    theirs = ends.theirs.subset(partition)
+    assert theirs is not None
+    return _mapped_down(mapping, ends, theirs, at)
+
+
+def _mapped_down(mapping: dg.PartitionMapping, ends: Ends, theirs: PartitionsSubset, at: float) -> Sequence[Partition]:
+    assert ends.theirs.definition is not None and ends.ours.definition is not None
+    with as_of(ends.moment, at):
+        found = mapping.get_downstream_partitions_for_partitions(theirs, ends.theirs.definition, ends.ours.definition)
+        return _keys(found)
+
+
+def _keys(subset: PartitionsSubset) -> list[Partition]:
+    """Return the keys of a subset. Dagster keeps some as a set, whose order differs between two processes."""
+    found = subset.get_partition_keys()
+    return [str(key) for key in (sorted(found) if isinstance(found, Set) else found)]

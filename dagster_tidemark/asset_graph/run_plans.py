@@ -1,0 +1,89 @@
+"""Could Dagster plan a run of an asset, or of a check, that nobody gives any config?
+
+The daemon plans a run before it makes it, and where that raises (config without a default, an environment variable that
+is not set), the whole tick of the sensor ends, with the runs of all others in it. So it is tried here first. Does not
+belong here: whether the partitions of a run exist (`engine.run_requests`).
+"""
+
+from collections.abc import Collection, Iterable, Set
+
+import dagster as dg
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._core.errors import DagsterInvalidConfigError
+from dagster._core.execution.api import create_execution_plan
+
+from dagster_tidemark.asset_graph.build import AnyGraph
+
+EntityKey = dg.AssetKey | dg.AssetCheckKey
+
+_LONGEST = 300
+
+
+class RunPlans:
+    """What runs of a repository can be planned. Each is tried once: its config is a matter of its code.
+
+    Args:
+        repository: The definitions of one code location, loaded.
+    """
+
+    def __init__(self, repository: dg.RepositoryDefinition) -> None:
+        self.repository = repository
+        self._problems: dict[tuple[Set[dg.AssetKey], Set[dg.AssetCheckKey]], str] = {}
+
+    def problems(self, assets: Iterable[str]) -> dict[str, str]:
+        """Those of some assets of which no run can be planned, with why."""
+        found = {asset: self.problem(dg.AssetKey.from_user_string(asset)) for asset in assets}
+        return {asset: why for asset, why in found.items() if why}
+
+    def problem(self, key: EntityKey) -> str:
+        """Why no run of it can be planned: with what it is built together with, and the checks that run along."""
+        graph = self.repository.asset_graph
+        if not graph.has(key) or (isinstance(key, dg.AssetKey) and not graph.get(key).is_materializable):
+            return ""
+        together = graph.get_execution_set_asset_and_check_keys(key)
+        assets = {each for each in together if isinstance(each, dg.AssetKey)}
+        checks = {each for each in together if isinstance(each, dg.AssetCheckKey)}
+        return self.problem_of(assets, checks | checks_along(graph, assets))
+
+    def problem_of(self, assets: Collection[dg.AssetKey], checks: Collection[dg.AssetCheckKey]) -> str:
+        """Why no run of just these can be planned, whatever can be of each of them."""
+        of = (frozenset(assets), frozenset(checks))
+        if of not in self._problems:
+            self._problems[of] = self._tried(*of)
+        return self._problems[of]
+
+    def _tried(self, assets: Set[dg.AssetKey], checks: Set[dg.AssetCheckKey]) -> str:
+        try:
+            plan_run(self.repository, assets, checks)
+        except Exception as error:
+            return f"no run of it can be planned without config: {_in_short(error)}"
+        return ""
+
+
+def plan_run(
+    repository: dg.RepositoryDefinition, assets: Set[dg.AssetKey], checks: Set[dg.AssetCheckKey] | None
+) -> None:
+    """Plan a run without config, as a code server does when the daemon asks for it (dagster/_grpc/impl.py).
+
+    Args:
+        checks: None: all checks of the assets.
+
+    Raises:
+        Exception: it cannot be planned. Resources, loggers and executors are anybody's code.
+    """
+    job = repository.get_maybe_subset_job_def(
+        IMPLICIT_ASSET_JOB_NAME, asset_selection=assets, asset_check_selection=checks
+    )
+    create_execution_plan(job, run_config={})
+
+
+def checks_along(graph: AnyGraph, assets: Set[dg.AssetKey]) -> set[dg.AssetCheckKey]:
+    """The checks that run along with assets: those that have no condition of their own."""
+    checks = graph.get_check_keys_for_assets(assets)
+    return {check for check in checks if graph.get(check).automation_condition is None}
+
+
+def _in_short(error: Exception) -> str:
+    told = " ".join(error.error_messages) if isinstance(error, DagsterInvalidConfigError) else str(error)
+    text = " ".join(told.partition("Stack Trace")[0].split())
+    return f"{type(error).__name__}: {text}"[:_LONGEST]

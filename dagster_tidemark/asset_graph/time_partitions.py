@@ -1,0 +1,165 @@
+"""The partitions of time: windows of any length, in any zone, with any gaps.
+
+Belongs here: what `partition_keys.Keys` says of a TimeWindowPartitionsDefinition. A window is what the definition's
+schedule says, never the length of another one; a partition exists from the end of the window that lies `end_offset`
+before it.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+from dagster._core.definitions.partitions.subset import PartitionsSubset
+from dagster._time import dst_safe_strftime
+
+from dagster_tidemark.asset_graph.partition_context import as_of
+from dagster_tidemark.asset_graph.refusal import Refused
+from dagster_tidemark.planner.contracts import Window
+from dagster_tidemark.planner.graph import Moment
+from dagster_tidemark.sources.feed import Partition
+
+_MANY = 100_000
+
+
+def _refuse_uneven(definition: dg.TimeWindowPartitionsDefinition) -> None:
+    """Raise Refused for windows that a clock change cuts in two: Dagster names the later windows differently."""
+    zone, year = ZoneInfo(definition.timezone), definition.start.year
+    offsets = {datetime(year, month, 1, tzinfo=zone).utcoffset() or timedelta() for month in range(1, 13)}
+    window = definition.get_next_partition_window(_time(definition.start_timestamp), respect_bounds=False)
+    shift = max(offsets) - min(offsets)
+    # Longer windows begin at hours of the day, whose names no change of the clocks moves.
+    if window is None or window.end - window.start > timedelta(hours=1) or not shift:
+        return
+    if shift % (window.end - window.start):
+        minutes = int(shift.total_seconds() // 60)
+        raise Refused(
+            f"its windows are longer than the {minutes} minutes by which the clocks of {definition.timezone} change, "
+            f"and cannot be cut evenly: use timezone='UTC', or days"
+        )
+
+
+class TimePartitions:
+    """The partitions of one definition. What was found out about a key takes Dagster 100 microseconds: it is kept."""
+
+    def __init__(self, definition: dg.TimeWindowPartitionsDefinition, moment: Moment) -> None:
+        _refuse_uneven(definition)
+        self.definition, self.moment = definition, moment
+        self._read: Callable[[Partition], Window | str] = lru_cache(maxsize=_MANY)(self._find)
+        self.exists_from: Callable[[Partition], float] = lru_cache(maxsize=_MANY)(self._begins)
+        self._listed: tuple[float, tuple[Partition, ...]] = (definition.start_timestamp, ())  # up to when, and which
+        self._ends: Sequence[Partition] = ()
+        self._last_end = definition.start_timestamp
+        self._steady: tuple[float, float] = (0.0, 0.0)  # from when until when no other one begins to exist
+
+    def window(self, partition: Partition) -> Window | None:
+        """The window a partition is about; None for a key that is none."""
+        found = self._read(partition)
+        return None if isinstance(found, str) else found
+
+    def problem(self, partition: Partition) -> str | None:
+        """Why a key is none of these."""
+        found = self._read(partition)
+        return found if isinstance(found, str) else None
+
+    def exists(self, partition: Partition) -> bool:
+        """Whether it exists at the moment."""
+        return self.exists_from(partition) <= self.moment.now
+
+    def order(self, partition: Partition) -> float:
+        """When its window begins."""
+        window = self.window(partition)
+        return float("-inf") if window is None else window.start
+
+    def follows(self, earlier: Partition, later: Partition) -> bool:
+        """Whether no other window begins between the two."""
+        one, other = self.window(earlier), self.window(later)
+        if one is None or other is None:
+            return False
+        return (self._after(one.end).start if self.definition.exclusions else one.end) == other.start
+
+    def subset(self, partition: Partition) -> PartitionsSubset:
+        """Dagster's subset of it. By its window: by its key Dagster leaves out what does not exist yet."""
+        window = self.window(partition)
+        if window is None:
+            return self.definition.empty_subset()
+        return self.definition.get_partition_subset_in_time_window(
+            dg.TimeWindow(_time(window.start), _time(window.end))
+        )
+
+    def keys(self) -> Sequence[Partition]:
+        """All that exist at the moment; each is written out once, as it comes."""
+        self._look()
+        until, keys = self._listed
+        if keys and not self.exists(keys[-1]):  # the clock was set back
+            until, keys = self.definition.start_timestamp, ()
+        if self._last_end > until:
+            new = self.definition.get_partition_keys_in_time_window(dg.TimeWindow(_time(until), _time(self._last_end)))
+            if new and self.exists(new[-1]):
+                until, keys = self._last_end, (*keys, *new)
+        self._listed = until, keys
+        return keys
+
+    def ends(self) -> Sequence[Partition]:
+        """The first and the last that exist at the moment; the others are not listed for that."""
+        self._look()
+        return self._ends
+
+    def _look(self) -> None:
+        now = self.moment.now
+        if self._steady[0] <= now < self._steady[1]:
+            return
+        with as_of(self.moment):
+            last = self.definition.get_last_partition_window()
+            found = (self.definition.get_first_partition_key(), self.definition.get_last_partition_key())
+        self._last_end = self.definition.start_timestamp if last is None else last.end.timestamp()
+        self._ends = tuple(dict.fromkeys(p for p in found if p is not None and self.exists(p)))
+        following = self._after(self._last_end)
+        self._steady = now, self._exists_from(following)
+
+    def _find(self, partition: Partition) -> Window | str:
+        if partition is None:
+            return "no partition, though the asset has some"
+        definition, end = self.definition, self.definition.end_timestamp
+        try:
+            window = definition.time_window_for_partition_key(partition)
+            name = dst_safe_strftime(window.start, definition.timezone, definition.fmt, definition.cron_schedule)
+        except Exception as error:  # whatever parsing a text raises that is no time
+            return f"{partition!r} is no partition key here: {error}"
+        found = Window(window.start.timestamp(), window.end.timestamp())
+        if name != partition:
+            return f"{partition!r} is not the beginning of a window"
+        if found.start < definition.start_timestamp:
+            return f"{partition!r} is before the first partition"
+        if end is not None and found.end > end:
+            return f"{partition!r} is after the last partition"
+        return found
+
+    def _begins(self, partition: Partition) -> float:
+        window = self.window(partition)
+        return float("inf") if window is None else self._exists_from(window)
+
+    def _exists_from(self, window: Window) -> float:
+        offset = self.definition.end_offset
+        if offset == 1 and not self.definition.exclusions:
+            return window.start  # there the window before it ends
+        for _ in range(-offset):
+            window = self._after(window.end)
+        for _ in range(offset):
+            window = self._before(window.start)
+        return window.end
+
+    def _after(self, at: float) -> Window:
+        found = self.definition.get_next_partition_window(_time(at), respect_bounds=False)
+        assert found is not None  # without bounds there is always one
+        return Window(found.start.timestamp(), found.end.timestamp())
+
+    def _before(self, at: float) -> Window:
+        found = self.definition.get_prev_partition_window(_time(at), respect_bounds=False)
+        assert found is not None
+        return Window(found.start.timestamp(), found.end.timestamp())
+
+
+def _time(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)

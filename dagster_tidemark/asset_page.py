@@ -1,0 +1,115 @@
+"""Content of an asset's page in the UI: table, columns, location, stream, contract and code.
+
+All content follows from declarations, so no asset has to repeat it. Metadata that an asset declares itself stays. Does
+not belong here: metadata of materializations (`execution.metadata`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from dagster_tidemark.asset_graph.declarations import contract_of
+from dagster_tidemark.asset_graph.refusal import Refused
+from dagster_tidemark.execution.metadata import COLUMNS, column_schema
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.planner.contract_status import span
+from dagster_tidemark.planner.contracts import Contract, LagContract
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams.checks import STREAM
+from dagster_tidemark.streams.deliveries import Deliveries
+from dagster_tidemark.streams.stream import Stream
+
+_MACHINERY = Path(__file__).parent
+
+
+def with_pages(
+    assets: Iterable[Any],
+    tables: Mapping[str, Table],
+    settings: Settings,
+    streams: Iterable[Stream | Deliveries] = (),
+) -> list[Any]:
+    """The assets, each with what its page shows.
+
+    Args:
+        tables: By name, which is the asset key joined by a dot.
+        streams: Fill the table of the asset with the same key.
+    """
+    found = [_linked(each) for each in assets]
+    by_asset = {stream.asset: stream for stream in streams}
+    of_spec = partial(_with_page, tables=tables, settings=settings, streams=by_asset)
+    return [of_spec(e) if isinstance(e, dg.AssetSpec) else _mapped(e, of_spec) for e in found]
+
+
+def _mapped(asset: Any, of_spec: Callable[[dg.AssetSpec], dg.AssetSpec]) -> Any:
+    return asset.map_asset_specs(of_spec) if isinstance(asset, dg.AssetsDefinition) else asset
+
+
+def _linked(asset: Any) -> Any:
+    """With a link to its code, unless that is the machinery's: a factory says itself where it was called."""
+    if not isinstance(asset, dg.AssetsDefinition) or not asset.is_executable:
+        return asset
+    [linked] = dg.with_source_code_references([asset])
+    assert isinstance(linked, dg.AssetsDefinition)
+    references = next(iter(linked.metadata_by_key.values()), {}).get("dagster/code_references")
+    paths = [Path(str(getattr(r, "file_path", ""))) for r in getattr(references, "code_references", ())]
+    return asset if any(path.is_relative_to(_MACHINERY) for path in paths) else linked
+
+
+def _with_page(
+    spec: dg.AssetSpec,
+    tables: Mapping[str, Table],
+    settings: Settings,
+    streams: Mapping[str, Stream | Deliveries],
+) -> dg.AssetSpec:
+    table = tables.get(".".join(spec.key.path))
+    said = _of_table(table, settings) if table else {}
+    if (stream := streams.get(spec.key.to_user_string())) is not None:
+        said |= _of_stream(stream, settings)
+    description = "\n\n".join(filter(None, (spec.description, _promise(spec, settings.contract_scale))))
+    return spec.replace_attributes(metadata=said | dict(spec.metadata), description=description or None)
+
+
+def _of_table(table: Table, settings: Settings) -> dict[str, Any]:
+    return {
+        "dagster/table_name": table.identifier,
+        "dagster/uri": f"{settings.warehouse}/{table.name.replace('.', '/')}",
+        COLUMNS: column_schema(table),
+        "row key": ", ".join(table.row_key),
+    }
+
+
+def _of_stream(stream: Stream | Deliveries, settings: Settings) -> dict[str, Any]:
+    queue = stream.queue_in(settings)
+    topic = stream.topic_in(settings) if isinstance(stream, Stream) else None
+    sources = [f"sqs:{queue}" if queue else "", f"kafka:{topic}" if topic else ""]
+    return {
+        "messages from": ", ".join(filter(None, sources)) or f"nowhere: {stream.why_off(settings)}",
+        "shifts": f"{stream.workers} run(s) of {stream.job}",
+        "state of the stream": dg.MetadataValue.md(
+            f"The check `{STREAM}` of this asset shows what waits, since when, the last commit and what hinders it; "
+            f"`pipelines status --asset {stream.asset}` shows the same."
+        ),
+    }
+
+
+def _promise(spec: dg.AssetSpec, scale: float) -> str:
+    """The contract in words, as Dagster's own panel cannot say it: it counts from the last materialization."""
+    try:
+        contract = contract_of(spec.freshness_policy)
+    except Refused:  # the location warns of it as it loads
+        return ""
+    if contract is None:
+        return ""
+    here = contract.scaled(scale)
+    faster = f" Here, on a faster clock: {_told(here)} (TIDEMARK_CONTRACT_SCALE={scale:g})." if here != contract else ""
+    return f"**Contract**: {_told(contract)}.{faster}"
+
+
+def _told(contract: Contract) -> str:
+    if isinstance(contract, LagContract):
+        return f"what arrives is in it within {span(contract.fail)}"
+    before = f" up to {span(contract.bound)} before" if contract.bound else ""
+    return f"at each `{contract.schedule}` ({contract.timezone}) what has arrived{before} is in it"

@@ -1,0 +1,57 @@
+"""Where every command's error ends: one line on stderr, and an exit code that means something.
+
+0: done. 1: the world was in the way. 2: a wrong setting, option or declaration. 3: nothing runs. 4: removals were held
+back, a contract is broken, or a rehearsal is above the share. 5: an asset is set aside and nobody looks after it. 6:
+files are in quarantine as a whole. 7: a preview left out changes that `plan` lists. 8: `plan` refuses the deploy,
+because a table cannot be made as declared or a reader would fail. 9: the state of a contract is unknown. 10: a stream
+is behind.
+"""
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from dagster_tidemark.errors import TidemarkError
+
+if TYPE_CHECKING:
+    from dagster_tidemark.settings import Settings
+
+LEFT_OUT = "a part of the code location is broken, see above; what it declares was left out"
+
+_OF_OTHERS = {"botocore", "pyspark"}
+"""Libraries whose errors are the world's: a service did not do what it was asked."""
+
+
+class Commands(TyperGroup):
+    """A group of commands whose errors end in one line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TidemarkError as error:
+            fail(str(error), code=error.exit_code)
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in _OF_OTHERS:
+                raise
+            fail(str(error).partition("\n")[0], code=1)
+
+
+def name_left_out(settings: "Settings") -> bool:
+    """Name on stderr each broken part of the code location that a command works without.
+
+    Returns:
+        True if any part is broken. The command then exits with 2 where it would have ended with 0.
+    """
+    from dagster_tidemark import location
+
+    broken = location.broken_parts(settings)
+    for line in broken:
+        typer.echo(f"pipelines: left out: {line}", err=True)
+    return bool(broken)
+
+
+def fail(message: str, *, code: int) -> NoReturn:
+    """End a command that did not do what it was asked."""
+    typer.echo(f"pipelines: {message}", err=True)
+    raise typer.Exit(code)

@@ -1,0 +1,237 @@
+"""A row for each asset of what `pipelines status` tells: its contract, how it stands, what is due and what ran last.
+
+Belongs here: from an instance to rows, and what rows say together. Does not belong here: how they are shown
+(`cli.contract_table`), and how a contract stands (`planner.contract_status`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from dagster_tidemark.engine.doubts import CONTRACTS, LOOK_SECONDS, Doubt, Doubts, doubts
+from dagster_tidemark.engine.doubts import told as told_doubt
+from dagster_tidemark.engine.saved_overview import CHECK, SET_ASIDE, Kept, StandingRow, standing_rows
+from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.observations import QUARANTINE
+from dagster_tidemark.planner.contract_status import span
+from dagster_tidemark.planner.contracts import FreshnessStatus
+
+if TYPE_CHECKING:
+    from dagster_tidemark.asset_graph.build import AnyGraph
+
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class ContractRow:
+    """An asset. Times in Unix seconds.
+
+    Args:
+        contract: In words; empty where there is none.
+        state: Met, at risk, unknown, breached or not judged. Without a contract: set aside, or empty.
+        lag: Seconds since the oldest data arrived that it does not contain; 0 where none is pending.
+        pending: How many of its partitions have something pending.
+        due: When the next run of it is asked for.
+        reason: Why it stands so, or what it waits for.
+        last_run: Status of the run that built it last, and when that was.
+        last_built: When it was built last.
+        within: Share of the last day (or of the time since it was first judged) it was not breached, 0 to 1.
+        set_aside: What of it nobody looks after, each with the reason.
+        source: Its data comes from outside. Sources have a row only where something of them is set aside or refused.
+        files_rejected: Some of the files that its feed has in the quarantine as a whole and nobody has waived.
+        rows_rejected: How many rows beside them.
+        asap: It runs as soon as anything is pending, by its tag.
+        not_loaded: What of its code in this folder the platform has not loaded yet; empty: nothing.
+        stream: State of the stream that fills it, if any.
+    """
+
+    asset: str
+    contract: str
+    state: str
+    lag: float
+    pending: int
+    due: float | None
+    reason: str
+    last_run: str | None
+    last_built: float | None
+    within: float | None
+    set_aside: tuple[str, ...] = ()
+    source: bool = False
+    files_rejected: tuple[str, ...] = ()
+    rows_rejected: int = 0
+    asap: bool = False
+    not_loaded: str = ""
+    stream: StreamRow | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+class NoSuchAsset(Terminal):
+    """An asset was named that the code location does not have."""
+
+
+def rows(instance: DagsterInstance, assets: "AnyGraph", only: str | None = None) -> list[ContractRow]:
+    """A row for each asset the planner looks after, or should (or for one), in the order of the graph.
+
+    Raises:
+        NoSuchAsset: there is none of that name.
+    """
+    # Imported only here: a status from kept rows needs neither the planner nor the graph, whose import takes a second.
+    from dagster_tidemark.engine import engine
+    from dagster_tidemark.engine.overview import overview
+    from dagster_tidemark.event_log import deployed
+    from dagster_tidemark.planner.code_changes import not_loaded
+
+    plan, standings = overview(instance, assets, wait=True, read_only=True)
+    graph = engine.engine_for(instance, assets).graph
+    edited = not_loaded(deployed.kept(instance, graph), graph)
+    return _filled(instance, standing_rows(graph, plan, standings), only, plan.now, edited)
+
+
+def kept_rows(
+    instance: DagsterInstance, kept: Kept, only: str | None, now: float, edited: Mapping[str, str]
+) -> list[ContractRow]:
+    """Return the rows that the sensor `contracts` kept at its last look, with present doubts added.
+
+    Args:
+        edited: By asset, edited code that the platform has not loaded yet.
+
+    Raises:
+        NoSuchAsset: there is none of that name.
+    """
+    found = doubts(instance, kept.watched, now)
+    if now - kept.at > LOOK_SECONDS:
+        late = Doubt(kept.at, f"sensor {CONTRACTS} last looked {span(now - kept.at)} ago")
+        found = replace(found, general=(*found.general, late))
+    streams = {row.asset: row for row in stream_rows(instance, kept.watched, found, now)}
+    return _filled(instance, [_in_doubt(row, found) for row in kept.rows], only, now, edited, streams)
+
+
+def not_looked_yet(found: Iterable[ContractRow]) -> list[ContractRow]:
+    """Return the rows of an instance whose sensor `contracts` has never looked: no contract counts as met."""
+    kept, state = (FreshnessStatus.MET, FreshnessStatus.AT_RISK), str(FreshnessStatus.UNKNOWN)
+    reason = f"sensor {CONTRACTS} has not looked yet"
+    return [replace(row, state=state, reason=reason) if row.state in kept else row for row in found]
+
+
+def _in_doubt(row: StandingRow, found: Doubts) -> StandingRow:
+    doubt = found.about(row.asset, row.sensor, row.sources)
+    if doubt is None or not row.contract:
+        return row
+    if row.state in (FreshnessStatus.MET, FreshnessStatus.AT_RISK):
+        return replace(row, state=str(FreshnessStatus.UNKNOWN), reason=told_doubt(doubt))
+    return replace(row, reason=f"{row.reason}; {doubt.reason}")
+
+
+def _filled(
+    instance: DagsterInstance,
+    found: Sequence[StandingRow],
+    only: str | None,
+    now: float,
+    edited: Mapping[str, str],
+    streams: Mapping[str, StreamRow] = MappingProxyType({}),
+) -> list[ContractRow]:
+    """Return the rows completed with each asset's facts from the event log."""
+    refused = {row.asset: _in_quarantine(instance, row.asset) for row in found}
+    shown = [row for row in found if row.shown or row.asset in streams or (row.source and refused[row.asset][1])]
+    wanted = [row for row in shown if only in (None, row.asset)]
+    if not wanted:
+        known = ", ".join(row.asset for row in shown)
+        raise NoSuchAsset(f"there is no asset {only!r}; there are {known}")
+    built = _last_built(instance, [row.asset for row in wanted])
+    return [
+        ContractRow(
+            asset=row.asset,
+            contract=row.contract,
+            state=row.state,
+            lag=0.0 if row.oldest is None else max(0.0, now - row.oldest),
+            pending=row.pending,
+            due=row.due,
+            reason=row.reason,
+            last_run=built.get(row.asset, (None, None))[0],
+            last_built=built.get(row.asset, (None, None))[1],
+            within=_within(instance, row.asset, now) if row.contract else None,
+            set_aside=row.set_aside,
+            source=row.source,
+            files_rejected=refused[row.asset][0],
+            rows_rejected=refused[row.asset][1],
+            asap=row.asap,
+            not_loaded=edited.get(row.asset, ""),
+            stream=streams.get(row.asset),
+        )
+        for row in wanted
+    ]
+
+
+def behind(found: Iterable[ContractRow]) -> list[str]:
+    """Return the streams with a backlog and no commit for a minute, and the streams without a shift that reads."""
+    streams = [row.stream for row in found if row.stream is not None]
+    return [stream.stream for stream in streams if stream.is_behind or stream.is_unread]
+
+
+def unknown(found: Iterable[ContractRow]) -> list[str]:
+    """Return the assets whose contract's state is unknown."""
+    return [row.asset for row in found if row.state == FreshnessStatus.UNKNOWN]
+
+
+def breached(found: Iterable[ContractRow]) -> list[str]:
+    """The assets whose contract is broken."""
+    return [row.asset for row in found if row.state == FreshnessStatus.BREACHED]
+
+
+def set_aside(found: Iterable[ContractRow]) -> list[str]:
+    """The assets that nobody looks after as a whole."""
+    return [row.asset for row in found if row.state in (FreshnessStatus.NOT_JUDGED, SET_ASIDE)]
+
+
+def quarantined(found: Iterable[ContractRow]) -> list[str]:
+    """The assets that lack what lies in their files, because files could not be taken."""
+    return [row.asset for row in found if row.files_rejected]
+
+
+def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | None:
+    """The share of the last day that was not breached, from the check's results (when, and whether), newest first.
+
+    A state lasts until the next result. Before the first result nothing was judged; None if there is none.
+    """
+    begin, until, good, judged = now - _DAY, now, 0.0, 0.0
+    for at, passed in results:
+        lasted = max(0.0, until - max(at, begin))
+        judged += lasted
+        good += lasted if passed else 0.0
+        until = max(at, begin)
+    return good / judged if judged else None
+
+
+def _in_quarantine(instance: DagsterInstance, asset: str) -> tuple[tuple[str, ...], int]:
+    """The files and the number of rows that the check of a loaded table names."""
+    key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), QUARANTINE)
+    said = adapter.latest_check_metadata(instance, key) or {}
+    files, count = said.get("files", []), said.get("rows", 0)
+    known = tuple(str(file) for file in files) if isinstance(files, list) else ()
+    return known, count if isinstance(count, int) else 0
+
+
+def _within(instance: DagsterInstance, key: str, now: float) -> float | None:
+    return share_within(adapter.check_results(instance, key, CHECK, now - _DAY), now)
+
+
+def _last_built(instance: DagsterInstance, assets: Sequence[str]) -> dict[str, tuple[str | None, float | None]]:
+    """Of each asset that was ever built: how the run ended that did it last, and when that was."""
+    records = instance.get_asset_records([dg.AssetKey.from_user_string(asset) for asset in assets])
+    last = {r.asset_entry.asset_key.to_user_string(): r.asset_entry.last_materialization_record for r in records}
+    run_ids = [record.run_id for record in last.values() if record is not None and record.run_id]
+    runs = {run.run_id: run.status for run in instance.get_runs(dg.RunsFilter(run_ids=run_ids))} if run_ids else {}
+    return {
+        asset: (runs[record.run_id].value.lower() if record.run_id in runs else None, record.timestamp)
+        for asset, record in last.items()
+        if record is not None
+    }

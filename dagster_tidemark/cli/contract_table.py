@@ -1,0 +1,93 @@
+"""The rows of `pipelines status` as a terminal shows them, to be read in 80 columns."""
+
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from dagster_tidemark.cli.contract_rows import ContractRow
+from dagster_tidemark.engine.saved_overview import SET_ASIDE
+from dagster_tidemark.planner.contract_status import span
+from dagster_tidemark.planner.contracts import FreshnessStatus
+from dagster_tidemark.planner.wording import moment, names
+
+_STYLES = {
+    FreshnessStatus.MET: "green",
+    FreshnessStatus.AT_RISK: "yellow",
+    FreshnessStatus.UNKNOWN: "bold yellow",
+    FreshnessStatus.BREACHED: "bold red",
+    FreshnessStatus.NOT_JUDGED: "bold red",
+    SET_ASIDE: "bold red",
+}
+
+
+def table(found: Sequence[ContractRow], now: float) -> Table:
+    """The rows as a table for a terminal, at a time (Unix seconds)."""
+    # Nothing around it and short words in it, for the 80 columns.
+    shown = Table(title=f"contracts at {moment(now)}", title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
+    shown.pad_edge = False
+    for column in ("asset", "contract", "state", "lag", "due", "last run", "in time"):
+        shown.add_column(column, no_wrap=column == "asset")
+    for row in found:
+        shown.add_row(
+            row.asset,
+            row.contract.partition(",")[0] or _without_contract(row),
+            f"[{_STYLES[row.state]}]{row.state}[/]" if row.state else "",
+            _brief(row.lag) if row.lag else "",
+            _due(row, now),
+            _last(row, now),
+            "" if row.within is None else f"{100 * row.within:.3g} %",
+        )
+    return shown
+
+
+def explained(found: Sequence[ContractRow], now: float) -> Group:
+    """The table, and below it why a contract is not met, what is set aside, edited and not loaded, or in quarantine;
+    the reason of a single asset always."""
+    whys = [
+        f"{row.asset}: {row.reason}"
+        for row in found
+        if row.reason and (len(found) == 1 or row.set_aside or row.state not in ("", FreshnessStatus.MET))
+    ]
+    whys += [f"{row.asset}: {row.not_loaded}: reload the code location" for row in found if row.not_loaded]
+    whys += [f"{row.asset}: {_rejected(row)}" for row in found if row.files_rejected or row.rows_rejected]
+    whys += [f"{row.asset}: {row.stream.told(now)}" for row in found if row.stream is not None]
+    return Group(table(found, now), *map(Text, whys))
+
+
+def _without_contract(row: ContractRow) -> str:
+    if row.source:
+        return "a source"
+    return "asap" if row.asap else "its readers'"
+
+
+def _count(number: int, of: str) -> str:
+    return f"{number} {of}" if number == 1 else f"{number} {of}s"
+
+
+def _rejected(row: ContractRow) -> str:
+    files, rows = len(row.files_rejected), row.rows_rejected
+    of_files = f"{_count(files, 'file')} cannot be taken ({names(row.files_rejected)})" if files else ""
+    of_rows = f"{_count(rows, 'row')} {'was' if rows == 1 else 'were'} rejected" if rows else ""
+    return f"{'; '.join(filter(None, (of_files, of_rows)))}: see `pipelines quarantine --asset {row.asset}`"
+
+
+def _due(row: ContractRow, now: float) -> str:
+    if row.due is None:
+        return ""
+    return "now" if row.due <= now else f"in {_brief(row.due - now)}"
+
+
+def _last(row: ContractRow, now: float) -> str:
+    if row.last_built is None:
+        return ""
+    how = "" if row.last_run == "success" else f"{row.last_run or 'reported'} "
+    return f"{how}{_brief(now - row.last_built)} ago"
+
+
+def _brief(seconds: float) -> str:
+    """A span of time in its largest unit."""
+    number, unit, *_ = span(seconds).split()
+    return f"{number} {unit}"

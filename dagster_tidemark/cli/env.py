@@ -1,0 +1,28 @@
+"""`pipelines env`: how any other program connects to what runs."""
+
+import json
+import shlex
+from typing import Annotated
+
+import typer
+
+from dagster_tidemark.settings import load_settings
+
+
+def env(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of shell lines.")] = False,
+) -> None:
+    """Print the environment of the platform that runs, for `eval "$(pipelines env)"`."""
+    from dagster_tidemark.local.platform.instance_lock import running_environment
+
+    environment = running_environment(load_settings())
+    if as_json:
+        typer.echo(json.dumps(environment, indent=2))
+        return
+    for name, value in environment.items():
+        typer.echo(f"export {name}={_quoted(value)}")
+
+
+def _quoted(value: str) -> str:
+    quoted = shlex.quote(value)
+    return quoted if quoted.startswith("'") else f"'{quoted}'"

@@ -1,0 +1,20 @@
+"""`pipelines feed`: the sample feed that the code location brings, with the options it has."""
+
+from typing import Any
+
+import typer
+
+from dagster_tidemark.settings import load_settings
+
+OPTIONS: dict[str, Any] = {
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+    "add_help_option": False,
+}
+"""Whatever is given is the sample feed's to understand, `--help` included."""
+
+
+def feed(context: typer.Context) -> None:
+    """Write the code location's sample files to the landing bucket, and go on."""
+    from dagster_tidemark import location
+
+    location.feed_command(load_settings())(context.args, prog_name="pipelines feed")

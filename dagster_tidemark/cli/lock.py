@@ -1,0 +1,126 @@
+"""`pipelines lock`: whether the code of each asset is the one that its `code_version` was given for."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dagster_tidemark.cli.commands import fail
+from dagster_tidemark.settings import CHECKOUT, load_settings
+
+if TYPE_CHECKING:
+    from dagster_tidemark.code_versions.lock_file import Asset, Finding
+
+commands = typer.Typer(help="Keep code versions and code together, in code-versions.lock.", no_args_is_help=True)
+
+
+@commands.command()
+def check(as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of lines.")] = False) -> None:
+    """Fail where an asset's code changed and its code version did not, or the lock file is not up to date.
+
+    `make check` runs it. Exits with 2 if there is something to do, and says which command does it.
+    """
+    from dagster_tidemark.code_versions import lock_file
+
+    assets, path = _assets(), _path()
+    found = lock_file.differences(lock_file.read(path), assets)
+    if as_json:
+        fields = ("asset", "difference", "definitions", "message")
+        typer.echo(json.dumps([{name: getattr(each, name) for name in fields} for each in found], indent=2))
+    else:
+        for each in found:
+            typer.echo(each.message)
+    if found:
+        fail(f"{len(found)} of {len(assets)} assets differ from {path.name}", code=2)
+    if not as_json:
+        typer.echo(f"{path.name}: {len(assets)} assets, each as its code_version says")
+        for line in lock_file.undecided(assets):
+            typer.echo(f"note: {line}", err=True)
+
+
+@commands.command()
+def update() -> None:
+    """Record raised versions, new assets and those that are gone; never code that changed under the same version.
+
+    Exits with 2 if there is such code: raise its version, or `pipelines lock mark-current` it.
+    """
+    from dagster_tidemark.code_versions import lock_file
+
+    assets, path = _assets(), _path()
+    before = lock_file.read(path)
+    after, forgotten = lock_file.updated(before, assets)
+    lock_file.write(path, after)
+    for finding in lock_file.differences(before, assets):
+        if finding not in forgotten:
+            typer.echo(f"{finding.asset}: {finding.difference}, recorded")
+    for finding in forgotten:
+        typer.echo(finding.message)
+    if forgotten:
+        fail(f"{len(forgotten)} of {len(assets)} assets are as they were in {path.name}", code=2)
+
+
+@commands.command(name="mark-current")
+def mark_current(
+    assets: Annotated[
+        list[str] | None,
+        typer.Argument(help="Keys such as core/orders; by default all whose code changed.", show_default=False),
+    ] = None,
+) -> None:
+    """Record changed code as harmless: what was built before it counts as built with it, and nothing is rebuilt."""
+    mark(assets or [])
+
+
+def mark(names: list[str]) -> None:
+    """What `mark-current` does; of no names all whose code changed.
+
+    Raises:
+        typer.Exit: there is no such asset.
+    """
+    from dagster_tidemark.code_versions import lock_file
+
+    assets, path = _assets(), _path()
+    if unknown := [name for name in names if name not in assets]:
+        fail(f"there is no asset {', '.join(unknown)}; there are {', '.join(assets)}", code=2)
+    lock = lock_file.read(path)
+    found = [f for f in lock_file.differences(lock, assets) if f.difference is lock_file.Difference.FORGOTTEN]
+    chosen = {finding.asset for finding in found if not names or finding.asset in names}
+    lock_file.write(path, lock_file.marked(lock, assets, chosen))
+    for name in sorted(chosen):
+        typer.echo(f"{name}: its code goes by code_version {assets[name].code_version!r} as it is now")
+    for name in sorted(set(names) - chosen):
+        typer.echo(f"{name}: its code has not changed")
+
+
+def forgotten() -> list[str]:
+    """Whose code changed under the same version, a sentence each. Nothing rebuilds these."""
+    return [finding.message for finding in unversioned()]
+
+
+def unversioned() -> "list[Finding]":
+    """Return the findings about assets whose code changed under the same version."""
+    from dagster_tidemark.code_versions import lock_file
+
+    found = lock_file.differences(lock_file.read(_path()), _assets())
+    return [finding for finding in found if finding.difference is lock_file.Difference.FORGOTTEN]
+
+
+def _assets() -> "Mapping[str, Asset]":
+    import warnings
+
+    from dagster_tidemark import location
+    from dagster_tidemark.code_versions.assets import assets_of
+    from dagster_tidemark.code_versions.project import Project
+
+    settings = load_settings()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Dagster, which every other command shows
+        assets = location.definitions(settings).assets or ()
+        return assets_of(assets, Project(CHECKOUT, settings.code_location))
+
+
+def _path() -> Path:
+    from dagster_tidemark.code_versions.lock_file import NAME
+
+    return CHECKOUT / NAME

@@ -1,0 +1,199 @@
+"""`pipelines plan`: what the code of this folder would make run, before it is deployed; and deploying it."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from dagster_tidemark.cli import lock
+from dagster_tidemark.cli.commands import fail
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from dagster_tidemark.engine.code_plan import CodePlan
+
+SOMETHING_TO_DO = 2
+
+
+_Select = Annotated[
+    str | None,
+    typer.Option(help='Only these assets, in Dagster\'s selection syntax: "core/orders+".', show_default=False),
+]
+_Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
+_Against = Annotated[
+    Path | None, typer.Option(help="A state that --save wrote, instead of the running instance.", dir_okay=False)
+]
+_Save = Annotated[
+    Path | None, typer.Option(help="Write the instance's state to a file, and plan nothing.", dir_okay=False)
+]
+_Apply = Annotated[
+    bool, typer.Option("--apply", help="Reload the code location, and watch until all of it is rebuilt.")
+]
+_Yes = Annotated[bool, typer.Option("--yes", help="With --apply on a terminal: do not ask.")]
+_Diff = Annotated[bool, typer.Option("--diff", help="Show how the code differs from the deployed code.")]
+_Preview = Annotated[
+    str | None,
+    typer.Option(
+        "--preview",
+        metavar="[NAME]",
+        help="Build it on branches of the tables, and show how the rows differ. Previews with different names live "
+        "beside each other.",
+        show_default=False,
+    ),
+]
+_Partitions = Annotated[
+    str | None,
+    typer.Option(
+        help='With --preview: these partitions of changed assets, and what reads them: "A...B" or "A,B".',
+        show_default=False,
+    ),
+]
+_Publish = Annotated[
+    str | None,
+    typer.Option(
+        "--publish", metavar="[NAME]", help="Make the preview the tables, and deploy this code.", show_default=False
+    ),
+]
+_Discard = Annotated[
+    str | None, typer.Option("--discard", metavar="[NAME]", help="Drop the preview.", show_default=False)
+]
+_Previews = Annotated[bool, typer.Option("--previews", help="List the previews, with their age.")]
+_MarkCurrent = Annotated[
+    bool,
+    typer.Option(
+        "--mark-current",
+        help="Record code that changed under its code version as harmless, in code-versions.lock; plan nothing.",
+    ),
+]
+
+
+def plan(
+    select: _Select = None,
+    as_json: _Json = False,
+    against: _Against = None,
+    save: _Save = None,
+    apply: _Apply = False,
+    yes: _Yes = False,
+    diff: _Diff = False,
+    preview: _Preview = None,
+    partitions: _Partitions = None,
+    publish: _Publish = None,
+    discard: _Discard = None,
+    previews: _Previews = False,
+    mark_current: _MarkCurrent = False,
+) -> None:
+    """Show what deploying this code makes run: which partitions of which assets, why, and how long that takes.
+
+    It is about code, graph and tables; data that is waiting is shown by `status`. Exits with 2 if there is something to
+    do, 0 if there is nothing, 1 or 3 if it cannot tell, 8 if a table cannot be made as declared or a reader would
+    fail. A preview exits with 7 if it left out any change that `plan` lists, else with 2 if rows differ or a check
+    failed, else with 0.
+    """
+    settings = load_settings()
+    with _failing_with_1():
+        named = {"preview": preview, "publish": publish, "discard": discard, "previews": "" if previews else None}
+        if chosen := {action: name for action, name in named.items() if name is not None}:
+            others = bool(against or save or apply or mark_current)
+            _preview(settings, select, partitions, as_json=as_json, chosen=chosen, others=others)
+            return
+        if partitions:
+            fail("--partitions chooses what --preview builds: give both", code=1)
+        from dagster_tidemark.cli import plan_view
+
+        if mark_current:
+            if apply or against or as_json or save:
+                fail("--mark-current plans nothing: give it alone or with --select", code=1)
+            lock.mark([] if select is None else plan_view.selected_keys(settings, select))
+        elif save is not None:
+            plan_view.save(settings, save)
+            typer.echo(f"{save}: plan elsewhere with --against {save}")
+        elif apply:
+            if select or against or as_json:
+                fail("--apply deploys all of the code: leave --select, --against and --json away", code=1)
+            _deploy(settings, diff=diff, yes=yes)
+        elif yes:
+            fail("--yes answers what --apply asks: give both", code=1)
+        elif _shown(settings, select, against, as_json=as_json, diff=diff).has_work:
+            raise typer.Exit(SOMETHING_TO_DO)
+
+
+class PlanCommand(TyperCommand):
+    """A command with options that take a name, or none."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give "" to an option without a name, which click has no way to declare."""
+        given: list[str] = []
+        for arg, after in zip(args, [*args, "-"][1:], strict=True):
+            given += [arg, ""] if arg in _WITH_A_NAME and after.startswith("-") else [arg]
+        return super().parse_args(ctx, given)
+
+
+_WITH_A_NAME = ("--preview", "--publish", "--discard")
+
+
+def _shown(settings: Settings, select: str | None, against: Path | None, *, as_json: bool, diff: bool) -> "CodePlan":
+    """Print the plan, assets whose code changed under one version, and previews that are half published."""
+    from dagster_tidemark.cli import plan_view
+    from dagster_tidemark.preview.manifest import half_published
+
+    found = plan_view.show(settings, select, against=against, as_json=as_json, with_diff=diff)
+    for message in (*lock.forgotten(), *half_published(settings.state_dir)):
+        typer.echo(message, err=True)
+    return found
+
+
+def _deploy(settings: Settings, *, diff: bool, yes: bool) -> None:
+    """Deploy the code that the plan shows. A person at a terminal is asked first."""
+    from dagster_tidemark.cli import plan_apply, plan_view
+
+    found = _shown(settings, None, None, as_json=False, diff=diff)
+    if not yes and sys.stdin.isatty() and not typer.confirm("Deploy this code?", err=True):
+        fail("nothing was deployed", code=1)
+    # Also if the code makes nothing run: a new asset exists only once the code is loaded.
+    plan_apply.apply(plan_view.of_the_platform(settings), found)
+
+
+def _preview(
+    settings: Settings,
+    select: str | None,
+    partitions: str | None,
+    *,
+    as_json: bool,
+    chosen: Mapping[str, str],
+    others: bool,
+) -> None:
+    """Run the action `--preview`, `--publish`, `--discard` or `--previews`, with the options that it takes."""
+    if partitions and [*chosen] != ["preview"]:
+        fail("--partitions chooses what --preview builds: give both", code=1)
+    if len(chosen) > 1 or others:
+        fail(
+            "--preview, --publish, --discard and --previews go with no other of the command's actions: give one alone",
+            code=1,
+        )
+    [(action, name)] = chosen.items()
+    if action != "preview" and (select or (as_json and action != "previews")):
+        fail(f"--{action} is about whole previews: leave --select and --json away", code=1)
+    from dagster_tidemark.cli import plan_preview
+
+    if action == "previews":
+        plan_preview.show_previews(settings, as_json=as_json)
+    elif action == "publish":
+        plan_preview.publish(settings, name)
+    elif action == "discard":
+        plan_preview.discard(settings, name)
+    elif code := plan_preview.preview(settings, name, select, partitions, as_json=as_json):
+        raise typer.Exit(code)
+
+
+@contextmanager
+def _failing_with_1() -> Iterator[None]:
+    """Let no error end as if there were something to do."""
+    try:
+        yield
+    except Terminal as error:
+        fail(str(error), code=1 if error.exit_code == SOMETHING_TO_DO else error.exit_code)

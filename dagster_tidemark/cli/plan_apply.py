@@ -1,0 +1,61 @@
+"""`pipelines plan --apply`: the running code location takes the code of this folder, and what follows is watched.
+
+Deploying is all there is to launch: the sensors ask for what a plan lists. Does not belong here: the plan.
+"""
+
+import time
+
+from dagster import DagsterInstance
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from dagster_tidemark import location
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.cli.webserver import OtherCode, Webserver
+from dagster_tidemark.engine.code_plan import CodePlan, plan_of
+from dagster_tidemark.event_log import deployed
+from dagster_tidemark.planner.code_changes import declared
+from dagster_tidemark.settings import Settings
+
+_LOOK_SECONDS = 3.0
+_DEPLOYED_WITHIN = 120.0
+
+
+def apply(settings: Settings, plan: CodePlan) -> None:
+    """Have the code location loaded anew, and show how much of a plan is done, until all is that nothing holds.
+
+    Raises:
+        NoWebserver: nobody answers who could load it.
+        OtherCode: the sensors run other code than this.
+    """
+    Webserver.of(settings).reload()
+    definitions = location.definitions(settings)
+    targets = {r.target for asset in plan.assets for r in asset.rebuilds if not r.held}
+    with DagsterInstance.get() as instance:
+        wait_for_code(instance, settings)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns) as progress:
+            task = progress.add_task("partitions", total=len(targets))
+            while True:
+                now = plan_of(definitions, instance, contract_scale=settings.contract_scale)
+                left = {r.target for asset in now.assets for r in asset.rebuilds} | now.under_way
+                progress.update(task, completed=len(targets - left))
+                if not targets & left:
+                    return
+                time.sleep(_LOOK_SECONDS)
+
+
+def wait_for_code(instance: DagsterInstance, settings: Settings) -> None:
+    """Wait until the sensors see the code of this folder.
+
+    Raises:
+        OtherCode: they do not.
+    """
+    graph = graph_of(location.asset_graph(settings), contract_scale=settings.contract_scale)
+    until = time.monotonic() + _DEPLOYED_WITHIN
+    while deployed.kept(instance, graph) != declared(graph):
+        if time.monotonic() > until:
+            raise OtherCode(
+                "the code location was loaded anew, and its sensors see other assets than this folder has: is it "
+                "deployed from elsewhere, or are its sensors off?"
+            )
+        time.sleep(1.0)

@@ -1,0 +1,294 @@
+"""`pipelines plan --preview`, `--publish` and `--discard`: they build changed code on branches and show the result.
+
+Belongs here: from settings to a preview, and requests to the running platform. Does not belong here: building and
+publishing (`preview`), and the printed output (`cli.preview_view`).
+"""
+
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from dagster_tidemark import location
+from dagster_tidemark.cli import lock, plan_apply, plan_view
+from dagster_tidemark.cli.preview_view import as_dict, exit_code, shown, told
+from dagster_tidemark.cli.webserver import Webserver
+from dagster_tidemark.code_versions.assets import assets_of
+from dagster_tidemark.code_versions.project import Project
+from dagster_tidemark.engine.code_plan import follow, plan_of
+from dagster_tidemark.lakehouse.row_diff import RowDiff, row_diff
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.planner.contract_status import span
+from dagster_tidemark.planner.decisions import RANGES
+from dagster_tidemark.preview import build
+from dagster_tidemark.preview.lake import PreviewLake
+from dagster_tidemark.preview.manifest import (
+    DEFAULT,
+    Manifest,
+    NoPreview,
+    Store,
+    TablePreview,
+    publishing,
+    state_of,
+)
+from dagster_tidemark.preview.publish import NotToPublish, Publisher, require_publishable
+from dagster_tidemark.preview.targets import Targets, choose
+from dagster_tidemark.settings import CHECKOUT, Settings, load_settings
+
+_DIFFS_AT_ONCE = 2
+
+
+def preview(settings: Settings, name: str, select: str | None, partitions: str | None, *, as_json: bool) -> int:
+    """Build what this code changes on branches, and print how the rows differ.
+
+    Args:
+        name: Name of the preview; "" for the preview without a name.
+
+    Returns:
+        The exit code: `NOT_PREVIEWED`, else `ROWS_DIFFER`, else 0.
+
+    Raises:
+        NothingRuns: no platform runs, and the environment names no Dagster home.
+        NoSelection: nothing is selected.
+        NoSuchPartitions: no planned partition was chosen.
+        PreviewFailed: a run failed; nothing is left of the preview.
+        PreviewInUse: another process works at the preview of this name.
+        NotToPublish: the preview of this name is half published.
+    """
+    settings = plan_view.of_the_platform(settings)
+    definitions = location.definitions(settings)
+    tables = location.tables(settings)
+    store = Store(settings.state_dir, name or DEFAULT)
+    with store.used_for("being built"), DagsterInstance.get() as instance, _session() as spark:
+        if (before := store.read()) is not None:
+            if before.is_half_published:
+                raise NotToPublish(
+                    f"preview {store.name} is half published: end that with `pipelines plan --publish {store.name}`, "
+                    f"or drop it with `pipelines plan --discard {store.name}`"
+                )
+            _discard(settings, spark, store, before)
+        plan = plan_of(definitions, instance, contract_scale=settings.contract_scale)
+        plan = plan if select is None else plan_view.selected(plan, definitions, select)
+        history = follow(definitions, instance, contract_scale=settings.contract_scale).history
+        manifest = Manifest.begun({}, {})
+        landing = dict(definitions.resources or {})["landing"]
+        lake = PreviewLake(spark, tables, manifest, landing=landing.open, instance=instance)
+        planned = [asset.key for asset in plan.assets if asset.rebuilds]
+        refused = build.refusals(definitions, history.graph, lake, planned)
+        targets = choose(plan, history.graph, partitions, refused)
+        manifest.left_out = targets.left_out | _unversioned(targets, select, definitions)
+        code = _code(definitions, settings)
+        manifest.code = {key: code[key] for group in targets.groups for key in group.assets}
+        diffs: dict[str, RowDiff] = {}
+        if targets.groups:
+            try:
+                build.build(definitions, history, targets, lake, store, _say)
+                with ThreadPoolExecutor(_DIFFS_AT_ONCE) as pool:  # each thread mostly waits for Spark
+                    found = pool.map(lambda own: _diff(spark, lake, own), manifest.tables)
+                    diffs = dict(zip((own.asset for own in manifest.tables), found, strict=True))
+            except BaseException:
+                build.discard(spark, tables, store, manifest)
+                raise
+    checks = [check for run in manifest.runs for check in build.events(run.checks)]
+    if as_json:
+        print(json.dumps({"name": store.name, **as_dict(manifest, diffs, checks)}, indent=2))
+    else:
+        Console().print(shown(manifest, diffs, checks, name))
+    return exit_code(manifest, diffs, checks)
+
+
+def publish(settings: Settings, name: str = "") -> None:
+    """Make a preview the tables, and deploy this code.
+
+    Args:
+        name: Name of the preview; "" for the only existing preview.
+
+    Raises:
+        NoPreview: there is none, or there are several.
+        NotToPublish: it must not be published.
+        PreviewInUse: another process works at it, or publishes another one.
+        NoWebserver: no webserver answers, so this code cannot be loaded.
+    """
+    settings = plan_view.of_the_platform(settings)
+    definitions = location.definitions(settings)
+    store, webserver = chosen(settings, name), Webserver.of(settings)
+    with store.used_for("being published"), publishing(settings.state_dir, store.name):
+        manifest = _recorded(store)
+        require_publishable(manifest, _code(definitions, settings))
+        tables = location.tables(settings)
+        with DagsterInstance.get() as instance, _session() as spark:
+            publisher = Publisher(
+                definitions,
+                instance,
+                spark,
+                tables,
+                manifest,
+                store,
+                feeds=list(location.feeds(settings)),
+                contract_scale=settings.contract_scale,
+            )
+            with _no_rebuilds(definitions, webserver, store, manifest):
+                try:
+                    found = publisher.publish()
+                finally:
+                    # The running code would rebuild the published partitions with its own version.
+                    if any(own.decided for own in manifest.tables):
+                        webserver.reload()
+            plan_apply.wait_for_code(instance, settings)
+            build.discard(spark, tables, store, manifest)
+    Console().print(told(found))
+
+
+def discard(settings: Settings, name: str = "") -> None:
+    """Drop a preview; of a half published one the published tables stay as they are.
+
+    Raises:
+        NoPreview: there is none, or there are several.
+        PreviewInUse: another process works at it.
+    """
+    settings = plan_view.of_the_platform(settings)
+    store = chosen(settings, name)
+    with store.used_for("being dropped"):
+        manifest = _recorded(store)
+        published = [own.asset for own in manifest.tables if own.decided]
+        with _session() as spark:
+            _discard(settings, spark, store, manifest)
+    print(f"preview {store.name} ({manifest.id}): dropped")
+    if published:
+        print(f"it was half published: {', '.join(published)} may hold its rows, and the automation decides what runs")
+
+
+def show_previews(settings: Settings, *, as_json: bool) -> None:
+    """List the recorded previews."""
+    settings = plan_view.of_the_platform(settings)
+    rows: list[dict[str, Any]] = []
+    for name in Store.names(settings.state_dir):
+        store = Store(settings.state_dir, name)
+        try:
+            manifest = store.read()
+        except NoPreview as error:
+            rows.append({"name": name, "state": str(error)})
+            continue
+        if manifest is not None:
+            rows.append(
+                {
+                    "name": name,
+                    "id": manifest.id,
+                    "branch": manifest.branch,
+                    "age_seconds": round(time.time() - manifest.created),
+                    "assets": {own.asset: len(own.partitions) for own in manifest.tables},
+                    "left_out": manifest.left_out,
+                    "state": state_of(store, manifest),
+                }
+            )
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        print("there is no preview; `pipelines plan --preview` builds one")
+    for row in rows:
+        assets = ", ".join(f"{key} ({count})" for key, count in row.get("assets", {}).items())
+        age = f"{span(max(60.0, row['age_seconds']))} old; " if "age_seconds" in row else ""
+        print(f"{row['name']}: {age}{assets and f'{assets}; '}{row['state']}")
+
+
+def chosen(settings: Settings, name: str) -> Store:
+    """Return the store that records a preview.
+
+    Args:
+        name: Name of the preview; "" for the only existing preview.
+
+    Raises:
+        NoPreview: no preview has this name, none is recorded, or several are and no name is given.
+    """
+    names = Store.names(settings.state_dir)
+    there = f"there are {', '.join(names)}" if names else "there is none; `pipelines plan --preview` builds one"
+    if name and name not in names:
+        raise NoPreview(f"there is no preview {name!r}: {there}")
+    if not names:
+        raise NoPreview("there is no preview; `pipelines plan --preview` builds one")
+    if not name and len(names) > 1:
+        raise NoPreview(f"which preview? {there}: give its name")
+    return Store(settings.state_dir, name or names[0])
+
+
+def _diff(spark: SparkSession, lake: PreviewLake, own: TablePreview) -> RowDiff:
+    keys = None if None in own.partitions else [str(partition) for partition in own.partitions]
+    return row_diff(spark, lake.table(own.asset), keys, own.base, own.head)
+
+
+@contextmanager
+def _no_rebuilds(definitions: dg.Definitions, webserver: Webserver, store: Store, manifest: Manifest) -> Iterator[None]:
+    """Switch the sensor off that asks for rebuilds: to the running code what is published looks stale."""
+    keys = {key.to_user_string() for key in definitions.resolve_asset_graph().materializable_asset_keys}
+    running = [sensor for sensor in webserver.sensors(RANGES, keys) if sensor.is_on]
+    known = [*manifest.sensors_off]  # by an attempt that was killed
+    manifest.sensors_off = [*known, *(s for s in (dict(r.selector) for r in running) if s not in known)]
+    store.write(manifest)
+    try:
+        for sensor in running:
+            webserver.stop(sensor)
+        yield
+    finally:
+        _switch_on(webserver, manifest)
+        store.write(manifest)
+
+
+def _switch_on(webserver: Webserver, manifest: Manifest) -> None:
+    for selector in list(manifest.sensors_off):
+        webserver.start(selector)
+        manifest.sensors_off.remove(selector)
+
+
+def _discard(settings: Settings, spark: SparkSession, store: Store, manifest: Manifest) -> None:
+    _switch_on(Webserver.of(settings), manifest)
+    build.discard(spark, location.tables(settings), store, manifest)
+
+
+def _recorded(store: Store) -> Manifest:
+    found = store.read()
+    if found is None:
+        raise NoPreview("there is no preview; `pipelines plan --preview` builds one")
+    return found
+
+
+def _code(definitions: dg.Definitions, settings: Settings) -> dict[str, str]:
+    """Of each asset its code version and a hash of its code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Dagster, which every other command shows
+        found = assets_of(definitions.assets or (), Project(CHECKOUT, settings.code_location))
+    return {key: f"{asset.code_version} {asset.fingerprint.digest}" for key, asset in found.items()}
+
+
+def _unversioned(targets: Targets, select: str | None, definitions: dg.Definitions) -> dict[str, str]:
+    """Return the assets whose code changed under the same version. Nothing rebuilds them, so no preview has them."""
+    chosen = None if select is None else plan_view.keys_of(definitions, select)
+    built = {key for group in targets.groups for key in group.assets}
+    known = built | targets.left_out.keys()
+    return {
+        finding.asset: "its code changed and its code_version did not: raise it, or mark the change as harmless"
+        for finding in lock.unversioned()
+        if finding.asset not in known and (chosen is None or finding.asset in chosen)
+    }
+
+
+@contextmanager
+def _session() -> Iterator[SparkSession]:
+    spark = new_session(load_settings())
+    try:
+        yield spark
+    finally:
+        with suppress(Exception):  # the server went away: what was to be said of that is said
+            spark.stop()
+
+
+def _say(line: str) -> None:
+    Console(stderr=True).print(line, style="dim", highlight=False)

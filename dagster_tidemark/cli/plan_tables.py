@@ -1,0 +1,157 @@
+"""Differences of declared tables from the catalog, as `pipelines plan` reports and refuses them.
+
+Belongs here: from the code location and the catalog's tables to a difference for each table, with its readers, and the
+words. Does not belong here: which differences Iceberg can make (`lakehouse.table_changes`).
+"""
+
+import ast
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+
+import dagster as dg
+
+from dagster_tidemark import location
+from dagster_tidemark.code_versions.assets import AssetCode
+from dagster_tidemark.code_versions.column_names import Names, names_in
+from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Project
+from dagster_tidemark.engine.code_plan import CodePlan, TableDifference
+from dagster_tidemark.lakehouse.table_changes import Change, Kind, Stored, changes_of
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.settings import CHECKOUT, Settings
+
+
+def table_differences(
+    settings: Settings, definitions: dg.Definitions, plan: CodePlan, stored: Mapping[str, Stored]
+) -> list[TableDifference]:
+    """Compare every declared table with the catalog's, in the order of asset keys.
+
+    Args:
+        stored: The catalog's tables by name; see `stored_tables`.
+    """
+    tables = location.tables(settings)
+    growing = {f"raw/{feed.name}" for feed in location.feeds(settings) if feed.adds_columns}
+    graph = definitions.resolve_asset_graph()
+    inputs = {
+        node.key.to_user_string(): {parent.to_user_string() for parent in node.parent_keys}
+        for node in graph.asset_nodes
+    }
+    rebuilt = {asset.key for asset in plan.assets if "code version" in asset.change}
+    readers = _Readers(settings, tables, inputs)
+    found = []
+    for name in sorted(tables.keys() & stored.keys()):
+        asset = name.replace(".", "/")
+        may_have_more = bool(inputs.get(asset, set()) & growing)
+        if changes := changes_of(tables[name], stored[name], may_have_more=may_have_more):
+            found.append(_difference(asset, changes, asset in rebuilt, readers))
+    return found
+
+
+def _difference(asset: str, changes: Sequence[Change], is_rebuilt: bool, readers: "_Readers") -> TableDifference:
+    refused = [f"{change}: {change.refused}" for change in changes if change.refused]
+    key = next((change for change in changes if change.kind is Kind.ROW_KEY), None)
+    if key and not is_rebuilt:
+        refused.append(f"{key}: rows built before have the old key; raise code_version, so that all are built again")
+    notes = []
+    replaced = next((change for change in changes if change.kind is Kind.REPLACED and not change.refused), None)
+    if replaced and not is_rebuilt:
+        refused.append(f"{replaced}: nothing would fill the new table; raise code_version, so that all is built again")
+    elif replaced:
+        old = f"{asset.replace('/', '.')}_generation_{replaced.before}"
+        notes.append(f"rows of before stay in {old} until you drop it; meanwhile the new table fills, newest first")
+    if any(change.new_column for change in changes) and not is_rebuilt and not replaced:
+        new = ", ".join(change.new_column for change in changes if change.new_column)
+        notes.append(f"rows built before have null in {new}; raise code_version to have them built again")
+    lost = ", ".join(change.lost_column for change in changes if change.lost_column and not change.refused)
+    if lost and not replaced:
+        notes.append(f"{lost} stays in the table, with null in new rows, until you drop it; inputs no longer have it")
+    told = []
+    for change in (change for change in changes if not change.refused):
+        told += readers.told(asset, change)
+        refused += readers.refused(asset, change)
+    return TableDifference(asset, changes, told, refused, notes)
+
+
+class _Readers:
+    """Assets that read a column, as far as their code shows it."""
+
+    def __init__(self, settings: Settings, tables: Mapping[str, Table], inputs: Mapping[str, Collection[str]]) -> None:
+        self._settings = settings
+        self._tables = tables
+        self._inputs = inputs
+        self._names: dict[str, dict[str, Names]] = {}
+        self._code: AssetCode | None = None
+        self._project = Project(CHECKOUT, settings.code_location)
+
+    def told(self, asset: str, change: Change) -> list[str]:
+        """Return a sentence for each reader that may break, or that declares a narrower type."""
+        if change.kind is Kind.WIDENED:
+            narrow = [reader for reader, table in self._of(asset) if table.columns.get(change.column) == change.before]
+            return [
+                f"{reader} declares {change.column} as {change.before}: larger values fail there" for reader in narrow
+            ]
+        if not change.lost_column:
+            return []
+        column = change.lost_column
+        found = []
+        for reader, _ in self._of(asset):
+            if self._breaks(reader, asset, column):
+                continue
+            if where := self._mentions(reader, column):
+                found.append(
+                    f"{reader} mentions {column} ({where}): it breaks if it means this one, which `--preview` tells"
+                )
+        return found or ([] if self._broken(asset, column) else [f"no reader mentions {column}"])
+
+    def refused(self, asset: str, change: Change) -> list[str]:
+        """Return a sentence for each reader that would break."""
+        column = change.lost_column
+        now = f"read {change.after} there, " if change.kind is Kind.RENAMED else ""
+        return [
+            f"{reader} reads {column} ({self._mentions(reader, column) or 'its table declares it'}) and would fail: "
+            f"{now}change it too, or keep the column declared"
+            for reader in (self._broken(asset, column) if column else ())
+        ]
+
+    def _broken(self, asset: str, column: str) -> list[str]:
+        return [reader for reader, _ in self._of(asset) if self._breaks(reader, asset, column)]
+
+    def _of(self, asset: str) -> list[tuple[str, Table]]:
+        nothing = Table("none", {}, ())
+        return [
+            (reader, self._tables.get(reader.replace("/", "."), nothing))
+            for reader, inputs in sorted(self._inputs.items())
+            if asset in inputs
+        ]
+
+    def _breaks(self, reader: str, asset: str, column: str) -> bool:
+        """Return True if a reader needs a column that only this input can provide."""
+        names = self._names_of(reader)
+        own = self._tables.get(reader.replace("/", "."))
+        needs = any(column in each.mentioned for each in names.values()) or bool(own and column in own.columns)
+        makes = any(column in each.made for each in names.values())
+        others = (self._tables.get(key.replace("/", ".")) for key in self._inputs[reader] if key != asset)
+        elsewhere = any(other is None or column in other.columns for other in others)
+        return needs and not makes and not elsewhere
+
+    def _mentions(self, reader: str, column: str) -> str:
+        return ", ".join(label for label, each in self._names_of(reader).items() if column in each.mentioned)
+
+    def _names_of(self, reader: str) -> dict[str, Names]:
+        """Return the names in a reader's code, by definition. Declarations of tables are left out."""
+        if reader not in self._names:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Dagster's warnings, which every other command shows
+                self._code = self._code or AssetCode(self._project)
+            key = dg.AssetKey.from_user_string(reader)
+            self._names[reader] = {
+                label: names_in(self._statements(ref))
+                for label, ref in self._code.definitions(key).items()
+                if isinstance(ref, Definition) and not self._code.declares_table(ref)
+            }
+        return self._names[reader]
+
+    def _statements(self, of: Definition) -> list[ast.stmt]:
+        module = self._project.module(of.module)
+        if module is None:
+            return []
+        return list(module.others) if of.name == EVERYTHING else module.bindings.get(of.name, [])

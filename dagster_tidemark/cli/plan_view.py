@@ -1,0 +1,330 @@
+"""What `pipelines plan` prints: a table for people, or one JSON object.
+
+Belongs here: from settings to a plan, and the printing. Does not belong here: what is in a plan (`engine.code_plan`).
+"""
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterInstance
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from dagster_tidemark import location
+from dagster_tidemark.cli.plan_tables import table_differences
+from dagster_tidemark.code_versions.code_diff import moved_definitions
+from dagster_tidemark.code_versions.project import Project
+from dagster_tidemark.engine.code_plan import (
+    AssetPlan,
+    CodePlan,
+    MovedDefinition,
+    SavedState,
+    deployed_code,
+    plan_against,
+    plan_of,
+    state_of,
+)
+from dagster_tidemark.engine.code_text import code_texts
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.lakehouse.stored_tables import CatalogUnreadable, stored_tables
+from dagster_tidemark.lakehouse.table_changes import Stored
+from dagster_tidemark.local.platform.instance_lock import take_environment
+from dagster_tidemark.planner.contract_status import span
+from dagster_tidemark.planner.rehearsal import Rebuild
+from dagster_tidemark.planner.wording import moment
+from dagster_tidemark.settings import CHECKOUT, Settings, load_settings
+
+_REASONS = 3
+"""Reasons of an asset that are told; they are few where partitions are many."""
+
+
+class NotDeployable(Terminal):
+    """This code must not be deployed."""
+
+    exit_code = 8
+
+
+class NoSelection(Terminal):
+    """The selection cannot be understood, or selects nothing."""
+
+
+def show(
+    settings: Settings, select: str | None, *, against: Path | None, as_json: bool, with_diff: bool = False
+) -> CodePlan:
+    """Print the runs that deploying this process's code would cause, and how it changes tables.
+
+    Args:
+        with_diff: True to print the differences of the code; otherwise only their places.
+
+    Returns:
+        The printed plan.
+
+    Raises:
+        NothingRuns: no platform runs, the environment names no Dagster home, and no file is given.
+        NoSavedState: the file holds none.
+        NoSelection: nothing is selected.
+        CatalogUnreadable: the differences of tables cannot be read. The runs were printed.
+        NotDeployable: a table cannot be made as declared, or a reader would fail. The whole plan was printed.
+    """
+    if against is None:
+        settings = of_the_platform(settings)
+    # Only now: the code location reads the environment when it is imported.
+    definitions = location.definitions(settings)
+    unread: CatalogUnreadable | None = None
+    stored: Mapping[str, Stored] = {}
+    code: Mapping[str, str]
+    if against is not None:
+        saved = SavedState.read(against)
+        found = plan_against(definitions, saved, contract_scale=settings.contract_scale)
+        stored = {name: Stored.of_json(held) for name, held in saved.tables.items()}
+        code = saved.code
+    else:
+        with DagsterInstance.get() as instance:
+            found = plan_of(definitions, instance, contract_scale=settings.contract_scale)
+            code = deployed_code(definitions, instance)
+            try:
+                stored = _stored(settings, instance)
+            except CatalogUnreadable as error:
+                unread = error
+    found = replace(
+        found,
+        tables=table_differences(settings, definitions, found, stored),
+        moved=_moved(settings, definitions, code) if code else None,
+    )
+    found = found if select is None else selected(found, definitions, select)
+    if as_json and unread is None:
+        print(json.dumps(as_dict(found, with_diff=with_diff), indent=2))
+    elif not as_json:
+        Console().print(told(found, with_diff=with_diff))
+    if unread is not None:
+        raise unread
+    if found.is_refused:
+        raise NotDeployable("refused, see above: a table cannot be made as declared, or a reader would fail")
+    return found
+
+
+def _moved(
+    settings: Settings, definitions: dg.Definitions, code: Mapping[str, str]
+) -> dict[str, list[MovedDefinition]]:
+    if code == code_texts(CHECKOUT, settings.code_location):
+        return {}
+    keys = definitions.resolve_asset_graph().materializable_asset_keys
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Dagster's warnings, which every other command shows
+        project = Project(CHECKOUT, settings.code_location)
+        return moved_definitions(project, code, sorted(key.to_user_string() for key in keys))
+
+
+def _stored(settings: Settings, instance: DagsterInstance) -> Mapping[str, Stored]:
+    """Return the declared tables as the catalog has them.
+
+    Raises:
+        CatalogUnreadable: the catalog does not answer, or has none of the tables that were built.
+    """
+    tables = location.tables(settings)
+    found = stored_tables(settings, tables.values())
+    if not found:
+        built = next((n for n in tables if instance.get_latest_materialization_event(dg.AssetKey(n.split(".")))), None)
+        if built is not None:
+            catalog = settings.catalog_login[0].partition("?")[0]
+            raise CatalogUnreadable(
+                f"columns cannot be compared with the tables': {built} was built, and the catalog {catalog} has no "
+                "declared table. Does TIDEMARK_CATALOG_URI name the catalog of this platform?"
+            )
+    return found
+
+
+def of_the_platform(settings: Settings) -> Settings:
+    """The settings, with whatever the running platform says: its contracts may run at a part of their time.
+
+    Raises:
+        NothingRuns: no platform runs, and the environment names no Dagster home.
+    """
+    take_environment(settings)
+    return load_settings()
+
+
+def selected_keys(settings: Settings, select: str) -> list[str]:
+    """The assets that a selection means, sources left out; at least one.
+
+    Raises:
+        NoSelection: it cannot be understood, or selects nothing.
+    """
+    definitions = location.definitions(settings)
+    built = {key.to_user_string() for key in definitions.resolve_asset_graph().materializable_asset_keys}
+    if not (chosen := keys_of(definitions, select) & built):
+        raise NoSelection(f"--select {select}: it selects sources only")
+    return sorted(chosen)
+
+
+def save(settings: Settings, path: Path) -> None:
+    """Write what a plan needs to know of the instance.
+
+    Raises:
+        NothingRuns: no platform runs, and the environment names no Dagster home.
+    """
+    settings = of_the_platform(settings)
+    with DagsterInstance.get() as instance:
+        state = state_of(location.definitions(settings), instance, contract_scale=settings.contract_scale)
+        stored = _stored(settings, instance)
+        replace(state, tables={name: vars(table) for name, table in stored.items()}).write(path)
+
+
+def as_dict(plan: CodePlan, *, with_diff: bool = False) -> dict[str, Any]:
+    """A plan as JSON. Of an unpartitioned asset the one partition is null; times are Unix seconds."""
+    moved = plan.moved or {}
+    return {
+        "assets": [
+            {
+                "key": asset.key,
+                "change": asset.change,
+                "reason": "; ".join(reasons_of(asset.rebuilds)),
+                "partitions": list(asset.partitions) or _in_order(asset),
+                "indirect": not asset.is_certain,
+                "certain": sum(rebuild.certain for rebuild in asset.rebuilds),
+                "expected_minutes": None if asset.seconds is None else round(asset.seconds / 60, 2),
+                "expected_rows": asset.rows,
+                "due_at": max((r.due_at for r in asset.rebuilds if r.due_at is not None), default=None),
+                "held": {str(r.partition): r.held for r in asset.rebuilds if r.held},
+            }
+            for asset in plan.assets
+        ],
+        "code": None
+        if plan.moved is None
+        else {
+            key: [{"definition": each.label, **({"diff": list(each.diff)} if with_diff else {})} for each in moved[key]]
+            for key in moved
+        },
+        "tables": [table.as_dict() for table in plan.tables],
+        "removed": list(plan.removed),
+        "warnings": list(plan.warnings),
+        "expected_minutes": None if plan.seconds is None else round(plan.seconds / 60, 2),
+    }
+
+
+def told(plan: CodePlan, *, with_diff: bool = False) -> Group:
+    """A plan for a terminal of 80 columns."""
+    lines: list[Any] = []
+    if plan.runs:
+        running = [asset for asset in plan.assets if asset.rebuilds]
+        if certain := [asset for asset in running if asset.is_certain]:
+            lines.append(_table("what this code makes run", certain))
+        if indirect := [asset for asset in running if not asset.is_certain]:
+            lines.append(_table("what follows where the rows of its inputs change", indirect))
+        if any(not rebuild.certain for asset in plan.assets for rebuild in asset.rebuilds):
+            lines.append(Text("What comes after another asset runs only where that one's rows become others."))
+        if plan.seconds is not None:
+            lasts = span(max(60.0, plan.seconds))
+            lines.append(Text(f"about {lasts} of work, newest partitions first, behind arrivals"))
+    else:
+        lines.append(Text("nothing to do: no partition would run because of this code"))
+    lines += [Text(f"{asset.key}: {asset.change}") for asset in plan.assets if asset.change]
+    lines += _code(plan, with_diff=with_diff)
+    lines += [Text(f"{key}: removed; its table stays until you drop it") for key in plan.removed]
+    for asset in plan.assets:
+        held = dict.fromkeys(rebuild.held for rebuild in asset.rebuilds if rebuild.held)
+        lines += [Text(f"{asset.key}: held, {why}") for why in list(held)[:_REASONS]]
+        due = [rebuild.due_at for rebuild in asset.rebuilds if rebuild.due_at is not None]
+        lines += [Text(f"{asset.key}: due {moment(max(due))}")] if due else []
+    lines += [Text(line) for table in plan.tables for line in table.lines()]
+    return Group(*lines, *(Text(f"note: {warning}") for warning in plan.warnings))
+
+
+def _table(title: str, assets: Sequence[AssetPlan]) -> Table:
+    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
+    shown.pad_edge = False
+    shown.add_column("asset", no_wrap=True)
+    shown.add_column("partitions")
+    shown.add_column("minutes", justify="right")
+    shown.add_column("rows", justify="right")
+    shown.add_column("why")
+    for asset in assets:
+        minutes = "" if asset.seconds is None else f"{asset.seconds / 60:.1f}"
+        rows = "" if asset.rows is None else f"{asset.rows:,}"
+        shown.add_row(asset.key, partitions_of(asset), minutes, rows, "; ".join(reasons_of(asset.rebuilds)))
+    return shown
+
+
+def _code(plan: CodePlan, *, with_diff: bool) -> list[Any]:
+    """Return lines on the changed definitions, each once with the assets that it concerns."""
+    if plan.moved is None:
+        why = "the text of the deployed code is not known: it is kept from the next deploy on"
+        return [Text(f"no difference of the code can be shown, {why}")] if with_diff else []
+    concerns: dict[str, list[str]] = {}
+    diffs: dict[str, Sequence[str]] = {}
+    for key, moved in plan.moved.items():
+        for each in moved:
+            concerns.setdefault(each.label, []).append(key)
+            diffs[each.label] = each.diff
+    lines: list[Any] = []
+    for label, keys in sorted(concerns.items()):
+        more = f" and {len(keys) - _REASONS} more" if len(keys) > _REASONS else ""
+        lines.append(Text(f"{label} changed: concerns {', '.join(keys[:_REASONS])}{more}"))
+        lines += (
+            [Text(f"  {line}", style=_style(line), no_wrap=True, overflow="ignore") for line in diffs[label]]
+            if with_diff
+            else []
+        )
+    return lines
+
+
+def _style(line: str) -> str:
+    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+
+
+def _in_order(asset: AssetPlan) -> list[str | None]:
+    return sorted((rebuild.partition for rebuild in asset.rebuilds), key=lambda partition: partition or "")
+
+
+def partitions_of(asset: AssetPlan) -> str:
+    """How many partitions, and from which to which."""
+    keys = [rebuild.partition for rebuild in asset.rebuilds if rebuild.partition is not None]
+    if not keys:
+        return "all of it"
+    ordered = [p for p in asset.partitions if p is not None] or sorted(keys)
+    return ordered[0] if len(keys) == 1 else f"{len(keys)}: {ordered[0]} to {ordered[-1]}"
+
+
+def reasons_of(rebuilds: Sequence[Rebuild]) -> list[str]:
+    """Why they run, each reason once. Inputs are told by their names alone."""
+    said = (
+        rebuild.reason if rebuild.certain else f"after {', '.join(sorted({key for key, _ in rebuild.after}))}"
+        for rebuild in rebuilds
+    )
+    found = list(dict.fromkeys(said))
+    return found[:_REASONS] + ([f"and {len(found) - _REASONS} more reasons"] if len(found) > _REASONS else [])
+
+
+def selected(plan: CodePlan, definitions: dg.Definitions, select: str) -> CodePlan:
+    """What a plan says of the assets that a selection means.
+
+    Raises:
+        NoSelection: it cannot be understood, or selects nothing.
+    """
+    keys = keys_of(definitions, select)
+    assets = [asset for asset in plan.assets if asset.key in keys]
+    tables = [table for table in plan.tables if table.asset in keys]
+    moved = None if plan.moved is None else {key: of for key, of in plan.moved.items() if key in keys}
+    return replace(plan, assets=assets, tables=tables, moved=moved, removed=())
+
+
+def keys_of(definitions: dg.Definitions, select: str) -> set[str]:
+    """Return the assets of a selection.
+
+    Raises:
+        NoSelection: the selection cannot be parsed, or selects no asset.
+    """
+    try:
+        chosen = dg.AssetSelection.from_string(select).resolve(definitions.resolve_asset_graph())
+    except dg.DagsterError as error:
+        raise NoSelection(f"--select {select}: {error}") from error
+    if not chosen:
+        raise NoSelection(f"--select {select}: it selects no asset")
+    return {key.to_user_string() for key in chosen}

@@ -1,0 +1,350 @@
+"""What `pipelines quarantine` does: from settings to the lake and the instance that are meant, and what it prints.
+
+Belongs here: which assets there are, and in which order things are written so that a command can be repeated. Does not
+belong here: entries (`lakehouse.loading.handling`), options and exit codes (`dagster_tidemark.cli.quarantine`).
+"""
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path, PurePosixPath
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import boto3
+import dagster as dg
+import typer
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.table import Table as Shown
+
+from dagster_tidemark import location
+from dagster_tidemark.cli.commands import name_left_out
+from dagster_tidemark.cli.quarantine_view import entries_shown
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.observations import QUARANTINE as CHECK
+from dagster_tidemark.event_log.observations import EventLog, source_key
+from dagster_tidemark.execution.load_check import columns_said, quarantine_result
+from dagster_tidemark.lakehouse.loading import handling
+from dagster_tidemark.lakehouse.loading.dry_run import Rehearsal, rehearse
+from dagster_tidemark.lakehouse.loading.handling import Selection
+from dagster_tidemark.lakehouse.loading.load import Load, Loaded
+from dagster_tidemark.lakehouse.loading.turned_away import backlog_of, largest_share
+from dagster_tidemark.lakehouse.session import naming_the_server, new_session
+from dagster_tidemark.lakehouse.tables import LINEAGE, Table
+from dagster_tidemark.local.platform.instance_lock import take_environment
+from dagster_tidemark.sensors.change_detection import ask_again
+from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.sources.feed import Feed, Grain, OutsideLayout, Partition
+from dagster_tidemark.sources.s3 import S3Bucket
+
+
+class CannotHandle(Terminal):
+    """What was asked for cannot be done; the message says why, and what to do instead."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The lake, the bucket and the instance that are meant, and how each asset is loaded."""
+
+    spark: SparkSession
+    bucket: S3Bucket
+    instance: DagsterInstance
+    ledger: EventLog
+    loads: Mapping[str, Load]
+    streams: Sequence[str] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def require(self, asset: str) -> None:
+        """There is something like it that things are turned away from.
+
+        Raises:
+            CannotHandle: there is not.
+        """
+        if asset not in self.streams:
+            self.load_of(asset)
+
+    def load_of(self, asset: str) -> Load:
+        """How an asset is loaded.
+
+        Raises:
+            CannotHandle: no such asset is loaded from files.
+        """
+        if asset in self.refused:
+            raise CannotHandle(f"asset {asset!r} cannot be loaded: {self.refused[asset]}")
+        if asset not in self.loads:
+            raise CannotHandle(f"no asset {asset!r} is loaded from files; there are {', '.join(sorted(self.loads))}")
+        return self.loads[asset]
+
+
+@contextmanager
+def open_place(settings: Settings) -> Iterator[Target]:
+    """The platform that runs, or the one that the environment names.
+
+    Raises:
+        NothingRuns: there is neither.
+        SparkUnreachable: its Spark server does not answer.
+    """
+    take_environment(settings)
+    settings = load_settings()
+    # Only now: the code location reads the environment when it is imported.
+    known = _declared(settings)
+    with ExitStack() as stack:
+        instance = stack.enter_context(DagsterInstance.get())
+        spark = new_session(settings)
+        stack.callback(spark.stop)
+        stack.enter_context(naming_the_server(spark))
+        bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
+        yield Target(
+            spark,
+            bucket,
+            instance,
+            EventLog(instance, settings.start_date),
+            known.loads,
+            known.streams,
+            known.refused,
+        )
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Loads and streams that the sound parts of the code location declare."""
+
+    loads: Mapping[str, Load] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    streams: Sequence[str] = ()
+
+
+def _declared(settings: Settings) -> Declared:
+    """Read the code location and name its broken parts on stderr. Entries can be shown and waived without them."""
+    try:
+        with location.without_broken_parts():
+            graph = location.asset_graph(settings)
+            feeds, tables = location.feeds(settings), location.tables(settings)
+            streams = [stream.asset for stream in location.streams(settings)]
+    except location.LocationBroken as broken:
+        for line in str(broken).splitlines():
+            typer.echo(f"pipelines: left out: {line}", err=True)
+        return Declared()
+    name_left_out(settings)
+    loads, refused = loads_of(graph, feeds, tables)
+    return Declared(loads, refused, streams)
+
+
+def loads_of(graph: Any, feeds: Iterable[Feed], tables: Mapping[str, Table]) -> tuple[dict[str, Load], dict[str, str]]:
+    """Return the load of each asset with a feed, and the reasons why other assets cannot be loaded.
+
+    The loads have no transform: only the asset's own load gives rows the form of the table.
+    """
+    found, refused = dict[str, Load](), dict[str, str]()
+    for feed in feeds:
+        for key in graph.get(source_key(feed)).child_keys if graph.has(source_key(feed)) else ():
+            table = tables.get(".".join(key.path))
+            if table and table.columns.keys() >= LINEAGE.keys():
+                asset = key.to_user_string()
+                try:
+                    found[asset] = Load(feed, table, lambda rows: rows, graph.get(key).code_version or "")
+                except ValueError as error:  # concerns this declaration only; the others are loaded
+                    refused[asset] = str(error)
+    return found, refused
+
+
+def show(place: Target, selection: Selection, *, sample: int, as_json: bool) -> None:
+    """Print how much was turned away for which reason, and some of it."""
+    found = handling.entries(place.spark, selection)
+    counts = [row.asDict() for row in handling.counts(found).collect()]
+    columns = ["asset", "partition", "source_file", "row_number", "reason", "message", "content", "because"]
+    some = [
+        row.asDict() for row in found.orderBy("quarantined_at", ascending=False).limit(sample).select(columns).collect()
+    ]
+    if as_json:
+        print(json.dumps({"counts": counts, "sample": some}, indent=2, default=str))
+        return
+    if counts:
+        Console().print(entries_shown(counts, some))
+    else:
+        print("nothing was turned away")
+
+
+def send_back(place: Target, selection: Selection) -> dict[str, list[Partition]]:
+    """Have the files of these entries read again: as soon as the automation comes to it, or with the next load.
+
+    Returns:
+        The partitions of each asset.
+    """
+    found = {}
+    for asset in _assets(place, selection):
+        load = place.load_of(asset)
+        found[asset] = handling.send_back(place.spark, selection, load)
+        ask_again(place.ledger, place.bucket, load.feed, found[asset])
+    return found
+
+
+def waive(place: Target, selection: Selection, because: str) -> int:
+    """Leave these entries at that; the checks are told.
+
+    Returns:
+        How many entries there are.
+    """
+    assets = _assets(place, selection)
+    count = handling.waive(place.spark, selection, because, run_id=uuid.uuid4().hex)
+    _tell(place, assets)
+    return count
+
+
+def unwaive(place: Target, selection: Selection) -> int:
+    """Take back waivers; the checks are told.
+
+    Returns:
+        How many there were.
+    """
+    count = handling.unwaive(place.spark, selection)
+    _tell(place, _assets(place, selection))
+    return count
+
+
+def patch(place: Target, key: str, corrected: Path, because: str) -> str:
+    """Put a corrected copy beside a file, whose entries are waived for it. Rows of a key are taken from the copy.
+
+    Returns:
+        The key of the copy.
+
+    Raises:
+        CannotHandle: nothing of the file was turned away, or no copy can lie beside it.
+    """
+    entered = Selection(key=key)
+    assets = _assets(place, entered)
+    if not assets:
+        raise CannotHandle(f"nothing of {key!r} was turned away; `pipelines quarantine` shows what was")
+    feeds = {place.load_of(asset).feed for asset in assets}
+    for feed in feeds:
+        _require_place_beside(feed, key, corrected)
+    target = _put_beside(place.bucket, key, corrected)
+    reason = f"patched by {target}" + (f": {because}" if because else "")
+    handling.waive(place.spark, entered, reason, run_id=uuid.uuid4().hex)
+    _tell(place, assets)
+    for feed in feeds:  # its notification may be lost, or switched off
+        ask_again(place.ledger, place.bucket, feed, [feed.partition_of(key)])
+    return target
+
+
+def rehearse_days(place: Target, asset: str, days: int) -> Rehearsal:
+    """What the rules of this code would turn away of the last days' files, a day at a time; nothing is written.
+
+    Raises:
+        CannotHandle: no such asset is loaded from files.
+    """
+    load, said = place.load_of(asset), Rehearsal()
+    today = datetime.now(ZoneInfo(load.feed.timezone)).date()
+    if load.feed.grain is Grain.NONE:
+        return rehearse(place.spark, place.bucket, load, load.feed.partitions_of(today))
+    for n in range(days):
+        said += rehearse(place.spark, place.bucket, load, load.feed.partitions_of(today - timedelta(days=n)))
+    return said
+
+
+def show_rehearsal(load: Load, said: Rehearsal, *, as_json: bool) -> None:
+    """Print what a rehearsal found."""
+    share, limit = said.largest_share, load.feed.quarantine_share
+    counts = [{"now": now, "then": then, "count": n} for (now, then), n in sorted(said.reasons.items(), key=repr)]
+    changes = [asdict(change) for change in said.changes]
+    if as_json:
+        told = {
+            "rows": sum(said.rows.values()),
+            "rejected": sum(said.rejected.values()),
+            "largest_share": share,
+            "reasons": counts,
+            "changes": changes,
+            "added": list(said.added),
+            "not_given": dict(said.not_given),
+        }
+        print(json.dumps(told, indent=2))
+        return
+    told_limit = "above" if share > limit else "within"
+    print(
+        f"{sum(said.rows.values())} rows read, {sum(said.rejected.values())} would be turned away; "
+        f"at most {share:.2%} of a partition, {told_limit} the feed's {limit:.2%}"
+    )
+    _print(counts, "nothing is turned away, now or then")
+    if changes:
+        _print(changes, "")
+    if said.added:
+        print(f"columns that the table would get: {', '.join(said.added)}")
+    for key, reason in said.not_given.items():
+        print(f"not read: {key}: {reason}")
+
+
+def not_handled(place: Target, selection: Selection) -> list[str]:
+    """Return the assets with entries that the code location does not load, or cannot load."""
+    found = handling.entries(place.spark, selection).select("asset").distinct().collect()
+    return sorted(row.asset for row in found if row.asset not in place.loads and row.asset not in place.streams)
+
+
+def _assets(place: Target, selection: Selection) -> list[str]:
+    if selection.asset:
+        place.load_of(selection.asset)
+    found = handling.entries(place.spark, selection).select("asset").distinct().collect()
+    return sorted(row.asset for row in found if row.asset in place.loads)
+
+
+def _tell(place: Target, assets: Sequence[str]) -> None:
+    """Let the checks of these assets, and of their sources, say how it stands now."""
+    for feed in {place.loads[asset].feed for asset in assets}:
+        loaded_from_it = [asset for asset, load in place.loads.items() if load.feed == feed]
+        place.ledger.tell_waived(feed, handling.waived_beside(place.spark, loaded_from_it))
+    for asset in assets:
+        load, key = place.loads[asset], dg.AssetKey.from_user_string(asset)
+        backlog, share = backlog_of(place.spark, asset), largest_share(place.spark, load.table, asset, {})
+        before = adapter.latest_check_metadata(place.instance, dg.AssetCheckKey(key, CHECK)) or {}
+        loaded = Loaded(None, {}, backlog=backlog, largest_share=share)
+        result = quarantine_result(load.feed, key, replace(loaded, **columns_said(before)))
+        place.instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(
+                asset_key=key,
+                check_name=CHECK,
+                passed=result.passed,
+                severity=result.severity,
+                description=result.description,
+                metadata=result.metadata,
+            )
+        )
+
+
+def _require_place_beside(feed: Feed, key: str, corrected: Path) -> None:
+    if feed.is_one_object:
+        raise CannotHandle(f"feed {feed.name} is the one object {feed.prefix}: put the corrected file in its place")
+    try:
+        feed.partition_of(key)
+    except OutsideLayout as error:
+        raise CannotHandle(f"{error}: move it to where it belongs instead") from error
+    if not feed.is_named_like_data(corrected.name):
+        raise CannotHandle(f"{corrected.name} is no name of data of feed {feed.name}: {', '.join(feed.endings)}")
+
+
+def _put_beside(bucket: S3Bucket, key: str, corrected: Path) -> str:
+    """Put a copy beside a file unless the same one lies there."""
+    folder, name = key.rpartition("/")[0], PurePosixPath(key).name
+    stem, endings = name.partition(".")[0], "." + corrected.name.partition(".")[2]
+    body = corrected.read_bytes()
+    there, n = {landed.key: landed for landed in bucket.list_folder(f"{folder}/")}, 1
+    while landed := there.get(target := f"{folder}/{stem}.patch{n}{endings}"):
+        if bucket.read(landed) == body:
+            return target
+        n += 1
+    bucket.put(target, body)
+    return target
+
+
+def _print(rows: Sequence[Mapping[str, object]], nothing: str) -> None:
+    if not rows:
+        print(nothing)
+        return
+    shown = Shown(*rows[0])
+    for row in rows:
+        shown.add_row(*("" if value is None else str(value) for value in row.values()))
+    Console().print(shown)

@@ -1,0 +1,68 @@
+"""`pipelines reconcile`: look at the landing bucket without having been told to."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dagster_tidemark.cli.commands import LEFT_OUT, fail, name_left_out
+from dagster_tidemark.settings import load_settings
+
+if TYPE_CHECKING:
+    from dagster_tidemark.sensors.change_detection import Changes
+    from dagster_tidemark.sources.feed import Feed
+
+
+def reconcile(
+    feed: Annotated[
+        list[str] | None, typer.Argument(help="These feeds only; by default all.", show_default=False)
+    ] = None,
+    days: Annotated[
+        int | None,
+        typer.Option(min=1, help="Look at the last so many days only; by default at everything.", show_default=False),
+    ] = None,
+    accept_removals: Annotated[
+        bool,
+        typer.Option("--accept-removals", help="Remove what vanished, even where that looks like the wrong bucket."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
+) -> None:
+    """List the landing bucket and report what no notification told; unchanged, nothing is written."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from dagster_tidemark import location
+    from dagster_tidemark.sensors.reconcile import instance_of, last_days, reconcile_instance
+
+    settings = load_settings()
+    with location.without_broken_parts():
+        known = {of.name: of for of in location.feeds(settings)}
+    is_broken = name_left_out(settings)
+    if unknown := [name for name in feed or () if name not in known]:
+        fail(f"there is no feed {', '.join(unknown)}; there are {', '.join(known)}", code=2)
+    feeds = [known[name] for name in feed or known]
+    told: dict[str, dict[str, object]] = {}
+    with instance_of(settings) as instance, Progress(console=Console(stderr=True)) as progress:
+        bar = progress.add_task(f"s3://{settings.landing_bucket}", total=len(feeds))
+
+        def looked(of: "Feed", found: "Changes") -> None:
+            told[of.name] = {"changed": len(found.changed), "held": found.held, "alarm": found.alarms.get(of)}
+            progress.advance(bar)
+
+        found = reconcile_instance(
+            settings,
+            feeds,
+            instance,
+            days=last_days(days) if days else None,
+            accept_removals=accept_removals,
+            looked=looked,
+        )
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+    else:
+        for name, of_feed in told.items():
+            typer.echo(f"{name}: {of_feed['changed']} partitions changed")
+    if found.alarms:
+        fail("; ".join(found.alarms.values()), code=4)
+    if is_broken:
+        fail(LEFT_OUT, code=2)

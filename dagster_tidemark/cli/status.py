@@ -1,0 +1,49 @@
+"""`pipelines status`: how the contracts stand, or the services of the platform."""
+
+from typing import Annotated
+
+import typer
+
+from dagster_tidemark.cli.commands import LEFT_OUT, fail
+from dagster_tidemark.settings import load_settings
+
+
+def status(
+    asset: Annotated[
+        str | None, typer.Option(help="One asset only, by its key: marts/sales_daily.", show_default=False)
+    ] = None,
+    services: Annotated[bool, typer.Option("--services", help="The platform's processes instead.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again every few seconds, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of a table.")] = False,
+) -> None:
+    """Show each asset's freshness status.
+
+    Exits with 4 if a contract is broken, 9 if it is unknown how one stands, 10 if a stream is behind or not read, 5 if
+    an asset is set aside, 6 if files are in quarantine, 2 if a part of the code location is broken and was left out.
+    """
+    from dagster_tidemark import location
+    from dagster_tidemark.cli.contract_rows import behind, breached, quarantined, set_aside, unknown
+    from dagster_tidemark.cli.status_view import show_contracts, show_services
+    from dagster_tidemark.preview.manifest import half_published
+
+    if services:
+        show_services(load_settings(), as_json=as_json)
+        return
+    try:
+        found = show_contracts(load_settings(), asset, watch=watch, as_json=as_json)
+    except KeyboardInterrupt:
+        return
+    for sentence in half_published(load_settings().state_dir):
+        typer.echo(sentence, err=True)
+    if broken := breached(found):
+        fail(f"broken: {', '.join(broken)}", code=4)
+    if blind := unknown(found):
+        fail(f"unknown, because nobody has looked lately or something cannot be reached: {', '.join(blind)}", code=9)
+    if late := behind(found):
+        fail(f"streams with a backlog and no commit for a minute, or that no shift reads: {', '.join(late)}", code=10)
+    if aside := set_aside(found):
+        fail(f"set aside, so nobody looks after them: {', '.join(aside)}", code=5)
+    if lacking := quarantined(found):
+        fail(f"files could not be taken, so rows are missing: {', '.join(lacking)}", code=6)
+    if location.broken_parts(load_settings()):
+        fail(LEFT_OUT, code=2)

@@ -1,0 +1,116 @@
+"""What `pipelines status` prints: the contracts, or the platform's services.
+
+Belongs here: from settings to the instance that is meant, and the printing. Does not belong here: what a row says
+(`cli.contract_rows`, `local.platform.service_status`) and exit codes (`cli.status`).
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+from dagster import DagsterInstance
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from dagster_tidemark.cli.commands import name_left_out
+from dagster_tidemark.cli.contract_rows import ContractRow, kept_rows, not_looked_yet, rows
+from dagster_tidemark.cli.contract_table import explained
+from dagster_tidemark.cli.storage import opened_instance
+from dagster_tidemark.engine import saved_overview
+from dagster_tidemark.errors import TidemarkError
+from dagster_tidemark.event_log.adapter import now
+from dagster_tidemark.event_log.loaded_code import code_of
+from dagster_tidemark.event_log.observations import dead_letters_told
+from dagster_tidemark.local.platform.instance_lock import take_environment
+from dagster_tidemark.settings import Settings
+
+if TYPE_CHECKING:
+    from dagster_tidemark.asset_graph.build import AnyGraph
+
+_WATCH_SECONDS = 3.0
+
+
+def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_json: bool) -> Sequence[ContractRow]:
+    """Print how the contracts stand. With `watch` it ends by Ctrl-C only.
+
+    Returns:
+        What was printed.
+
+    Raises:
+        NothingRuns: no platform runs, and the environment names no Dagster home.
+        NoSuchAsset: there is none of that name.
+        StorageUnreachable: Dagster's storage does not answer.
+    """
+    take_environment(settings)
+    with opened_instance() as instance:
+        found = _found(instance, settings, asset)
+        if as_json:
+            print(json.dumps([row.as_dict() for row in found], indent=2))
+        elif not watch:
+            Console().print(explained(found, now()))
+            if given_up := dead_letters_told(instance):
+                Console().print(
+                    f"{given_up} notifications were given up by the queue: `pipelines redrive` sends them again"
+                )
+        else:
+            with Live(explained(found, now())) as live:
+                while True:
+                    time.sleep(_WATCH_SECONDS)
+                    live.update(explained(_found(instance, settings, asset), now()), refresh=True)
+    return found
+
+
+def _found(instance: DagsterInstance, settings: Settings, asset: str | None) -> Sequence[ContractRow]:
+    """Return the rows of the sensor's last look. Load the code location only if it never looked or code was edited."""
+    kept = saved_overview.kept(instance, settings.code_location)
+    if kept is None:
+        return not_looked_yet(rows(instance, _loaded(settings), asset))
+    edited = {} if kept.code == code_of(settings) else _edited(instance, settings)
+    return kept_rows(instance, kept, asset, now(), edited)
+
+
+def _loaded(settings: Settings) -> "AnyGraph":
+    """Load the assets of this folder; name broken parts and leave them out."""
+    from dagster_tidemark import location
+
+    with location.without_broken_parts():
+        graph: AnyGraph = location.asset_graph(settings)
+    name_left_out(settings)
+    return graph
+
+
+def _edited(instance: DagsterInstance, settings: Settings) -> dict[str, str]:
+    """Return, by asset, edited code in this folder that the platform has not loaded yet."""
+    from dagster_tidemark.asset_graph import build
+    from dagster_tidemark.event_log import deployed
+    from dagster_tidemark.planner.code_changes import not_loaded
+
+    try:
+        assets = _loaded(settings)
+    except TidemarkError as error:  # what the platform has loaded is known all the same
+        typer.echo(f"pipelines: the code in this folder cannot be loaded: {error}", err=True)
+        return {}
+    graph = build.graph_of(assets, contract_scale=settings.contract_scale)
+    return dict(not_loaded(deployed.kept(instance, graph), graph))
+
+
+def show_services(settings: Settings, *, as_json: bool) -> None:
+    """Print each process of the platform that runs.
+
+    Raises:
+        NothingRuns: none does.
+        SupervisorDied: its supervisor was killed.
+    """
+    from dagster_tidemark.local.platform.service_status import services
+
+    found = [service.as_dict() for service in services(settings)]
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    shown = Table(*(str(name).replace("_", " ") for name in found[0]))
+    for service in found:
+        shown.add_row(*("" if value is None else str(value) for value in service.values()))
+    Console().print(shown)

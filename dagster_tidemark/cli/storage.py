@@ -1,0 +1,45 @@
+"""Dagster's instance for a command: if its storage does not answer, the command ends with one line."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dagster import DagsterInstance
+from sqlalchemy.exc import SQLAlchemyError
+
+from dagster_tidemark.errors import Transient
+
+_SECONDS_TO_CONNECT = "3"
+_DRIVERS = ("psycopg2", "dagster_postgres", "dagster_mysql", "pymysql", "mysql", "sqlite3")
+
+
+class StorageUnreachable(Transient):
+    """Dagster's storage does not answer, so nothing is known of runs and contracts."""
+
+
+@contextmanager
+def opened_instance() -> Iterator[DagsterInstance]:
+    """Open the instance of `DAGSTER_HOME`.
+
+    Raises:
+        StorageUnreachable: its storage does not answer.
+    """
+    # A PostgreSQL that is stopped accepts connections and never answers.
+    os.environ.setdefault("PGCONNECT_TIMEOUT", _SECONDS_TO_CONNECT)
+    logging.disable(logging.WARNING)  # warnings about Dagster's own attempts to connect
+    try:
+        with DagsterInstance.get() as instance:
+            yield instance
+    except Exception as error:
+        if not isinstance(error, SQLAlchemyError) and type(error).__module__.partition(".")[0] not in _DRIVERS:
+            raise
+        raise StorageUnreachable(f"Dagster's storage is unreachable: {_first_cause(error)}") from error
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _first_cause(error: BaseException) -> str:
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,31 @@
+"""`pipelines up`: the laptop platform, until Ctrl-C."""
+
+from typing import Annotated
+
+import typer
+
+from dagster_tidemark.cli.commands import fail
+from dagster_tidemark.settings import load_settings
+
+
+def up(
+    feed: Annotated[
+        str,
+        typer.Option(envvar="FEED", help="`sample` starts the code location's sample feed; `none` does not."),
+    ] = "sample",
+    kafka: Annotated[bool, typer.Option(envvar="KAFKA", help="Start a Kafka broker, too.")] = False,
+    verbose: Annotated[
+        bool, typer.Option(envvar="VERBOSE", help="Show the services' logs as they are written.")
+    ] = False,
+) -> None:
+    """Start local cloud, Spark, sample feed and Dagster, and Kafka if asked for; Ctrl-C stops them all."""
+    from rich.console import Console
+
+    from dagster_tidemark.local.platform.up import run_platform
+
+    settings = load_settings()
+    if feed not in ("sample", "none"):
+        fail(f"FEED={feed}: give sample or none", code=2)
+    if settings.environment != "local":
+        fail(f"TIDEMARK_ENVIRONMENT={settings.environment}: `pipelines up` is the platform of a laptop", code=2)
+    run_platform(settings, with_feed=feed == "sample", with_kafka=kafka, verbose=verbose, console=Console())

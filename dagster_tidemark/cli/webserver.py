@@ -1,0 +1,110 @@
+"""What commands ask of the platform's webserver: to load the code anew, and to switch sensors off and on."""
+
+import json
+import urllib.request
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagster_tidemark.errors import Terminal, Transient
+from dagster_tidemark.settings import Settings
+
+_WITHIN = 120.0
+_RELOAD = "mutation { reloadWorkspace { __typename ... on PythonError { message } } }"
+_SENSORS = """query { workspaceOrError { ... on Workspace { locationEntries { name locationOrLoadError {
+    ... on RepositoryLocation { repositories { name assetNodes { assetKey { path } }
+        sensors { name id sensorState { status } } } } } } } } }"""
+_STOP = "mutation Stop($id: String!) { stopSensor(id: $id) { __typename ... on PythonError { message } } }"
+_START = """mutation Start($selector: SensorSelector!) { startSensor(sensorSelector: $selector) {
+    __typename ... on PythonError { message } } }"""
+
+
+class NoWebserver(Transient):
+    """The webserver of the platform does not answer, or not as it should."""
+
+
+class OtherCode(Terminal):
+    """The running code location was loaded anew and is not the code of this folder."""
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """A sensor of a running code location.
+
+    Args:
+        selector: How the webserver's mutations name it.
+    """
+
+    id: str
+    selector: Mapping[str, str]
+    is_on: bool
+
+
+@dataclass(frozen=True)
+class Webserver:
+    """The webserver at an address."""
+
+    url: str
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Webserver":
+        """That of the platform on this machine."""
+        return cls(f"http://127.0.0.1:{settings.port_ui}/graphql")
+
+    def reload(self) -> None:
+        """Have the code locations loaded anew.
+
+        Raises:
+            NoWebserver: nobody answers who could load them.
+            OtherCode: the code cannot be loaded.
+        """
+        try:
+            said = self._asked(_RELOAD)["reloadWorkspace"]
+        except NoWebserver as error:
+            raise NoWebserver(
+                f"{error}; so the code is not loaded anew: deploy it as you always do, and the sensors do the rest"
+            ) from error
+        if said["__typename"] == "PythonError":
+            raise OtherCode(f"the code cannot be loaded: {said['message'].strip()}")
+
+    def sensors(self, name: str, assets: Collection[str]) -> list[Sensor]:
+        """The sensors of a name, in the code locations that have any of these assets.
+
+        Raises:
+            NoWebserver: nobody answers.
+        """
+        found = []
+        for entry in self._asked(_SENSORS)["workspaceOrError"]["locationEntries"]:
+            for repository in (entry["locationOrLoadError"] or {}).get("repositories", ()):
+                keys = {"/".join(node["assetKey"]["path"]) for node in repository["assetNodes"]}
+                place = {"repositoryName": repository["name"], "repositoryLocationName": entry["name"]}
+                found += [
+                    Sensor(s["id"], {**place, "sensorName": name}, s["sensorState"]["status"] == "RUNNING")
+                    for s in repository["sensors"]
+                    if s["name"] == name and not keys.isdisjoint(assets)
+                ]
+        return found
+
+    def stop(self, sensor: Sensor) -> None:
+        """Switch a sensor off."""
+        self._done("stopSensor", self._asked(_STOP, id=sensor.id))
+
+    def start(self, selector: Mapping[str, str]) -> None:
+        """Switch a sensor on."""
+        self._done("startSensor", self._asked(_START, selector=dict(selector)))
+
+    def _done(self, what: str, answer: Mapping[str, Any]) -> None:
+        if answer[what]["__typename"] not in ("StopSensorMutationResult", "Sensor"):
+            raise NoWebserver(f"{self.url}: {what} says {answer[what].get('message', answer[what]['__typename'])}")
+
+    def _asked(self, query: str, **variables: Any) -> Mapping[str, Any]:
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=_WITHIN) as reply:
+                found: Mapping[str, Any] | None = json.load(reply)["data"]
+        except (OSError, LookupError, TypeError, ValueError) as error:
+            raise NoWebserver(f"the webserver at {self.url} does not answer: {error}") from error
+        if found is None:
+            raise NoWebserver(f"the webserver at {self.url} does not do what it was asked")
+        return found

@@ -1,0 +1,94 @@
+"""Differences of each asset's code from another text of the project, as unified diffs of definitions.
+
+Belongs here: from two texts to diffs. Does not belong here: where the other text comes from (`event_log.deployed`).
+"""
+
+import ast
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import dagster as dg
+
+from dagster_tidemark.code_versions.assets import AssetCode
+from dagster_tidemark.code_versions.fingerprint import Code
+from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Project
+from dagster_tidemark.code_versions.references import Inlined, Ref
+from dagster_tidemark.engine.code_plan import MovedDefinition
+
+
+def moved_definitions(
+    project: Project, before: Mapping[str, str], assets: Iterable[str]
+) -> dict[str, list[MovedDefinition]]:
+    """Return the differing definitions of each asset's code. Assets without a difference are left out.
+
+    Comments, formatting and docstrings alone are no difference, as for `pipelines lock`.
+
+    Args:
+        project: The text now, whose modules are loaded.
+        before: The other text: module by path from the project's root.
+
+    Raises:
+        NotPython: a module of either text cannot be parsed.
+    """
+    now = AssetCode(project)
+    with TemporaryDirectory() as folder:
+        for name, text in before.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        old = Code(Project(Path(folder), project.package))
+        diffs: dict[tuple[Ref | None, Ref | None], MovedDefinition | None] = {}
+        found: dict[str, list[MovedDefinition]] = {}
+        for asset in assets:
+            starts = now.starts(dg.AssetKey.from_user_string(asset))
+            then = _definitions(old, [start for start in starts if _is_there(old.project, start)])
+            here = _definitions(now.code, starts)
+            for label in sorted(then.keys() | here.keys()):
+                pair = then.get(label), here.get(label)
+                if pair not in diffs:
+                    diffs[pair] = _moved(label, old, pair[0], now.code, pair[1])
+                if (moved := diffs[pair]) is not None:
+                    found.setdefault(asset, []).append(moved)
+    return found
+
+
+def _definitions(code: Code, starts: Sequence[Ref]) -> dict[str, Definition]:
+    refs = code.definitions(*starts)
+    plain = {label: ref.definition if isinstance(ref, Inlined) else ref for label, ref in refs.items()}
+    return {label: ref for label, ref in plain.items() if isinstance(ref, Definition)}
+
+
+def _is_there(project: Project, ref: Ref) -> bool:
+    if not isinstance(ref, Definition):
+        return False
+    module = project.module(ref.module)
+    return module is not None and (ref.name == EVERYTHING or ref.name in module.bindings)
+
+
+def _moved(
+    label: str, old: Code, then: Definition | None, now: Code, here: Definition | None
+) -> MovedDefinition | None:
+    if then and here and old.hash_of(then) == now.hash_of(here):
+        return None
+    before = _text(old.project, then) if then else []
+    after = _text(now.project, here) if here else []
+    lines = list(difflib.unified_diff(before, after, f"deployed {label}", label, lineterm="", n=3))
+    return MovedDefinition(label, lines) if lines else None
+
+
+def _text(project: Project, of: Definition) -> list[str]:
+    """Return the lines of a definition, decorators included."""
+    module = project.module(of.module)
+    if module is None or module.path is None:
+        return []
+    lines = module.path.read_text().splitlines()
+    if of.name == EVERYTHING:
+        return lines
+    found: list[str] = []
+    for statement in module.bindings.get(of.name, ()):
+        decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+        first = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+        found += lines[first - 1 : statement.end_lineno]
+    return found

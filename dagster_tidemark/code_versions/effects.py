@@ -1,0 +1,166 @@
+"""What belongs to a definition although it stands elsewhere: what fills a registry, registers an overload, subclasses.
+
+    HANDLERS["csv"] = read_csv              an item, an attribute or a method of it, in any module
+    @HANDLERS.register("csv")               a decorator that is a method of it
+    @handler("csv")                         a function that changes it, called as a module is imported
+    class Csv(Handler)                      where `Handler` knows its subclasses
+
+Does not belong here: what a function does as it runs.
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, own_nodes, root_of
+from dagster_tidemark.code_versions.project import EVERYTHING, Definition, InModule, Project
+
+_CHANGING = {
+    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "register", "remove",
+    "reverse", "setdefault", "sort", "update",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A statement of a module that is part of a definition.
+
+    Args:
+        defines: The name of the function or class that the statement defines: then only its decorators are of interest.
+    """
+
+    module: str
+    statement: ast.stmt
+    defines: str = ""
+
+
+def effects_in(project: Project) -> Mapping[Definition, list[Effect]]:
+    """The statements that belong to definitions they do not bind, of every module of the code location's package."""
+    modules = list(project.modules_below(project.package))
+    return _Search(project, modules).found
+
+
+class _Search:
+    def __init__(self, project: Project, modules: list[Module]) -> None:
+        self._project = project
+        self.found: dict[Definition, list[Effect]] = defaultdict(list)
+        self._changed_by = self._what_functions_change(modules)
+        self._know_subclasses = any("__subclasses__" in _names(m.tree) for m in modules)
+        for module in modules:
+            for statement in module.statements:
+                self._look_at(module, statement)
+
+    def _look_at(self, module: Module, statement: ast.stmt) -> None:
+        changed = dict.fromkeys(self._changed(module, statement))
+        defines = ""
+        if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+            defines = statement.name
+            for decorator in statement.decorator_list:
+                called = decorator.func if isinstance(decorator, ast.Call) else decorator
+                if isinstance(called, ast.Attribute) and (of := self._definition(module, called.value)):
+                    changed[of] = None
+            if isinstance(statement, ast.ClassDef):
+                changed |= dict.fromkeys(self._bases_that_know(module, statement))
+        for of in changed:
+            if of != Definition(module.name, defines) and not self._binds(module, statement, of):
+                self.found[of].append(Effect(module.name, statement, defines))
+
+    def _changed(self, module: Module, statement: ast.stmt) -> Iterator[Definition]:
+        yield from self._stored_into(module, own_nodes(statement))
+        if isinstance(statement, ast.Expr) or not isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.Assign)):
+            for node in own_nodes(statement):
+                if isinstance(node, ast.Call):
+                    for part in (node.func, *node.args, *(k.value for k in node.keywords)):
+                        if of := self._definition(module, part):
+                            yield of
+        below = statement.body if isinstance(statement, ast.ClassDef) else []
+        for node in (n for each in (statement, *below) for n in own_nodes(each)):
+            called = node.func if isinstance(node, ast.Call) else node
+            if isinstance(called, ast.Name | ast.Attribute) and isinstance(called.ctx, ast.Load):
+                function = self._definition(module, called)
+                if function and (isinstance(node, ast.Call) or node in getattr(statement, "decorator_list", ())):
+                    yield from self._changed_by.get(function, ())
+
+    def _stored_into(self, module: Module, nodes: Iterable[ast.AST]) -> Iterator[Definition]:
+        """The definitions of which an item or an attribute is set, or a changing method called."""
+        for node in nodes:
+            match node:
+                case (
+                    ast.Subscript(ctx=ast.Store() | ast.Del(), value=of)
+                    | ast.Attribute(ctx=ast.Store() | ast.Del(), value=of)
+                ):
+                    if found := self._definition(module, of):
+                        yield found
+                case ast.Call(func=ast.Attribute(attr=attr, value=of)) if attr in _CHANGING:
+                    if found := self._definition(module, of):
+                        yield found
+
+    def _definition(self, module: Module, node: ast.AST) -> Definition | None:
+        """The definition that `name`, `module.name`, `name.attribute` or `name[item]` is of."""
+        root = root_of(node)
+        if root is None:
+            return None
+        target = self._project.name(module, root.id)
+        attributes: list[str] = []
+        while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+            if isinstance(node, ast.Attribute):
+                attributes.append(node.attr)
+            node = node.func if isinstance(node, ast.Call) else node.value
+        while attributes and isinstance(target, InModule):
+            target = self._project.attribute(target.module, attributes.pop())
+        return target if isinstance(target, Definition) and target.name != EVERYTHING else None
+
+    def _binds(self, module: Module, statement: ast.stmt, of: Definition) -> bool:
+        return of.module == module.name and any(s is statement for s in module.bindings.get(of.name, ()))
+
+    def _bases_that_know(self, module: Module, node: ast.ClassDef) -> Iterator[Definition]:
+        for base in node.bases:
+            of = self._definition(module, base)
+            if of is None:
+                continue
+            home = self._project.module(of.module)
+            classes = [s for s in (home.bindings[of.name] if home else ()) if isinstance(s, ast.ClassDef)]
+            own = any(c.keywords or "__init_subclass__" in _names(c) for c in classes)
+            if own or self._know_subclasses:
+                yield of
+            for each in classes if home else ():
+                assert home is not None
+                yield from self._bases_that_know(home, each)
+
+    def _what_functions_change(self, modules: list[Module]) -> dict[Definition, set[Definition]]:
+        """Of each function and class, the definitions at module level that it changes when it is called."""
+        changes: dict[Definition, set[Definition]] = {}
+        calls: dict[Definition, set[Definition]] = {}
+        for module in modules:
+            for name, statements in module.bindings.items():
+                here = Definition(module.name, name)
+                bodies = [s for s in statements if isinstance(s, (*FUNCTIONS, ast.ClassDef))]
+                nodes = [node for body in bodies for node in ast.walk(body)]
+                local = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+                said = {n for node in nodes if isinstance(node, ast.Global) for n in node.names}
+                reached = [n for n in nodes if (root := root_of(n)) is None or root.id not in local - said]
+                changed = set(self._stored_into(module, reached))
+                changed |= {Definition(module.name, name) for name in said if name in module.bindings}
+                changes[here] = changed - {here}
+                found = (self._definition(module, n.func) for n in nodes if isinstance(n, ast.Call))
+                calls[here] = {of for of in found if of}
+        grown = True
+        while grown:  # through functions that call functions
+            grown = False
+            for here, called in calls.items():
+                more = set().union(*(changes.get(of, set()) for of in called)) - changes[here] - {here}
+                if more:
+                    changes[here] |= more
+                    grown = True
+        return {here: changed for here, changed in changes.items() if changed}
+
+
+def _names(tree: ast.AST) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, FUNCTIONS):
+            found.add(node.name)
+    return found

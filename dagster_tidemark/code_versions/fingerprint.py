@@ -1,0 +1,218 @@
+"""From one function to everything of the project that it refers to, and a hash of all of it.
+
+Belongs here: going through references. Does not belong here: the text of a definition (`normal_form`), and where an
+asset begins (`assets`).
+"""
+
+import ast
+import hashlib
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from dagster_tidemark.code_versions.data_files import data_files
+from dagster_tidemark.code_versions.docstrings import docstrings, reads_docstrings, reads_names
+from dagster_tidemark.code_versions.effects import Effect, effects_in
+from dagster_tidemark.code_versions.given_resources import given_resources
+from dagster_tidemark.code_versions.modules import FUNCTIONS, Module
+from dagster_tidemark.code_versions.normal_form import Form, form_of, import_form, is_constant, reference_to
+from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
+from dagster_tidemark.code_versions.references import Given, Inlined, Ref, as_counted, as_named
+
+
+@dataclass(frozen=True, eq=False)
+class _Node:
+    """A definition that is part of what computes an asset.
+
+    Args:
+        label: Its name in messages.
+        text: Its normal form, without the definitions that it refers to.
+        undecided: Its lines that read a file whose path is only known at run time.
+        docs: Its docstrings. They count if some code reads docstrings.
+        reads: `docstrings` if it reads docstrings, `names` if it reads names of functions.
+    """
+
+    label: str
+    text: str
+    refs: tuple[Ref, ...] = ()
+    undecided: tuple[str, ...] = ()
+
+    docs: str = ""
+    reads: frozenset[str] = frozenset()
+
+    @property
+    def hash(self) -> str:
+        """Hash that reveals a change of this definition, for reports."""
+        return _hash(as_named(self.text))
+
+    def counted(self, reads: Collection[str]) -> str:
+        """Return the hash of the parts that count for a fingerprint.
+
+        Args:
+            reads: `docstrings` and `names`, each if any definition of the fingerprint reads them.
+        """
+        name = self.label.rpartition(": ")[2] if "names" in reads else ""
+        return _hash(name + as_counted(self.text) + (self.docs if "docstrings" in reads else ""))
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What computes an asset, as a hash.
+
+    Args:
+        digest: Of everything.
+        definitions: A short hash of each definition by its label.
+        undecided: Where a file is read whose path is only known at run time, or outside of the project.
+    """
+
+    digest: str
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    undecided: tuple[str, ...] = field(default=(), compare=False)
+
+
+class Code:
+    """The project's definitions as nodes, each written once."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self._nodes: dict[Ref, _Node] = {}
+        self._constants: dict[Definition, str | None] = {}
+
+    def fingerprint(self, *starts: Ref) -> Fingerprint:
+        """The fingerprint of definitions and of all that they refer to.
+
+        Definitions are numbered as they are met, so the hash depends neither on where they stand nor on how modules
+        are called, and which definition is referred to where is part of it.
+        """
+        reached = self._reached(starts)
+        counted = [node for ref, node in reached.items() if not isinstance(ref, Inlined)]
+        numbers = {id(node): number for number, node in enumerate(counted)}
+        reads = {what for node in counted for what in node.reads}
+        digest = hashlib.sha256()
+        for node in counted:
+            refs = ",".join(str(numbers[id(self._node(ref))]) for ref in node.refs if not isinstance(ref, Inlined))
+            digest.update(f"{node.counted(reads)}:{refs};".encode())
+        named = {node.label: node.hash[:12] for node in reached.values()}
+        if "docstrings" in reads:
+            named |= {f"{node.label} (docstring)": _hash(node.docs)[:12] for node in counted if node.docs}
+        undecided = tuple(f"{node.label}, {line}" for node in counted for line in node.undecided)
+        return Fingerprint(digest.hexdigest()[:16], dict(sorted(named.items())), undecided)
+
+    def hash_of(self, of: Definition) -> str:
+        """Return the hash of a definition alone, without its references."""
+        return self._node(of).hash
+
+    def definitions(self, *starts: Ref) -> dict[str, Ref]:
+        """Return definitions and their direct and indirect references, by label."""
+        return {node.label: ref for ref, node in self._reached(starts).items()}
+
+    def _reached(self, starts: Iterable[Ref]) -> dict[Ref, _Node]:
+        """Return definitions and their direct and indirect references, in the order of discovery, each once."""
+        found: dict[Ref, _Node] = {}
+        waiting = deque(starts)
+        while waiting:
+            ref = waiting.popleft()
+            if ref not in found:
+                found[ref] = self._node(ref)
+                waiting.extend(found[ref].refs)
+        return found
+
+    def _node(self, ref: Ref) -> _Node:
+        if ref not in self._nodes:
+            match ref:
+                case Files():
+                    self._nodes[ref] = self._of_files(ref)
+                case Given(name):
+                    self._nodes[ref] = self._of_resource(name)
+                case Inlined(definition):
+                    self._nodes[ref] = replace(self._of_definition(definition), refs=())
+                case Definition():
+                    self._nodes[ref] = self._of_definition(ref)
+        return self._nodes[ref]
+
+    def constant(self, of: Definition) -> str | None:
+        """Return the normal form of a definition's value if it is a constant that nothing changes, else None."""
+        if of not in self._constants:
+            self._constants[of] = self._constant(of)
+        return self._constants[of]
+
+    def _constant(self, of: Definition) -> str | None:
+        module = self.project.module(of.module)
+        statements = module.bindings.get(of.name, []) if module else []
+        if module is None or len(statements) != 1 or of.name in module.imports or self._effects.get(of):
+            return None
+        match statements[0]:
+            case ast.Assign(targets=[ast.Name()], value=value) | ast.AnnAssign(value=ast.expr() as value):
+                if is_constant(value) and of.name not in module.bound_by_functions:
+                    return form_of([value], module, self.project).text
+        return None
+
+    @cached_property
+    def _effects(self) -> Mapping[Definition, list[Effect]]:
+        return effects_in(self.project)
+
+    def _form(self, nodes: Iterable[ast.AST], module: Module) -> Form:
+        nodes = list(nodes)
+        form, read = form_of(nodes, module, self.project, self.constant), data_files(nodes, module, self.project)
+        return Form(form.text, (*form.refs, *read.files), tuple(read.undecided))
+
+    def _of_files(self, files: Files) -> _Node:
+        label = files.path.relative_to(self.project.root).as_posix()
+        return _Node(f"{label}/ (files)" if files.path.is_dir() else label, self.project.content(files))
+
+    @cached_property
+    def resources(self) -> Mapping[str, tuple[Module, list[ast.expr]]]:
+        """By name, the values of resources that the code location is assembled with."""
+        return given_resources(self.project)
+
+    def _of_resource(self, name: str) -> _Node:
+        module, values = self.resources[name]
+        return _joined(f"{self.project.label(module.name)}: resource {name}", [self._form(values, module)])
+
+    def _of_definition(self, of: Definition) -> _Node:
+        module = self.project.module(of.module)
+        assert module is not None, of
+        if of.name == EVERYTHING:
+            return self._of_module(module)
+        statements = module.bindings[of.name]
+        forms = [self._form([statement], module) for statement in statements]
+        if of.name in module.imports:
+            forms.insert(0, import_form(self.project.imported(*module.imports[of.name])))
+        here = [e for e in self._effects.get(of, ()) if e.module == of.module]
+        elsewhere = [e for e in self._effects.get(of, ()) if e.module != of.module]
+        forms += map(self._of_effect, here)
+        forms += sorted(map(self._of_effect, elsewhere), key=lambda form: form.text)  # nobody knows the imports' order
+        is_function = any(isinstance(statement, FUNCTIONS) for statement in statements)
+        node = _joined(f"{self.project.label(of.module)}: {of.name}{'()' if is_function else ''}", forms)
+        reads = {"docstrings": reads_docstrings(statements), "names": reads_names(statements)}
+        found = frozenset(what for what, is_read in reads.items() if is_read)
+        return replace(node, docs=docstrings(statements, module), reads=found)
+
+    def _of_effect(self, effect: Effect) -> Form:
+        module = self.project.module(effect.module)
+        assert module is not None
+        if not effect.defines:
+            return self._form([effect.statement], module)
+        marked = self._form(getattr(effect.statement, "decorator_list", ()), module)
+        mention = reference_to(effect.defines, Definition(effect.module, effect.defines))
+        return Form(marked.text + mention.text, marked.refs + mention.refs, marked.undecided)
+
+    def _of_module(self, module: Module) -> _Node:
+        """All of a module, and of the modules below it: something looks names up in it as it runs."""
+        forms = [reference_to(name, Definition(module.name, name)) for name in sorted(module.bindings)]
+        forms += [import_form(self.project.imported(*module.imports[name])) for name in sorted(module.imports)]
+        forms += [self._form([statement], module) for statement in module.others]
+        below = [found for found in self.project.modules_below(module.name) if found is not module]
+        forms += [Form("@module", (Definition(found.name, EVERYTHING),)) for found in below]
+        return _joined(f"{self.project.label(module.name)}: all of it", forms)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _joined(label: str, forms: Iterable[Form]) -> _Node:
+    forms = list(forms)
+    refs = tuple(ref for form in forms for ref in form.refs)
+    return _Node(label, ";".join(form.text for form in forms), refs, tuple(u for form in forms for u in form.undecided))

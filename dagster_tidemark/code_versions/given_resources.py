@@ -1,0 +1,83 @@
+"""The values of resources that a code location gives to `build_definitions`, or to Dagster's `Definitions`.
+
+An asset that needs such a resource computes with its value, though its code does not name it. Does not belong here:
+which asset needs which resource (`assets`).
+"""
+
+import ast
+from collections.abc import Iterator
+
+from dagster_tidemark.code_versions.modules import Module, root_of
+from dagster_tidemark.code_versions.project import MACHINERY, External, InModule, Project
+
+ANY = "*"
+"""Represents a resource whose name only a run knows."""
+
+_BUILD = "build_definitions"
+_PARAMETERS = {"settings", "assets", "feeds", "tables", "streams"}
+
+
+def given_resources(project: Project) -> dict[str, tuple[Module, list[ast.expr]]]:
+    """Return, by resource, the expressions of its value in the module that assembles the code location."""
+    module = project.module(f"{project.package}.definitions")
+    found: dict[str, tuple[Module, list[ast.expr]]] = {}
+    for node in ast.walk(module.tree) if module else ():
+        if isinstance(node, ast.Call) and module is not None:
+            for name, value in _given(node, module, project):
+                found.setdefault(name, (module, []))[1].append(value)
+    return found
+
+
+def _given(call: ast.Call, module: Module, project: Project) -> Iterator[tuple[str, ast.expr]]:
+    called = _called(call.func, module, project)
+    if called.startswith(f"{MACHINERY}.") and called.endswith(f".{_BUILD}"):
+        for keyword in call.keywords:
+            if keyword.arg is None:
+                yield from _items(keyword.value, module)
+            elif keyword.arg not in _PARAMETERS:
+                yield keyword.arg, keyword.value
+    elif called == "dagster.Definitions":
+        for keyword in call.keywords:
+            if keyword.arg == "resources":
+                yield from _items(keyword.value, module)
+
+
+def _items(node: ast.expr, module: Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the items of a dictionary if they are written out in this module; else one item for any name."""
+    statements = module.bindings.get(node.id, []) if isinstance(node, ast.Name) else []
+    match node, statements:
+        case ast.Name(), [ast.Assign(value=ast.expr() as value) | ast.AnnAssign(value=ast.expr() as value)]:
+            yield from _items(value, module)
+            return
+    match node:
+        case ast.Dict(keys=keys, values=values):
+            for key, value in zip(keys, values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    yield key.value, value
+                elif key is None:
+                    yield from _items(value, module)
+                else:
+                    yield ANY, value
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
+            for keyword in keywords:
+                yield keyword.arg or ANY, keyword.value
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            yield from _items(left, module)
+            yield from _items(right, module)
+        case _:
+            yield ANY, node
+
+
+def _called(node: ast.expr, module: Module, project: Project) -> str:
+    """Return the name of the called function of a library or of Tidemark; empty for other functions."""
+    root = root_of(node)
+    if root is None:
+        return ""
+    attributes: list[str] = []
+    while isinstance(node, ast.Attribute):
+        attributes.append(node.attr)
+        node = node.value
+    target = project.name(module, root.id)
+    while attributes and isinstance(target, InModule):
+        target = project.attribute(target.module, attributes.pop())
+    return ".".join([target.name, *reversed(attributes)]) if isinstance(target, External) else ""

@@ -1,0 +1,334 @@
+"""A definition's syntax tree as text, without cosmetic details, and its references.
+
+Comments and formatting are not in a syntax tree. The text leaves out docstrings, annotations, `pass` and imports: a
+name represents its definition, whatever its alias. Variables of a function are numbered, and a constant is replaced by
+its value. Annotations stay if code may read them: in a class with bases or decorators, and under a decorator that is
+not Dagster's.
+
+Belongs here: one definition. Does not belong here: what a reference leads to (`project`).
+"""
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dagster_tidemark.code_versions.modules import Module, is_overload, is_type_checking
+from dagster_tidemark.code_versions.project import (
+    EVERYTHING,
+    MACHINERY,
+    Definition,
+    External,
+    Files,
+    InModule,
+    Project,
+    Target,
+)
+from dagster_tidemark.code_versions.references import Constants, Ref, References, either, no_constants, parts_of
+from dagster_tidemark.code_versions.scopes import (
+    Scope,
+    arguments_of,
+    comprehension_scope,
+    function_scope,
+    scope_of,
+)
+
+FORMAT = 2
+"""Counted up when the same code gets another normal form: a lock file of another one has to be written anew."""
+
+OPTIONS_THAT_COMPUTE_NOTHING = {
+    "automation_condition", "backfill_policy", "check_specs", "code_version", "column_comments", "comment",
+    "description", "freshness_policy", "group_name", "kinds", "metadata", "owners", "partitions_def",
+    "quarantine_share", "retention", "retry_policy", "tags",
+}  # fmt: skip
+"""What a decorator, a table or a feed says that does not change rows: when something runs, how it is shown."""
+
+_DECLARING = ("dagster.", f"{MACHINERY}.")
+_READ_NO_ANNOTATION = (
+    "builtins.property",
+    "builtins.staticmethod",
+    "builtins.classmethod",
+    "functools.cached_property",
+)
+_COSMETIC = {"annotation", "returns", "type_comment", "type_params", "kind", "ctx", "type_ignores", "simple"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """A definition's text without cosmetic details, and its references in the order of the text.
+
+    Args:
+        undecided: Its lines that read a file whose path is only known at run time, or outside of the project.
+    """
+
+    text: str
+    refs: tuple[Ref, ...]
+    undecided: tuple[str, ...] = ()
+
+
+def form_of(nodes: Iterable[ast.AST], module: Module, project: Project, constants: Constants = no_constants) -> Form:
+    """Return the normal form of statements at a module's level.
+
+    Args:
+        constants: Returns the value of a definition if it is a constant that nothing changes, else None.
+    """
+    writer = _Writer(module, project, constants)
+    for node in nodes:
+        writer.write(node)
+    return Form("".join(writer.text), writer.refs)
+
+
+def reference_to(name: str, target: Definition) -> Form:
+    """A mere mention."""
+    return Form(either(f"@{name}", "@"), (target,))
+
+
+def import_form(target: Target) -> Form:
+    """What stands where a module-level import binds a name that statements bind too."""
+    match target:
+        case Definition() | Files():
+            return Form("@import", (target,))
+        case InModule(module):
+            return Form("@import", (Definition(module, EVERYTHING),))
+        case External():
+            return Form(f"!{target.in_fingerprints}", ())
+    return Form(f"!{target.name}", ())
+
+
+def is_constant(node: ast.expr) -> bool:
+    """Return True if an expression is an immutable literal: a number, a text, or a tuple of immutable literals."""
+    match node:
+        case ast.Constant():
+            return True
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
+            return True
+        case ast.Tuple(elts=parts):
+            return all(map(is_constant, parts))
+    return False
+
+
+class _Writer:
+    """Writes nodes one after the other."""
+
+    def __init__(self, module: Module, project: Project, constants: Constants) -> None:
+        self.text: list[str] = []
+        self._module = module
+        self._project = project
+        self._scopes: list[Scope] = []
+        self._references = References(module, project, self._scopes, constants)
+
+    @property
+    def refs(self) -> tuple[Ref, ...]:
+        return tuple(self._references.found)
+
+    def write(self, node: ast.AST) -> None:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                self._function(node)
+            case ast.Lambda():
+                self._lambda(node)
+            case ast.ClassDef():
+                self._class(node)
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                self._comprehension(node)
+            case ast.Name() | ast.Attribute():
+                self._chain(node)
+            case ast.Call():
+                self._call(node)
+            case ast.Constant():
+                self._constant(node.value)
+            case ast.JoinedStr():
+                self._joined(node)
+            case ast.AnnAssign():
+                self._annotated(node)
+            case ast.Import() | ast.ImportFrom():
+                self._import(node)
+            case ast.If(test=test) if is_type_checking(test, self._module.imports):
+                for statement in node.orelse:
+                    self.write(statement)
+            case ast.Global() | ast.Nonlocal() | ast.Pass() | ast.Expr(value=ast.Constant()):
+                pass
+            case _:
+                self._generic(node)
+
+    def _generic(self, node: ast.AST, without: Sequence[str] = ()) -> None:
+        self.text.append(f"{type(node).__name__}(")
+        for name, value in ast.iter_fields(node):
+            if value is not None and value != [] and name not in _COSMETIC and name not in without:
+                self.text.append(f"{name}=")
+                self._field(value)
+        self.text.append(")")
+
+    def _field(self, value: object) -> None:
+        if isinstance(value, list):
+            self.text.append("[")
+            for each in value:
+                before = len(self.text)
+                self._field(each)
+                if len(self.text) > before:  # not of a docstring, say
+                    self.text.append(",")
+            self.text.append("]")
+        elif isinstance(value, ast.AST):
+            self.write(value)
+        else:
+            self.text.append(repr(value))
+
+    def _all(self, nodes: Iterable[ast.AST | None]) -> None:
+        for node in nodes:
+            self.text.append(",")
+            if node is not None:
+                self.write(node)
+
+    # Texts
+
+    def _constant(self, value: object) -> None:
+        self.text.append(f"{type(value).__name__}:{value!r}")
+        if isinstance(value, str):
+            self._references.in_text(value)
+
+    def _joined(self, node: ast.JoinedStr) -> None:
+        if all(isinstance(part, ast.Constant) for part in node.values):
+            self._constant("".join(str(part.value) for part in node.values if isinstance(part, ast.Constant)))
+            return
+        self.text.append("JoinedStr(")
+        plain = ""
+        for part in node.values:
+            if isinstance(part, ast.Constant):  # how many there are in a row is the parser's affair
+                plain += str(part.value)
+                continue
+            self.text.append(f"{plain!r},")
+            plain = ""
+            self.write(part)
+        self.text.append(f"{plain!r})")
+
+    # Names
+
+    def _chain(self, node: ast.Name | ast.Attribute) -> None:
+        """A name, or attributes of one, as what it leads to."""
+        root, attributes = parts_of(node)
+        if not isinstance(root, ast.Name):
+            self.text.append("".join(f".{name}" for name in attributes) + "(")
+            self.write(root)
+            self.text.append(")")
+            return
+        target = self._references.target(root.id)
+        binds = isinstance(root.ctx, ast.Store | ast.Del) and not self._scopes
+        if target is None or (binds and not attributes):
+            self.text.append(".".join([f"={self._references.local(root.id)}", *attributes]))
+            return
+        self.text.append(self._references.mention(*self._references.follow(target, attributes)))
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        if self._scopes and not self._scopes[-1].is_class:
+            return  # its names stand for what they lead to
+        for name, (module, attribute) in self._module.imports_of(node):
+            self.text.append(f"={name}")
+            self.text.append(self._references.mention(self._project.imported(module, attribute)))
+
+    # Calls and declarations
+
+    def _call(self, node: ast.Call, *, is_decorator: bool = False) -> None:
+        target = self._references.target_of(node.func)
+        declares = is_decorator or (isinstance(target, External) and target.name.startswith(_DECLARING))
+        left_out = OPTIONS_THAT_COMPUTE_NOTHING if declares else ()
+        self.text.append("Call(")
+        self.write(node.func)
+        self._all([*node.args, *(keyword for keyword in node.keywords if keyword.arg not in left_out)])
+        self.text.append(")")
+
+    def _decorators(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+        for decorator in node.decorator_list:
+            self.text.append("@")
+            if isinstance(decorator, ast.Call):
+                self._call(decorator, is_decorator=True)
+            else:
+                self.write(decorator)
+
+    def _decorated_by(self, decorator: ast.expr, names: tuple[str, ...]) -> bool:
+        target = self._references.target_of(decorator.func if isinstance(decorator, ast.Call) else decorator)
+        return isinstance(target, External) and target.name.startswith(names)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        if is_overload(node):
+            return
+        # References to a function of the module count by its content, not by its name.
+        name = node.name if self._scopes else either(node.name, "")
+        self.text.append(f"{type(node).__name__}(={name}")
+        self._decorators(node)
+        self._annotations(node)
+        self._default_values(node.args)
+        self._scopes.append(function_scope(node, self._module))
+        self._signature(node.args)
+        self._field(node.body)
+        self._scopes.pop()
+        self.text.append(")")
+
+    def _annotations(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """Those that are read: by decorators, and the classes of the project that Dagster makes (a `Config`)."""
+        annotations = [*(argument.annotation for argument in arguments_of(node.args)), node.returns]
+        decorators = [each for each in node.decorator_list if not self._decorated_by(each, _READ_NO_ANNOTATION)]
+        if not all(self._decorated_by(decorator, ("dagster.",)) for decorator in decorators):
+            self._all(each and _unquoted(each) for each in annotations)
+        elif decorators:
+            for name in (name for each in annotations if each for name in ast.walk(_unquoted(each))):
+                target = self._references.target_of(name) if isinstance(name, ast.Name | ast.Attribute) else None
+                if isinstance(target, Definition) and self._project.is_class(target):
+                    self.text.append(self._references.mention(target))
+
+    def _default_values(self, arguments: ast.arguments) -> None:
+        self._all((*arguments.defaults, *arguments.kw_defaults))
+
+    def _signature(self, arguments: ast.arguments) -> None:
+        for kind in ("posonlyargs", "args", "vararg", "kwonlyargs", "kwarg"):
+            found = getattr(arguments, kind)
+            names = [argument.arg for argument in (found if isinstance(found, list) else filter(None, [found]))]
+            if names:
+                self.text.append(f",{kind}:{','.join(names)}")
+
+    def _lambda(self, node: ast.Lambda) -> None:
+        self.text.append("Lambda(")
+        self._default_values(node.args)
+        self._scopes.append(scope_of([node.body], self._module, arguments_of(node.args)))
+        self._signature(node.args)
+        self.text.append(":")
+        self.write(node.body)
+        self._scopes.pop()
+        self.text.append(")")
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
+        self.text.append(f"{type(node).__name__}(")
+        self.write(node.generators[0].iter)  # runs outside
+        self._scopes.append(comprehension_scope(node, self._module))
+        for number, generator in enumerate(node.generators):
+            self._generic(generator, without=["iter"] if number == 0 else [])
+        self._generic(node, without=["generators"])
+        self._scopes.pop()
+        self.text.append(")")
+
+    def _class(self, node: ast.ClassDef) -> None:
+        self.text.append(f"ClassDef(={node.name}")
+        self._decorators(node)
+        self._all([*node.bases, *node.keywords])
+        scope = scope_of(node.body, self._module)
+        scope.is_class, scope.has_fields = True, bool(node.decorator_list or node.bases)
+        self._scopes.append(scope)
+        self._field(node.body)
+        self._scopes.pop()
+        self.text.append(")")
+
+    def _annotated(self, node: ast.AnnAssign) -> None:
+        if self._scopes and self._scopes[-1].has_fields:
+            self.text.append("Field(")
+            self._all([node.target, _unquoted(node.annotation), node.value])
+            self.text.append(")")
+        elif node.value:
+            self._generic(ast.Assign(targets=[node.target], value=node.value))
+
+
+def _unquoted(annotation: ast.expr) -> ast.expr:
+    """An annotation as written without quotes."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        try:
+            return ast.parse(annotation.value, mode="eval").body
+        except SyntaxError:
+            return annotation
+    return annotation

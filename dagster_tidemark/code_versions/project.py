@@ -1,0 +1,220 @@
+"""The project's modules, and where a name in one of them leads.
+
+Belongs here: following imports through modules, packages and re-exports. Does not belong here: what a definition says
+(`normal_form`).
+"""
+
+import ast
+import builtins
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagster_tidemark.code_versions.modules import Module
+from dagster_tidemark.errors import Terminal
+
+MACHINERY = __name__.rpartition(".")[0].rpartition(".")[0]
+EVERYTHING = "*"
+_IN_FINGERPRINTS = "pipelines.tidemark"  # the machinery's name when the first fingerprints were stored
+_BUILTINS = frozenset(dir(builtins))
+_OF_MODULES = {"__name__", "__package__", "__doc__", "__annotations__", "__builtins__", "__debug__"}
+_OF_FILES = {"__file__", "__path__", "__spec__", "__loader__"}
+
+
+class NotPython(Terminal):
+    """A module of the project that is no Python. The message names the file and the line."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Something a module of the project defines; `EVERYTHING` is the whole module, and what lies below it."""
+
+    module: str
+    name: str
+
+
+@dataclass(frozen=True)
+class InModule:
+    """A module of the project, of which an attribute may be asked for."""
+
+    module: str
+
+
+@dataclass(frozen=True)
+class External:
+    """Something of a library, of Python or of the machinery: its dotted name is all that counts."""
+
+    name: str
+
+    @property
+    def in_fingerprints(self) -> str:
+        """The dotted name, with the machinery under the name that stored fingerprints were made with."""
+        below = self.name.removeprefix(MACHINERY)
+        return f"{_IN_FINGERPRINTS}{below}" if below != self.name and below[:1] in ("", ".") else self.name
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files that are no Python: a file, or those of a folder."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A name that nothing seems to bind: something binds it at run time."""
+
+    name: str
+
+
+Target = Definition | InModule | External | Files | Unknown
+
+
+class Project:
+    """The modules below a folder, the machinery left out.
+
+    Args:
+        root: The folder that imports begin at.
+        package: The code location's package: what is meant by everything, where something cannot be followed.
+    """
+
+    def __init__(self, root: Path, package: str, machinery: str = MACHINERY) -> None:
+        self.root = root
+        self.package = package
+        self._machinery = machinery
+        self._modules: dict[str, Module | None] = {}
+
+    def module(self, name: str) -> Module | None:
+        """A module of the project by its name; None for any other.
+
+        Raises:
+            NotPython: it cannot be parsed.
+        """
+        if name not in self._modules:
+            self._modules[name] = self._load(name)
+        return self._modules[name]
+
+    def _load(self, name: str) -> Module | None:
+        if name == self._machinery or name.startswith(f"{self._machinery}.") or not name:
+            return None
+        base = self.root.joinpath(*name.split("."))
+        for path, is_package in ((base / "__init__.py", True), (base.with_name(f"{base.name}.py"), False)):
+            if path.is_file():
+                try:
+                    tree = ast.parse(path.read_bytes(), filename=str(path))
+                except (SyntaxError, ValueError) as error:
+                    line = getattr(error, "lineno", None) or 1
+                    raise NotPython(f"{path.relative_to(self.root)}, line {line}: {error}") from error
+                return Module(name, path, tree, is_package)
+        if base.is_dir() and any(base.glob("*.py")):
+            return Module(name, None, ast.Module(body=[], type_ignores=[]), True)
+        return None
+
+    def modules_below(self, package: str) -> Iterator[Module]:
+        """A package's module, and those that lie below it, by name."""
+        module = self.module(package)
+        if module is None:
+            return
+        yield module
+        if module.is_package:
+            folder = self.root.joinpath(*package.split("."))
+            below = {p.stem for p in folder.glob("*.py") if p.stem != "__init__"}
+            below |= {p.name for p in folder.iterdir() if p.is_dir() and p.name.isidentifier() and any(p.glob("*.py"))}
+            for name in sorted(below):
+                yield from self.modules_below(f"{package}.{name}")
+
+    def named(self, dotted: str) -> Target:
+        """What an absolute dotted name leads to."""
+        first, *rest = dotted.split(".")
+        target: Target = InModule(first) if self.module(first) else External(first)
+        for number, name in enumerate(rest):
+            if isinstance(target, InModule):
+                target = self.attribute(target.module, name)
+            elif isinstance(target, External):
+                return External(dotted)
+            else:
+                return target if number else External(dotted)
+        return target
+
+    def attribute(self, module: str, name: str) -> Target:
+        """What `module.name` leads to."""
+        return self._attribute(module, name, frozenset())
+
+    def _attribute(self, module: str, name: str, under_way: frozenset[tuple[str, str]]) -> Target:
+        found = self.module(module)
+        if found is None:
+            return External(f"{module}.{name}")
+        bound = self._bound(found, name, under_way)
+        if bound is not None:
+            return bound
+        below = f"{module}.{name}"
+        if self.module(below):
+            return InModule(below)
+        if below == self._machinery:
+            return External(below)
+        return Definition(module, EVERYTHING) if "__getattr__" in found.bindings else Unknown(name)
+
+    def name(self, module: Module, name: str) -> Target:
+        """What a global name of a module leads to."""
+        bound = self._bound(module, name, frozenset())
+        if bound is not None:
+            return bound
+        if name in _OF_FILES and module.path:
+            return Files(module.path.parent)
+        if name in _BUILTINS or name in _OF_MODULES:
+            return External(f"builtins.{name}")
+        if name in module.for_types:  # a field's type, which nothing looks up at run time
+            return External(f"typing.{name}")
+        return Unknown(name)
+
+    def _bound(self, module: Module, name: str, under_way: frozenset[tuple[str, str]]) -> Target | None:
+        if name in module.bindings:
+            return Definition(module.name, name)
+        here = (module.name, name)
+        if here in under_way:
+            return None
+        if name in module.imports:
+            return self.imported(*module.imports[name], under_way | {here})
+        stars = module.stars[::-1]  # the last one wins; those of the project first, as one can look into them
+        for star in sorted(stars, key=lambda star: self.module(star) is None):
+            if self.module(star) is None:
+                if name not in _BUILTINS and not star.startswith(f"{self._machinery}."):
+                    return External(f"{star}.{name}")
+            elif not name.startswith("_"):
+                found = self._attribute(star, name, under_way | {here})
+                if not isinstance(found, Unknown):
+                    return found
+        return None
+
+    def imported(
+        self, module: str, attribute: str | None, under_way: frozenset[tuple[str, str]] = frozenset()
+    ) -> Target:
+        """What an import leads to."""
+        if attribute is None:
+            return self.named(module)
+        return self._attribute(module, attribute, under_way)
+
+    def is_class(self, of: Definition) -> bool:
+        """Whether a definition is a class."""
+        module = self.module(of.module)
+        return any(isinstance(s, ast.ClassDef) for s in (module.bindings.get(of.name, ()) if module else ()))
+
+    def label(self, module: str) -> str:
+        """The file of a module, from the project's root."""
+        found = self.module(module)
+        path = found.path if found and found.path else self.root.joinpath(*module.split("."))
+        return path.relative_to(self.root).as_posix()
+
+    def content(self, files: Files) -> str:
+        """A hash of the files that are no Python."""
+        if files.path.is_file():
+            return hashlib.sha256(files.path.read_bytes()).hexdigest()
+        machinery = self.root.joinpath(*self._machinery.split("."))
+        digest = hashlib.sha256()
+        for path in (p for p in sorted(files.path.rglob("*")) if not p.is_relative_to(machinery)):
+            below = path.relative_to(files.path)
+            hidden = any(part.startswith(".") or part == "__pycache__" for part in below.parts)
+            if path.is_file() and not hidden and path.suffix not in (".py", ".pyc"):
+                digest.update(f"{below.as_posix()}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+        return digest.hexdigest()

@@ -1,0 +1,175 @@
+"""What a mention leads to, from inside functions and classes: a name, attributes of it, or a text that names something.
+
+Belongs here: what is mentioned, and that all of a module counts where nobody can tell. Does not belong here: following
+imports from module to module (`project`).
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dagster_tidemark.code_versions.modules import Module
+from dagster_tidemark.code_versions.project import (
+    EVERYTHING,
+    Definition,
+    External,
+    Files,
+    InModule,
+    Project,
+    Target,
+    Unknown,
+)
+from dagster_tidemark.code_versions.scopes import Scope
+
+_READS_MODULE = ("builtins.globals", "builtins.eval", "builtins.exec", "sys.modules")
+_IMPORTS = ("importlib.import_module", "builtins.__import__", "runpy.", "pydoc.locate", "pkgutil.")
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+(:[A-Za-z_]\w*)?")
+
+
+@dataclass(frozen=True)
+class Inlined:
+    """A constant that counts by its value in the code that uses it. It is listed by name, but is no separate part."""
+
+    definition: Definition
+
+
+@dataclass(frozen=True)
+class Given:
+    """The value of a resource that the code location is assembled with."""
+
+    name: str
+
+
+Ref = Definition | Files | Given | Inlined
+Constants = Callable[[Definition], str | None]
+"""Returns the normal form of a definition's value if it is a constant that nothing changes, else None."""
+
+
+def no_constants(_: Definition) -> str | None:
+    """Return None: treat no definition as a constant."""
+    return None
+
+
+def either(named: str, counted: str) -> str:
+    """Return a piece of a normal form with two texts: one for the definition's hash, one for the fingerprint.
+
+    The first holds a name, so that a change is found where it was made. Normal forms hold no control characters.
+    """
+    return f"\1{named}\2{counted}\3"
+
+
+def as_named(text: str) -> str:
+    """Return the normal form with names, which locates a change."""
+    return _EITHER.sub(r"\1", text)
+
+
+def as_counted(text: str) -> str:
+    """Return the normal form that counts for fingerprints."""
+    return _EITHER.sub(r"\2", text)
+
+
+_EITHER = re.compile("\1([^\1\2\3]*)\2([^\1\2\3]*)\3")
+
+
+class References:
+    """Collects what is mentioned, in order.
+
+    Args:
+        scopes: Those that the writer is in, the innermost last.
+    """
+
+    def __init__(
+        self, module: Module, project: Project, scopes: Sequence[Scope], constants: Constants = no_constants
+    ) -> None:
+        self.found: list[Ref] = []
+        self._module = module
+        self._project = project
+        self._scopes = scopes
+        self._constants = constants
+
+    def local(self, name: str) -> str:
+        """Return the text for a variable: its number in the function that binds it, or its name if that may matter."""
+        for depth, scope in reversed([*enumerate(self._scopes)]):
+            if name in scope.variables and not (scope.is_class and scope is not self._scopes[-1]):
+                return f"${depth}.{scope.number(name)}" if name in scope.numbered else name
+        return name
+
+    def target(self, name: str) -> Target | None:
+        """What a name leads to; None where it is a variable of a function, or an attribute of a class."""
+        for scope in reversed(self._scopes):
+            if scope.is_class and scope is not self._scopes[-1]:
+                continue
+            if name in scope.variables:
+                return None
+            if name in scope.imports:
+                return self._project.imported(*scope.imports[name])
+        return self._project.name(self._module, name)
+
+    def target_of(self, node: ast.expr) -> Target | None:
+        """What a name or attributes of one lead to, as far as that is one thing."""
+        root, attributes = parts_of(node)
+        target = self.target(root.id) if isinstance(root, ast.Name) else None
+        if target is None:
+            return None
+        target, left = self.follow(target, attributes)
+        return None if left else target
+
+    def follow(self, target: Target, attributes: Sequence[str]) -> tuple[Target, Sequence[str]]:
+        while attributes and isinstance(target, InModule | External):
+            name, *attributes = attributes
+            if isinstance(target, External):
+                target = External(f"{target.name}.{name}")
+            else:
+                target = self._project.attribute(target.module, name)
+        return target, attributes
+
+    def mention(self, target: Target, attributes: Sequence[str] = ()) -> str:
+        """Collect what something leads to.
+
+        Returns:
+            What stands for it: its own name, by whatever alias; where it is, is no part of it.
+        """
+        more = "".join(f".{name}" for name in attributes)
+        match target:
+            case Definition(_, name):
+                value = self._constants(target)
+                self.found.append(target if value is None else Inlined(target))
+                return f"{either(f'@{name}', '@' if value is None else value)}{more}"
+            case InModule(module):
+                self.found.append(Definition(module, EVERYTHING))
+                return "@module"
+            case Files():
+                self.found.append(target)
+                return f"@files{more}"
+            case External(name):
+                if name.startswith(_READS_MODULE):
+                    self.found.append(Definition(self._module.name, EVERYTHING))
+                if name.startswith(_IMPORTS) and name != "pkgutil.get_data":
+                    self.found.append(Definition(self._project.package, EVERYTHING))
+                return f"!{target.in_fingerprints}"
+            case Unknown(name):  # bound by something at run time, so any line of the module may be it
+                self.found.append(Definition(self._module.name, EVERYTHING))
+                return f"?{name}{more}"
+
+    def in_text(self, text: str) -> None:
+        """Collect definitions that a text names as `package.module.name`. Files are collected in `data_files`."""
+        self.found.extend(self._named_in(text))
+
+    def _named_in(self, text: str) -> Iterator[Ref]:
+        """Yield the definition or module of the project that a text names as `package.module.name`."""
+        if _DOTTED.fullmatch(text) and self._project.module(text.partition(".")[0]):
+            target = self._project.named(text.replace(":", "."))
+            if isinstance(target, InModule):
+                yield Definition(target.module, EVERYTHING)
+            elif isinstance(target, Definition):
+                yield target
+
+
+def parts_of(node: ast.expr) -> tuple[ast.expr, list[str]]:
+    """The left end of `a.b.c`, and the attributes."""
+    attributes: list[str] = []
+    while isinstance(node, ast.Attribute):
+        attributes.append(node.attr)
+        node = node.value
+    return node, attributes[::-1]

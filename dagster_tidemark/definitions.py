@@ -1,0 +1,191 @@
+"""From a code location's assets, feeds and tables to its Dagster definitions: sensors, checks, schedules, resources."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import dagster as dg
+
+from dagster_tidemark.asset_page import with_pages
+from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
+from dagster_tidemark.engine.condition import with_automation
+from dagster_tidemark.engine.doubts import Watched
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.executor import recorded_in_process
+from dagster_tidemark.event_log.observations import source_key
+from dagster_tidemark.execution.io_manager import iceberg_io_manager
+from dagster_tidemark.execution.load_asset import LakehouseResource
+from dagster_tidemark.execution.watermark import InputArrivals
+from dagster_tidemark.feed_partitions import require_loadable_feeds
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.resources.aws import ImpatientS3, LandingResource, QueueResource
+from dagster_tidemark.resources.spark import SparkResource
+from dagster_tidemark.sensors.automation import automation_sensors
+from dagster_tidemark.sensors.catch_up import catch_up_sensor
+from dagster_tidemark.sensors.contracts import contract_checks, contract_sensor
+from dagster_tidemark.sensors.dead_runs import dead_runs_sensor
+from dagster_tidemark.sensors.landing import landing_sensor
+from dagster_tidemark.sensors.reconcile import reconcile_schedules
+from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
+from dagster_tidemark.sensors.streams import streams_sensor
+from dagster_tidemark.settings import CHECKOUT, Settings
+from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.streams.checks import post_of, state_check, stream_check
+from dagster_tidemark.streams.deliveries import Deliveries
+from dagster_tidemark.streams.stream import Stream
+from dagster_tidemark.streams.transport import require_distinct
+from dagster_tidemark.table_partitions import DeclarationRefused, require_equal_partitions
+
+
+class ComponentHoldsMore(Terminal):
+    """A component gives something that is no asset and no check, which nothing would take over."""
+
+
+def assets_in(*packages: ModuleType) -> list[Any]:
+    """Every asset and asset check that the modules of the packages hold, and what their `defs.yaml` files give.
+
+    Raises:
+        ComponentHoldsMore: a component gives jobs, schedules, sensors or resources as well.
+    """
+    return [found for package in packages for found in _assets_in(package)]
+
+
+def _assets_in(package: ModuleType) -> list[Any]:
+    root = Path(package.__path__[0])
+    if not any(root.rglob("defs.yaml")):  # the other way takes Dagster a second more
+        modules = modules_below(package)
+        found = list[Any]()
+        # Module by module if broken modules are left out: two assets with one key must not exclude all others.
+        for some in [[module] for module in modules] if is_leaving_out() else [modules]:
+            with refusing(package.__name__):
+                found += dg.load_assets_from_modules(some, include_specs=True)
+                found += dg.load_asset_checks_from_modules(some)
+        return list({id(each): each for each in found}.values())
+    tree = dg.ComponentTree.from_module(package, project_root=CHECKOUT)
+    given = dg.Definitions()
+    with refusing(package.__name__):
+        given = tree.build_defs()
+    if more := [name for name in ("jobs", "schedules", "sensors", "resources") if getattr(given, name)]:
+        raise ComponentHoldsMore(
+            f"the components below {package.__name__} give {', '.join(more)}: take only assets and checks from them, "
+            "and put the others into pipelines/definitions.py (dg.Definitions.merge)"
+        )
+    return [*(given.assets or ()), *(given.asset_checks or ())]
+
+
+def _each_key_once(assets: Sequence[Any]) -> list[Any]:
+    """Within `leaving_out`, leave out assets whose key an earlier asset has. Dagster would refuse the location."""
+    if not is_leaving_out():
+        return list(assets)
+    seen: set[dg.AssetKey] = set()
+    kept = []
+    for asset in assets:
+        keys = set(getattr(asset, "keys", ()) or (() if isinstance(asset, dg.AssetChecksDefinition) else (asset.key,)))
+        with refusing():
+            if double := keys & seen:
+                names = ", ".join(sorted(key.to_user_string() for key in double))
+                raise DeclarationRefused(f"asset {names} is declared twice; give one of the two another name")
+            seen |= keys
+            kept.append(asset)
+    return kept
+
+
+def _each_name_once(feeds: Sequence[Feed]) -> list[Feed]:
+    """Refuse feeds whose name an earlier feed has; within `leaving_out`, leave them out."""
+    kept: dict[str, Feed] = {}
+    for feed in feeds:
+        first = kept.setdefault(feed.name, feed)
+        with refusing():
+            if first is not feed:
+                raise DeclarationRefused(
+                    f"feed {feed.name} is declared twice, for {first.prefix} and for {feed.prefix}; give one of the "
+                    "two another name"
+                )
+    return list(kept.values())
+
+
+def build_definitions(
+    settings: Settings,
+    assets: Iterable[Any],
+    feeds: Sequence[Feed],
+    tables: Iterable[Table],
+    streams: Sequence[Stream | Deliveries] = (),
+    **overrides: Any,
+) -> dg.Definitions:
+    """The definitions of a code location, in one deployment.
+
+    Args:
+        assets: Everything `dg.Definitions` takes as an asset or an asset check, as `assets_in` finds it; each asset
+            gets its automation from its contract and graph.
+        feeds: What lands in the bucket; each has a source asset `raw/<name>` among the assets.
+        tables: Every table an asset returns or loads, by name `<namespace>.<table>` for the asset key of these parts.
+        streams: Messages that are kept as they come, and deliveries that a message completes; the asset that stands for
+            one has the key of its table.
+        overrides: Resources to put in the place of `landing`, `events_queue`, `spark`, `lakehouse` or `io_manager`,
+            or to add.
+
+    Raises:
+        StreamRefused: two streams have the same name, table or queue.
+        DeclarationRefused: a table and its asset, or an asset and the files of its feed, have different partitions, or
+            a feed cannot be loaded into its table.
+    """
+    with refusing():
+        require_distinct(streams, settings)
+    by_name = {table.name: table for table in tables}
+    aws: dict[str, Any] = {"endpoint_url": settings.aws_endpoint_url, "region_name": settings.aws_region}
+    landing = LandingResource(s3=ImpatientS3(**aws), bucket=settings.landing_bucket)
+    spark = SparkResource()
+    resources = {
+        "landing": landing,
+        "events_queue": QueueResource(queue=settings.events_queue, **aws),
+        "spark": spark,
+        "lakehouse": LakehouseResource(spark=spark, landing=landing),
+        "io_manager": iceberg_io_manager(by_name, InputArrivals),
+    }
+    delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
+    assets, feeds = list(assets), _each_name_once(feeds)
+    if not adapter.is_loaded_for_a_run():  # there nobody looks at a page, and the code server has looked at the rest
+        assets = _each_key_once(assets)
+        with refusing():
+            require_equal_partitions(assets, by_name)
+        with refusing():
+            require_loadable_feeds(assets, feeds, by_name, delivered)
+        assets = with_pages(assets, by_name, settings, streams)
+    every = with_automation(assets)
+    automated = [each for each in every if not isinstance(each, dg.AssetChecksDefinition)]
+    own = [each for each in every if isinstance(each, dg.AssetChecksDefinition)]
+    kept = [stream for stream in streams if isinstance(stream, Stream)]
+    of_sources = [
+        *landing_checks(feeds, settings.start_date),
+        dead_letters(),
+        *map(stream_check, kept),
+        *map(state_check, streams),
+    ]
+    checks = [*own, *contract_checks(automated), *with_automation(of_sources)]
+    return dg.Definitions(
+        assets=[*automated, notifications()],
+        asset_checks=checks,
+        sensors=[
+            landing_sensor(feeds, settings.start_date, delivered),
+            *automation_sensors([*automated, *checks]),
+            catch_up_sensor(),
+            contract_sensor(_watched(settings, feeds, streams)),
+            dead_runs_sensor(),
+            *([streams_sensor(streams)] if streams else []),
+        ],
+        schedules=reconcile_schedules(feeds, settings.start_date),
+        resources=resources | overrides,
+        executor=recorded_in_process,
+    )
+
+
+def _watched(settings: Settings, feeds: Sequence[Feed], streams: Sequence[Stream | Deliveries]) -> Watched:
+    """Return the feeds and posts that sensors and shifts watch outside of the event log."""
+    at_work = [stream for stream in streams if stream.why_off(settings) is None]
+    return Watched(
+        settings.code_location,
+        {feed.name: source_key(feed).to_user_string() for feed in feeds},
+        tuple(post_of(stream, settings) for stream in at_work),
+    )

@@ -1,0 +1,336 @@
+"""What deploying the code of this process would make run on an instance: nothing is asked for, nothing written.
+
+Belongs here: from an instance, or what was saved of one, to a rehearsal and what is expected of it. Does not belong
+here: the rehearsal itself (`planner.rehearsal`), and how a plan is shown (`cli.plan`).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterInstance
+from dagster._core.definitions.partitions.context import partition_loading_context
+
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.run_plans import RunPlans
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.event_log import adapter, checkpoint, deployed
+from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.lakehouse.table_changes import Change
+from dagster_tidemark.planner.code_changes import Declared, changes, declared
+from dagster_tidemark.planner.decisions import RANGES
+from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.rehearsal import Rebuild, Rehearsal
+from dagster_tidemark.sources.feed import Partition
+
+_FORM = 2
+
+
+class NoSavedState(Terminal):
+    """A file is none that `pipelines plan --save` wrote, or of a version that this one does not read."""
+
+
+@dataclass(frozen=True)
+class AssetPlan:
+    """What becomes of an asset.
+
+    Args:
+        change: How its declaration differs from the deployed one; empty where it does not.
+        rebuilds: The partitions that run, or are held, in the order in which they run.
+        partitions: The same partitions, the oldest first.
+        seconds: How long they take, by its last runs; None where it never ran.
+        rows: How many rows they have by now; None where that is not known.
+    """
+
+    key: str
+    change: str
+    rebuilds: Sequence[Rebuild] = ()
+    seconds: float | None = None
+    rows: int | None = None
+    partitions: Sequence[Partition] = ()
+
+    @property
+    def is_certain(self) -> bool:
+        """True if any partition runs in any case, and not only if the rows of another asset change."""
+        return any(rebuild.certain for rebuild in self.rebuilds)
+
+
+@dataclass(frozen=True)
+class TableDifference:
+    """The difference of a declared table from the table in the catalog.
+
+    Args:
+        asset: The asset that writes it.
+        readers: Effects on its readers, a sentence each.
+        refused: Differences that cannot be deployed, a sentence each, with the remedy.
+        notes: Work that a deployment leaves undone, a sentence each.
+    """
+
+    asset: str
+    changes: Sequence[Change]
+    readers: Sequence[str] = ()
+    refused: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the difference as JSON."""
+        return {
+            "key": self.asset,
+            "columns": [
+                {"change": str(c.kind), **{name: getattr(c, name) or None for name in ("column", "before", "after")}}
+                for c in self.changes
+            ],
+            "readers": list(self.readers),
+            "refused": list(self.refused),
+            "notes": list(self.notes),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Return the difference in words, as lines."""
+        for change in self.changes:
+            yield f"{self.asset}: {change}"
+        yield from (f"  {reader}" for reader in self.readers)
+        yield from (f"  {note}" for note in self.notes)
+        yield from (f"  refused: {why}" for why in self.refused)
+
+
+@dataclass(frozen=True)
+class MovedDefinition:
+    """A function, class or constant whose code differs from the deployed one.
+
+    Args:
+        label: The file, and the name of the definition.
+        diff: Lines of a unified diff.
+    """
+
+    label: str
+    diff: Sequence[str]
+
+
+@dataclass(frozen=True)
+class CodePlan:
+    """What another version of the code changes.
+
+    Args:
+        assets: Assets that change or run, in topological order.
+        removed: Assets that only the deployed code has. Their tables stay.
+        warnings: Reasons why the plan's runs would not start.
+        under_way: What runs are building now.
+        tables: Differences of tables in the catalog from their declarations.
+        moved: By asset the differing definitions of its code; None if the text of the deployed code is not known.
+    """
+
+    assets: Sequence[AssetPlan]
+    removed: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    under_way: frozenset[Target] = frozenset()
+    tables: Sequence[TableDifference] = ()
+    moved: Mapping[str, Sequence[MovedDefinition]] | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """True if this code must not be deployed: a table cannot be made as declared, or a reader would fail."""
+        return any(table.refused for table in self.tables)
+
+    @property
+    def has_work(self) -> bool:
+        """True if a deployment changes anything: a partition runs (or would if nothing held it), or a table differs."""
+        return self.runs or bool(self.tables)
+
+    @property
+    def runs(self) -> bool:
+        """True if any partition runs because of the code, or would if nothing held it."""
+        return any(asset.rebuilds for asset in self.assets)
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds that all runs take one after another; None if the duration of no asset is known."""
+        known = [asset.seconds for asset in self.assets if asset.rebuilds and asset.seconds is not None]
+        return sum(known) if known else None
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """What a plan needs to know of an instance.
+
+    Args:
+        text: The history, as a checkpoint.
+        rows: Of each table how many rows a partition has in the mean.
+        off: Sensors that are switched off.
+        tables: By declared table its form in the catalog, as `table_changes.Stored`.
+        code: The text of the deployed code, by path.
+    """
+
+    text: str
+    declared: Mapping[str, Declared]
+    dynamic: Mapping[str, Sequence[str]]
+    rows: Mapping[str, float]
+    off: Sequence[str]
+    now: float
+    form: int = _FORM
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> "SavedState":
+        """From a file.
+
+        Raises:
+            NoSavedState: it holds none.
+        """
+        try:
+            found = cls(**json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise NoSavedState(f"{path} holds no saved state: {error}; `pipelines plan --save` writes one") from error
+        if found.form != _FORM:
+            raise NoSavedState(f"{path} is of form {found.form}, and this version reads {_FORM}: save it again")
+        return found
+
+    def write(self, path: Path) -> None:
+        """To a file."""
+        path.write_text(json.dumps(self.__dict__))
+
+
+@dataclass
+class _Known:
+    """An instance as it is, or was when it was saved, to be planned on."""
+
+    graph: Graph
+    history: History
+    declared: Mapping[str, Declared]
+    off: Sequence[str]
+    now: float
+    rows: Mapping[str, float] = field(default_factory=dict)
+    instance: DagsterInstance | None = None
+
+
+def plan_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> CodePlan:
+    """What deploying these definitions makes run on an instance."""
+    repository = definitions.get_repository_def()
+    with partition_loading_context(dynamic_partitions_store=instance):
+        graph = _graph(repository, contract_scale)
+        follower = _read(instance, graph)
+        off = sorted(adapter.stopped_sensors(instance))
+        known = _Known(graph, follower.history, deployed.kept(instance, graph), off, adapter.now(), instance=instance)
+        return _planned(repository, known)
+
+
+def plan_against(definitions: dg.Definitions, saved: SavedState, *, contract_scale: float) -> CodePlan:
+    """What deploying these definitions makes run on the instance that was saved.
+
+    Raises:
+        NoSavedState: the history in it is of another version, or of other assets.
+    """
+    repository = definitions.get_repository_def()
+    graph = _graph(repository, contract_scale)
+    graph.moment.moves_to(saved.now, saved.dynamic)
+    kept = checkpoint.load([saved.text], graph)
+    if kept is None:
+        raise NoSavedState("the saved state is of another version, or of a code location without these assets")
+    return _planned(repository, _Known(graph, kept.history, saved.declared, saved.off, saved.now, saved.rows))
+
+
+def state_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> SavedState:
+    """What a plan needs to know of an instance, for a machine that does not reach it."""
+    repository = definitions.get_repository_def()
+    with partition_loading_context(dynamic_partitions_store=instance):
+        graph = _graph(repository, contract_scale)
+        follower = _read(instance, graph)
+    rows = {key: _rows_of(instance, node, None) for key, node in graph.nodes.items() if not node.source}
+    return SavedState(
+        checkpoint.dump(follower.history, follower.reader.state()),
+        deployed.kept(instance, graph),
+        adapter.dynamic_partitions(instance, graph.dynamic),
+        {key: fmean(of.values()) for key, of in rows.items() if of},
+        sorted(adapter.stopped_sensors(instance)),
+        adapter.now(),
+        code=deployed.kept_code(instance, graph),
+    )
+
+
+def deployed_code(definitions: dg.Definitions, instance: DagsterInstance) -> Mapping[str, str]:
+    """Return the text of the code that an instance runs, by path; empty if it is not known."""
+    return deployed.kept_code(instance, _graph(definitions.get_repository_def(), 1.0))
+
+
+def follow(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> Follower:
+    """What the event log says by now, for the graph of these definitions. It keeps nothing for others."""
+    with partition_loading_context(dynamic_partitions_store=instance):
+        return _read(instance, _graph(definitions.get_repository_def(), contract_scale))
+
+
+def _graph(repository: dg.RepositoryDefinition, contract_scale: float) -> Graph:
+    return graph_of(repository.asset_graph, contract_scale=contract_scale)
+
+
+def _read(instance: DagsterInstance, graph: Graph) -> Follower:
+    graph.moment.moves_to(adapter.now(), adapter.dynamic_partitions(instance, graph.dynamic))
+    follower = Follower.started(instance, graph)
+    follower.keeps = False
+    while follower.read(instance, lambda: False):
+        pass
+    return follower
+
+
+def _planned(repository: dg.RepositoryDefinition, known: _Known) -> CodePlan:
+    now_declared = declared(known.graph)
+    changed = changes(known.declared, now_declared)
+    automated = [key for key, node in known.graph.nodes.items() if node.automated]
+    graph = known.graph.without_runs_of(RunPlans(repository).problems(automated))
+    if graph.nodes != known.graph.nodes:
+        known.history.adopt(graph)
+    under_way = frozenset(known.history.running)
+    versions = {key: asset["code_version"] for key, asset in known.declared.items()}
+    leads = {key: known.history.seconds_per_partition(key) for key in known.history.strides}
+    rebuilds = Rehearsal(graph, known.history, known.now, changed, versions).play()
+    of_asset: dict[str, list[Rebuild]] = {key: [] for key in graph.nodes}
+    for rebuild in rebuilds:
+        of_asset[rebuild.asset].append(rebuild)
+    found = []
+    for key, mine in of_asset.items():
+        if not mine and key not in changed and _version(known.declared, key) == _version(now_declared, key):
+            continue
+        seconds = leads[key] * len(mine) if key in leads else None
+        ordered = sorted((rebuild.partition for rebuild in mine), key=graph.nodes[key].order)
+        change = _change(key, known.declared, now_declared, changed)
+        found.append(AssetPlan(key, change, mine, seconds, partitions=ordered))
+    counted = [replace(asset, rows=_rows(known, asset)) for asset in found]
+    removed = sorted(known.declared.keys() - graph.nodes)
+    keep = [f"the sensor {RANGES}, which asks for rebuilds, is switched off"] if RANGES in known.off else []
+    return CodePlan(counted, removed, keep, under_way)
+
+
+def _change(key: str, before: Mapping[str, Declared], now: Mapping[str, Declared], changed: Mapping[str, Any]) -> str:
+    said = [changed[key].said] if key in changed else []
+    if key in before and _version(before, key) != _version(now, key):
+        said.insert(0, f"code version {_version(before, key)} -> {_version(now, key)}")
+    return "; ".join(said)
+
+
+def _version(of: Mapping[str, Declared], key: str) -> str | None:
+    version: str | None = of[key]["code_version"] if key in of else None
+    return version
+
+
+def _rows(known: _Known, asset: AssetPlan) -> int | None:
+    """The rows that the partitions have by now; of one that was never built as many as the others in the mean."""
+    partitions = [rebuild.partition for rebuild in asset.rebuilds]
+    if known.instance is None:
+        mean = known.rows.get(asset.key)
+        return None if mean is None else round(mean * len(partitions))
+    of = _rows_of(known.instance, known.graph.nodes[asset.key], {p for p in partitions if p is not None} or None)
+    if not of:
+        return None
+    mean = fmean(of.values())
+    return round(sum(of.get(partition, mean) for partition in partitions))
+
+
+def _rows_of(instance: DagsterInstance, node: Node, partitions: set[str] | None) -> dict[Partition, float]:
+    name = "dagster/partition_row_count" if node.partitioned else "dagster/row_count"
+    found = adapter.latest_metadata(instance, dg.AssetKey.from_user_string(node.key), name, partitions)
+    return {partition: float(rows) for partition, rows in found.items() if isinstance(rows, int | float)}

@@ -1,0 +1,176 @@
+"""The one automation condition: due by the planner's word; and its explanation, partition by partition.
+
+Thin on purpose: the whole graph is planned once a tick, and each asset's condition takes its share.
+"""
+
+import weakref
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+from dagster import AutomationContext, AutomationResult
+from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
+from dagster._core.asset_graph_view.entity_subset import EntitySubset
+
+from dagster_tidemark.asset_graph.dep_metadata import with_dep_metadata_moved
+from dagster_tidemark.engine.because import because
+from dagster_tidemark.engine.engine import Engine, engine_for
+from dagster_tidemark.engine.guarded import guarded, with_guarded_checks
+from dagster_tidemark.engine.labels import label, urgency
+from dagster_tidemark.engine.set_aside import log_new
+from dagster_tidemark.planner.decisions import Plan
+from dagster_tidemark.sources.feed import Partition
+
+_TOLD = 25
+
+Context = AutomationContext[dg.AssetKey]
+Subset = EntitySubset[dg.AssetKey]
+
+
+def derived() -> "Derived":
+    """Run when the data and its consumers make it due; see `planner.planner`.
+
+    What an asset gets that says nothing else. Level-triggered: true while a partition does not contain data whose
+    contract, or whose consumers' contracts, make it due. So an update that lands during a run, after a failure or
+    while nothing was running is never lost. Partitions in great number are left to the sensor `catch_up`.
+
+    It can be part of an asset's own condition, which then has the last word:
+
+        derived() | AutomationCondition.on_missing()           also for another reason
+        derived() & AutomationCondition.cron_tick_passed(...)  only at some time; due until then, tick after tick
+
+    Such an asset runs one partition a run, never as a range and never together with another.
+    """
+    return Derived()
+
+
+def with_automation(definitions: Iterable[Any]) -> list[Any]:
+    """The assets and checks, each asset that has no automation of its own with the planner's.
+
+    The one place where an asset gets its automation. What it is derived from, the planner reads off the asset: its
+    freshness policy, its tags, the metadata of its dependencies, its inputs and its consumers. Conditions of their own,
+    also of checks, are put into a guard: one that raises harms its own asset only.
+    """
+    return [_with_automation(each) if isinstance(each, dg.AssetsDefinition) else each for each in definitions]
+
+
+def _with_automation(definition: dg.AssetsDefinition) -> dg.AssetsDefinition:
+    found = with_guarded_checks(definition)
+    return found.map_asset_specs(_automated) if found.is_materializable else found
+
+
+def _automated(spec: dg.AssetSpec) -> dg.AssetSpec:
+    spec = with_dep_metadata_moved(spec)
+    own = spec.automation_condition
+    if isinstance(own, Derived):
+        return spec
+    return spec.replace_attributes(automation_condition=derived() if own is None else guarded(own))
+
+
+class Derived(dg.AutomationCondition[dg.AssetKey]):
+    """See `derived`."""
+
+    is_the_planners = True
+    requires_cursor = False  # the planner remembers; a cursor would be written at every tick
+
+    @property
+    def name(self) -> str:
+        return "derived"
+
+    @property
+    def description(self) -> str:
+        return "data arrived that it does not contain, and by its contract or its consumers' it is due"
+
+    def evaluate(self, context: Context) -> AutomationResult[dg.AssetKey]:
+        look = _look_of(context)
+        due = _subset(context, look.take(context))
+        told = [] if context.partitions_def is None and not look.says_anything else look.reasons(context.key)
+        lines = [because(context, i, reason, _subset(context, held)) for i, (reason, held) in enumerate(told)]
+        return AutomationResult(context, true_subset=due, child_results=lines)
+
+
+@dataclass
+class _Look:
+    """The plan of one tick of a sensor."""
+
+    engine: Engine
+    plan: Plan
+    asked: dict[str, list[Partition]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for request in self.plan.requests:
+            for asset, partition in request.targets if not request.as_range else ():
+                # Where a condition of its own has the last word, what is built with it does not pass it by.
+                if self.engine.graph.nodes[asset].conditional or not request.conditional:
+                    self.asked.setdefault(asset, []).append(partition)
+
+    @property
+    def says_anything(self) -> bool:
+        return bool(self.plan.decisions or self.plan.set_aside)
+
+    def take(self, context: Context) -> list[Partition]:
+        """The asset's share of the requests, reserved. An asset with a condition of its own may yet be refused."""
+        name = context.key.to_user_string()
+        asked = self.asked.get(name, [])
+        gone = [(name, partition) for partition in asked if not _exists(context, partition)]
+        if gone:
+            self.engine.reject(gone, "the code location has no such partition", self.plan.now)
+        there = [(name, partition) for partition in asked if (name, partition) not in gone]
+        if there and not self.engine.graph.nodes[name].conditional:
+            there = self.engine.take(there, self.plan.now)
+        return [partition for _, partition in there]
+
+    def reasons(self, key: dg.AssetKey) -> list[tuple[str, list[Partition]]]:
+        """The reasons that hold of an asset, each with its partitions; what is set aside first."""
+        if self.plan.catching_up:
+            return [(f"catching up: {self.plan.catching_up}", [])]
+        name = key.to_user_string()
+        aside: dict[str, list[Partition]] = {}
+        for partition, reason in self.plan.aside(name).items():
+            aside.setdefault(f"set aside: {reason}", []).append(partition)
+        found: dict[str, list[Partition]] = {}
+        for decision in sorted(self.plan.of(name), key=urgency):
+            found.setdefault(label(decision), []).append(decision.partition)
+        if self.plan.deferred.get(name):
+            found["older partitions are pending too: they are looked at once these are requested"] = []
+        every = [*sorted(aside.items()), *found.items()]
+        left = [partition for _, held in every[_TOLD:] for partition in held]
+        return [*every[:_TOLD], *([(f"and {len(every) - _TOLD} more reasons", left)] if left else [])]
+
+
+_looks: "weakref.WeakKeyDictionary[AssetGraphView, _Look]" = weakref.WeakKeyDictionary()
+
+
+def _look_of(context: Context) -> _Look:
+    view = context.asset_graph_view
+    if view not in _looks:
+        engine = engine_for(view.instance, view.asset_graph)
+        look = _looks[view] = _Look(engine, engine.look(view.effective_dt.timestamp(), view.instance))
+        log_new(context, engine, look.plan, view.instance)
+    return _looks[view]
+
+
+def _exists(context: Context, partition: Partition) -> bool:
+    if context.partitions_def is None or partition is None:
+        return context.partitions_def is None and partition is None
+    try:
+        return context.partitions_def.has_partition_key(partition)
+    except Exception:  # a malformed key, or a definition that is anybody's code
+        return False
+
+
+def _subset(context: Context, partitions: Collection[Partition]) -> Subset:
+    """These partitions; without those that Dagster cannot make a subset of. None stands for the whole asset."""
+    view = context.asset_graph_view
+    try:
+        if None in partitions:
+            return view.get_full_subset(key=context.key)
+        keys = {partition for partition in partitions if partition is not None}
+        if keys and context.partitions_def:
+            return view.get_subset_from_partition_keys(context.key, context.partitions_def, keys)
+    except Exception:
+        there = [partition for partition in partitions if _exists(context, partition)]
+        if len(there) < len(partitions):
+            return _subset(context, there)
+    return view.get_empty_subset(key=context.key)

@@ -1,0 +1,398 @@
+"""One planner a code server: reads what is new in the event log, plans, and remembers what it asked for.
+
+The sensors that ask for runs share it, so that what one asked for is running to the others. Reports of
+observations take the same lock: a plan sees all of what one look found, or nothing.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from dagster import AssetCheckKey, AssetKey, DagsterInstance, RepositoryDefinition, SensorEvaluationContext
+
+from dagster_tidemark.asset_graph import build
+from dagster_tidemark.asset_graph.run_plans import EntityKey, RunPlans
+from dagster_tidemark.engine.check_attempts import CheckAttempts
+from dagster_tidemark.engine.code_text import code_texts
+from dagster_tidemark.event_log import adapter, asked_in_vain, checkpoint, deployed
+from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.event_log.redefined import PartitionsDefinitions
+from dagster_tidemark.planner import retries
+from dagster_tidemark.planner.decisions import Asked, CheckRequest, Plan, Request, held
+from dagster_tidemark.planner.evaluate import Bound
+from dagster_tidemark.planner.graph import Graph, Target
+from dagster_tidemark.planner.planner import Planner
+from dagster_tidemark.settings import CHECKOUT, load_settings
+
+K = TypeVar("K")
+
+SLICE_SECONDS = 8.0
+"""A tick dies after 60 s, and the code server answers nothing meanwhile: more work than this waits for the next."""
+
+BOUND = Bound()
+"""A first load may have a million pending partitions."""
+
+_RESERVED_FOR = 60.0
+_SLOTS_HOLD_FOR = 30.0
+"""Seconds until the number of slots is read again: shifts at streams start and stop, and hold slots."""
+
+_lock = threading.RLock()
+_told_lock = threading.Lock()
+"""Of what conditions say: each evaluates without waiting until another sensor has read the log."""
+
+
+@contextmanager
+def reporting() -> Iterator[None]:
+    """No plan is made while this is held."""
+    with _lock:
+        yield
+
+
+@dataclass
+class Engine:
+    """The planner's state for one Dagster instance.
+
+    Args:
+        slots: How many runs the instance lets run at once; None where it says nothing.
+        reserved: What was asked for and whose run has not appeared, with when that was.
+        asked_for: Requests with reserved targets.
+        home: The code location whose sensors ask for runs, and the repository in it; None: of any name.
+        off: Its sensors that are switched off, by name.
+        unanswered: What was asked for without a run coming of it: how often, and until when it pauses.
+        plans: Of which assets a run can be planned; None: no sensor has asked yet.
+        declared: The graph as the code declares it, also what no run can be planned of.
+        latest: The last plan that was made.
+        loaded_after: The storage id of the last event when this process loaded the code; None: no process runs it.
+        partitions: Since when each asset has its partitions definition.
+        checks: Requested runs of blocking checks.
+    """
+
+    follower: Follower
+    slots: int | None = None
+    planner: Planner = field(init=False)
+    reserved: dict[Target, float] = field(default_factory=dict)
+    asked_for: list[Request] = field(default_factory=list)
+    unanswered: dict[Target, tuple[int, float]] = field(default_factory=dict)
+    home: tuple[str | None, str | None] = (None, None)
+    off: frozenset[str] = frozenset()
+    plans: RunPlans | None = None
+    declared: Graph = field(init=False)
+    latest: Plan = field(default_factory=lambda: Plan(0.0))
+    loaded_after: int | None = None
+    partitions: PartitionsDefinitions | None = None
+    checks: CheckAttempts = field(default_factory=CheckAttempts)
+    _rejected: dict[Target, str] = field(default_factory=dict)
+    _raising: dict[str, str] = field(default_factory=dict)
+    _told: dict[Target, str] = field(default_factory=dict)
+    _told_of_code: dict[str, str] = field(default_factory=dict)
+    _told_of_loops: dict[str, str] = field(default_factory=dict)
+    _of_others: dict[Target, str] = field(default_factory=dict)
+    _told_others: dict[Target, str] | None = None
+    _unplannable: dict[str, str] = field(default_factory=dict)
+    _behind: str = "nothing read yet"
+    _rebuild: frozenset[Target] = frozenset()
+    _offered: dict[Target, float] = field(default_factory=dict)
+    _slots_until: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self.planner = Planner(self.graph, self.follower.history, slots=self.slots, bound=BOUND)
+        self.declared = self.graph
+
+    @property
+    def graph(self) -> Graph:
+        return self.follower.history.graph
+
+    def request(self, instance: DagsterInstance, now: float, *, ranges: bool) -> tuple[list[Request], Plan]:
+        """Plan, and take the requests for ranges or the others; what is taken is reserved.
+
+        Args:
+            now: Unix seconds.
+        """
+        with _lock:
+            plan = self.look(now, instance)
+            taken = [request for request in plan.requests if request.as_range is ranges]
+            for request in taken:
+                # An asset with a condition of its own may not be asked for after all: nothing is kept for it.
+                if not request.conditional:
+                    self.reserved |= dict.fromkeys(request.targets, now)
+                    self.asked_for.append(request)
+                if request.rebuild:
+                    self._rebuild = frozenset(request.targets)
+            return taken, plan
+
+    def request_checks(self, plan: Plan) -> list[CheckRequest]:
+        """Take the needed runs that evaluate only blocking checks, each after its pause."""
+        with _lock:
+            return self.checks.take(plan)
+
+    def take(self, targets: Collection[Target], now: float) -> list[Target]:
+        """Reserve what a plan of just now asks for; those of it that no other sensor has asked for meanwhile."""
+        with _lock:
+            running = self.follower.history.running
+            free = [target for target in targets if target not in self.reserved and target not in running]
+            self.reserved |= dict.fromkeys(free, now)
+            singles = [one for one in self.latest.requests if not (one.as_range or one in self.asked_for)]
+            self.asked_for += [one for one in singles if not set(one.targets).isdisjoint(free)]
+            return free
+
+    def release(self, targets: Collection[Target]) -> None:
+        """These were not asked for after all."""
+        with _lock:
+            self.reserved = {target: at for target, at in self.reserved.items() if target not in set(targets)}
+
+    def reject(self, targets: Collection[Target], reason: str, now: float) -> None:
+        """No run can be made of these: they are set aside, and not asked for again at every tick."""
+        with _lock:
+            self.reserved |= dict.fromkeys(targets, now)
+            self._rejected |= dict.fromkeys(targets, reason)
+
+    def asks_for(self, repository: RepositoryDefinition) -> bool:
+        """The sensors of this process ask for runs of these definitions, but not of what none can be planned of.
+
+        Returns:
+            Whether they did not before.
+        """
+        is_new = self.plans is None or self.plans.repository is not repository
+        if is_new:
+            with _lock:
+                self.plans, self._of_others, self._told_others = RunPlans(repository), {}, None
+                nodes = self.declared.nodes.values()
+                self._leave_to_people(self.plans.problems(node.key for node in nodes if node.automated))
+        return is_new
+
+    def no_run_of(self, key: EntityKey) -> str:
+        """Why the daemon could plan no run of an asset, or of a check; empty: it could."""
+        return self.plans.problem(key) if self.plans else ""
+
+    def no_run_of_all(self, assets: Collection[AssetKey], checks: Collection[AssetCheckKey]) -> str:
+        """Why the daemon could plan no run of just these together; empty: it could."""
+        return self.plans.problem_of(assets, checks) if self.plans else ""
+
+    def not_asked_for(self, asset: str, why: str | None) -> None:
+        """Why an asset's own condition cannot ask for it, as it was logged; None: it can again."""
+        with _told_lock:
+            if why is not None:
+                self._raising[asset] = self._told[(asset, None)] = why
+            else:
+                self._raising.pop(asset, None)
+
+    def untold(self, plan: Plan) -> dict[Target, str]:
+        """What is set aside and was not when this was asked last: each is logged once."""
+        with _told_lock:
+            new = _news(plan.set_aside, self._told)
+            self._told = dict(plan.set_aside)
+            return new
+
+    def newly_not_loaded(self) -> dict[str, str]:
+        """By asset the code version of its runs that this code location has not loaded: each is logged once."""
+        with _told_lock:
+            found = self.planner.backlog.not_loaded
+            new = _news(found, self._told_of_code)
+            self._told_of_code = dict(found)
+            return new
+
+    def new_loops(self, plan: Plan) -> list[str]:
+        """Return the loops through observations that were found since the last call: each is logged once."""
+        with _told_lock:
+            found = {
+                str(loop.tables): loop.reason for loop in plan.loops if str(loop.tables) not in self._told_of_loops
+            }
+            self._told_of_loops |= found
+            return list(found.values())
+
+    def newly_former(self, instance: DagsterInstance) -> dict[str, list[str]]:
+        """Return partitions of former definitions, by asset. Each asset is returned once per changed definition."""
+        with _told_lock:
+            if self.partitions is None or self._behind or not self.follower.history.former:
+                return {}
+            found: dict[str, list[str]] = {}
+            for asset, partition in self.follower.history.former:
+                if asset not in self.partitions.reported:
+                    found.setdefault(asset, []).append(str(partition))
+            if found:
+                self.partitions.reported |= found.keys()
+                self.partitions.keep(instance)
+            return {asset: sorted(keys) for asset, keys in found.items()}
+
+    def look(self, now: float, instance: DagsterInstance | None = None) -> Plan:
+        """What the plan would be at a time (Unix seconds); nothing is taken, nothing reserved.
+
+        Args:
+            instance: Read what is new there first. Without it: by what is known.
+        """
+        # Of many sensors one reads the log: together their slices would take longer than a tick may.
+        if not _lock.acquire(timeout=SLICE_SECONDS):
+            return Plan(now, catching_up="another sensor is reading the event log")
+        try:
+            stop = _after(SLICE_SECONDS)
+            if not self.planner.deciding:  # what happens while a plan is half made is for the next one
+                self._hear_of_others(instance)
+                self._read(instance, now, stop)
+                self._look_after_requests(now)
+            if self._behind:
+                return Plan(now, catching_up=self._behind)
+            rebuilding = bool(self.follower.rebuilds) or not self._rebuild.isdisjoint(self.reserved)
+            self.asked_for = [one for one in self.asked_for if not self.reserved.keys().isdisjoint(one.targets)]
+            asked = Asked(
+                frozenset(self.reserved),
+                dict(self.unanswered),
+                rebuilding,
+                frozenset(self.follower.by_people),
+                tuple(self.asked_for),
+                frozenset(self.follower.history.open_runs.keys() - self.follower.begun),
+                self._offered,
+            )
+            found = self.planner.plan(now, asked, stop=stop)
+            if not found.catching_up:
+                conditional = (target for one in found.requests if one.conditional for target in one.targets)
+                self._offered = {target: self._offered.get(target, now) for target in conditional}
+            self.latest = self._as_asked_for(found, instance)
+            return self.latest
+        finally:
+            _lock.release()
+
+    def _hear_of_others(self, instance: DagsterInstance | None) -> None:
+        """What those who ask for runs asked for in vain, where this process is none of them."""
+        if instance is not None and self.plans is None:
+            self._of_others, unplannable = asked_in_vain.kept(instance, self.graph)
+            self._leave_to_people(unplannable)
+
+    def _leave_to_people(self, unplannable: dict[str, str]) -> None:
+        if unplannable != self._unplannable:
+            self._use(self.declared.without_runs_of(unplannable))
+            self._unplannable = unplannable
+
+    def _read(self, instance: DagsterInstance | None, now: float, stop: Callable[[], bool]) -> None:
+        """The world as it is now: the time, the dynamic partitions, the sensors that are switched off, the events."""
+        if instance is None:
+            self.graph.moment.moves_to(now)
+            return
+        names = self.graph.dynamic
+        self.graph.moment.moves_to(now, adapter.dynamic_partitions(instance, names) if names else None)
+        location, repository = self.home
+        self.off = adapter.stopped_sensors(instance, location=location, repository=repository)
+        self._behind = self.follower.read(instance, stop)
+        if (
+            self.loaded_after is not None and not self._behind
+        ):  # only then does the reader know which ids were assigned again
+            self.graph.moment.loaded_after = self.follower.reader.place(self.loaded_after)
+        if not now < self._slots_until:
+            self.slots = self.planner.slots = adapter.run_slots(instance)
+            self._slots_until = now + _SLOTS_HOLD_FOR
+
+    def _look_after_requests(self, now: float) -> None:
+        """A request that leads to no run is made again: at once, then after growing pauses."""
+        for target, at in list(self.reserved.items()):
+            if target in self.follower.planned:
+                self.unanswered.pop(target, None)
+            elif at + _RESERVED_FOR > now:
+                continue  # its run may just be slow to appear
+            else:
+                asked = self.unanswered.get(target, (0, now))[0] + 1
+                pause = 0.0 if asked == 1 else retries.backoff(asked - 1)
+                self.unanswered[target] = (asked, now + pause)
+            del self.reserved[target]
+        for target in self.unanswered.keys() & self.follower.planned:
+            del self.unanswered[target]
+        self.follower.planned.clear()
+
+    def _as_asked_for(self, plan: Plan, instance: DagsterInstance | None) -> Plan:
+        """The plan without what nobody would ask for, and with what no run could be made of until it is tried again."""
+        aside = self._asked_in_vain(instance)
+        found = replace(plan, set_aside=aside | plan.set_aside) if aside else plan
+        return held(found, self.graph, self.off) if self.off else found
+
+    def _asked_in_vain(self, instance: DagsterInstance | None) -> dict[Target, str]:
+        """Known here where the sensors tick, and from there in any other process."""
+        asked = self.reserved.keys() | self.unanswered.keys()
+        self._rejected = {target: why for target, why in self._rejected.items() if target in asked}
+        with _told_lock:
+            own = self._rejected | {(asset, None): why for asset, why in self._raising.items()}
+        if instance is not None and self.plans and own != self._told_others:
+            ours = [key for key, node in self.declared.nodes.items() if not node.source]
+            asked_in_vain.keep(instance, self.home, own, self._unplannable, ours)
+            self._told_others = own
+        return self._of_others | own
+
+    def steady_until(self, now: float) -> float:
+        """Until when looks from `now` on give the same plan if the event log has no news (Unix seconds)."""
+        ends = [at + _RESERVED_FOR for at in self.reserved.values()]
+        tries = self.checks.next_tries(self.latest)
+        return min([self.planner.steady_until, *(at for at in (*ends, *tries) if at > now)])
+
+    def adopt(self, graph: Graph) -> None:
+        """Go on with another version of the code."""
+        self.declared, self._unplannable = graph, {}
+        self._use(graph)
+
+    def _use(self, graph: Graph) -> None:
+        self.follower.adopt(graph)
+        self.planner = Planner(graph, self.follower.history, slots=self.slots, bound=BOUND)
+
+
+def _news(now: Mapping[K, str], before: Mapping[K, str]) -> dict[K, str]:
+    """What is said now, and was not said before or otherwise."""
+    return {key: said for key, said in now.items() if before.get(key) != said}
+
+
+def _after(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
+
+
+_engines: dict[str, list[tuple[build.AnyGraph, Engine]]] = {}
+"""Of each instance those of the code locations in this process: most processes have one."""
+
+
+def engine_for(instance: DagsterInstance, assets: build.AnyGraph) -> Engine:
+    """The engine of this process for an instance; made when first asked for, and again when the code is another."""
+    identity = adapter.identity_of(instance)
+    # Without the lock: who only looks up his engine does not wait until another sensor has read the log.
+    if (found := _made_for(identity, assets)) is not None:
+        return found
+    with _lock:
+        if (found := _made_for(identity, assets)) is not None:
+            return found
+        graph = build.graph_of(assets, contract_scale=load_settings().contract_scale)
+        loaded_after = adapter.last_event_id(instance)
+        definitions = PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph)
+        graph.moment.defined_at = definitions.since
+        others = _engines.get(identity, [])
+        same = next((e for _, e in others if e.follower.key == checkpoint.key_of(graph)), None)
+        if same is not None and set(same.graph.nodes) == set(graph.nodes):
+            engine = same
+            engine.adopt(graph)
+        else:
+            if same is not None:
+                same.follower.save(instance)
+            engine = Engine(Follower.started(instance, graph), adapter.run_slots(instance))
+        engine.loaded_after, engine.partitions = loaded_after, definitions
+        _engines[identity] = [*((of, e) for of, e in others if e is not same), (assets, engine)]
+        return engine
+
+
+def _made_for(identity: str, assets: build.AnyGraph) -> Engine | None:
+    return next((engine for known, engine in _engines.get(identity, ()) if known is assets), None)
+
+
+def engine_of(context: SensorEvaluationContext, assets: build.AnyGraph) -> Engine:
+    """The engine for a sensor's instance, which knows from now on whose sensors these are."""
+    found, origin = engine_for(context.instance, assets), context.code_location_origin
+    if origin is not None:
+        found.home = (origin.location_name, context.repository_name)
+    if context.repository_def is not None and found.asks_for(context.repository_def):
+        deployed.keep(context.instance, found.home, found.declared)
+        code = code_texts(CHECKOUT, load_settings().code_location)
+        deployed.keep_code(context.instance, found.home, found.declared, code)
+        if found.partitions is not None:
+            found.partitions.keep(context.instance)
+    return found
+
+
+def forget(instance: DagsterInstance) -> None:
+    """Drop what this process knows of an instance, as the end of a code server does."""
+    with _lock:
+        _engines.pop(adapter.identity_of(instance), None)

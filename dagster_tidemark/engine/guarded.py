@@ -1,0 +1,191 @@
+"""A guard around conditions that others wrote: one that raises harms its own asset, not the whole tick.
+
+Dagster evaluates the conditions of all assets of a sensor together, and one exception ends the tick for all of them.
+Belongs here: the guard, and how it is put around the conditions of assets and checks. Does not belong here: the
+planner's own condition (`engine.condition`), which does not need it.
+"""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import dagster as dg
+from dagster import AutomationContext, AutomationResult
+from dagster._core.asset_graph_view.serializable_entity_subset import SerializableEntitySubset
+from dagster._core.definitions.declarative_automation.serialized_objects import (
+    AutomationConditionCursor,
+    AutomationConditionNodeSnapshot,
+    AutomationConditionSnapshot,
+)
+from dagster._core.definitions.partitions.subset import DefaultPartitionsSubset
+from dagster_shared.record import replace
+
+from dagster_tidemark.engine.because import because
+from dagster_tidemark.engine.engine import Engine, engine_for
+
+ASKS_FOR_NOTHING = "asks_for_nothing"
+"""What a condition has as an attribute that is never true: no sensor need evaluate it."""
+
+_LONGEST = 300
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+T = TypeVar("T")
+Condition = dg.AutomationCondition[Any]
+
+
+class Guarded(dg.AutomationCondition[Any]):
+    """Evaluates as the condition it holds. Asks for nothing, and says why, where that raises or gives no result.
+
+    So it does where it asks for a run that the daemon could not plan.
+
+    It shows, is stored and is hashed as that condition, which keeps its cursor and the state of its `since`: also over
+    ticks in which it raises, so that what happened meanwhile still counts afterwards.
+    """
+
+    def __init__(self, condition: Condition) -> None:
+        self.condition = condition
+        self._told = ""
+
+    @property
+    def is_the_planners(self) -> bool:
+        return bool(getattr(self.condition, "is_the_planners", False))
+
+    @property
+    def requires_cursor(self) -> bool:
+        return self._said(lambda: self.condition.requires_cursor, True)
+
+    @property
+    def children(self) -> Sequence[Condition]:
+        return self._said(lambda: self.condition.children, [])
+
+    @property
+    def name(self) -> str:
+        return self._said(lambda: self.condition.name, type(self.condition).__name__)
+
+    @property
+    def description(self) -> str:
+        return self._said(lambda: self.condition.description, "")
+
+    @property
+    def has_rule_condition(self) -> bool:
+        return self._said(lambda: self.condition.has_rule_condition, False)
+
+    def get_label(self) -> str | None:
+        return self._said(lambda: self.condition.get_label(), None)
+
+    def get_node_unique_id(self, **place: Any) -> str:
+        return self._said(
+            lambda: self.condition.get_node_unique_id(**place),
+            super().get_node_unique_id(**place),
+        )
+
+    def get_backcompat_node_unique_ids(self, **place: Any) -> Sequence[str]:
+        return self._said(lambda: self.condition.get_backcompat_node_unique_ids(**place), [])
+
+    def get_unique_id(self, **place: Any) -> str:
+        return self._said(lambda: self.condition.get_unique_id(**place), self.name)
+
+    def get_node_snapshot(self, unique_id: str) -> AutomationConditionNodeSnapshot:
+        return self._said(
+            lambda: self.condition.get_node_snapshot(unique_id),
+            super().get_node_snapshot(unique_id),
+        )
+
+    def get_snapshot(self, **place: Any) -> AutomationConditionSnapshot:
+        alone = AutomationConditionSnapshot(node_snapshot=self.get_node_snapshot(self.name), children=[])
+        return self._said(lambda: self.condition.get_snapshot(**place), alone)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Guarded) and self.condition == other.condition
+
+    def __hash__(self) -> int:
+        return hash(self.get_unique_id())
+
+    async def evaluate(self, context: AutomationContext[Any]) -> AutomationResult[Any]:  # type: ignore[override]
+        try:
+            found: Any = await dataclasses.replace(context, condition=self.condition).evaluate_async()
+            if inspect.isawaitable(found):
+                found = await found
+            if not isinstance(found, AutomationResult) or found.key != context.key:
+                raise TypeError(f"{found!r} is no result for {context.key.to_user_string()}")
+            _only_what_exists(found, context)
+            # Worked out by Dagster after all evaluations, where an exception would again be everybody's.
+            found.get_new_cursor()
+        except Exception as error:
+            text = _ADDRESS.sub("", f"{type(error).__name__}: {error}")[:_LONGEST]
+            return self._failed(context, f"its own automation condition raises {text}", error)
+        why = "" if found.true_subset.is_empty else _engine(context).no_run_of(context.key)
+        if why:
+            return self._failed(context, why)
+        self._told = ""
+        self._name(context, None)
+        return found
+
+    def _failed(
+        self, context: AutomationContext[Any], why: str, error: Exception | None = None
+    ) -> AutomationResult[Any]:
+        if why != self._told:
+            context.log.warning(f"{context.key.to_user_string()} is not asked for: {why}", exc_info=error)
+            self._told = why
+        self._name(context, why)
+        reason = because(context, 0, f"set aside: {why}", context.candidate_subset)
+        return _Failed(context, true_subset=context.get_empty_subset(), child_results=[reason])
+
+    def _name(self, context: AutomationContext[Any], why: str | None) -> None:
+        """Let the plan say why, or no more, that the asset is not asked for; a check's condition concerns no plan."""
+        if isinstance(context.key, dg.AssetKey):
+            _engine(context).not_asked_for(context.key.to_user_string(), why)
+
+    def _said(self, says: Callable[[], T], otherwise: T) -> T:
+        """What the condition says of itself; it may be anybody's code."""
+        try:
+            return says()
+        except Exception:
+            return otherwise
+
+
+class _Failed(AutomationResult[Any]):
+    """The result of a condition that raised: the next evaluation goes on where the last good one was."""
+
+    def get_new_cursor(self) -> AutomationConditionCursor[Any]:
+        new, before = super().get_new_cursor(), self._context._cursor
+        if before is not None:
+            return dataclasses.replace(before, result_value_hash=new.result_value_hash)
+        # Its first evaluation is still to come, also to Dagster's `initial_evaluation`: that asks whether there was a
+        # request before, of the kind of partitions the asset has today. This is of the other kind.
+        partitioned = new.previous_requested_subset.is_partitioned
+        other: Any = False if partitioned else DefaultPartitionsSubset(set())
+        return dataclasses.replace(new, previous_requested_subset=SerializableEntitySubset(self.key, other))
+
+
+def _engine(context: AutomationContext[Any]) -> Engine:
+    view = context.asset_graph_view
+    return engine_for(view.instance, view.asset_graph)
+
+
+def guarded(condition: Condition) -> Condition:
+    """The condition, within a guard."""
+    needs_none = isinstance(condition, Guarded) or getattr(condition, ASKS_FOR_NOTHING, False)
+    return condition if needs_none else Guarded(condition)
+
+
+def with_guarded_checks(definition: dg.AssetsDefinition) -> dg.AssetsDefinition:
+    """The definition, with a guard around the conditions of its checks."""
+    specs = definition.get_attributes_dict()["check_specs_by_output_name"]
+    own = {
+        output: replace(spec, automation_condition=guarded(spec.automation_condition))
+        for output, spec in specs.items()
+        if spec.automation_condition is not None
+    }
+    if not own:
+        return definition
+    attributes: dict[str, Any] = definition.get_attributes_dict() | {"check_specs_by_output_name": {**specs, **own}}
+    return type(definition).dagster_internal_init(**attributes)
+
+
+def _only_what_exists(found: AutomationResult[Any], context: AutomationContext[Any]) -> None:
+    # `since` remembers dynamic partitions that were removed, and runs of such would be asked for.
+    if not found.true_subset.compute_difference(context.candidate_subset).is_empty:
+        found._true_subset = found.true_subset.compute_intersection(context.candidate_subset)

@@ -1,0 +1,140 @@
+"""The present state of an instance's contracts, from the plan and the event log.
+
+Belongs here: from an instance and its asset graph to standings. Does not belong here: the state of a contract
+(`planner.contract_status`), doubts about it (`engine.doubts`), and its reports (`sensors.contracts`,
+`cli.contract_rows`).
+"""
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+
+import dagster as dg
+from dagster import DagsterInstance
+from dagster._core.definitions.partitions.context import partition_loading_context
+
+from dagster_tidemark.asset_graph.build import AnyGraph
+from dagster_tidemark.engine import engine, saved_overview
+from dagster_tidemark.engine.doubts import Doubts, Watched, doubts, in_doubt
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.planner.contract_status import standings
+from dagster_tidemark.planner.contracts import CronContract
+from dagster_tidemark.planner.decisions import Plan, Standing
+from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.planner.unbuilt import Since, Unbuilt, Windows
+from dagster_tidemark.settings import load_settings
+from dagster_tidemark.sources.feed import Partition
+from dagster_tidemark.tags import SINCE
+
+
+@dataclass
+class _Seen:
+    """What is kept of an instance between two looks."""
+
+    graph: Graph
+    unbuilt: Unbuilt
+    since: Since
+
+
+_seen: dict[str, _Seen] = {}
+
+
+def overview(
+    instance: DagsterInstance, assets: AnyGraph, *, wait: bool = False, read_only: bool = False
+) -> tuple[Plan, dict[str, Standing]]:
+    """Return the present plan, and the standing of each asset with a contract; none while the event log is being read.
+
+    Args:
+        wait: True to wait until the event log has been read to its end.
+        read_only: True to save nothing in the instance. A command's code may differ from the code server's.
+    """
+    plan, found = judged(instance, assets, wait=wait, read_only=read_only)
+    kept = saved_overview.kept(instance, load_settings().code_location)
+    watched = kept.watched if kept is not None else Watched()
+    graph = engine.engine_for(instance, assets).graph
+    return plan, doubted(found, graph, doubts(instance, watched, plan.now))
+
+
+def doubted(found: Mapping[str, Standing], graph: Graph, doubts: Doubts) -> dict[str, Standing]:
+    """Return the standings with their doubts. A contract counts as met only at the time of the last complete look."""
+    return {
+        asset: in_doubt(standing, doubts.about(asset, graph.nodes[asset].sensor, graph.sources_of[asset]))
+        for asset, standing in found.items()
+    }
+
+
+def judged(
+    instance: DagsterInstance, assets: AnyGraph, *, wait: bool = False, read_only: bool = False
+) -> tuple[Plan, dict[str, Standing]]:
+    """Return the same as `overview`, but without doubts: as if each sensor and shift had looked just now."""
+    found = engine.engine_for(instance, assets)
+    plan = found.look(adapter.now(), instance)
+    while wait and plan.catching_up:
+        plan = found.look(adapter.now(), instance)
+    if plan.catching_up:
+        return plan, {}
+    with engine.reporting(), partition_loading_context(dynamic_partitions_store=instance):
+        history, seen = found.planner.history, _seen_of(instance, assets, found.graph, plan.now, read_only)
+        missing = partial(seen.unbuilt.missing, history=history, since=seen.since, now=plan.now)
+        return plan, standings(found.graph, history, plan, missing)
+
+
+def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: float, read_only: bool) -> _Seen:
+    identity = adapter.identity_of(instance)
+    seen = _seen.get(identity)
+    if seen is None or seen.graph is not graph:
+        seen = _seen[identity] = _Seen(graph, Unbuilt(graph, _windows(assets)), _since(instance, graph, now, read_only))
+    return seen
+
+
+def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool) -> Since:
+    """From when on each asset with a cron contract is judged; what is new to the instance from now on."""
+    saved = json.loads(adapter.saved(instance, SINCE) or "null")
+    began, assets = (now, {}) if saved is None else (saved["began"], saved["assets"])
+    promised = [key for key, node in graph.nodes.items() if isinstance(node.contract, CronContract)]
+    # What is promised no more is judged anew once it is promised again. Of a source another location may judge.
+    ended = [key for key, node in graph.nodes.items() if key in assets and key not in promised and not node.source]
+    new = [key for key in promised if key not in assets]
+    if new or ended:
+        assets = {key: at for key, at in assets.items() if key not in ended} | dict.fromkeys(new, now)
+        if not read_only:
+            adapter.save(instance, SINCE, json.dumps({"began": began, "assets": assets}))
+    return Since(began, assets)
+
+
+def _windows(assets: AnyGraph) -> Windows:
+    # Assets of one definition share what takes Dagster 20 microseconds a key.
+    ended = lru_cache(maxsize=64)(_ended)
+
+    def _keys(by: dg.PartitionsDefinition | None, after: float, until: float) -> Iterable[str]:
+        if isinstance(by, dg.TimeWindowPartitionsDefinition):
+            return ended(by, after, until)
+        if isinstance(by, dg.MultiPartitionsDefinition):
+            axes = [(axis.name, axis.partitions_def) for axis in by.partitions_defs]
+            if sum(isinstance(of, dg.TimeWindowPartitionsDefinition) for _, of in axes) > 1:
+                raise ValueError("partitions of two dimensions of time have no one window that a cron could promise")
+            pairs = ([(name, key) for key in _keys(of, after, until)] for name, of in axes)
+            return [str(dg.MultiPartitionKey(dict(of_all))) for of_all in itertools.product(*pairs)]
+        return () if by is None else by.get_partition_keys()
+
+    def _of(asset: str, after: float, until: float) -> Iterable[Partition]:
+        return _keys(assets.get(dg.AssetKey.from_user_string(asset)).partitions_def, after, until)
+
+    return _of
+
+
+def _ended(by: dg.TimeWindowPartitionsDefinition, after: float, until: float) -> Sequence[str]:
+    """The keys whose window ends after a time and not after another."""
+    earliest = by.start.timestamp()
+    if after > earliest:
+        around = by.get_partition_key_for_timestamp(after)
+        earliest = max(earliest, by.start_time_for_partition_key(around).timestamp())
+    latest = min(until, by.end.timestamp()) if by.end else until
+    if latest <= earliest:
+        return ()
+    between = dg.TimeWindow(datetime.fromtimestamp(earliest, UTC), datetime.fromtimestamp(latest, UTC))
+    keys = by.get_partition_keys_in_time_window(between)
+    return [key for key in keys if after < by.time_window_for_partition_key(key).end.timestamp() <= until]

@@ -1,0 +1,229 @@
+"""From the planner's requests to Dagster's, each looked at first: could the daemon make a run of it?
+
+One request that it could not ends the daemon's tick, and those behind it in the tick are lost: it tries all of them
+once more, and fails at the same one. So what it would refuse is not handed out, but set aside with the reason.
+"""
+
+from collections.abc import Iterable, Set
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    PARTITION_NAME_TAG,
+)
+from dagster_shared.record import replace
+
+from dagster_tidemark.asset_graph.build import AnyGraph
+from dagster_tidemark.asset_graph.run_plans import checks_along
+from dagster_tidemark.engine.engine import Engine
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.planner.admission import priority_of
+from dagster_tidemark.planner.connected import connected
+from dagster_tidemark.planner.decisions import CheckRequest, Plan, Request
+from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.planner.requests import SINGLES, ranges
+from dagster_tidemark.planner.wording import names
+from dagster_tidemark.sources.feed import Partition
+from dagster_tidemark.tags import CHECK, PRIORITY, REBUILD, REQUESTED_BY, TABLES
+
+TAGS = {REQUESTED_BY: "planner"}
+"""Of every run that the planner asks for."""
+
+
+class NoRun(Terminal):
+    """Dagster could not make a run of a request. The message says why.
+
+    Args:
+        partitions: Those because of which it could not; none: because of the assets.
+    """
+
+    def __init__(self, reason: str, partitions: Iterable[Partition] = ()) -> None:
+        super().__init__(reason)
+        self.partitions = frozenset(partitions)
+
+
+def run_requests(
+    requests: Iterable[Request], assets: AnyGraph, engine: Engine, context: dg.SensorEvaluationContext, now: float
+) -> list[dg.RunRequest]:
+    """The runs to ask for. Of what no run can be made is set aside, the rest of its request asked for another time."""
+    found = []
+    for request in requests:
+        try:
+            with partition_loading_context(dynamic_partitions_store=context.instance):
+                validate(request, assets, engine.graph)
+                run = _run_request(request, assets, engine.graph)
+                if why := engine.no_run_of_all(run.asset_selection or (), run.asset_check_keys or ()):
+                    raise NoRun(why)
+                found.append(run)
+        except NoRun as error:
+            bad = [t for t in request.targets if not error.partitions or t[1] in error.partitions]
+            engine.release(request.targets)
+            engine.reject(bad, str(error), now)
+        except Exception as error:  # a partitions definition can be anybody's code
+            engine.reject(request.targets, f"no run can be made of it: {type(error).__name__}: {error}", now)
+    return found
+
+
+def check_run(request: CheckRequest, engine: Engine, context: dg.SensorEvaluationContext) -> dg.RunRequest | None:
+    """Return a run that evaluates only a blocking check, or None if one is under way or none can be planned."""
+    key = dg.AssetCheckKey(dg.AssetKey.from_user_string(request.asset), request.check)
+    if why := engine.no_run_of_all((), (key,)):
+        context.log.warning(f"the check {request.check} of {request.asset} cannot run: {why}")
+        return None
+    said = f"{request.asset}: {request.check}" + (f", {request.partition}" if request.partition else "")
+    if adapter.has_unfinished_run(context.instance, {CHECK: said}):
+        return None
+    tags = {**TAGS, CHECK: said, PRIORITY: str(priority_of([request.asset], engine.graph))}
+    return dg.RunRequest(partition_key=request.partition, tags=tags, asset_selection=[], asset_check_keys=[key])
+
+
+def validate(request: Request, assets: AnyGraph, graph: Graph) -> None:
+    """Whether Dagster can make a run of a request, at this moment.
+
+    Raises:
+        NoRun: it cannot.
+    """
+    keys = [dg.AssetKey.from_user_string(asset) for asset in request.assets]
+    for name, key in zip(request.assets, keys, strict=True):
+        if not assets.has(key) or not assets.get(key).is_materializable:
+            raise NoRun(f"{name} cannot be built here")
+        if request.as_range and graph.nodes[name].conditional:
+            raise NoRun(f"only the automation condition of {name} asks for its runs")
+        left = {other.to_user_string() for other in assets.get(key).execution_set_asset_keys} - set(request.assets)
+        if left:
+            raise NoRun(f"{name} is built together with {', '.join(sorted(left))} only")
+    definitions = {assets.get(key).partitions_def for key in keys}
+    if len(definitions) > 1:
+        raise NoRun(f"{', '.join(request.assets)} have different partitions")
+    by = definitions.pop()
+    if by is None or None in request.partitions:
+        if by is not None or request.partitions != (None,):
+            raise NoRun("a run is over partitions, or over none")
+        return
+    asked = [str(partition) for partition in request.partitions]
+    gone = [partition for partition in asked if not by.has_partition_key(partition)]
+    if gone:
+        raise NoRun("the code location has no such partition", gone)
+    if len(asked) > 1:
+        meant = list(by.get_partition_keys_in_range(dg.PartitionKeyRange(asked[0], asked[-1])))
+        if meant != asked:
+            raise NoRun(f"the range from {asked[0]} to {asked[-1]} holds {len(meant)} partitions, not {len(asked)}")
+
+
+def _run_request(request: Request, assets: AnyGraph, graph: Graph) -> dg.RunRequest:
+    tags, partition = {**TAGS, **_tables(request.assets), **_priority(request.assets, graph)}, None
+    if len(request.partitions) == 1:
+        # Not as a range of one: the body of an asset may ask for its partition key.
+        (partition,) = request.partitions
+        by = assets.get(dg.AssetKey.from_user_string(request.assets[0])).partitions_def
+        if by is not None and partition is not None:
+            tags |= by.get_tags_for_partition_key(partition)  # with these Dagster does not look for the key once more
+    else:
+        first, last = str(request.partitions[0]), str(request.partitions[-1])
+        tags |= {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
+    if request.rebuild:
+        tags |= {REBUILD: "true", PRIORITY: "-10"}
+    return dg.RunRequest(partition_key=partition, tags=tags, **_selection(request, assets))
+
+
+def with_priority(run: dg.RunRequest, graph: Graph) -> dg.RunRequest:
+    """Return the run with the priority of the tightest contract that needs it. A priority that it has stays."""
+    assets = [key.to_user_string() for key in run.asset_selection or ()]
+    return replace(run, tags={**_priority(assets, graph), **run.tags})
+
+
+def most_urgent_first(runs: Iterable[dg.RunRequest], plan: Plan) -> list[dg.RunRequest]:
+    """Return runs in the order of the plan's requests, then those that only a condition of its own asks for.
+
+    Dagster collects the runs of a tick in sets: their order differs between two processes, and runs of one priority
+    start in the order of their requests.
+    """
+    place = {target: number for number, request in enumerate(plan.requests) for target in request.targets}
+    unplanned = len(plan.requests)
+
+    def _order(run: dg.RunRequest) -> tuple[int, list[str], str]:
+        keys: list[Any] = [*(run.asset_selection or ()), *(run.asset_check_keys or ())]
+        built = sorted(key.to_user_string() for key in keys)
+        places = [place.get((asset, run.partition_key), unplanned) for asset in built]
+        return min(places, default=unplanned), built, run.partition_key or ""
+
+    return sorted(runs, key=_order)
+
+
+def _priority(assets: Iterable[str], graph: Graph) -> dict[str, str]:
+    """Return the tag that lets a run pass queued runs that can wait longer; none for Dagster's default priority, 0."""
+    priority = priority_of(assets, graph)
+    return {PRIORITY: str(priority)} if priority else {}
+
+
+def _tables(assets: Iterable[str]) -> dict[str, str]:
+    """Return the tag that names the assets of a run."""
+    return {TABLES: names(sorted(assets))}
+
+
+def _selection(request: Request, assets: AnyGraph) -> dict[str, Any]:
+    """Return the assets of a run, and the checks that run along with them."""
+    keys = [dg.AssetKey.from_user_string(asset) for asset in request.assets]
+    return {"asset_selection": keys, "asset_check_keys": sorted(checks_along(assets, set(keys)))}
+
+
+def apart(request: dg.RunRequest, graph: AnyGraph) -> list[dg.RunRequest]:
+    """A run for each part of a request whose assets and checks read each other, or are built by one operation.
+
+    Dagster puts all that a tick asks for of one partition into one run, and what cancels or kills that run, or a
+    blocking check that fails in it, would hit what has nothing to do with it.
+    """
+    keys: list[Any] = [*(request.asset_selection or ()), *(request.asset_check_keys or ())]
+
+    def _near(key: Any) -> Set[Any]:
+        near: Set[Any] = graph.get(key).parent_entity_keys | graph.get_execution_set_asset_and_check_keys(key)
+        return near
+
+    return [_share(request, set(part)) for part in connected(keys, _near)]
+
+
+def as_ranges(runs: Iterable[dg.RunRequest], graph: Graph) -> list[dg.RunRequest]:
+    """What conditions of their own ask for in great number, as ranges where the assets' backfill policy allows them.
+
+    Each partition a run of its own, they would keep the daemon from all else: of a condition like `eager` thousands can
+    become true in one tick.
+    """
+    alike: dict[tuple[frozenset[Any], frozenset[Any]], list[dg.RunRequest]] = {}
+    for run in runs:
+        alike.setdefault((frozenset(run.asset_selection or ()), frozenset(run.asset_check_keys or ())), []).append(run)
+    return [run for group in alike.values() for run in _in_ranges(group, graph)]
+
+
+def _in_ranges(runs: list[dg.RunRequest], graph: Graph) -> list[dg.RunRequest]:
+    """Of runs over the same assets and checks. What the planner asks for is as it should be."""
+    nodes = [graph.nodes[key.to_user_string()] for key in runs[0].asset_selection or ()]
+    most = min((node.most for node in nodes if node.most is not None), default=None)
+    is_theirs = bool(nodes) and not any(node.automated or node.refused for node in nodes)
+    if len(runs) <= SINGLES or not is_theirs or most == 1:
+        return runs
+    of = {run.partition_key: run for run in runs}
+    parts = ranges(nodes[0], sorted(of, key=nodes[0].order, reverse=True), most)
+    return [of[part[0]] if len(part) == 1 else _over(of[part[0]], str(part[0]), str(part[-1])) for part in parts]
+
+
+def _over(run: dg.RunRequest, first: str, last: str) -> dg.RunRequest:
+    tags = {name: value for name, value in run.tags.items() if not name.startswith(PARTITION_NAME_TAG)}
+    tags |= {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
+    return replace(run, partition_key=None, tags=tags)
+
+
+def _share(request: dg.RunRequest, part: Set[Any]) -> dg.RunRequest:
+    checks = request.asset_check_keys
+    assets = [key for key in request.asset_selection or () if key in part]
+    built = _tables(key.to_user_string() for key in assets) if assets else {}
+    return replace(
+        request,
+        tags={**request.tags, **built},
+        asset_selection=assets,
+        # None: all checks of the assets.
+        asset_check_keys=checks if checks is None else [key for key in checks if key in part],
+    )

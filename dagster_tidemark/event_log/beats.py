@@ -1,0 +1,54 @@
+"""Beats: the reports of shifts, kept in the instance's storage under one key for each post at a stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.tags import SHIFT
+
+SILENT_SECONDS = 25.0
+"""A shift whose last beat is older does not work, or cannot reach the instance's storage."""
+
+
+@dataclass(frozen=True)
+class Beat:
+    """The last report of a shift.
+
+    Args:
+        run: The id of its run.
+        began: Time when it took the post (Unix seconds).
+        at: Time of the report (Unix seconds).
+        stuck: Seconds since its loop last passed, by its own clock.
+        facts: Facts on its work, for `pipelines status`.
+    """
+
+    run: str
+    began: float
+    at: float
+    stuck: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return json.dumps(vars(self))
+
+    @classmethod
+    def read(cls, text: str | None) -> Beat | None:
+        """Read a beat as `str` writes it. Return None for text of other versions."""
+        try:
+            return cls(**json.loads(text or ""))
+        except (TypeError, ValueError):
+            return None
+
+
+def key_of(settings: Settings, stream: str, worker: str) -> str:
+    """Return the key under which the beat of a post is saved."""
+    return f"{SHIFT}{settings.code_location}/{stream}/{worker}"
+
+
+def post_keys(settings: Settings, stream: str, workers: int) -> tuple[str, ...]:
+    """Return the keys under which the beats of a stream's posts are saved."""
+    return tuple(key_of(settings, stream, str(worker)) for worker in range(workers))

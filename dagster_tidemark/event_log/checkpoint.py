@@ -1,0 +1,272 @@
+"""A history as text, so that a restarted code server need not read the whole event log again.
+
+Belongs here: the form. A text of another form is no checkpoint: the log is read again, which gives the same. Does not
+belong here: where it is kept and when (`event_log.consumer`), and what outlives a lost one (`event_log.journal`).
+"""
+
+import base64
+import json
+import zlib
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, fields
+from sys import intern
+from typing import Any
+
+from dagster_tidemark.planner.check_results import CheckResult, Results
+from dagster_tidemark.planner.graph import Graph, Target
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.records import SAMPLES, Built, Change, Failure, Materialization, OpenRun
+from dagster_tidemark.tags import HISTORY
+
+_FORM = 5
+FORM_IN_PARTS = 4
+"""Form of a head whose rows are in parts (`event_log.checkpoint_parts`)."""
+
+
+@dataclass
+class Checkpoint:
+    """Knowledge of an earlier process.
+
+    Args:
+        blocking: By asset the names of its blocking checks. Evaluations of other checks were not read.
+        added: Assets of the graph that it did not know, or knew in part: their part of the log is not in the history.
+        reader: The state of its log reader.
+        rest: Other values that the follower kept.
+    """
+
+    history: History
+    blocking: dict[str, list[str]]
+    added: list[str]
+    reader: dict[str, Any]
+    rest: dict[str, Any]
+
+
+def key_of(graph: Graph) -> str:
+    """Return the key of a code location's checkpoint: two locations on one instance never build the same asset."""
+    built = (key for key, node in graph.nodes.items() if not node.source)
+    return f"{HISTORY}{min(built, default='')}"
+
+
+def dump(history: History, reader: dict[str, Any], rest: dict[str, Any] | None = None) -> str:
+    """Return a history with its rows as text, together with the state of its log reader."""
+    targets = {*history.changes, *history.versions, *history.built, *history.failures, *history.listed_at}
+    rows = {"targets": [row_of(history, target) for target in sorted(targets, key=repr)]}
+    return packed(head_of(history, reader, rest) | rows)
+
+
+def head_of(history: History, reader: dict[str, Any], rest: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return a history without its rows, as plain data."""
+    return {
+        "form": _FORM,
+        # No event of a refused asset is applied: after its repair all of its events must be read.
+        "assets": sorted(key for key, node in history.graph.nodes.items() if not node.refused),
+        "reader": reader,
+        "rest": rest or {},
+        "first_seen": history.first_seen,
+        "leads": {asset: list(seconds) for asset, seconds in history.leads.items()},
+        "strides": history.strides,
+        **keys_of(history),
+        "set_aside": [[*target, why] for target, why in history.set_aside.items()],
+        "former": [list(target) for target in history.former],
+        "elsewhere": {key: sorted(checks) for key, checks in history.graph.elsewhere.items() if checks},
+        "blocking": {key: sorted(node.blocking) for key, node in history.graph.nodes.items() if node.blocking},
+        "checks": [
+            [asset, check, _result(of.whole), [[partition, *_result(result)] for partition, result in of.on.items()]]
+            for asset, checks in history.checks.of.items()
+            for check, of in checks.items()
+        ],
+        "unseen": [[*target, [_values(change) for change in changes]] for target, changes in history.unseen.items()],
+        "open_runs": {run_id: _of_run(run) for run_id, run in history.open_runs.items()},
+    }
+
+
+def load(texts: Iterable[str], graph: Graph) -> Checkpoint | None:
+    """Return this code location's checkpoint among whole ones, if any. Its assets may differ from the graph's."""
+    state = best_of(texts, graph, [_FORM])
+    if state is None:
+        return None
+    try:
+        history = History(graph)
+        take_rows(history, state["targets"], set(state["assets"]))
+        return completed(history, state)
+    except (LookupError, TypeError, ValueError):
+        return None  # it has the form, but was written by another version
+
+
+def best_of(texts: Iterable[str], graph: Graph, forms: Sequence[int] = (_FORM, FORM_IN_PARTS)) -> dict[str, Any] | None:
+    """Return the head of the checkpoint that shares most assets with a graph, if any."""
+    best, most = None, 0
+    for state in (found for text in texts for form in forms if (found := unpacked(text, form)) is not None):
+        assets = set(state["assets"]) if state else set()
+        common = len(assets & graph.nodes.keys())
+        # Locations on one instance may share assets that one of them only reads.
+        if common > most and 2 * common >= len(assets):
+            best, most = state, common
+    return best
+
+
+def take_rows(history: History, rows: Iterable[list[Any]], assets: Set[str]) -> None:
+    """Add the rows of partitions to a history. For partitions of an earlier definition it notes only their existence.
+
+    Args:
+        assets: Assets whose rows are taken; rows of other assets are ignored.
+    """
+    nodes = history.graph.nodes
+    for row in rows:
+        if row[0] not in nodes or row[0] not in assets:
+            continue
+        if history.problem((row[0], row[1])) is None:
+            take(history, row)
+        else:
+            history.former.add((row[0], row[1]))
+
+
+def completed(history: History, state: dict[str, Any]) -> Checkpoint:
+    """Return the checkpoint with this head. The history has taken its rows already."""
+    graph = history.graph
+    known = graph.nodes.keys() & set(state["assets"])
+    history.first_seen = _only(known, state["first_seen"])
+    history.leads = {asset: deque(seconds, SAMPLES) for asset, seconds in _only(known, state["leads"]).items()}
+    history.strides = _only(known, state["strides"])
+    history.set_aside = {(asset, partition): why for asset, partition, why in state["set_aside"] if asset in known}
+    history.former |= {(asset, partition) for asset, partition in state.get("former", ()) if asset in known}
+    take_keys(history, state)
+    for asset, checks in state.get("elsewhere", {}).items():
+        if asset in graph.nodes and (more := set(checks) - graph.nodes[asset].blocking):
+            graph.elsewhere[asset] = more
+    for asset, check, whole, on in state["checks"]:
+        results = Results(CheckResult(*whole), {partition: CheckResult(*result) for partition, *result in on})
+        history.checks.of.setdefault(asset, {})[check] = results
+    for asset, partition, changes in state["unseen"]:
+        history.unseen[(asset, partition)] = tuple(Change(*change) for change in changes)
+    for run_id, row in state["open_runs"].items():
+        history.open_runs[run_id] = run = _run(row)
+        for target in run.planned:
+            history.running.setdefault(target, set()).add(run_id)
+    unread = {(asset, partition) for asset, partition, _ in state["rest"].get("unread", ())}
+    mended = {asset for asset, _ in history.adopt(graph) - unread}
+    added = {key for key, node in graph.nodes.items() if key not in known and not node.refused} | mended
+    return Checkpoint(history, state["blocking"], sorted(added), state["reader"], state["rest"])
+
+
+def packed(state: dict[str, Any]) -> str:
+    """Plain data as a text."""
+    return base64.b64encode(zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)).decode()
+
+
+def unpacked(text: str | None, form: int) -> dict[str, Any] | None:
+    """The plain data of a text; None if it is none of this form."""
+    try:
+        state = json.loads(zlib.decompress(base64.b64decode(text or "")))
+    except (ValueError, zlib.error):
+        return None
+    return state if isinstance(state, dict) and state.get("form") == form else None
+
+
+def row_of(history: History, target: Target) -> list[Any]:
+    """All that is known of a partition, as plain data."""
+    return [
+        *target,
+        [_values(change) for change in history.changes.get(target, ())],
+        history.first_arrival.get(target),
+        history.versions.get(target),
+        history.listed_at.get(target),
+        _values(history.built.get(target)),
+        _values(history.failures.get(target)),
+        history.again.get(target),
+    ]
+
+
+def take(history: History, row: list[Any]) -> None:
+    """Know of a partition what a row says.
+
+    Raises:
+        TypeError: it has other fields than those of this version. Nothing of it was taken.
+        ValueError: likewise.
+    """
+    asset, partition, changes, first_arrival, version, listed_at, *rest, again = row
+    if partition is not None:
+        partition = intern(partition)  # many assets share a key, and many partitions share a run
+    target = (intern(asset), partition)
+    changed = tuple(Change(*change) for change in changes)
+    if rest[0]:
+        rest[0][2:] = [intern(of) if isinstance(of, str) else of for of in rest[0][2:]]
+    built, failure = (of and kind(*of) for kind, of in zip((Built, Failure), rest, strict=True))
+    if changed:
+        history.changes[target] = changed
+        history.known.setdefault(asset, set()).add(partition)
+    if first_arrival is not None:
+        history.first_arrival[target] = first_arrival
+    if version is not None:
+        history.versions[target] = version
+    if listed_at is not None:
+        history.listed_at[target] = listed_at
+    if built is not None:
+        history.built[target] = built
+    if again is not None:
+        history.again[target] = again
+    if failure is not None:
+        history.failures[target] = failure
+
+
+def keys_of(history: History) -> dict[str, Any]:
+    """What is known of partitions by key, which no event tells of, as plain data."""
+    return {
+        "keys": {name: list(keys) for name, keys in history.keys.items()},
+        "appeared": [[*target, *times] for target, times in history.appeared.items()],
+        "removed": [[*target, at] for target, at in history.removed.items()],
+        "declared": [[*target, at] for target, at in history.declared.items()],
+    }
+
+
+def take_keys(history: History, said: Mapping[str, Any]) -> None:
+    """Know of partitions by key what that says."""
+    history.keys |= said.get("keys", {})
+    for asset, partition, at in said.get("declared", ()):
+        if asset in history.graph.nodes:
+            history.declared[(asset, partition)] = at
+    for asset, partition, gone, came in said.get("appeared", ()):
+        if asset in history.graph.nodes:
+            history.appeared[(asset, partition)] = (gone, came)
+    for asset, partition, gone in said.get("removed", ()):
+        if asset in history.graph.nodes:
+            history.removed[(asset, partition)] = gone
+
+
+def newest(row: list[Any]) -> int:
+    """The place of the latest event a row knows of."""
+    changes, built = row[2], row[6]
+    return max([change[0] for change in changes] + ([built[0]] if built else []), default=-1)
+
+
+def _result(result: CheckResult) -> list[Any]:
+    return [result.id, result.passed, result.run_id]
+
+
+def _values(record: Change | Built | Failure | None) -> list[Any] | None:
+    return None if record is None else [getattr(record, name) for name in _NAMES[type(record)]]
+
+
+_NAMES = {kind: tuple(field.name for field in fields(kind)) for kind in (Change, Built, Failure)}
+
+
+def _only(known: set[str], told: dict[str, Any]) -> dict[str, Any]:
+    return {asset: value for asset, value in told.items() if asset in known}
+
+
+def _of_run(run: OpenRun) -> list[Any]:
+    written = [
+        [*m.target, m.id, m.run_id, m.as_of, m.version, m.at, m.started_at, m.code_version]
+        for of_asset in run.written.values()
+        for m in of_asset
+    ]
+    return [run.created_at, run.as_of, [[*target, id] for target, id in run.planned.items()], written, run.built]
+
+
+def _run(row: list[Any]) -> OpenRun:
+    created_at, as_of, planned, written, built = row
+    run = OpenRun(created_at, as_of, {(asset, partition): id for asset, partition, id in planned}, built=built)
+    for asset, partition, *rest in written:
+        run.written.setdefault(asset, []).append(Materialization((asset, partition), *rest))
+    return run

@@ -1,0 +1,60 @@
+"""Declarations and text of the deployed code, kept in the instance's storage for `pipelines plan`."""
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+
+from dagster import DagsterInstance
+
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.planner.code_changes import Declared, declared
+from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.tags import DEPLOYED, DEPLOYED_CODE
+
+
+def keep(instance: DagsterInstance, home: tuple[str | None, str | None], graph: Graph) -> None:
+    """Keep a graph's declarations as the deployed code of a code location.
+
+    Args:
+        home: Its name, and that of its repository.
+    """
+    adapter.save(instance, DEPLOYED + "/".join(str(part) for part in home), json.dumps(declared(graph)))
+
+
+def kept(instance: DagsterInstance, graph: Graph) -> Mapping[str, Declared]:
+    """Return, by asset, the declarations of the deployed code that shares most assets with a graph; empty if none."""
+    found: Mapping[str, Declared] = {}
+    for text in adapter.saved_under(instance, DEPLOYED).values():
+        said = json.loads(text)
+        if len(said.keys() & graph.nodes) > len(found.keys() & graph.nodes):
+            found = said
+    return found
+
+
+def keep_code(
+    instance: DagsterInstance, home: tuple[str | None, str | None], graph: Graph, texts: Mapping[str, str]
+) -> None:
+    """Keep the text of the deployed code: file by path."""
+    held = json.dumps({"assets": sorted(graph.nodes), "texts": dict(texts)})
+    packed = base64.b64encode(zlib.compress(held.encode())).decode()
+    adapter.save(instance, DEPLOYED_CODE + "/".join(str(part) for part in home), packed)
+
+
+def kept_code(instance: DagsterInstance, graph: Graph) -> Mapping[str, str]:
+    """Return the text of the deployed code that shares most assets with a graph; empty if none was kept."""
+    texts: Mapping[str, str] = {}
+    most = 0
+    for packed in adapter.saved_under(instance, DEPLOYED_CODE).values():
+        held = json.loads(zlib.decompress(base64.b64decode(packed)))
+        if (shared := len(graph.nodes.keys() & set(held["assets"]))) > most:
+            texts, most = held["texts"], shared
+    return texts
+
+
+def locations(instance: DagsterInstance, graph: Graph) -> frozenset[str]:
+    """Return the names of the code locations that have declared tables of a graph; empty if one location is unknown."""
+    tables = {key for key, node in graph.nodes.items() if not node.source}
+    kept_under = adapter.saved_under(instance, DEPLOYED).items()
+    found = {key.removeprefix(DEPLOYED).split("/")[0] for key, text in kept_under if json.loads(text).keys() & tables}
+    return frozenset() if str(None) in found else frozenset(found)

@@ -1,0 +1,47 @@
+"""The executor of every run of a code location: Dagster's in-process executor, which first records the run's process.
+
+A step is a Spark job on a remote server: a separate process for the step would only cost its start. Does not belong
+here: the content of the record (`event_log.run_process`).
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from dagster_tidemark.event_log import run_process
+
+
+class _Recorded(dg.Executor):
+    """An executor that records the process of each run before its first step."""
+
+    def __init__(self, inner: dg.Executor) -> None:
+        self._inner = inner
+
+    @property
+    def retries(self) -> Any:
+        return self._inner.retries
+
+    @property
+    def step_dependency_config(self) -> Any:
+        return self._inner.step_dependency_config
+
+    def execute(self, plan_context: Any, execution_plan: Any) -> Iterator[Any]:
+        run_process.record(plan_context.instance, plan_context.dagster_run)
+        yield from self._inner.execute(plan_context, execution_plan)
+
+
+def _create(context: dg.InitExecutorContext) -> dg.Executor:
+    inner = dg.in_process_executor.executor_creation_fn
+    assert inner is not None
+    return _Recorded(inner(context))
+
+
+_schema: Any = dg.in_process_executor.config_schema
+recorded_in_process = dg.ExecutorDefinition(
+    name=dg.in_process_executor.name,
+    config_schema=_schema,
+    executor_creation_fn=_create,
+    description=dg.in_process_executor.description,
+)
+"""Dagster's in-process executor, with the same configuration."""

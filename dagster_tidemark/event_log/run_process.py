@@ -1,0 +1,172 @@
+"""Which process executes a run, and whether that process still lives.
+
+Each run's process writes its identity into the run's tags: process id, start, and the place where the id is valid
+(boot, process namespace, container, host). Belongs here: the identity, and the conclusions of a process at the same
+place. Does not belong here: ending a run whose process is gone (`sensors.dead_runs`).
+
+A process counts as gone only if that is certain. A process that is stopped or slow lives; a process at another place
+is not judged.
+"""
+
+import os
+import platform
+import re
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+import psutil
+from dagster import DagsterInstance, DagsterRun
+
+from dagster_tidemark.tags import PROCESS
+
+_SAME_SECONDS = 2.0  # outside Linux a start is a clock time, which may be corrected
+_INITIAL_NAMESPACE = "pid:[4026531836]"  # the kernel's constant for processes outside any container
+_FROM_OUTSIDE = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/dev/termination-log")
+_CONTAINERS = re.compile(r"/(?:containers|pods)/([0-9a-f-]{36,64}(?:/containers/[^/ ]+)?)")
+
+
+class Fate(StrEnum):
+    """State of a run's process, as far as it is known."""
+
+    ALIVE = "alive"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+    """The process is at another place, or never wrote its identity."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place where a process id is valid.
+
+    Args:
+        boot: The id of the kernel's boot.
+        namespace: The namespace of process ids.
+        container: The id of the container, with the container's name in a pod. Empty outside a container.
+        machine: The id of the machine's installation.
+        host: The host's name.
+    """
+
+    boot: str
+    namespace: str
+    container: str
+    machine: str
+    host: str
+
+    def __str__(self) -> str:
+        return "|".join(value.replace("|", " ") for value in asdict(self).values())
+
+    @classmethod
+    def read(cls, text: str) -> "Place | None":
+        """Read a place as `str` writes it."""
+        parts = text.split("|")
+        return cls(*parts) if len(parts) == 5 else None
+
+    def is_same(self, other: "Place") -> bool:
+        """Return True if both places see the same processes."""
+        if self.boot:
+            return bool(self.namespace) and (self.boot, self.namespace) == (other.boot, other.namespace)
+        return not other.boot and (self.machine, self.host) == (other.machine, other.host)  # not Linux
+
+    def replaced(self, other: "Place") -> bool:
+        """Return True if this place proves that the other one ended: a restarted container, or a rebooted host."""
+        if self.container or other.container:
+            return self.container == other.container and self.namespace != other.namespace
+        outside = self.namespace == other.namespace == _INITIAL_NAMESPACE
+        same_host = bool(self.machine) and (self.machine, self.host) == (other.machine, other.host)
+        return outside and same_host and self.boot != other.boot
+
+
+@cache
+def this_place() -> Place:
+    """Return the place of this process."""
+    return Place(
+        boot=_read("/proc/sys/kernel/random/boot_id"),
+        namespace=_link("/proc/self/ns/pid"),
+        container=container_in(_read("/proc/self/mountinfo")),
+        machine=_read("/etc/machine-id"),
+        host=platform.node(),
+    )
+
+
+def container_in(mounts: str) -> str:
+    """Return the container in a mount table: Docker and Kubernetes mount files from folders that carry its id."""
+    lines = (line.split() for line in mounts.splitlines())
+    sources = [fields[3] for fields in lines if len(fields) > 4 and fields[4] in _FROM_OUTSIDE]
+    found = [name for source in sources for name in _CONTAINERS.findall(source)]
+    return max(found, key=lambda name: ("/" in name, len(name)), default="")
+
+
+def identity_of(process: psutil.Process) -> str:
+    """Return the identity of a process at this place, as in a run's tag: `4711@8512.25 <place>`."""
+    return f"{process.pid}@{_start_of(process):.2f} {this_place()}"
+
+
+def record(instance: DagsterInstance, run: DagsterRun) -> None:
+    """Write into a run's tags that this process executes it."""
+    identity = identity_of(psutil.Process())
+    if run.tags.get(PROCESS) != identity:
+        instance.add_run_tags(run.run_id, {PROCESS: identity})
+
+
+def fate_of(run: DagsterRun) -> Fate:
+    """Return the state of a run's process, as far as this process can see it."""
+    return fate_of_identity(run.tags.get(PROCESS, ""))
+
+
+def fate_of_identity(identity: str) -> Fate:
+    """Return the state of a process by its identity, as far as this process can see it."""
+    place = Place.read(identity.partition(" ")[2])
+    if place is None:
+        return Fate.UNKNOWN
+    if not this_place().is_same(place):
+        return Fate.GONE if this_place().replaced(place) else Fate.UNKNOWN
+    return Fate.ALIVE if _living(identity) else Fate.GONE
+
+
+def process_of(run: DagsterRun) -> psutil.Process | None:
+    """Return the living process of a run at this place, or None."""
+    identity = run.tags.get(PROCESS, "")
+    return _living(identity) if fate_of_identity(identity) is Fate.ALIVE else None
+
+
+def place_of(run: DagsterRun) -> str:
+    """Return the host of a run's process for messages; empty if the process never wrote its identity."""
+    place = Place.read(run.tags.get(PROCESS, "").partition(" ")[2])
+    return place.host if place else ""
+
+
+def _living(identity: str) -> psutil.Process | None:
+    number, _, began = identity.partition(" ")[0].partition("@")
+    try:
+        process = psutil.Process(int(number))
+        same = abs(_start_of(process) - float(began)) < _SAME_SECONDS
+        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+    except (psutil.NoSuchProcess, ValueError):
+        return None
+
+
+def _start_of(process: psutil.Process) -> float:
+    """Return the start of a process. On Linux these are seconds since the boot, which clock changes do not affect."""
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except FileNotFoundError:
+        return float(process.create_time())
+    except ProcessLookupError:
+        raise psutil.NoSuchProcess(process.pid) from None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _link(path: str) -> str:
+    try:
+        return str(Path(path).readlink())
+    except OSError:
+        return ""

@@ -1,0 +1,100 @@
+"""DataFrames in and out of assets: the Iceberg IO manager.
+
+A partitioned asset's output replaces its partitions in one commit; an input is the upstream table, pruned to
+the partitions the mapping asks for; as of one commit, where it is annotated as a `Snapshot`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+
+import dagster as dg
+from pyspark.sql import DataFrame, SparkSession
+
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.execution.metadata import partition_metadata, table_state
+from dagster_tidemark.lakehouse import catalog, read, write
+from dagster_tidemark.lakehouse.content import content_of
+from dagster_tidemark.lakehouse.session import naming_the_server
+from dagster_tidemark.lakehouse.tables import Table
+
+
+class NoSuchTable(Terminal):
+    """An asset without a declared table. Declare one in `schemas` under the asset key joined by a dot."""
+
+
+class IcebergIOManager(dg.IOManager):
+    """Reads and writes the tables of the lake.
+
+    Args:
+        tables: Every declared table by its name, which is the asset key joined by a dot.
+        spark: The run's session, made when first asked for.
+        inputs: What is noted of the inputs for the sake of the outputs.
+    """
+
+    def __init__(self, tables: Mapping[str, Table], spark: "SessionSource", inputs: "Inputs | None" = None) -> None:
+        self._tables = tables
+        self._spark = spark
+        self._inputs = inputs
+
+    def handle_output(self, context: dg.OutputContext, obj: DataFrame) -> None:
+        table = self._table(context.asset_key)
+        partitions = list(context.asset_partition_keys) if context.has_asset_partitions else None
+        spark = self._spark.session
+        with naming_the_server(spark):
+            catalog.ensure(spark, table)
+            commit = write.overwrite(obj, table, partitions, run_id=context.run_id)
+            content = content_of(spark, table, partitions, commit.snapshot_id)
+        context.add_output_metadata(table_state(commit.snapshot_id, commit.rows))
+        for partition, held in content.items():
+            said = {
+                **partition_metadata(partition, held),
+                **(self._inputs.said_of(context, partition) if self._inputs else {}),
+            }
+            context.step_context.add_asset_metadata(said, context.asset_key, partition)
+
+    def load_input(self, context: dg.InputContext) -> DataFrame | read.Snapshot:
+        table = self._table(context.asset_key)
+        partitions = list(context.asset_partition_keys) if context.has_asset_partitions else None
+        if self._inputs:
+            self._inputs.about_to_read(context)
+        spark = self._spark.session
+        with naming_the_server(spark):
+            if context.dagster_type.typing_type is read.Snapshot:
+                return read.read_snapshot(spark, table, partitions)
+            return read.read(spark, table, partitions)
+
+    def _table(self, key: dg.AssetKey) -> Table:
+        name = ".".join(key.path)
+        if name not in self._tables:
+            raise NoSuchTable(f"asset {key.to_user_string()} has no table {name!r} declared in pipelines/schemas")
+        return self._tables[name]
+
+
+class SessionSource:
+    """Anything with a `session`."""
+
+    session: SparkSession
+
+
+class Inputs(Protocol):
+    """What an output's metadata say of the inputs it was made of; one for each run."""
+
+    def about_to_read(self, context: dg.InputContext) -> None:
+        """An input is read next, and will hold at least what is known of it now."""
+        ...
+
+    def said_of(self, context: dg.OutputContext, partition: str | None) -> Mapping[str, Any]:
+        """Metadata of a partition that was made of what was read."""
+        ...
+
+
+def iceberg_io_manager(
+    tables: Mapping[str, Table], inputs: Callable[[], Inputs] | None = None
+) -> dg.IOManagerDefinition:
+    """The IO manager over these tables; needs the resource `spark`."""
+
+    @dg.io_manager(required_resource_keys={"spark"})
+    def _build(context: dg.InitResourceContext) -> IcebergIOManager:
+        return IcebergIOManager(tables, cast(SessionSource, context.resources.spark), inputs() if inputs else None)
+
+    return _build

@@ -1,0 +1,226 @@
+"""Loading a feed into its core table, as an asset sees it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import dagster as dg
+from pyspark.sql import DataFrame, SparkSession
+
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.observations import EventLog, holds_files
+from dagster_tidemark.execution.load_check import landed_results, told_columns
+from dagster_tidemark.execution.metadata import COLUMNS, column_schema, partition_metadata, table_state
+from dagster_tidemark.execution.watermark import through
+from dagster_tidemark.failpoints import reached
+from dagster_tidemark.lakehouse.loading.load import Landing, Load, Loaded, Observed, run_load
+from dagster_tidemark.lakehouse.models import Given, Learner, ModelStore, Told
+from dagster_tidemark.lakehouse.read import read
+from dagster_tidemark.lakehouse.session import naming_the_server
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.resources.aws import LandingResource
+from dagster_tidemark.resources.spark import SparkResource
+from dagster_tidemark.settings import load_settings
+from dagster_tidemark.sources.feed import Feed, Partition
+from dagster_tidemark.sources.misplaced import Misplaced
+from dagster_tidemark.sources.removals import ACCEPTED
+from dagster_tidemark.streams.stream import Stream
+from dagster_tidemark.tags import CODE_VERSION, LISTED_AT, OUTCOME
+
+_TOLD = 20  # files that are spelled out in the metadata of a run
+
+
+class LakehouseResource(dg.ConfigurableResource[None]):
+    """The lake: where core assets load their files into, and where models are kept."""
+
+    spark: dg.ResourceDependency[SparkResource]
+    landing: dg.ResourceDependency[LandingResource]
+
+    def load(
+        self,
+        context: dg.AssetExecutionContext,
+        feed: Feed,
+        table: Table,
+        transform: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    ) -> dg.MaterializeResult[None]:
+        """Bring the run's partitions of a table up to the current content of the feed's files.
+
+        Returns:
+            The materialization, with the numbers of rows and files that were read and turned away, and each
+            partition's content version.
+        """
+        code_version = context.assets_def.code_versions_by_key[context.asset_key] or ""
+        return load_partitions(
+            context,
+            self.spark.session,
+            self.landing.open(),
+            Load(feed, table, transform, code_version),
+            context.instance,
+            misplaced=EventLog(context.instance).misplaced(feed),
+        )
+
+    def read(self, table: Table) -> DataFrame:
+        """Return all rows of a table. For the asset's own table these are the rows of earlier runs."""
+        spark = self.spark.session
+        with naming_the_server(spark):
+            return read(spark, table)
+
+    def reevaluate(
+        self, context: dg.AssetExecutionContext, stream: Stream, episodes: Callable[[DataFrame], DataFrame]
+    ) -> dg.MaterializeResult[None]:
+        """Bring the alerts on a stream up to the findings of today's rule in all of the stream's messages.
+
+        The runs of the stream continue in the meantime, and send the changed alerts.
+
+        Args:
+            stream: A stream whose reaction is the `Alerting` for this table.
+            episodes: From the rows of the stream's table to the episodes that are worth an alert: the alert's key and
+                facts, `started_at` and `last_at` (timestamps).
+        """
+        # Here, because pyiceberg takes a second to import, which every load of the code location would pay.
+        from dagster_tidemark.execution.reevaluation import reevaluate
+
+        return reevaluate(context, self.spark.session, stream, episodes)
+
+    def models(self, name: str, learner: Learner[Given, Told]) -> ModelStore[Given, Told]:
+        """The versions of a model."""
+        return ModelStore(name, learner, load_settings())
+
+
+def load_partitions(
+    context: dg.AssetExecutionContext,
+    spark: SparkSession,
+    landing: Landing,
+    load: Load,
+    instance: dg.DagsterInstance,
+    *,
+    misplaced: Mapping[str, Misplaced] | None,
+) -> dg.MaterializeResult[None]:
+    """Bring the run's partitions up to the current content of the feed's files, and return the materialization.
+
+    Args:
+        instance: Its event log has the earlier observations and check results.
+        misplaced: Misplaced folders of the feed; None if not known.
+    """
+    has_partitions = context.has_partition_key_range or context.has_partition_key
+    # Dagster gives a key of several dimensions as an object, not as plain text.
+    partitions = [str(key) for key in context.partition_keys] if has_partitions else [None]
+    with naming_the_server(spark):
+        loaded = run_load(
+            spark,
+            landing,
+            load,
+            partitions,
+            run_id=context.run.run_id,
+            observed=lambda: observed_removals(instance, load.feed),
+            misplaced=None if misplaced is None else misplaced.values(),
+        )
+    counted = _counted(loaded)
+    said = {
+        partition: partition_metadata(partition, content)
+        | through(loaded.arrived_through.get(partition))
+        | counted.get(partition, {})
+        for partition, content in loaded.content.items()
+    }
+    context.log.info(
+        f"{loaded.files_read} files read, {len(loaded.files_rejected)} of them turned away; "
+        f"{loaded.rows_read} rows, {loaded.rows_rejected} turned away; "
+        f"{len(loaded.read_again)} partitions read again, {len(loaded.added_to)} added to"
+    )
+    declared = {check.name for check in context.assets_def.check_keys}
+
+    def before(check: str) -> Mapping[str, object]:
+        return adapter.latest_check_metadata(instance, dg.AssetCheckKey(context.asset_key, check)) or {}
+
+    results = landed_results(load.feed, context.asset_key, loaded, before, datetime.now(UTC))
+    checks = [r for r in results if r.check_name in declared]
+    if loaded.unavailable:
+        code_version = context.assets_def.code_versions_by_key[context.asset_key] or ""
+        _say_what_is_loaded(context, said, loaded, code_version, checks)
+    for partition, metadata in said.items():
+        context.add_asset_metadata(metadata, partition_key=partition)
+    reached("before_recorded")
+    return dg.MaterializeResult(
+        metadata=table_state(loaded.snapshot_id, loaded.table_rows)
+        | _lists(loaded)
+        | _columns_beside(load.table, loaded),
+        check_results=checks,
+    )
+
+
+def _counted(loaded: Loaded) -> dict[Partition, Counter[str]]:
+    """Count files and rows by partition, because Dagster plots these numbers by partition.
+
+    Counts the files that a load has read, and the files whose rows they superseded.
+    """
+    counts: dict[Partition, Counter[str]] = defaultdict(Counter)
+    for account in loaded.accounts:
+        of_file = {"rows landed": account.landed, "rows turned away": account.rejected}
+        counts[account.partition].update({"files read": 1, **of_file, "rows superseded": account.superseded})
+    return counts
+
+
+def _lists(loaded: Loaded) -> dict[str, Any]:
+    """Return the metadata that list names: files turned away and columns. Empty lists are left out."""
+    told: dict[str, Any] = {
+        "files turned away": [f"{fault.file.key}: {fault.message}" for fault in loaded.files_rejected[:_TOLD]],
+        "new columns": told_columns(loaded.new_columns),
+        "missing columns": told_columns(loaded.missing_columns),
+        "columns added": list(loaded.additions.added),
+    }
+    return {what: names for what, names in told.items() if names}
+
+
+def _columns_beside(table: Table, loaded: Loaded) -> dict[str, Any]:
+    """Return the column schema for the UI if the table has more columns than are declared."""
+    if not loaded.additions.there:
+        return {}
+    return {COLUMNS: column_schema(table, dict.fromkeys(loaded.additions.there, "string"))}
+
+
+def _say_what_is_loaded(
+    context: dg.AssetExecutionContext,
+    said: Mapping[Partition, Mapping[str, Any]],
+    loaded: Loaded,
+    code_version: str,
+    checks: Sequence[dg.AssetCheckResult],
+) -> NoReturn:
+    """Record the loaded partitions of the run, then fail, because other partitions have unreadable files.
+
+    These files are not judged: their partitions stay pending, and are retried with growing pauses.
+    """
+    lacking = {file.partition for file in loaded.unavailable}
+    for partition, metadata in said.items():
+        if partition not in lacking:
+            event = dg.AssetMaterialization(
+                context.asset_key, partition=partition, metadata=metadata, tags={CODE_VERSION: code_version}
+            )
+            context.log_event(event)
+    for check in checks:  # a step that fails has no results
+        context.instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(
+                asset_key=context.asset_key,
+                check_name=check.check_name or "",
+                passed=check.passed,
+                metadata=check.metadata,
+                severity=check.severity,
+                description=check.description,
+            )
+        )
+    files = "; ".join(f"{file.key}: {reason}" for file, reason in list(loaded.unavailable.items())[:_TOLD])
+    raise dg.Failure(f"{len(loaded.unavailable)} files are there and cannot be read; all others are loaded. {files}")
+
+
+def observed_removals(instance: dg.DagsterInstance, feed: Feed) -> Observed:
+    """Return the removals that the latest observations of a feed's partitions report."""
+    latest = EventLog(instance, load_settings().start_date).latest(feed)
+    return Observed(
+        vanished={
+            partition: datetime.fromtimestamp(float(tags[LISTED_AT]), UTC)
+            for partition, tags in latest.items()
+            if not holds_files(tags) and OUTCOME not in tags and LISTED_AT in tags
+        },
+        accepted=[partition for partition, tags in latest.items() if tags.get(OUTCOME) == ACCEPTED],
+        holding=[partition for partition, tags in latest.items() if holds_files(tags)],
+    )

@@ -1,0 +1,58 @@
+"""Up to which arrival a table incorporates its data: what every materialization says of itself.
+
+A core table says it of the files it holds. What is made of tables says the newest of what its inputs said when it read
+them; of a table that is rebuilt at that moment it may hold more. People read it: the planner asks nobody (it knows
+which events a run came after). Belongs here: that one piece of metadata.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+
+from dagster_tidemark.asset_graph.build import dynamic_names, edge_between
+from dagster_tidemark.asset_graph.edges import Edge
+from dagster_tidemark.asset_graph.partition_keys import KeysOf
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.planner.graph import Moment
+from dagster_tidemark.sources.feed import Partition
+
+THROUGH = "incorporates arrivals through"
+
+
+def through(newest: datetime | None) -> dict[str, Any]:
+    """What a materialization says whose newest data arrived then (UTC); nothing where nothing arrived."""
+    return {} if newest is None else {THROUGH: dg.MetadataValue.timestamp(newest)}
+
+
+class InputArrivals:
+    """What the inputs of a run's steps say of themselves."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, dict[dg.AssetKey, Mapping[Partition, float]]] = defaultdict(dict)  # by step
+        self._edges: dict[tuple[dg.AssetKey, dg.AssetKey], Edge] = {}
+
+    def about_to_read(self, context: dg.InputContext) -> None:
+        partitions = set(context.asset_partition_keys) if context.has_asset_partitions else None
+        said = adapter.latest_metadata(context.instance, context.asset_key, THROUGH, partitions)
+        arrivals = {partition: at for partition, at in said.items() if isinstance(at, float)}
+        self._read[context.step_context.step.key][context.asset_key] = arrivals
+
+    def said_of(self, context: dg.OutputContext, partition: Partition) -> Mapping[str, Any]:
+        arrivals = []
+        for key, said in self._read[context.step_context.step.key].items():
+            of_partition = self._edge(context, key).upstream
+            read = said if of_partition is None else of_partition(partition)
+            arrivals += [said[p] for p in read if p in said]
+        return through(datetime.fromtimestamp(max(arrivals), UTC) if arrivals else None)
+
+    def _edge(self, context: dg.OutputContext, read: dg.AssetKey) -> Edge:
+        if (context.asset_key, read) not in self._edges:
+            graph = context.step_context.job_def.asset_layer.asset_graph
+            instance = context.step_context.instance
+            dynamic = {name: instance.get_dynamic_partitions(name) for name in dynamic_names(graph)}
+            keys_of = KeysOf(Moment(adapter.now(), dynamic))
+            self._edges[context.asset_key, read] = edge_between(graph, context.asset_key, read, keys_of)
+        return self._edges[context.asset_key, read]

@@ -1,0 +1,49 @@
+"""Where a process can be told to die, so that a test can show that it may die anywhere.
+
+`TIDEMARK_KILL_AT=<boundary>:<n>` makes the process that comes to a boundary for the n-th time kill its whole process
+group with SIGKILL: nothing is flushed, closed or caught. With `TIDEMARK_STOP_AT` it stops itself there (SIGSTOP), and
+goes on when somebody continues it, long after it was taken for dead. Only a local platform listens to either.
+"""
+
+import os
+import signal
+import sys
+import threading
+from functools import cache
+
+from dagster_tidemark.settings import Boundary, PreviewBoundary, StreamBoundary, load_settings
+
+_lock = threading.Lock()
+_counts: dict[str, int] = {}
+
+
+def reached(boundary: Boundary | PreviewBoundary | StreamBoundary) -> None:
+    """The process has come to this boundary; it returns, unless it was told to die here."""
+    appointments = _appointments()
+    if boundary not in {wanted for wanted, _ in appointments.values()}:
+        return
+    with _lock:
+        count = _counts[boundary] = _counts.get(boundary, 0) + 1
+        due = [number for number, appointment in appointments.items() if appointment == (boundary, count)]
+    for number in due:
+        what = "killed" if number is signal.SIGKILL else "stopped"
+        said = f"{what} at {boundary}:{count}, process {os.getpid()} of group {os.getpgid(0)}"
+        print(said, file=sys.stderr, flush=True)
+        if number is signal.SIGKILL:
+            os.killpg(os.getpgid(0), number)
+        else:
+            os.kill(os.getpid(), number)
+
+
+@cache  # asked for at every boundary; reading all settings takes a millisecond
+def _appointments() -> dict[signal.Signals, tuple[str, int]]:
+    settings = load_settings()
+    if settings.environment != "local":
+        return {}
+    told = {signal.SIGKILL: settings.kill_at, signal.SIGSTOP: settings.stop_at}
+    return {number: _appointment(value) for number, value in told.items() if value is not None}
+
+
+def _appointment(value: str) -> tuple[str, int]:
+    boundary, _, count = value.partition(":")
+    return boundary, int(count)

@@ -1,0 +1,106 @@
+"""From one declaration of a feed to its assets: the source asset, and the table loaded from it, with its checks."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from dagster_tidemark.execution.load_asset import LakehouseResource
+from dagster_tidemark.execution.load_check import landed_checks
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.resources.aws import LandingResource
+from dagster_tidemark.sensors.on_demand import observe_file, observe_partitions
+from dagster_tidemark.sources.feed import Feed
+
+_AsAsset = Callable[[Callable[..., Any]], dg.AssetsDefinition]
+
+
+def feed_assets(
+    feed: Feed,
+    table: Table,
+    *,
+    partitions_def: dg.PartitionsDefinition[str] | None = None,
+    transform: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    code_version: str = "1",
+    owners: Sequence[str] = (),
+    **core: Any,
+) -> list[dg.AssetsDefinition | dg.SourceAsset]:
+    """The assets `raw/<feed>` (observed) and the table's own (loaded), whose key is the table's name.
+
+    Args:
+        partitions_def: The same definition as of the other assets by this grain: only then they share runs.
+        transform: From a row of the landing columns to a row of the table: lineage columns pass through.
+        code_version: Of the transform and of the feed's rules; another one has every file read again.
+        core: More of what `dg.asset` takes for the table's asset: `freshness_policy`, `tags`, `automation_condition`.
+
+    Raises:
+        ValueError: the feed is cut into partitions and the table is not, or the other way round.
+    """
+    if (partitions_def is None) is not feed.is_one_object:
+        raise ValueError(f"feed {feed.name} is by {feed.layout.by}: give feed_assets the partitions_def of that grain")
+    raw, key = ["raw", feed.name], table.name.split(".")
+
+    # Typed, because options as keywords make a decorator of no type.
+    as_asset: _AsAsset = dg.asset(
+        key=key,
+        deps=[raw],
+        group_name=key[0],
+        kinds={"iceberg", "pyspark"},
+        owners=owners,
+        partitions_def=partitions_def,
+        backfill_policy=dg.BackfillPolicy.single_run() if partitions_def else None,
+        code_version=code_version,
+        description=_one_row(feed, table),
+        metadata={"dagster/code_references": _caller(), **core.pop("metadata", {})},
+        check_specs=landed_checks(feed, key),
+        **core,
+    )
+
+    @as_asset
+    def _table(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        return lakehouse.load(context, feed, table, transform)
+
+    return [_source(feed, raw, partitions_def), _table]
+
+
+def _one_row(feed: Feed, table: Table) -> str:
+    if not table.comment:
+        return f"What lies in {feed.prefix} in the bucket."
+    return f"One row is {table.comment[:1].lower()}{table.comment[1:]}, from {feed.prefix} in the bucket."
+
+
+def _caller() -> dg.CodeReferencesMetadataValue:
+    """Where a user's module called `feed_assets`, for the link in the UI."""
+    frame = sys._getframe(2)
+    where = dg.LocalFileCodeReference(file_path=frame.f_code.co_filename, line_number=frame.f_lineno)
+    return dg.CodeReferencesMetadataValue(code_references=[where])
+
+
+def _source(feed: Feed, key: list[str], partitions_def: dg.PartitionsDefinition[str] | None) -> dg.SourceAsset:
+    what = (
+        f"The object {feed.prefix}"
+        if partitions_def is None
+        else f"The files of each {feed.layout.by}, below {feed.prefix}"
+    )
+    as_source: Callable[[Callable[..., Any]], dg.SourceAsset] = dg.observable_source_asset(
+        key=key,
+        description=f"{what} in the landing bucket.",
+        group_name="raw",
+        partitions_def=partitions_def,
+        tags={"dagster/kind/s3": ""},
+    )
+    if partitions_def is None:
+
+        @as_source
+        def _file(context: dg.OpExecutionContext, landing: LandingResource) -> dg.ObserveResult:
+            return observe_file(landing.open(), feed, context.instance)
+
+        return _file
+
+    @as_source
+    def _partitions(context: dg.OpExecutionContext, landing: LandingResource) -> dg.DataVersionsByPartition:
+        return observe_partitions(context, landing.open(), feed)
+
+    return _partitions

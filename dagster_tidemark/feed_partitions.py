@@ -1,0 +1,171 @@
+"""Checks whether each feed can be loaded: its assets have its partitions, its table takes its rows, a format reads it.
+
+Otherwise files would wait for ever as partitions that Dagster does not have, or every run would fail. So a code
+location is refused as it loads, with a line for each asset or feed that names the needed declaration.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import dagster as dg
+
+from dagster_tidemark.event_log.observations import QUARANTINE, source_key
+from dagster_tidemark.lakehouse.loading.spec import require_cut_alike, require_loadable
+from dagster_tidemark.lakehouse.tables import DELIVERY, LINEAGE, Table
+from dagster_tidemark.sources.feed import Feed, require_readable
+from dagster_tidemark.sources.rule_columns import require_known_columns
+from dagster_tidemark.sources.times import FORMATS, TYPES, Grain
+from dagster_tidemark.table_partitions import DeclarationRefused, PartitionsDiffer
+
+_Definition = dg.PartitionsDefinition[Any] | None
+
+_QUARTERS = "*/15 * * * *"
+_CUTS = {
+    Grain.QUARTER_HOUR: (
+        _QUARTERS,
+        f"TimeWindowPartitionsDefinition(cron_schedule={_QUARTERS!r}, fmt={FORMATS['timestamp']!r}, ...",
+    ),
+    Grain.HOUR: ("0 * * * *", "HourlyPartitionsDefinition(..."),
+    Grain.DAY: ("0 0 * * *", "DailyPartitionsDefinition(..."),
+    Grain.WEEK: ("0 0 * * 1", "WeeklyPartitionsDefinition(..., day_offset=1"),
+    Grain.MONTH: ("0 0 1 * *", "MonthlyPartitionsDefinition(..."),
+}
+"""When the windows of a grain begin, and the definition that has these."""
+
+
+def require_loadable_feeds(
+    assets: Sequence[Any], feeds: Iterable[Feed], tables: Mapping[str, Table], delivered: Iterable[Feed] = ()
+) -> None:
+    """Check each feed against its format, its source asset and the assets that load its files.
+
+    Args:
+        tables: By name, which is the asset key joined by a dot.
+        delivered: The feeds of deliveries, of which only the rules are checked.
+
+    Raises:
+        PartitionsDiffer: the partitions of some differ.
+        DeclarationRefused: some do not fit for another reason.
+    """
+    of_sources = {source_key(feed): feed for feed in feeds}
+    wrong = [_refusal(require_readable, feed) for feed in of_sources.values()]
+    wrong += [_refusal(partial(require_known_columns, partition_columns=DELIVERY), feed) for feed in delivered]
+    wrong = list(filter(None, wrong))
+    known = {key for asset in assets for key in _keys_of(asset)}
+    wrong += [
+        f"feed {feed.name}: there is no asset {key.to_user_string()}, so its files are not loaded; add "
+        "ASSETS = feed_assets(...) to its module"
+        for key, feed in of_sources.items()
+        if key not in known
+    ]
+    differing = []
+    for key, definition, feed in _cut_by_feeds(assets, of_sources, tables):
+        name, table = key.to_user_string(), tables.get(".".join(key.path))
+        if why := _difference(definition, feed):
+            differing.append(f"asset {name}, feed {feed.name} by {feed.layout.by}: {why}")
+        elif table and (why := _refusal(require_cut_alike, feed, table)):
+            differing.append(f"asset {name}: {why}")
+        elif table and (why := next(filter(None, (_refusal(each, feed, table) for each in _OF_TABLES)), "")):
+            wrong.append(f"asset {name}: {why}")
+    if differing or wrong:
+        raise (PartitionsDiffer if differing else DeclarationRefused)("\n".join([*differing, *wrong]))
+
+
+def _keys_of(asset: Any) -> Collection[dg.AssetKey]:
+    if isinstance(asset, dg.AssetsDefinition):
+        return asset.keys
+    return [asset.key] if isinstance(asset, dg.SourceAsset | dg.AssetSpec) else []
+
+
+def _refusal(require: Callable[..., None], *declarations: Feed | Table) -> str:
+    try:
+        require(*declarations)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _require_lineage(feed: Feed, table: Table) -> None:
+    if lacking := [c for c, kind in LINEAGE.items() if table.columns.get(c) != kind]:
+        raise ValueError(
+            f"feed {feed.name}: table {table.name} lacks the columns {', '.join(lacking)}; add LINEAGE to its columns"
+        )
+
+
+def _require_known_columns(feed: Feed, table: Table) -> None:
+    require_known_columns(feed, table.partition_columns)
+
+
+_OF_TABLES = (require_loadable, _require_lineage, _require_known_columns)
+
+
+def _cut_by_feeds(
+    assets: Iterable[Any], of_sources: Mapping[dg.AssetKey, Feed], tables: Mapping[str, Table]
+) -> Iterator[tuple[dg.AssetKey, _Definition, Feed]]:
+    """The source asset of each feed and the assets that load its files, with their partitions."""
+    for asset in assets:
+        if isinstance(asset, dg.SourceAsset | dg.AssetSpec):
+            if feed := of_sources.get(asset.key):
+                yield asset.key, asset.partitions_def, feed
+        elif isinstance(asset, dg.AssetsDefinition):
+            for spec in asset.specs:
+                table = tables.get(".".join(spec.key.path))
+                has_lineage = table is not None and table.columns.keys() >= LINEAGE.keys()
+                is_load = has_lineage or dg.AssetCheckKey(spec.key, QUARANTINE) in asset.check_keys
+                read = [spec.key, *(dep.asset_key for dep in spec.deps if is_load)]
+                for feed in (of_sources[key] for key in read if key in of_sources):
+                    yield spec.key, spec.partitions_def, feed
+
+
+def _difference(definition: _Definition, feed: Feed) -> str:
+    """What differs, and what to declare; empty where nothing does."""
+    dimensions = feed.layout.dimensions
+    if definition is None:
+        return "the asset has no partitions: give it a partitions_def" if dimensions else ""
+    if not dimensions:
+        return "the feed is one object: give the asset no partitions_def"
+    if not isinstance(definition, dg.MultiPartitionsDefinition):
+        if len(dimensions) > 1:
+            return f"give the asset a MultiPartitionsDefinition of {', '.join(dimensions)}"
+        return _of_dimension(dimensions[0], definition, feed)
+    theirs = {each.name: each.partitions_def for each in definition.partitions_defs}
+    if set(theirs) != set(dimensions):
+        said = f"the asset has the dimensions {', '.join(sorted(theirs))}, the feed {', '.join(dimensions)}"
+        lacking, more = set(dimensions) - theirs.keys(), sorted(theirs.keys() - set(dimensions))
+        is_name_of_time = lacking == {feed.layout.dimension_of_time} and len(more) == 1
+        return f"{said}: " + (f"say Feed(time_name={more[0]!r})" if is_name_of_time else "declare the same in both")
+    found = ((name, _of_dimension(name, theirs[name], feed)) for name in dimensions)
+    return "; ".join(f"dimension {name}: {why}" for name, why in found if why)
+
+
+def _of_dimension(name: str, definition: _Definition, feed: Feed) -> str:
+    if name in feed.keys:
+        return _of_keys(name, definition, feed)
+    return _of_time(definition, feed)
+
+
+def _of_keys(name: str, definition: _Definition, feed: Feed) -> str:
+    if isinstance(definition, dg.DynamicPartitionsDefinition):
+        return "folders of keys that come and go cannot be told from misspelled ones: use a StaticPartitionsDefinition"
+    if not isinstance(definition, dg.StaticPartitionsDefinition):
+        return f"the feed is cut by {name}: give the asset a StaticPartitionsDefinition"
+    theirs, ours = set(definition.get_partition_keys()), set(feed.keys[name])
+    if theirs == ours:
+        return ""
+    differing = ", ".join(sorted(theirs ^ ours)[:5])
+    return f"only one of the two has {differing}: say keys={{{name!r}: <the definition>.get_partition_keys()}}"
+
+
+def _of_time(definition: _Definition, feed: Feed) -> str:
+    zone, form = feed.timezone, FORMATS[TYPES[feed.grain]]
+    cron, definition_begins = _CUTS[feed.grain]
+    remedy = f"{definition_begins}{'' if zone == 'UTC' else f', timezone={zone!r}'})"
+    if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        return f"the feed is cut by time: give the asset a {remedy}"
+    if definition.cron_schedule != cron or definition.fmt != form or definition.exclusions:
+        more = f" without {len(definition.exclusions)} of them" if definition.exclusions else ""
+        said = f"the asset's windows begin at {definition.cron_schedule!r}{more}, written {definition.fmt}"
+        return f"{said}: give it a {remedy}, or the feed another grain"
+    if definition.timezone != zone:
+        return f"the asset's times are those of {definition.timezone}: say Feed(timezone={definition.timezone!r})"
+    return ""

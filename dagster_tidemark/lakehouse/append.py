@@ -1,0 +1,454 @@
+"""Small commits without Spark: rows appended through pyiceberg, by writers who all know what the table held.
+
+A commit names the snapshot that its writer looked at. Where another one has taken its place nothing is written
+(`HeadMoved`): the writer looks again and decides anew. So two writers at once, and one that was thought dead, neither
+lose nor double a row. Method: optimistic concurrency on the head of a table, as Iceberg's REST specification has it
+(`assert-ref-snapshot-id`).
+
+Does not belong here: which rows, and what they mean.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg import expressions
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table import Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update import AssertRefSnapshotId
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    TimestamptzType,
+)
+from sqlalchemy.exc import SQLAlchemyError
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random
+
+from dagster_tidemark.errors import Transient
+from dagster_tidemark.lakehouse import snapshot_expiry
+from dagster_tidemark.lakehouse.iceberg_schema import stored_of
+from dagster_tidemark.lakehouse.table_changes import Kind, changes_of, comments_after, require_possible
+from dagster_tidemark.lakehouse.table_properties import created_with, generation_of, location_of
+from dagster_tidemark.lakehouse.tables import CATALOG, Table
+from dagster_tidemark.settings import LOCAL_KEY, Settings, sqlalchemy_uri
+
+_TYPES: Mapping[str, PrimitiveType] = {
+    "string": StringType(),
+    "bigint": LongType(),
+    "int": IntegerType(),
+    "double": DoubleType(),
+    "float": FloatType(),
+    "boolean": BooleanType(),
+    "timestamp": TimestamptzType(),
+    "date": DateType(),
+    "binary": BinaryType(),
+}
+EXPIRED_AT_ONCE = 25
+"""Number of snapshots that a run expires together."""
+_RETRIES = "commit.retry.num-retries"
+
+
+class HeadMoved(Transient):
+    """Somebody else has committed to the table since the writer looked. Nothing was written; a second look helps."""
+
+
+def open_lake(settings: Settings, **more: str) -> Catalog:
+    """The catalog as pyiceberg sees it, with a connection of the caller's own.
+
+    Args:
+        more: Options of pyiceberg's catalog, beside these or in their place.
+    """
+    options: dict[str, str | None] = {
+        "type": "sql",
+        "uri": sqlalchemy_uri(settings.catalog_uri),
+        "warehouse": settings.warehouse,
+    }
+    if "://" in settings.warehouse and settings.aws_endpoint_url:
+        options["s3.endpoint"] = settings.aws_endpoint_url
+        options["s3.region"] = settings.aws_region
+        if settings.own_cloud:
+            options["s3.access-key-id"] = options["s3.secret-access-key"] = LOCAL_KEY
+    return load_catalog(CATALOG, **{**options, **more})
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one commit does to a table.
+
+    Args:
+        rows: Appended.
+        instead_of: The rows that go for them.
+        properties: Of the snapshot.
+        marks: Properties of the table, set in the same commit.
+    """
+
+    rows: pa.Table | None = None
+    instead_of: BooleanExpression | None = None
+    properties: Mapping[str, str] | None = None
+    marks: Mapping[str, str] | None = None
+
+
+class Appendable:
+    """A table of the lake as one writer has seen it. Used by one thread.
+
+    Args:
+        lake: From `open_lake`.
+        table: The declaration; the table is made if it is not there.
+        writes: Whether columns that the declaration has gained are added. Columns that it has no more stay, and are
+            null from now on: what still runs with the earlier code goes on beside this.
+
+    Raises:
+        SchemaDiffers: Iceberg cannot make the table as declared (`table_changes`).
+    """
+
+    def __init__(self, lake: Catalog, table: Table, *, writes: bool = True) -> None:
+        self.table = table
+        self._lake = lake
+        self._loaded = _as_declared(lake, table) if writes else _made(lake, table)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows, in the order of the declaration."""
+        fields = {field.name: field for field in self._loaded.schema().as_arrow()}
+        return pa.schema([pa.field(name, _small(fields[name].type)) for name in self.table.columns])
+
+    @property
+    def head(self) -> int | None:
+        """The snapshot that this writer has seen; None before the first commit."""
+        snapshot = self._loaded.current_snapshot()
+        return None if snapshot is None else snapshot.snapshot_id
+
+    def refresh(self) -> bool:
+        """Look again. Returns whether there is another head."""
+        before = self.head
+        self._loaded = self._lake.load_table(self._loaded.name())
+        return self.head != before
+
+    def newest(self, name: str, *, after: int | None = None) -> str | None:
+        """Return a property of the newest snapshot that has it, among the head and its ancestors that have not expired.
+
+        Args:
+            after: Look only at the snapshots after this one.
+        """
+        for snapshot in self._ancestors():
+            if snapshot.snapshot_id == after:
+                return None
+            if snapshot.summary and (found := snapshot.summary.additional_properties.get(name)) is not None:
+                return found
+        return None
+
+    def mark(self, name: str) -> str | None:
+        """A property of the table."""
+        return self._loaded.properties.get(name)
+
+    def rows(
+        self, where: BooleanExpression | None = None, columns: Sequence[str] = ("*",), snapshot_id: int | None = None
+    ) -> pa.Table:
+        """Rows of the head, or of an earlier snapshot."""
+        if self.head is None:
+            return self.schema.empty_table() if tuple(columns) == ("*",) else _of(self.schema, columns).empty_table()
+        scan = self._loaded.scan(where or AlwaysTrue(), tuple(columns), snapshot_id=snapshot_id)
+        return _with_small_types(scan.to_arrow())
+
+    def batches(self, where: BooleanExpression, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the head, in parts."""
+        if self.head is not None:
+            yield from self._loaded.scan(where, tuple(columns)).to_arrow_batch_reader()
+
+    def planned_rows(self, where: BooleanExpression) -> int:
+        """Return the number of rows in files that may hold matching rows."""
+        if self.head is None:
+            return 0
+        return sum(task.file.record_count for task in self._loaded.scan(where).plan_files())
+
+    def has(self, snapshot_id: int) -> bool:
+        """Return True if a snapshot is the head, or one of its ancestors that have not expired."""
+        return any(snapshot.snapshot_id == snapshot_id for snapshot in self._ancestors())
+
+    def partitions(self) -> list[Mapping[str, Any]]:
+        """The values of the partition columns, of each partition of the head that has files."""
+        if self.head is None or not self.table.stored_by:
+            return []
+        found: list[Mapping[str, Any]] = self._loaded.inspect.partitions()["partition"].to_pylist()
+        return found
+
+    def counts(self, where: BooleanExpression, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
+        """How many rows of the head have each combination of values; read one part after another."""
+        found: Counter[tuple[Any, ...]] = Counter()
+        if self.head is None:
+            return found
+        texts = tuple(name for name in columns if self.table.columns[name] == "string")
+        # As codes: texts that are the same in a million rows are no million texts.
+        for batch in self._loaded.scan(where, tuple(columns)).to_arrow_batch_reader(dictionary_columns=texts):
+            counted = pa.Table.from_batches([batch]).group_by(list(columns)).aggregate([([], "count_all")])
+            for row in counted.to_pylist():
+                found[tuple(row[name] for name in columns)] += row["count_all"]
+        return found
+
+    def appended_since(self, snapshot_id: int | None, columns: Sequence[str] = ("*",)) -> pa.Table | None:
+        """Rows appended after a snapshot (None: ever) up to the head; None where that snapshot has expired."""
+        if self.head is None or snapshot_id == self.head:
+            return _of(self.schema, columns).empty_table()
+        if snapshot_id is None:
+            return self.rows(columns=columns)
+        if not self.has(snapshot_id):
+            return None
+        scan = self._loaded.incremental_append_scan(
+            from_snapshot_id_exclusive=snapshot_id, to_snapshot_id_inclusive=self.head, selected_fields=tuple(columns)
+        )
+        return _with_small_types(scan.to_arrow())
+
+    def commit(self, change: Change) -> int | None:
+        """Change the table, if its head is still the one that was seen. Returns the new head.
+
+        Raises:
+            HeadMoved: it is not, or the catalog was changed in the same moment.
+        """
+
+        def _change(transaction: Transaction) -> None:
+            properties = dict(change.properties or {})
+            # By itself pyiceberg asks for the head only where there are rows: marks alone would be put upon whatever
+            # others have committed, and this writer would then take their head for one that it has seen.
+            is_seen = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": self.head})
+            transaction._apply((), (is_seen,))
+            if change.instead_of is not None:
+                transaction.delete(change.instead_of, snapshot_properties=properties)
+            if change.rows is not None:
+                transaction.append(_as(change.rows, self.schema), snapshot_properties=properties)
+            if change.marks:
+                transaction.set_properties(dict(change.marks))
+
+        self._commit(_change)
+        return self.head
+
+    def expire(self, *, keep: int, not_since: Collection[int] = (), batch: int = 1) -> int:
+        """Expire old snapshots, with the files that only those need. Return their number.
+
+        Args:
+            keep: Number of newest snapshots that stay.
+            not_since: Snapshots that stay, with all later snapshots: a reader still needs rows appended since.
+            batch: Smallest number to expire: an expiry reads the manifest list of each snapshot.
+
+        Raises:
+            HeadMoved: another writer has committed since. Nothing has expired.
+            OSError: the snapshots have expired, and some of their files could not be deleted; the message names one.
+        """
+        seen = [snapshot.snapshot_id for snapshot in self._ancestors()]
+        if len(seen) < keep + batch:
+            return 0
+        needed_from = [at for at, snapshot_id in enumerate(seen) if snapshot_id in not_since]
+        # Another writer may have expired some of the snapshots already.
+        now = self._lake.load_table(self._loaded.name())
+        try:
+            expired = snapshot_expiry.expire(now, seen[max(keep, max(needed_from, default=-1) + 1) :])
+        except CommitFailedException as error:
+            raise HeadMoved(f"{self.table.name}: another writer has committed: {error}") from error
+        finally:
+            # Take no commits of other writers here: this writer has yet to notice them.
+            if (snapshot := now.current_snapshot()) is not None and snapshot.snapshot_id == self.head:
+                self._loaded = now
+        return expired
+
+    def _ancestors(self) -> Iterator[Snapshot]:
+        """Yield the head and its ancestors that have not expired, newest first."""
+        yield from ancestors_of(self._loaded.current_snapshot(), self._loaded.metadata)
+
+    def _commit(self, change: Callable[[Transaction], None]) -> None:
+        # pyiceberg would by itself put the change upon commits that another writer has made since. In memory only:
+        # Spark's writers, which check their partitions again, may retry.
+        self._loaded.metadata.properties[_RETRIES] = "0"
+        members = vars(self._loaded.metadata)
+        members |= {name: _Uncopied(members[name]) for name in ("snapshots", "snapshot_log", "metadata_log")}
+        try:
+            with self._loaded.transaction() as transaction:
+                change(transaction)
+        except CommitFailedException as error:
+            raise HeadMoved(f"{self.table.name}: another writer has committed: {error}") from error
+        except SQLAlchemyError as error:
+            # Whether it was committed is not known; a second look tells, as with a process that was killed here.
+            raise CatalogUnavailable(f"{self.table.name}: the catalog fails: {type(error).__name__}") from error
+
+
+class _Uncopied(list[Any]):
+    """What a table's metadata list and nobody changes: a deep copy holds the same things.
+
+    pyiceberg copies all metadata some twenty times in a commit, 2 ms for each snapshot that is kept.
+    """
+
+    def __deepcopy__(self, memo: object) -> _Uncopied:
+        return _Uncopied(self)
+
+    def __add__(self, more: list[Any]) -> _Uncopied:
+        return _Uncopied([*self, *more])
+
+
+class CatalogUnavailable(Transient):
+    """The catalog does not answer, or refuses. A retry helps once it is back."""
+
+
+@retry(  # not a catalog that fails: `_made` has waited for it
+    retry=retry_if_exception_type(CommitFailedException),
+    wait=wait_random(0.1, 0.5),
+    stop=stop_after_attempt(10),
+    reraise=True,
+)
+def _as_declared(lake: Catalog, table: Table) -> IcebergTable:
+    """The table with all columns of its declaration; of two that add one at once the loser finds it."""
+    made = _made(lake, table)
+    stored = stored_of(made)
+    changes = changes_of(table, stored)
+    require_possible(table, changes)
+    new = [c.new_column for c in changes if c.new_column]
+    wider = {c.column: _type(c.after) for c in changes if c.kind is Kind.WIDENED}
+    docs = comments_after(table, stored, changes)
+    if new or wider or docs:
+        with made.update_schema() as update:
+            for name in (c for c in table.columns if c in new):
+                update.add_column(name, _type(table.columns[name]), doc=table.comment_on(name) or None)
+            for name, kind in wider.items():
+                update.update_column(name, field_type=kind)
+            for name, doc in docs.items():
+                update.update_column(name, doc=doc)
+    return made
+
+
+@retry(
+    retry=retry_if_exception_type((TableAlreadyExistsError, CommitFailedException, SQLAlchemyError)),
+    wait=wait_random(0.1, 0.5),
+    stop=stop_after_attempt(10),
+    reraise=True,
+)
+def _made(lake: Catalog, table: Table) -> IcebergTable:
+    """The table, made if it is not there; two that make it at once are a race, and the loser finds it."""
+    try:
+        found = lake.load_table(table.name)
+    except NoSuchTableError:
+        pass
+    else:
+        generation = generation_of(found.properties)
+        if generation >= table.generation:
+            return found
+        lake.rename_table(table.name, table.name_of_generation(generation))
+    schema = Schema(
+        *(
+            NestedField(number, name, _type(kind), required=False, doc=table.comment_on(name) or None)
+            for number, (name, kind) in enumerate(table.columns.items(), start=1)
+        )
+    )
+    numbers = {field.name: field.field_id for field in schema.fields}
+    spec = PartitionSpec(
+        *(
+            PartitionField(numbers[column], 1000 + at, IdentityTransform(), column)
+            for at, column in enumerate(table.stored_by)
+        )
+    )
+    namespace = table.name.rpartition(".")[0]
+    lake.create_namespace_if_not_exists(namespace)
+    return lake.create_table(
+        table.name,
+        schema,
+        # Where Spark would put it.
+        location=f"{lake.properties['warehouse'].rstrip('/')}/{location_of(table)}",
+        partition_spec=spec,
+        properties=created_with(table) | {"comment": table.comment},
+    )
+
+
+def _type(kind: str) -> PrimitiveType:
+    if kind.startswith("decimal("):
+        precision, scale = kind.removeprefix("decimal(").rstrip(")").split(",")
+        return DecimalType(int(precision), int(scale))
+    return _TYPES[kind]
+
+
+def _small(kind: pa.DataType) -> pa.DataType:
+    """pyiceberg gives texts of any length; ours are short, and what reads them expects them so."""
+    return pa.string() if pa.types.is_large_string(kind) else pa.binary() if pa.types.is_large_binary(kind) else kind
+
+
+def _with_small_types(rows: pa.Table) -> pa.Table:
+    return rows.cast(pa.schema([pa.field(f.name, _small(f.type)) for f in rows.schema]))
+
+
+def _of(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    return schema if tuple(columns) == ("*",) else pa.schema([schema.field(name) for name in columns])
+
+
+def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    return rows.select(schema.names).cast(schema)
+
+
+_of_values: Any = expressions  # whose types want a keyword that its own code sets
+
+
+def equal(column: str, value: Any) -> BooleanExpression:
+    """Rows with this value."""
+    found: BooleanExpression = _of_values.EqualTo(column, _literal(value))
+    return found
+
+
+def one_of(column: str, values: Collection[Any]) -> BooleanExpression:
+    """Rows with one of these values."""
+    found: BooleanExpression = _of_values.In(column, sorted(values))
+    return found
+
+
+def at_least(column: str, value: Any) -> BooleanExpression:
+    """Match rows with this value or more."""
+    found: BooleanExpression = _of_values.GreaterThanOrEqual(column, _literal(value))
+    return found
+
+
+def at_most(column: str, value: Any) -> BooleanExpression:
+    """Match rows with this value or less."""
+    found: BooleanExpression = _of_values.LessThanOrEqual(column, _literal(value))
+    return found
+
+
+def begins_with(column: str, text: str) -> BooleanExpression:
+    """Match rows whose text begins with a text."""
+    found: BooleanExpression = _of_values.StartsWith(column, text)
+    return found
+
+
+def below(column: str, value: Any) -> BooleanExpression:
+    """Match rows with less than this value."""
+    found: BooleanExpression = _of_values.LessThan(column, _literal(value))
+    return found
+
+
+def is_null(column: str) -> BooleanExpression:
+    """Rows without a value."""
+    found: BooleanExpression = _of_values.IsNull(column)
+    return found
+
+
+def _literal(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def rows_of(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows of a table's schema from mappings; what is not said is null."""
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)

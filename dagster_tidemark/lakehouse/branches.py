@@ -1,0 +1,209 @@
+"""Iceberg branches of a table: rows beside those that readers see, without a copy of what stays as it is.
+
+A branch begins as the table's current snapshot and shares its files and its schema. Belongs here: making, writing,
+reading and dropping one, and making it the table. Does not belong here: what is built on one (`preview`).
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.lakehouse import catalog, direct
+from dagster_tidemark.lakehouse.read import with_declared_columns
+from dagster_tidemark.lakehouse.table_changes import Change, Kind, require_possible
+from dagster_tidemark.lakehouse.tables import BRANCH_DAYS, CATALOG, SchemaDiffers, Table, as_ddl, quoted
+from dagster_tidemark.lakehouse.write import RUN_ID, CommitConflict, current_snapshot
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.snapshots import Snapshot
+
+
+class ColumnsDiffer(SchemaDiffers):
+    """No branch of a table can have the declared columns."""
+
+
+def exists(spark: SparkSession, table: Table) -> bool:
+    """Return True if the table exists. Spark is only asked if the catalog does not show it."""
+    return direct.loaded(spark, table) is not None or bool(spark.catalog.tableExists(table.identifier))
+
+
+def require_branchable(spark: SparkSession, table: Table) -> list[Change]:
+    """Return the differences of an existing table from its declaration. Change nothing.
+
+    Raises:
+        ColumnsDiffer: Iceberg cannot make the declared columns, or the declaration replaces the table.
+    """
+    changes = catalog.changes_to(spark, table)
+    try:
+        require_possible(table, changes)
+    except SchemaDiffers as error:
+        raise ColumnsDiffer(f"{table.name}: {error}") from error
+    if replaced := [str(change) for change in changes if change.kind is Kind.REPLACED]:
+        raise ColumnsDiffer(f"{table.name}: {', '.join(replaced)}: a table that is to be replaced has no branch")
+    return changes
+
+
+@catalog.again_after_a_race
+def add_declared_columns(spark: SparkSession, table: Table) -> None:
+    """Add and widen columns of an existing table as declared. A branch has its table's columns.
+
+    Readers of the table are not shown a new column, and writers that do not know it write null. A widened column cannot
+    be made narrower again: readers get it in the type they declare until the wider type is deployed.
+
+    Raises:
+        ColumnsDiffer: see `require_branchable`.
+    """
+    changes = require_branchable(spark, table)
+    catalog.widen_for_preview(spark, table, changes)
+    if new := [change.new_column for change in changes if change.new_column]:
+        columns = as_ddl({column: kind for column, kind in table.columns.items() if column in new})
+        spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS ({columns})")
+
+
+def create(spark: SparkSession, table: Table, branch: str, base: int | None) -> None:
+    """Create a branch from a snapshot; an empty one where the table has none yet (None).
+
+    Raises:
+        CommitConflict: None was said, and the table has rows by now.
+    """
+    as_of = "" if base is None else f"AS OF VERSION {base} "
+    spark.sql(f"ALTER TABLE {table.identifier} CREATE BRANCH {quoted(branch)} {as_of}RETAIN {BRANCH_DAYS} DAYS")
+    # Without a version it begins wherever the table is at that moment.
+    if base is None and head(spark, table, branch) == head(spark, table, "main"):
+        drop(spark, table, branch)
+        raise CommitConflict(f"{table.name} was written to for the first time meanwhile")
+
+
+def overwrite(
+    frame: DataFrame, table: Table, branch: str, partitions: Collection[str] | None, *, run_id: str
+) -> int | None:
+    """Replace these partitions (None: all) on the branch with the frame's rows, in one commit.
+
+    Returns:
+        The branch's snapshot then.
+    """
+    (
+        frame.select(*table.columns)
+        .writeTo(f"{table.identifier}.branch_{branch}")
+        .option(f"snapshot-property.{RUN_ID}", run_id)
+        .overwrite(F.expr(table.predicate(partitions)))
+    )
+    return head(frame.sparkSession, table, branch)
+
+
+def append(frame: DataFrame, table: Table, branch: str, properties: Mapping[str, str]) -> None:
+    """Append the frame's rows on the branch, in one commit whose snapshot has these properties."""
+    writer = frame.select(*table.columns).writeTo(f"{table.identifier}.branch_{branch}")
+    for name, value in properties.items():
+        writer = writer.option(f"snapshot-property.{name}", value)
+    writer.append()
+
+
+def head(spark: SparkSession, table: Table, branch: str) -> int | None:
+    """The branch's snapshot; None where there is no such branch."""
+    if seen := direct.loaded(spark, table):
+        ref = seen.metadata.refs.get(branch)
+        return ref.snapshot_id if ref else None
+    found = spark.sql(f"SELECT snapshot_id FROM {table.identifier}.refs WHERE name = '{branch}'").collect()
+    return found[0].snapshot_id if found else None
+
+
+def rows_of(
+    spark: SparkSession, table: Table, partitions: Collection[str] | None, snapshot_id: int | None
+) -> DataFrame:
+    """The rows of these partitions (None: of the table) as of a snapshot, with the columns declared now."""
+    if snapshot_id is None or (partitions is not None and not partitions):
+        return spark.table(table.identifier).limit(0)
+    frame = spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}")
+    return with_declared_columns(frame.where(table.predicate(partitions)), table)
+
+
+def fast_forward(spark: SparkSession, table: Table, branch: str) -> None:
+    """Make the branch the table, if nobody has committed to the table since the branch began.
+
+    Raises:
+        CommitConflict: somebody has. Nothing was changed.
+    """
+    try:
+        spark.sql(
+            f"CALL {CATALOG}.system.fast_forward(table => '{table.name}', branch => 'main', to => '{branch}')"
+        ).collect()
+    except PySparkException as error:
+        if any(sign in str(error) for sign in _MOVED):
+            raise CommitConflict(f"{table.name}: {error}") from error
+        raise
+
+
+_MOVED = ("is not an ancestor of", "CommitFailedException", "Cannot commit")
+
+
+def has_in_its_past(spark: SparkSession, table: Table, snapshot_id: int) -> bool:
+    """Whether the table as readers see it is a snapshot, or came from it."""
+    if seen := direct.loaded(spark, table):
+        return any(snapshot.snapshot_id == snapshot_id for snapshot in _past(seen))
+    query = f"SELECT 1 FROM {table.identifier}.history WHERE snapshot_id = {snapshot_id} AND is_current_ancestor"
+    return bool(spark.sql(query).head(1))
+
+
+def was_committed_by(spark: SparkSession, table: Table, run_id: str) -> bool:
+    """Whether the table as readers see it has a commit of a run in its past."""
+    if seen := direct.loaded(spark, table):
+        return any(_said(snapshot).get(RUN_ID) == run_id for snapshot in _past(seen))
+    query = (
+        f"SELECT 1 FROM {table.identifier}.snapshots s JOIN {table.identifier}.history h USING (snapshot_id) "
+        f"WHERE h.is_current_ancestor AND s.summary['{RUN_ID}'] = '{run_id}'"
+    )
+    return bool(spark.sql(query).head(1))
+
+
+def _past(seen: "IcebergTable") -> "Iterator[Snapshot]":
+    """Yield the current snapshot and its ancestors that have not expired, newest first."""
+    at = seen.metadata.current_snapshot_id
+    while at is not None and (snapshot := seen.metadata.snapshot_by_id(at)) is not None:
+        yield snapshot
+        at = snapshot.parent_snapshot_id
+
+
+def _said(snapshot: "Snapshot") -> Mapping[str, str]:
+    """Return the properties in a snapshot's summary, without its operation."""
+    return snapshot.summary.additional_properties if snapshot.summary else {}
+
+
+def drop(spark: SparkSession, table: Table, branch: str) -> None:
+    """Drop the branch, if it is there. Its files go with Iceberg's expiry of snapshots."""
+    if spark.catalog.tableExists(table.identifier):
+        spark.sql(f"ALTER TABLE {table.identifier} DROP BRANCH IF EXISTS {quoted(branch)}")
+
+
+def drop_all(spark: SparkSession, table: Table, prefix: str) -> None:
+    """Drop all branches whose names begin so: of processes that died before they could."""
+    found = spark.sql(f"SELECT name FROM {table.identifier}.refs WHERE startswith(name, '{prefix}')").collect()
+    for row in found:
+        drop(spark, table, row["name"])
+
+
+def drop_unused(spark: SparkSession, table: Table) -> None:
+    """Drop a table that was made for a branch of it, unless it was written to since."""
+    if spark.catalog.tableExists(table.identifier) and current_snapshot(spark, table) is None:
+        spark.sql(f"DROP TABLE {table.identifier} PURGE")
+
+
+def rows_at(spark: SparkSession, table: Table, snapshot_id: int) -> int | None:
+    """How many rows the table holds as of a snapshot, as that says; None if it is there no more."""
+    if seen := direct.loaded(spark, table):
+        snapshot = seen.metadata.snapshot_by_id(snapshot_id)
+        if snapshot is None:
+            return None
+        summary = _said(snapshot)
+        return int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
+    query = (
+        "SELECT CAST(summary['total-records'] AS BIGINT) "
+        "- CAST(coalesce(summary['total-position-deletes'], '0') AS BIGINT) AS rows "
+        f"FROM {table.identifier}.snapshots WHERE snapshot_id = {snapshot_id}"
+    )
+    found = spark.sql(query).collect()
+    return None if not found else found[0]["rows"]

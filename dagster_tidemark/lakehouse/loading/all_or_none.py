@@ -1,0 +1,139 @@
+"""A load of files that belong together: all their rows become a partition of a table, or none does.
+
+It reads and judges as every load does (`load`), and turns nothing away by itself: one file or row that cannot be taken,
+and the table stays as it was. Does not belong here: which files, and what becomes of a refusal.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.failpoints import reached
+from dagster_tidemark.lakehouse import catalog, write
+from dagster_tidemark.lakehouse.loading import quarantine
+from dagster_tidemark.lakehouse.loading.load import check_scanned, judge_rows
+from dagster_tidemark.lakehouse.loading.rejects import Tally
+from dagster_tidemark.lakehouse.loading.spec import Landing, Load
+from dagster_tidemark.lakehouse.loading.validation import has_duplicate_keys
+from dagster_tidemark.lakehouse.readers.batch import reading_of
+from dagster_tidemark.lakehouse.readers.files import FileFault, SourceFile
+from dagster_tidemark.lakehouse.readers.probe import inspect
+
+DUPLICATE_KEY = "duplicate_key"
+"""The reason of rows that have the key of another row."""
+EMPTY = "empty"
+"""The reason of files that have no row at all."""
+_TOLD = 10
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be taken; its number in the file counts from 1, and is None where its place is not known."""
+
+    key: str
+    row_number: int | None
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why nothing was loaded.
+
+    Args:
+        faults: Files that cannot be taken.
+        bad_rows: For each file that has such rows, how many, by reason.
+        first: The first of these rows.
+    """
+
+    faults: Sequence[FileFault] = ()
+    bad_rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    first: Sequence[BadRow] = ()
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """How many files or rows there are for each reason."""
+        reasons = Counter(fault.reason for fault in self.faults)
+        for of_file in self.bad_rows.values():
+            reasons.update(of_file)
+        return reasons
+
+
+def load_all_or_none(
+    spark: SparkSession,
+    landing: Landing,
+    load: Load,
+    partition: str,
+    files: Sequence[SourceFile],
+    *,
+    since: int | None,
+    run_id: str,
+) -> Refusal | None:
+    """Replace a partition by the rows of these files, in one commit, if all of them can be taken.
+
+    Args:
+        since: The snapshot that says what the partition holds now. If anybody has touched it since, nothing is written.
+
+    Returns:
+        The refusal; None where the rows are in the table.
+
+    Raises:
+        CommitConflict: somebody else has written to the partition.
+        ObjectChanged: a file is not what was listed any more.
+        ObjectUnavailable, NotScanned: a file is not given, or the engine fails on it.
+        BucketUnavailable: the bucket does not answer.
+    """
+    catalog.ensure(spark, load.table)
+    inspected = inspect(landing, load.feed, files)
+    for refused in inspected.unavailable.values():
+        raise refused
+    reading = reading_of(
+        spark, landing, load.feed, inspected, code_version=load.code_version, numbered=load.numbers_rows
+    )
+    reading, judged, tally = judge_rows(load, reading)
+    try:
+        check_scanned(landing, reading.inspected.large)
+        bad = {key: of.reasons for key, of in tally.items() if of.reasons}
+        if reading.faults or bad:
+            return Refusal(reading.faults, bad, _first_of(judged, load, tally))
+        if not sum(of.rows for of in tally.values()):
+            return Refusal([FileFault(file, EMPTY, "no file has a row") for file in files])
+        rows = load.transform(judged.where("_reason IS NULL"))
+        if has_duplicate_keys(rows, load.table) and (doubled := _doubled(rows, load)).bad_rows:
+            return doubled
+        reached("before_commit")
+        write.replace_since(since, rows, load.table, load.table.predicate([partition]), run_id=run_id)
+        reached("after_commit")
+        return None
+    finally:
+        judged.unpersist()
+
+
+def _first_of(judged: DataFrame, load: Load, tally: Mapping[str, Tally]) -> list[BadRow]:
+    rejected = {key: of.first_rows for key, of in tally.items() if of.reasons}
+    if not rejected:
+        return []
+    entries = quarantine.of_rows(judged, load.asset, rejected).orderBy("source_file", "row_number").limit(_TOLD)
+    return [BadRow(e.source_file, e.row_number, e.reason, e.message) for e in entries.collect()]
+
+
+def _doubled(rows: DataFrame, load: Load) -> Refusal:
+    """The rows whose key is another row's too."""
+    key = list(load.table.row_key)
+    several = rows.groupBy(*key).agg(F.count(F.lit(1)).alias("_times"), F.min("source_file").alias("_first"))
+    several = several.where("_times > 1")
+    counted = rows.join(several, on=key, how="left_semi").groupBy("source_file").count().collect()
+    said = several.orderBy(*key).limit(_TOLD).collect()
+    first = [
+        BadRow(
+            of["_first"],
+            None,
+            DUPLICATE_KEY,
+            f"{', '.join(f'{c} {of[c]}' for c in key)} stands there {of['_times']} times",
+        )
+        for of in said
+    ]
+    return Refusal(bad_rows={row.source_file: {DUPLICATE_KEY: row["count"]} for row in counted}, first=first)

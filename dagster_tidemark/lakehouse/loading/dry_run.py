@@ -1,0 +1,159 @@
+"""A load that stops before it writes: what other rules or other code would turn away, of files that landed already.
+
+It is the load itself up to its commit, so what it says is what then happens, as long as the bucket stays as it is. Does
+not belong here: who asks (`dagster_tidemark.cli.quarantine_work`).
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.lakehouse import catalog
+from dagster_tidemark.lakehouse.loading import new_columns, rejects
+from dagster_tidemark.lakehouse.loading.load import Landing, Load, Observed, is_emptied, judge_rows, look_into_files
+from dagster_tidemark.lakehouse.loading.load_state import look
+from dagster_tidemark.lakehouse.loading.quarantine import NO_ROWS, QUARANTINE, within
+from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
+from dagster_tidemark.lakehouse.readers.files import NotScanned
+from dagster_tidemark.sources.feed import Partition
+
+_NOBODYS = "rehearsal"
+"""A code version that no load has, so that every file is read again."""
+
+_SAMPLE = 10
+_ABOUT = ["partition", "source_file", "source_version", "row_number"]
+
+
+@dataclass(frozen=True)
+class ReasonChange:
+    """A row or file (no row number) whose reason would be another; None: it was not, or would not be, turned away."""
+
+    partition: Partition
+    file: str
+    row_number: int | None
+    now: str | None
+    then: str | None
+    content: str | None
+    message: str | None
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a load would turn away.
+
+    Args:
+        rows: How many rows it would read, by partition.
+        rejected: How many of them it would turn away.
+        reasons: How many rows or files have this reason now and that one then (None: they are taken).
+        changes: Some of those for which the two differ.
+        not_given: Files that could not be read, with the reason; nothing is said of them.
+        added: Columns that nobody declared, and that the table would get.
+    """
+
+    rows: Mapping[Partition, int] = field(default_factory=dict)
+    rejected: Mapping[Partition, int] = field(default_factory=dict)
+    reasons: Counter[tuple[str | None, str | None]] = field(default_factory=Counter)
+    changes: Sequence[ReasonChange] = ()
+    not_given: Mapping[str, str] = field(default_factory=dict)
+    added: Collection[str] = ()
+
+    def __add__(self, other: "Rehearsal") -> "Rehearsal":
+        return Rehearsal(
+            {**self.rows, **other.rows},
+            {**self.rejected, **other.rejected},
+            self.reasons + other.reasons,
+            [*self.changes, *other.changes][:_SAMPLE],
+            {**self.not_given, **other.not_given},
+            dict.fromkeys([*self.added, *other.added]),
+        )
+
+    @property
+    def largest_share(self) -> float:
+        """The largest share of a partition's rows that would be turned away."""
+        return max((self.rejected.get(p, 0) / rows for p, rows in self.rows.items() if rows), default=0.0)
+
+
+def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequence[Partition]) -> Rehearsal:
+    """Read and judge these partitions as this load would, were its code new, and compare with the quarantine.
+
+    Raises:
+        ObjectChanged: a file was written again while it was read.
+        BucketUnavailable: the bucket does not answer.
+        SchemaDiffers: the load would be refused for the table's columns.
+    """
+    # The code that runs meanwhile would not load into a table that has columns of this one.
+    before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns, may_alter=False)
+    catalog.ensure(spark, QUARANTINE)
+    load = replace(load, code_version=_NOBODYS)
+    found = look(spark, landing, load, partitions, Observed)
+    left_out: dict[str, str] = {}
+    while True:
+        found, inspected = look_into_files(landing, load, found, left_out)
+        wider = new_columns.widened(spark, load, inspected, before, may_alter=False)
+        reading = reading_of(
+            spark, landing, wider.load.feed, wider.inspected, code_version=load.code_version, numbered=load.numbers_rows
+        )
+        try:
+            reading, judged, tally = judge_rows(wider.load, reading)
+            break
+        except NotScanned as error:
+            left_out |= {file.key: why for file, why in error.files.items()}
+    load = wider.load
+    try:
+        if is_emptied(load, found, tally):
+            reading = reading.without_rows("the rows of the last version stay")
+            tally = {}
+        rows, rejected = Counter[Partition](), Counter[Partition]()
+        for file in reading.files:
+            of = tally.get(file.key, rejects.Tally())
+            rows[file.partition] += of.rows
+            rejected[file.partition] += sum(of.reasons.values())
+        then = rejects.entries_of(load, reading, judged, tally)
+        reasons, changes = _compared(_entries_now(spark, load, partitions, reading), then)
+    finally:
+        judged.unpersist()
+    not_given = {file.key: reason for file, reason in found.unavailable.items()}
+    return Rehearsal(rows, rejected, reasons, changes, not_given, wider.additions.added)
+
+
+def _entries_now(spark: SparkSession, load: Load, partitions: Sequence[Partition], reading: Batch) -> DataFrame:
+    """What the quarantine holds of the files that were read."""
+    files = {*reading.files, *(fault.file for fault in reading.faults)}
+    read = spark.createDataFrame(
+        sorted((file.key, file.version) for file in files), "source_file string, source_version string"
+    )
+    condition = f"{within(load.asset, partitions)} AND t.reason <> '{NO_ROWS}'"
+    now = spark.table(QUARANTINE.identifier).alias("t").where(condition)
+    return now.join(F.broadcast(read), on=["source_file", "source_version"], how="left_semi")
+
+
+def _compared(now: DataFrame, then: DataFrame) -> tuple[Counter[tuple[str | None, str | None]], list[ReasonChange]]:
+    said = [F.struct("reason", "content", "message").alias(name) for name in ("now", "then")]
+    both = now.select(*_ABOUT, said[0]).alias("n").join(
+        then.select(*_ABOUT, said[1]).alias("t"),
+        on=F.expr(" AND ".join(f"n.{c} <=> t.{c}" for c in _ABOUT)),
+        how="full_outer",
+    )  # fmt: skip
+    about = [F.coalesce(f"n.{c}", f"t.{c}").alias(c) for c in _ABOUT]
+    compared = both.select(*about, "now", "then").persist()
+    try:
+        counted = compared.groupBy("now.reason", F.col("then.reason").alias("later")).count().collect()
+        differing = compared.where("NOT (now.reason <=> then.reason)").orderBy(*_ABOUT).limit(_SAMPLE).collect()
+    finally:
+        compared.unpersist()
+    reasons = Counter({(reason, later): count for reason, later, count in counted})
+    return reasons, [
+        ReasonChange(
+            row.partition,
+            row.source_file,
+            row.row_number,
+            row.now and row.now.reason,
+            row.then and row.then.reason,
+            (row.then or row.now).content,
+            (row.then or row.now).message,
+        )
+        for row in differing
+    ]

@@ -1,0 +1,398 @@
+"""From the files of a feed to a table: look, decide, read, judge, quarantine, commit.
+
+A load starts from a snapshot of the table and lists after that. What it takes away is what it saw there: rows of its
+partitions go only if nobody else touched these since. When another run was faster it looks again, so overlapping runs
+end as if they had run one after the other. Entries about what is turned
+away are written before the table, those about files that left no row after it: a process may die anywhere, and the
+next load finds either a file unknown, which it reads again, or all of it.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.failpoints import reached
+from dagster_tidemark.lakehouse import catalog, write
+from dagster_tidemark.lakehouse.content import Content
+from dagster_tidemark.lakehouse.loading import new_columns, rejects
+from dagster_tidemark.lakehouse.loading.accounting import Account, accounts_of
+from dagster_tidemark.lakehouse.loading.load_state import LoadState, Observed, look
+from dagster_tidemark.lakehouse.loading.new_columns import Additions
+from dagster_tidemark.lakehouse.loading.plan import AGAIN, Where
+from dagster_tidemark.lakehouse.loading.provenance import Held, as_keys, held_at, rows_at
+from dagster_tidemark.lakehouse.loading.spec import Landing, Load
+from dagster_tidemark.lakehouse.loading.turned_away import TurnedAway, backlog_of, largest_share
+from dagster_tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, has_one_a_key, judge
+from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
+from dagster_tidemark.lakehouse.read import fetched
+from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
+from dagster_tidemark.lakehouse.readers.files import FileFault, NotScanned, SourceFile
+from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.sources.feed import Partition
+from dagster_tidemark.sources.listing import ObjectChanged, ObjectUnavailable
+from dagster_tidemark.sources.misplaced import Misplaced
+from dagster_tidemark.sources.removals import Fate
+
+__all__ = ["Landing", "Load", "Loaded", "Observed", "run_load"]
+
+_MANY_ROWS = 100_000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a load did, and what the partitions hold now.
+
+    Args:
+        read_again: Partitions whose rows were replaced.
+        added_to: Partitions to which files were added.
+        files_rejected: Files that cannot be taken, among those that were read.
+        fates: Files that disappeared, by partition.
+        alarm: Why nothing that vanished was removed.
+        kept_from: Code versions of the rows of files that expired, by partition.
+        new_columns: Columns of files that were read which are not taken, with the files that have them.
+        missing_columns: Declared columns that some read files lack, with these files.
+        additions: What became of such columns, where the feed adds them.
+        backlog: What the quarantine holds of all partitions of the asset.
+        largest_share: The largest share of a partition's rows that was turned away, whichever partition it is.
+        accounts: What became of the rows of the files that were read, or lost rows to them.
+        table_rows: How many rows the whole table holds; None where nothing was committed.
+        unavailable: Files that are there and are not given, with the reason; of these versions nothing is in the table.
+        unavailable_kept: The keys of such files whose rows stay.
+        arrived_through: When the newest of a partition's files arrived, UTC; of those that lie there now.
+    """
+
+    snapshot_id: int | None
+    content: Mapping[Partition, Content]
+    read_again: Sequence[Partition] = ()
+    added_to: Sequence[Partition] = ()
+    files_read: int = 0
+    rows_read: int = 0
+    rows_rejected: int = 0
+    files_rejected: Sequence[FileFault] = ()
+    fates: Mapping[Partition, Fate] = field(default_factory=dict)
+    alarm: str | None = None
+    kept_from: Mapping[Partition, Collection[str]] = field(default_factory=dict)
+    new_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    missing_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    additions: Additions = field(default_factory=Additions)
+    backlog: Sequence[TurnedAway] = ()
+    largest_share: float = 0.0
+    arrived_through: Mapping[Partition, datetime] = field(default_factory=dict)
+    accounts: Sequence[Account] = ()
+    table_rows: int | None = None
+    unavailable: Mapping[SourceFile, str] = field(default_factory=dict)
+    unavailable_kept: Sequence[str] = ()
+
+
+def run_load(
+    spark: SparkSession,
+    landing: Landing,
+    load: Load,
+    partitions: Sequence[Partition],
+    *,
+    run_id: str,
+    observed: Callable[[], Observed] = Observed,
+    misplaced: Collection[Misplaced] | None = None,
+) -> Loaded:
+    """Bring these partitions of the table up to what lies in the landing bucket now, in one commit.
+
+    Args:
+        observed: Asked only when a partition has lost all its files.
+        misplaced: What lies beside the feed's partitions, to be entered into the quarantine; None if not known.
+
+    Raises:
+        WriteConflict: other runs of the same partitions were faster each time.
+        ObjectChanged: files were written again each time before they were read.
+        BucketUnavailable: the bucket does not answer. Nothing was judged or written because of that.
+    """
+    on_branch = bool(load.table.branch)  # a branch shares its table's columns: readers would see a change
+    before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns, may_alter=not on_branch)
+    catalog.ensure(spark, load.quarantine)
+    done: Loaded | None = None
+    changed: dict[str, ObjectChanged] = {}
+    left_out: dict[str, str] = {}
+    attempts = 0
+    while attempts < write.ATTEMPTS:
+        attempts += 1
+        wide: Load | None = None
+        try:
+            found = look(spark, landing, load, partitions, observed, misplaced)
+            rejects.enter_misplaced(spark, load, found, run_id)
+            found, inspected = look_into_files(landing, load, found, left_out)
+            wider = new_columns.widened(spark, load, inspected, before)
+            wide = wider.load
+            if not found.steps:
+                return done or replace(_left_alone(spark, wide, found), additions=wider.additions)
+            reading = reading_of(
+                spark, landing, wide.feed, wider.inspected, code_version=load.code_version, numbered=load.numbers_rows
+            )
+            before_that = done.accounts if done else ()
+            done, parent = _bring_up(landing, wide, found, reading, run_id)
+            accounts = {(a.partition, a.key): a for a in (*before_that, *done.accounts)}
+            done = replace(
+                done,
+                new_columns=wider.not_taken,
+                missing_columns=inspected.missing_columns(load.feed),
+                additions=wider.additions,
+                accounts=list(accounts.values()),
+            )
+        except write.CommitConflict as overtaken:
+            logger.warning("begins again: %s", str(overtaken).splitlines()[0])
+            continue
+        except ObjectChanged as error:
+            if error.key in changed:  # one that is written all the time would keep all others waiting
+                left_out[error.key] = "it is written again while it is read"
+                attempts -= 1
+            changed[error.key] = error
+            logger.info("lists again: %s", error)
+            continue
+        except NotScanned as error:
+            left_out |= {file.key: why for file, why in error.files.items()}
+            attempts -= 1
+            logger.warning("begins again without files: %s", error)
+            continue
+        except PySparkException:
+            if wide is None or not new_columns.is_behind(spark, wide):
+                raise
+            logger.info("%s: another run has added a column meanwhile, looking again", load.table.name)
+            continue
+        if parent == found.snapshot_id:
+            return done
+        # Somebody committed after we had looked. If that was here, what we did may have come too late.
+        logger.info("%s: another run has committed meanwhile, looking again", load.table.name)
+    raise next(iter(changed.values()), None) or write.WriteConflict(load.table)
+
+
+def look_into_files(
+    landing: Landing, load: Load, found: LoadState, left_out: Mapping[str, str]
+) -> tuple[LoadState, Inspected]:
+    """The files that the steps are about, and what there is to do without those that are not given, or left out.
+
+    Args:
+        left_out: Keys of files that are not to be read now, with the reason.
+    """
+    here = (file for files in found.listed.values() for file in files if file.key in left_out)
+    if without := {file: left_out[file.key] for file in here}:
+        found = found.without(without, load.code_version)
+    while True:
+        wanted = [file for step in found.steps.values() for file in step.read]
+        inspected = inspect(landing, load.feed, wanted)
+        if not inspected.unavailable:
+            return found, inspected
+        refusals = inspected.unavailable
+        archived = [file for file, refusal in refusals.items() if refusal.archived]
+        found = found.without({f: r.reason for f, r in refusals.items()}, load.code_version, archived=archived)
+
+
+def _left_alone(spark: SparkSession, load: Load, found: LoadState) -> Loaded:
+    """Nothing is to do."""
+    held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
+    return _with_state(spark, load, found, Loaded(found.snapshot_id, held.content))
+
+
+def _with_state(spark: SparkSession, load: Load, found: LoadState, loaded: Loaded) -> Loaded:
+    """What a load did, with what else is to be said of its asset."""
+    catalog.ensure(spark, WAIVERS)  # here and not at the start: until the commit somebody waits for the rows
+    backlog, share = backlog_of(spark, load.asset, load.quarantine), 0.0
+    if any(b.where is Where.REJECTED_ROWS and not b.is_waived for b in backlog):
+        rows = {partition: content.rows for partition, content in loaded.content.items()}
+        share = largest_share(spark, load.table, load.asset, rows, load.quarantine)
+    kept_from = {
+        partition: {k.loaded_by for k in found.known[partition] if k.key in fate.expired}
+        for partition, fate in found.fates.items()
+        if fate.expired
+    }
+    through = {p: max(file.arrived_at for file in files) for p, files in found.listed.items() if files}
+    loaded = replace(loaded, fates=found.fates, alarm=found.alarm, kept_from=kept_from)
+    if found.unavailable:
+        kept = {file for file in found.archived if found.is_held(file)}
+        missing = {file: reason for file, reason in found.unavailable.items() if file not in kept}
+        loaded = replace(loaded, unavailable=missing, unavailable_kept=sorted(file.key for file in kept))
+    return replace(loaded, backlog=backlog, largest_share=share, arrived_through=through)
+
+
+def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, run_id: str) -> tuple[Loaded, int | None]:
+    """Do the steps; what was done, and the snapshot that the commit was put upon."""
+    spark = reading.spark
+    reading, judged, tally = judge_rows(load, reading)
+    try:
+        check_scanned(landing, reading.inspected.large)
+        if is_emptied(load, found, tally):
+            reading = reading.without_rows("the rows of the last version stay")
+            rejects.enter(load, found, reading, judged, tally, run_id)
+            held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
+            kept = Loaded(found.snapshot_id, held.content, files_rejected=reading.faults)
+            return _with_state(spark, load, found, kept), found.snapshot_id
+        entered = rejects.enter(load, found, reading, judged, tally, run_id)
+        reached("between_quarantine_and_table")
+        rows_read = sum(t.rows for t in tally.values())
+        commit = _commit(load, found, _one_a_key(load, reading, judged, rows_read), run_id)
+        reached("after_commit")
+        held = held_at(spark, load.table, list(found.listed), commit.snapshot_id)
+        accounts = _accounts(load, found, reading, judged, tally, held, commit)
+    finally:
+        judged.unpersist()
+    rejects.enter_files_without_rows(spark, load, found, entered, held.files, run_id)
+    loaded = Loaded(
+        commit.snapshot_id,
+        held.content,
+        read_again=[p for p, step in found.steps.items() if step.replaces],
+        added_to=[p for p, step in found.steps.items() if not step.replaces],
+        files_read=len(reading.files),
+        rows_read=rows_read,
+        rows_rejected=sum(sum(t.reasons.values()) for t in tally.values()),
+        files_rejected=reading.faults,
+        accounts=accounts,
+        table_rows=commit.rows,
+    )
+    return _with_state(spark, load, found, loaded), commit.parent_id
+
+
+def check_scanned(landing: Landing, scanned: Collection[SourceFile]) -> None:
+    """See that what Spark has read is what was listed, and what its header was read of.
+
+    Raises:
+        ObjectChanged: it is not.
+        NotScanned: nobody can say, because a file is not given any more.
+    """
+    refused = {}
+    for file in scanned:
+        try:
+            landing.check(file)
+        except ObjectUnavailable as refusal:
+            refused[file] = refusal.reason
+    if refused:
+        raise NotScanned(refused)
+
+
+def _accounts(
+    load: Load,
+    found: LoadState,
+    reading: Batch,
+    judged: DataFrame,
+    tally: Mapping[str, rejects.Tally],
+    held: Held,
+    commit: write.Commit,
+) -> list[Account]:
+    spark, table, partitions = reading.spark, load.table, as_keys(list(found.steps))
+    counts = {file: tally.get(file.key, rejects.Tally()) for file in reading.files}
+    read = {(file.partition, file.key, file.version) for file in reading.files}
+    stays = {
+        (partition, key, version): rows
+        for (partition, key, version), rows in found.rows.items()
+        if (step := found.steps.get(partition)) and not step.replaces and (key, version) not in step.outdated
+    }
+    if commit.parent_id != found.snapshot_id:
+        stays = {}  # what became of them is another run's doing too, and this one looks again
+    return accounts_of(
+        {file: (of.rows, sum(of.reasons.values())) for file, of in counts.items()},
+        {version: rows for version, rows in stays.items() if version not in read},
+        {(partition, *file): rows for partition, of in held.files.items() for file, rows in of.items()},
+        read=new_columns.transformed(load, judged.where("_reason IS NULL")),
+        standing=lambda: rows_at(spark, table, partitions, found.snapshot_id),
+        table=lambda: rows_at(spark, table, partitions, commit.snapshot_id),
+        row_key=table.row_key,
+    )
+
+
+def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejects.Tally]) -> bool:
+    """Whether a new version of a feed's one object would leave nothing of the table."""
+    step = found.steps.get(None)
+    if not load.feed.is_one_object or load.feed.allow_empty or step is None:
+        return False
+    read = {file.version for file in step.read}
+    holds_another = any(k.where is Where.TABLE and k.version not in read for k in found.known.get(None, ()))
+    good = sum(t.rows - sum(t.reasons.values()) for t in tally.values())
+    return bool(step.read) and holds_another and not good
+
+
+def judge_rows(load: Load, reading: Batch) -> tuple[Batch, DataFrame, dict[str, rejects.Tally]]:
+    """The rows with their verdicts, evaluated once; without the files that a scan fails on.
+
+    Raises:
+        NotScanned: Spark fails on some files, of which nothing is wrong as far as is known.
+
+    Returns:
+        What was read, the rows, and their tally.
+    """
+    while True:
+        judged = judge(reading.rows(), load.feed, load.table)
+        try:
+            if reading.is_small:
+                rows = fetched(judged)
+                if rows.num_rows:
+                    judged = reading.spark.createDataFrame(rows)  # none of the work on the texts is in it any more
+                return reading, judged, rejects.tally_of_few(rows)
+            judged = judged.persist()
+            return reading, judged, rejects.tally_of(judged)
+        except PySparkException as failure:
+            with contextlib.suppress(PySparkException):  # what cannot even be analyzed was never kept
+                judged.unpersist()
+            reading = reading.without(failure)
+
+
+def _one_a_key(load: Load, reading: Batch, judged: DataFrame, rows_read: int) -> DataFrame:
+    """The table rows of the good ones, of each key one."""
+    good, transform = judged.where("_reason IS NULL"), partial(new_columns.transformed, load)
+    if reading.is_small:  # to rank a few rows within the commit takes it half as long again
+        few = fetched(transform(good).select(*load.table.columns))
+        if few.num_rows and has_one_a_key(few, load.table):
+            return reading.spark.createDataFrame(few)
+    if rows_read >= _MANY_ROWS:  # to rank rows moves them all; to look for rivals first, their keys
+        rows = transform(good)
+        if not has_duplicate_keys(rows, load.table):
+            return rows
+    return deduplicate(good, load.table, transform)
+
+
+def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str) -> write.Commit:
+    table = load.table
+    reached("before_commit")
+    keys = as_keys(list(found.steps))
+    # Files of one time: the name decides.
+    newer = "(s.arrived_at > t.arrived_at OR (s.arrived_at = t.arrived_at AND s.source_file > t.source_file))"
+    added_to = [p for p, step in found.steps.items() if not step.replaces]
+    if added_to and not _takes_away(found):
+        return write.merge(
+            rows, table, within=partial(table.predicate, keys), on=table.same_key(), wins=newer, run_id=run_id
+        )
+    # What goes may only be what was seen: this commit is refused if anybody touched one of the partitions since the
+    # look. Where files are added too, their partitions are written again for that.
+    if added_to:
+        standing = rows.sparkSession.table(table.rows_identifier).where(table.predicate(as_keys(added_to)))
+        if outdated := sorted({pair for p in added_to for pair in found.steps[p].outdated}):
+            # A version that is listed no more loses to anything. No condition for each: they may be thousands.
+            names = ["source_file", "source_version"]
+            versions = rows.sparkSession.createDataFrame(outdated, ", ".join(f"{c} string" for c in names))
+            standing = standing.join(F.broadcast(versions), on=names, how="left_anti")
+        refused = [file.key for file in found.unavailable if file not in found.archived]
+        if refused:
+            # What of theirs had lost to rows that go now may win: as soon as they are given they are read again.
+            by = F.when(F.col("source_file").isin(refused), F.lit(AGAIN)).otherwise(F.col("loaded_by"))
+            standing = standing.withColumn("loaded_by", by)
+        rows = _latest(rows, standing, table, newer)
+    return write.replace_since(found.snapshot_id, rows, table, table.predicate(keys), run_id=run_id)
+
+
+def _takes_away(found: LoadState) -> bool:
+    """Whether rows go that no new row takes the place of."""
+    filled = {p for p, known in found.known.items() if any(k.where is Where.TABLE for k in known)}
+    return any(step.outdated or (step.replaces and p in filled) for p, step in found.steps.items())
+
+
+def _latest(rows: DataFrame, standing: DataFrame, table: Table, newer: str) -> DataFrame:
+    """New rows and standing ones, of each key the latest."""
+    new, old = rows.alias("s"), standing.alias("t")
+    stays = old.join(new, on=F.expr(f"{table.same_key()} AND {newer}"), how="left_anti")
+    enters = new.join(old, on=F.expr(f"{table.same_key()} AND NOT {newer}"), how="left_anti")
+    return enters.select(*table.columns).unionByName(stays.select(*table.columns))

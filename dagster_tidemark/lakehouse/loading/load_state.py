@@ -1,0 +1,162 @@
+"""What a load finds before it reads anything: what lies there, what is known, and so what there is to do.
+
+Belongs here: the questions, and that they are asked in an order in which no answer can be overtaken unnoticed. Does
+not belong here: the decisions (`plan`, `sources.removals`) and doing anything about them (`load`).
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from pyspark.sql import SparkSession
+
+from dagster_tidemark.lakehouse import write
+from dagster_tidemark.lakehouse.loading.plan import KnownFile, Step, Version, Where, held_keys, steps
+from dagster_tidemark.lakehouse.loading.provenance import Entries, known_files, rows_of_partitions
+from dagster_tidemark.lakehouse.loading.spec import Landing, Load
+from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.sources import removals
+from dagster_tidemark.sources.feed import Partition
+from dagster_tidemark.sources.listing import LandedObject, Listing
+from dagster_tidemark.sources.looking import Walk, look_at_each
+from dagster_tidemark.sources.misplaced import OUTSIDE_LAYOUT, Misplaced
+from dagster_tidemark.sources.removals import Fate
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the observations of a source say, beside what is listed anew.
+
+    Args:
+        vanished: Partitions last observed as empty (neither expired nor accepted, see `sources.removals`), with when.
+        accepted: Partitions whose removal a person accepted.
+        holding: Partitions last observed with files; None: nobody knows.
+    """
+
+    vanished: Mapping[Partition, datetime] = field(default_factory=dict)
+    accepted: Collection[Partition] = ()
+    holding: Collection[Partition] | None = None
+
+
+@dataclass(frozen=True)
+class LoadState:
+    """What is there and what is known, at one moment, and so what there is to do.
+
+    `rows` are how many the table holds of each file, `misplaced` is what lies beside the asset's partitions (None: not
+    known); `entries` are those of the load's partitions and of what lies beside. Of what is `unavailable` only what is
+    `archived` is done with where its rows stay; all else is tried again.
+    """
+
+    snapshot_id: int | None
+    listed: Mapping[Partition, list[SourceFile]]
+    misplaced: Sequence[SourceFile] | None
+    known: Mapping[Partition, Collection[KnownFile]]
+    rows: Mapping[Version, int]
+    entries: Sequence[Entries]
+    fates: Mapping[Partition, Fate]
+    alarm: str | None
+    steps: Mapping[Partition, Step]
+    unavailable: Mapping[SourceFile, str] = field(default_factory=dict)
+    archived: frozenset[SourceFile] = frozenset()
+
+    def without(
+        self, unavailable: Mapping[SourceFile, str], code_version: str, *, archived: Collection[SourceFile] = ()
+    ) -> "LoadState":
+        """What there is to do without files that are there and not given, with the reasons.
+
+        What is in the table and in the quarantine of them stays there. Where rows of them stay, their partition is not
+        read again, as with expired files.
+        """
+        left_out = {*self.unavailable, *unavailable}
+        listed = {p: [file for file in files if file not in left_out] for p, files in self.listed.items()}
+        fates = dict(self.fates)
+        for file in left_out:
+            if any(k.key == file.key for k in self.known.get(file.partition, ())):
+                fate = fates.get(file.partition, Fate())
+                fates[file.partition] = replace(fate, withheld=fate.withheld | {file.key})
+        return replace(
+            self,
+            listed=listed,
+            steps=steps(listed, self.known, fates, code_version),
+            unavailable={**self.unavailable, **unavailable},
+            archived=self.archived | frozenset(archived),
+        )
+
+    def is_held(self, file: SourceFile) -> bool:
+        """Whether the table has rows of this version of a file, or it is known as a whole."""
+        known = self.known.get(file.partition, ())
+        return any((k.key, k.version) == (file.key, file.version) and k.where is not Where.REJECTED_ROWS for k in known)
+
+
+def look(
+    spark: SparkSession,
+    landing: Landing,
+    load: Load,
+    partitions: Sequence[Partition],
+    observed: Callable[[], Observed],
+    misplaced: Collection[Misplaced] | None = None,
+) -> LoadState:
+    """Ask.
+
+    Args:
+        misplaced: What lies beside the partitions, as was observed; None if that is not known.
+    """
+    # In this order: what others commit after the snapshot is noticed, what lands after the listing is told by another.
+    snapshot = write.current_snapshot(spark, load.table)
+    with ThreadPoolExecutor(1) as pool:
+        # S3 is asked while Spark works, not Spark while S3 is listed: a call from the pool hung for ever when an older
+        # session was collected in the middle of it, and closed its client.
+        asked_for = pool.submit(look_at_each, landing, load.feed, partitions)
+        found = known_files(spark, load, partitions, snapshot)
+        listings = asked_for.result()
+    listed = {p: source_files(listing, p) for p, listing in listings.items()}
+    # Present is what is data: a file that was renamed to another ending is gone.
+    data = {p: [o.key for o in listing.objects] for p, listing in listings.items()}
+    held = held_keys(load.feed, found.files)
+    now = max((listing.listed_at for listing in listings.values()), default=datetime.now(UTC))
+    lost = [p for p in partitions if held.get(p) and not data[p] and removals.follows(load.feed, p, now)]
+    alarm, accepted = _alarm(spark, landing, load, observed(), lost) if lost else (None, ())
+    fates = removals.decide(
+        load.feed,
+        held,
+        data,
+        now=now,
+        alarmed=alarm,
+        accepted=accepted,
+    )
+    to_do = steps(listed, found.files, fates, load.code_version)
+    beside = None if misplaced is None else [_beside(of) for of in misplaced]
+    return LoadState(snapshot, listed, beside, found.files, found.rows, found.entries, fates, alarm, to_do)
+
+
+def _alarm(
+    spark: SparkSession, landing: Landing, load: Load, observed: Observed, lost: Sequence[Partition]
+) -> tuple[str | None, Collection[Partition]]:
+    walk = Walk(landing, load.feed)
+    there = {p for p, listing in walk if listing.objects}
+    loaded = {p for p in rows_of_partitions(spark, load.table) if load.feed.layout.has(p)} | {*lost}
+    # What lies there and is nobody's business (from before the first day) makes no loss a smaller share.
+    holding = there if observed.holding is None else there & {*observed.holding, *loaded}
+    missing = loaded - there
+    # The time is when it was seen first, not when a load comes to it.
+    before = {p: at for p, at in observed.vanished.items() if p not in there}
+    vanished = dict.fromkeys(missing - set(observed.accepted), walk.listed_at) | before
+    return removals.alarm(load.feed, holding=holding, vanished=vanished, now=walk.listed_at), observed.accepted
+
+
+def source_files(listing: Listing, partition: Partition) -> list[SourceFile]:
+    """The files of a partition's listing, misplaced ones too."""
+    why = "no file of this feed: it lies too deep, or has another ending than its files"
+    misplaced = (replace(_source_file(o, partition), misplaced=OUTSIDE_LAYOUT, message=why) for o in listing.misplaced)
+    return [*(_source_file(o, partition) for o in listing.objects), *misplaced]
+
+
+def _beside(of: Misplaced) -> SourceFile:
+    arrived_at = datetime.fromtimestamp(of.arrived_at, UTC)
+    return SourceFile(of.name, of.version, arrived_at, None, misplaced=of.reason, message=str(of))
+
+
+def _source_file(landed: LandedObject, partition: Partition) -> SourceFile:
+    of_listing = landed.source_version, landed.last_modified, partition, landed.size, landed.etag, landed.version_id
+    return SourceFile(landed.key, *of_listing)

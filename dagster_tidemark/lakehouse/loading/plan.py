@@ -1,0 +1,121 @@
+"""What a load has to do, decided as plain data before anything is read.
+
+A table commit is the truth about what was incorporated: a file version is known by its rows in the table, or by an
+entry in ops/quarantine for the file as a whole. Entries for some of its rows do not make it known: they are written
+before the table, and the process may have died in between. Does not belong here: any query (`provenance`).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.sources.feed import Feed, Partition
+from dagster_tidemark.sources.looking import is_data
+from dagster_tidemark.sources.removals import Fate
+
+Version = tuple[Partition, str, str]
+"""A version of a file: partition, key and version."""
+
+
+class Where(StrEnum):
+    """Where a file version left its trace."""
+
+    TABLE = "table"
+    REJECTED_ROWS = "rejected rows"
+    WHOLE_FILE = "whole file"
+
+
+AGAIN = ""
+"""The code that made an entry which a person sent back: none. Its file is read again."""
+
+
+class KnownFile(NamedTuple):
+    """The trace of a file version, with the code version that left it."""
+
+    key: str
+    version: str
+    loaded_by: str
+    where: Where
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a load does to one partition.
+
+    Args:
+        read: The files to read.
+        replaces: Whether their rows replace the partition's rows; else they are added to them.
+        outdated: File versions whose rows go although the partition is not replaced.
+        forgotten: Keys whose entries in the quarantine go.
+        left: Keys whose entries in the quarantine stay.
+    """
+
+    read: tuple[SourceFile, ...]
+    replaces: bool
+    outdated: frozenset[tuple[str, str]] = frozenset()
+    forgotten: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
+
+
+def held_keys(feed: Feed, known: Mapping[Partition, Collection[KnownFile]]) -> dict[Partition, set[str]]:
+    """Partition to the keys of data it was known to hold.
+
+    Rows are lost with their file wherever it lay: the feed may have had another prefix, or other endings.
+    """
+    return {
+        p: {k.key for k in files if k.where is Where.TABLE or is_data(feed, p, k.key)} for p, files in known.items()
+    }
+
+
+def steps(
+    listed: Mapping[Partition, Sequence[SourceFile]],
+    known: Mapping[Partition, Collection[KnownFile]],
+    fates: Mapping[Partition, Fate],
+    code_version: str,
+) -> dict[Partition, Step]:
+    """What to do to each of the listed partitions; those that need nothing are left out.
+
+    Added files are added, and the old ones not read again. A changed or vanished file, or one that other code has
+    loaded: the partition is read again. Unless rows stay of files that cannot be read: then it is not.
+    """
+    found = {
+        partition: _step(files, known.get(partition, ()), fates.get(partition, Fate()), code_version)
+        for partition, files in listed.items()
+    }
+    return {partition: step for partition, step in found.items() if step}
+
+
+def _step(listed: Sequence[SourceFile], known: Collection[KnownFile], fate: Fate, code_version: str) -> Step | None:
+    versions = {f.key: f.version for f in listed}
+    again = {(k.key, k.version) for k in known if k.loaded_by == AGAIN}
+    complete = {(k.key, k.version) for k in known if k.where is not Where.REJECTED_ROWS} - again
+    added = [f for f in listed if (f.key, f.version) not in complete]
+    outdated = {(k.key, k.version) for k in known if versions.get(k.key, k.version) != k.version}
+    # Rows that a load had to leave as they were, for want of their file.
+    outdated |= {(k.key, k.version) for k in known if k.where is Where.TABLE and (k.key, k.version) in again}
+    by_other_code = any(k.loaded_by != code_version for k in known if versions.get(k.key) == k.version)
+    filled = {k.key for k in known if k.where is Where.TABLE}
+    if fate.expired or fate.held or fate.withheld & filled:
+        # Once a file has changed, rows that lost to its old version may win again: all that is there is added anew.
+        outdated = {(k, v) for k, v in outdated if k in versions}
+        outdated |= {(k.key, k.version) for k in known if k.key in fate.gone}
+        read = listed if outdated else added
+        step = Step(tuple(read), replaces=False, outdated=frozenset(outdated)) if read or outdated else None
+    elif fate.gone or outdated or by_other_code:
+        step = Step(tuple(listed), replaces=True)
+    elif added:
+        step = Step(tuple(added), replaces=not filled)
+    elif any(k.where is not Where.TABLE and k.key not in versions and k.key not in fate.kept for k in known):
+        step = Step((), replaces=False)  # a misplaced file is gone, and its entry with it
+    else:
+        step = None
+    return step and _with_entries(step, versions, known, fate)
+
+
+def _with_entries(step: Step, versions: Mapping[str, str], known: Collection[KnownFile], fate: Fate) -> Step:
+    read = {f.key for f in step.read}
+    entered = {k.key for k in known if k.where is not Where.TABLE}
+    left = {key for key in entered - read if key in versions or key in fate.kept}
+    return Step(step.read, step.replaces, step.outdated, frozenset(entered - left), frozenset(left))

@@ -1,0 +1,165 @@
+"""What table and quarantine say was incorporated: the files a partition knows, and what it holds.
+
+Belongs here: the queries. Does not belong here: what follows from the answers (`plan`).
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from dagster_tidemark.lakehouse import direct
+from dagster_tidemark.lakehouse.content import Content, content_of_files
+from dagster_tidemark.lakehouse.loading.plan import KnownFile, Version, Where
+from dagster_tidemark.lakehouse.loading.quarantine import within
+from dagster_tidemark.lakehouse.loading.spec import Load
+from dagster_tidemark.lakehouse.read import naming_an_expired_snapshot
+from dagster_tidemark.lakehouse.tables import Table, quoted
+from dagster_tidemark.sources.feed import Partition
+
+_FILE = ("source_file", "source_version", "loaded_by")
+
+
+@dataclass(frozen=True)
+class Held:
+    """What partitions hold at a snapshot, and how many rows of which file versions."""
+
+    content: Mapping[Partition, Content]
+    files: Mapping[Partition, Mapping[tuple[str, str], int]]
+
+
+def as_keys(partitions: Sequence[Partition]) -> list[str] | None:
+    """These partitions as keys of a table; the whole of an unpartitioned one is one partition without a key."""
+    return None if None in partitions else [p for p in partitions if p is not None]
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What the quarantine holds of a file version for one reason, in one partition."""
+
+    partition: Partition
+    file: KnownFile
+    reason: str
+
+
+@dataclass(frozen=True)
+class Known:
+    """What table and quarantine know of partitions.
+
+    Args:
+        files: The file versions of each partition.
+        rows: How many rows of them the table holds.
+        entries: What the quarantine holds of these partitions, and of what lies beside the asset's partitions.
+    """
+
+    files: Mapping[Partition, Collection[KnownFile]]
+    rows: Mapping[Version, int]
+    entries: Sequence[Entries]
+
+
+def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None) -> Known:
+    """What is known of these partitions, with the table as it is at a snapshot.
+
+    Raises:
+        SnapshotExpired: the snapshot is there no more.
+    """
+    files: dict[Partition, set[KnownFile]] = {}
+    counts: Counter[Version] = Counter()
+    entered = []
+    found = _looked_up(spark, load, partitions, snapshot_id)
+    if found is None:
+        found = _queried(spark, load, partitions, snapshot_id)
+    for partition, key, version, loaded_by, where, reason, count in found:
+        file = KnownFile(key, version, loaded_by, Where(where))
+        files.setdefault(partition, set()).add(file)
+        if file.where is Where.TABLE:
+            counts[partition, key, version] += count
+        else:
+            entered.append(Entries(partition, file, reason))
+    return Known({p: files[p] for p in partitions if p in files}, counts, entered)
+
+
+_Found = Iterable[tuple[Partition, str, str, str, str, str, int]]
+"""Partition, file, version, code, where they left a trace, for which reason, and how many rows of the table."""
+
+
+def _looked_up(
+    spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None
+) -> _Found | None:
+    """Without Spark, where it is little; None: Spark has to say."""
+    held = _held(spark, load.table, partitions, snapshot_id) if snapshot_id else {}
+    about = [{"asset": load.asset, "partition": partition} for partition in {*partitions, None}]
+    columns = ("partition", *_FILE, "row_number", "reason")
+    if held is None or (entries := direct.few_rows(spark, load.quarantine, columns, about)) is None:
+        return None
+    is_whole = entries.append_column("is_whole", pc.is_null(entries["row_number"]))
+    entered = _counted(is_whole, ("partition", *_FILE, "is_whole", "reason"))
+    return [
+        *((p, *file, Where.WHOLE_FILE if whole else Where.REJECTED_ROWS, why, 0) for p, *file, whole, why in entered),
+        *((partition, *file, Where.TABLE, "", count) for (partition, *file), count in held.items()),
+    ]
+
+
+def _held(
+    spark: SparkSession, table: Table, partitions: Sequence[Partition], snapshot_id: int
+) -> dict[tuple[Any, ...], int] | None:
+    """How many rows the table has of which partition, file, version and code."""
+    by, values = table.partition_columns, {p: table.partition_values(p) for p in partitions}
+    rows = direct.few_rows(spark, table, (*by, *_FILE), list(values.values()), snapshot_id)
+    if rows is None:
+        return None
+    partition_of = {tuple(of[c] for c in by): partition for partition, of in values.items()}
+    counted = _counted(rows, (*by, *_FILE))
+    return {(partition_of[group[: len(by)]], *group[len(by) :]): count for group, count in counted.items()}
+
+
+def _counted(rows: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], int]:
+    """How many rows there are of each group."""
+    *values, counts = rows.group_by(by).aggregate([([], "count_all")]).select([*by, "count_all"]).to_pydict().values()
+    return dict(zip(zip(*values, strict=True), counts, strict=True))
+
+
+def _queried(spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None) -> _Found:
+    """In one query."""
+    table, by = load.table, ", ".join([*map(quoted, load.table.partition_columns), *_FILE])
+    entries = (
+        f"SELECT partition, {', '.join(_FILE)}, if(row_number IS NULL, '{Where.WHOLE_FILE}', "
+        f"'{Where.REJECTED_ROWS}') AS place, reason, 0L FROM {load.quarantine.rows_identifier} t "
+        f"WHERE {within(load.asset, {*partitions, None})} GROUP BY partition, {', '.join(_FILE)}, place, reason"
+    )
+    rows = (
+        f"SELECT {table.partition_key_sql} AS partition, {', '.join(_FILE)}, '{Where.TABLE}', '', rows "
+        f"FROM (SELECT {by}, count(*) AS rows FROM {table.identifier} VERSION AS OF {snapshot_id} "
+        f"WHERE {table.predicate(as_keys(partitions))} GROUP BY {by}) UNION ALL "
+    )
+    with naming_an_expired_snapshot(table):
+        found: _Found = spark.sql((rows if snapshot_id else "") + entries).collect()
+    return found
+
+
+def rows_of_partitions(spark: SparkSession, table: Table) -> dict[Partition, int]:
+    """The partitions of the whole table that hold rows, and about how many; from its metadata alone."""
+    rows = spark.sql(
+        f"SELECT {table.partition_key_of_metadata_sql} AS partition, sum(record_count) AS rows "
+        f"FROM {table.identifier}.partitions WHERE record_count > 0 GROUP BY 1"
+    )
+    return {row.partition: row["rows"] for row in rows.collect()}
+
+
+def rows_at(
+    spark: SparkSession, table: Table, partitions: Collection[str] | None, snapshot_id: int | None
+) -> DataFrame:
+    """The rows of these partitions as they stood at a snapshot."""
+    if snapshot_id is None:
+        return spark.table(table.identifier).limit(0)
+    return spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}").where(table.predicate(partitions))
+
+
+def held_at(spark: SparkSession, table: Table, partitions: Sequence[Partition], snapshot_id: int | None) -> Held:
+    """What these partitions hold at a snapshot, in one pass over their rows."""
+    content, files = content_of_files(spark, table, as_keys(partitions), snapshot_id)
+    return Held(content, files)

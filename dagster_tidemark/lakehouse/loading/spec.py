@@ -1,0 +1,135 @@
+"""What a load is declared with: a feed, the table it becomes, and the way from one to the other.
+
+Does not belong here: what a load finds (`load_state`) and does (`load`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning
+from dagster_tidemark.lakehouse.readers.files import ObjectStore
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.sources.listing import Bucket
+from dagster_tidemark.sources.times import FORMATS, TYPES
+
+
+class Landing(Bucket, ObjectStore, Protocol):
+    """A landing bucket that can be listed and read."""
+
+
+_UNVERSIONED = "none"
+
+
+@dataclass(frozen=True)
+class Load:
+    """How a feed becomes a table.
+
+    Args:
+        transform: From typed landing rows (the feed's columns, the partition column, lineage) to table rows.
+        code_version: The asset's; rows remember it as `loaded_by`. Empty: it has none.
+        quarantine: The table, or its branch, for rows and files that are turned away.
+
+    Raises:
+        ValueError: feed and table do not fit together, see `require_loadable`.
+    """
+
+    feed: Feed
+    table: Table
+    transform: Callable[[DataFrame], DataFrame]
+    code_version: str
+    quarantine: Table = QUARANTINE
+
+    def __post_init__(self) -> None:
+        require_loadable(self.feed, self.table)
+        if not self.code_version:  # which would say of its rows that they are to be loaded again (`plan.AGAIN`)
+            object.__setattr__(self, "code_version", _UNVERSIONED)
+
+    @property
+    def asset(self) -> str:
+        return self.table.name.replace(".", "/")
+
+    @property
+    def numbers_rows(self) -> bool:
+        """True if each row gets its number within its file."""
+        return "source_row" in self.table.columns
+
+
+def require_loadable(feed: Feed, table: Table) -> None:
+    """Check that a feed can be loaded into a table. The code location calls it too, as it loads.
+
+    Raises:
+        ValueError: the row key is empty, may be null, is not exact or misses the partition, the partition column is a
+            column of the files, or feed and table are cut differently. The message names the column and the remedy.
+    """
+    key = table.row_key
+    if not key:
+        raise ValueError(
+            f"feed {feed.name}: {table.name} has no row_key, so all rows would count as one; name the columns that "
+            "identify a row, or 'source_file' and 'source_row' where no columns do"
+        )
+    for column in table.partition_columns:
+        if own := [c for c in feed.columns if c.lower() == column.lower()]:
+            raise ValueError(
+                f"feed {feed.name}: {own[0]!r} is a column of its files, and what {table.name} is partitioned "
+                f"by: the partition comes from a file's place, so give the partition another name (file_{column})"
+            )
+    if nullable := [c for c in key if c in feed.columns and c not in feed.required]:
+        names = ", ".join(map(repr, nullable))
+        raise ValueError(
+            f"feed {feed.name}: {names} identify a row of {table.name}, so they have to be `required`: add them to "
+            "required, or take them out of row_key"
+        )
+    if inexact := [c for c in key if table.columns[c] in ("double", "float")]:
+        raise ValueError(
+            f"feed {feed.name}, table {table.name}: {inexact} identify a row and are no exact "
+            "numbers: NaN and -0.0 are equal here and not there; declare a decimal, an integer or a string"
+        )
+    require_cut_alike(feed, table)
+    for column in table.partition_columns:
+        if column not in key:
+            raise ValueError(
+                f"feed {feed.name}, table {table.name}: a row is looked for in its own partition only, so {column!r} "
+                f"has to be in row_key beside {list(key)}"
+            )
+
+
+def require_cut_alike(feed: Feed, table: Table) -> None:
+    """Check that a table is partitioned in the same way as its feed.
+
+    Raises:
+        ValueError: it is not; the message names the partitioning that it must have.
+    """
+    dimensions, by = feed.layout.dimensions, table.partitioning
+    if len(dimensions) > 1:
+        ours = by.dimensions if isinstance(by, ByDimensions) else {}
+        is_alike = set(ours) == set(dimensions) and all(_fits(feed, name, ours[name], table) for name in dimensions)
+        needs = f"ByDimensions({{{', '.join(f'{name!r}: {_need(feed, name)}' for name in dimensions)}}})"
+    elif dimensions:
+        is_alike, needs = _fits(feed, dimensions[0], by, table), _need(feed, dimensions[0])
+    else:
+        is_alike, needs = by is None, "nothing"
+    if not is_alike:
+        raise ValueError(f"feed {feed.name} is cut by {feed.layout.by}: {table.name} has to be partitioned by {needs}")
+
+
+def _fits(feed: Feed, dimension: str, by: Partitioning | None, table: Table) -> bool:
+    if dimension in feed.keys:
+        return isinstance(by, ByKey)
+    kind = TYPES[feed.grain]
+    if not isinstance(by, ByTime) or table.columns[by.column] != kind or by.format_of(table.columns) != FORMATS[kind]:
+        return False
+    return kind == "date" or by.timezone == feed.timezone  # a day is a day of its zone
+
+
+def _need(feed: Feed, dimension: str) -> str:
+    if dimension in feed.keys:
+        return "ByKey(<string column>)"
+    kind = TYPES[feed.grain]
+    if kind == "timestamp" and feed.timezone != "UTC":
+        return f"ByTime(<timestamp column>, timezone={feed.timezone!r})"
+    return f"ByTime(<{kind} column>)" if feed.keys else f"a {kind} column"

@@ -1,0 +1,92 @@
+"""What of an asset was turned away, counted: for its check, and for whoever asks.
+
+Counted where it lies, so that it costs no more to say when there is more of it. Does not belong here: single entries
+(`quarantine`), and what a load has to know of its own partitions (`provenance`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.lakehouse.loading.plan import Where
+from dagster_tidemark.lakehouse.loading.quarantine import NO_ROWS, QUARANTINE, quoted
+from dagster_tidemark.lakehouse.loading.waivers import WAIVERS, same_thing
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.sources.feed import Partition
+
+NAMED = 20
+"""How many files are named."""
+
+
+@dataclass(frozen=True)
+class TurnedAway:
+    """What the quarantine holds of an asset for one reason, and in one place.
+
+    Args:
+        where: Some rows of files, or files as a whole.
+        is_waived: A person leaves it at that; it fails no check.
+        count: How many rows or files.
+        since_yesterday: How many of them are of files that arrived within the last 24 hours.
+        since_last_week: The same for seven days.
+        oldest: When the first of their files arrived, UTC.
+        files: The first of these files by name.
+    """
+
+    where: Where
+    reason: str
+    is_waived: bool
+    count: int
+    since_yesterday: int
+    since_last_week: int
+    oldest: datetime
+    files: tuple[str, ...]
+
+
+def backlog_of(spark: SparkSession, asset: str, quarantine: Table = QUARANTINE) -> list[TurnedAway]:
+    """What was turned away of all partitions of an asset, files without rows left out."""
+    found = spark.sql(f"""
+        SELECT if(q.row_number IS NULL, '{Where.WHOLE_FILE}', '{Where.REJECTED_ROWS}') AS place, q.reason,
+          w.because IS NOT NULL AS is_waived, count(*), count_if(q.arrived_at > now() - INTERVAL 1 DAY),
+          count_if(q.arrived_at > now() - INTERVAL 7 DAYS), min(q.arrived_at),
+          slice(array_sort(collect_set(q.source_file)), 1, {NAMED})
+        {_entries(asset, quarantine)} AND q.reason <> '{NO_ROWS}' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""")
+    return [TurnedAway(Where(place), *counts, tuple(files)) for place, *counts, files in found.collect()]  # type: ignore[call-arg]
+
+
+def largest_share(
+    spark: SparkSession, table: Table, asset: str, rows: Mapping[Partition, int], quarantine: Table = QUARANTINE
+) -> float:
+    """The largest share of a partition's rows that was turned away and is not waived.
+
+    Args:
+        rows: The rows of partitions where they are known; of others the table's metadata tell about how many.
+    """
+    known = spark.createDataFrame(list(rows.items()), "partition string, rows bigint").alias("known")
+    held = spark.sql(
+        f"SELECT {table.partition_key_of_metadata_sql} AS partition, sum(record_count) AS rows "
+        f"FROM {table.identifier}.partitions GROUP BY 1"
+    ).alias("held")
+    rejected = spark.sql(
+        f"SELECT q.partition, count(*) AS rejected {_entries(asset, quarantine)} AND q.row_number IS NOT NULL "
+        "AND w.because IS NULL GROUP BY 1"
+    ).alias("rejected")
+    shares = rejected.join(known, on=_same_partition("known"), how="left").join(
+        held, on=_same_partition("held"), how="left"
+    )
+    share = "max(rejected / (rejected + coalesce(known.rows, held.rows, 0))) AS share"
+    [worst] = shares.selectExpr(share).collect()
+    return float(worst.share or 0.0)
+
+
+def _same_partition(of: str) -> Column:
+    return F.expr(f"rejected.partition <=> {of}.partition")
+
+
+def _entries(asset: str, quarantine: Table) -> str:
+    return (
+        f"FROM {quarantine.rows_identifier} q LEFT JOIN {WAIVERS.identifier} w ON {same_thing('q', 'w')} "
+        f"WHERE q.asset = {quoted(asset)}"
+    )

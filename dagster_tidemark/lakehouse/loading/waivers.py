@@ -1,0 +1,60 @@
+"""The table of what a person has decided about things that were turned away, ops/waivers.
+
+A waiver speaks of a version of a file and a reason. So it holds however often and with whatever code that version is
+read again, and says nothing of the next version. Does not belong here: what was turned away (`quarantine`).
+"""
+
+import logging
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from dagster_tidemark.lakehouse import catalog, write
+from dagster_tidemark.lakehouse.tables import Table
+
+logger = logging.getLogger(__name__)
+
+WAIVERS = Table(
+    name="ops.waivers",
+    columns={
+        "asset": "string",
+        "source_file": "string",
+        "source_version": "string",
+        "reason": "string",
+        "because": "string",
+        "waived_at": "timestamp",
+    },
+    row_key=("asset", "source_file", "source_version", "reason"),
+    comment="A reason for which a version of a file was turned away, and why somebody leaves it at that",
+)
+
+
+def same_thing(entry: str, waiver: str) -> str:
+    """A SQL condition on an entry of the quarantine and a waiver, by their aliases: the one is waived by the other."""
+    return " AND ".join(f"{entry}.{c} = {waiver}.{c}" for c in WAIVERS.row_key)
+
+
+def waive(entries: DataFrame, because: str, *, run_id: str) -> None:
+    """Waive these entries of the quarantine; one that was waived before has a new reason.
+
+    Args:
+        entries: With at least the columns of the waivers' row key.
+        because: Why.
+
+    Raises:
+        WriteConflict: other writers won each of the attempts.
+    """
+    spark = entries.sparkSession
+    catalog.ensure(spark, WAIVERS)
+    rows = entries.select(*WAIVERS.row_key).distinct()
+    # A literal, so that each evaluation of the source gives the same time.
+    rows = rows.withColumns({"because": F.lit(because), "waived_at": F.lit(datetime.now(UTC))})
+    on = " AND ".join(f"t.{c} = s.{c}" for c in WAIVERS.row_key)
+    for attempt in range(1, write.ATTEMPTS + 1):
+        try:
+            write.merge(rows, WAIVERS, within=lambda of: "true", on=on, wins="true", run_id=run_id)
+            return
+        except write.CommitConflict:
+            logger.warning("somebody else waived at the same time (attempt %d)", attempt)
+    raise write.WriteConflict(WAIVERS)

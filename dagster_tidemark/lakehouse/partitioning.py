@@ -1,0 +1,272 @@
+"""How a table's columns say which partition a row is in: by time, by a key, or by several of these.
+
+A partition key is Dagster's: a text. Rows hold values: the start of a window, a region. Belongs here: the way between
+the two, in Python and in SQL. Does not belong here: which partitions there are (Dagster's definition says that).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from zoneinfo import ZoneInfo
+
+from dagster_tidemark.sources.layout import SEPARATOR
+from dagster_tidemark.sources.times import FORMATS
+
+_JAVA = {"%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss"}
+_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+"""All times are written with as many characters."""
+
+Of = Callable[[str], str]
+"""A column's name to the SQL expression for it."""
+
+Value = str | date | datetime
+"""What a partition column holds; a time is in UTC."""
+
+
+@dataclass(frozen=True)
+class ByTime:
+    """Partitions of time: the column holds the start of the window.
+
+    Args:
+        column: A timestamp column holds the instant (UTC), a date column the day in the definition's time zone.
+        format: The definition's `fmt`, in which its keys are written; by default that of hours for a timestamp, and of
+            days, weeks and months for a date. Of `%Y %m %d %H %M %S` and text.
+        timezone: Of the definition, where the column is a timestamp.
+    """
+
+    column: str
+    format: str | None = None
+    timezone: str = "UTC"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that say it."""
+        return (self.column,)
+
+    def require(self, table: str, types: Mapping[str, str]) -> None:
+        """The columns are there and hold what is declared.
+
+        Raises:
+            ValueError: they do not; the message names table and column.
+        """
+        if types.get(self.column) not in ("timestamp", "date"):
+            raise ValueError(
+                f"table {table}: {self.column}, which it is partitioned by, has to be a timestamp or date column; "
+                "where keys are no times, say ByKey"
+            )
+        _java_pattern(table, self.format_of(types))
+
+    def values(self, key: str, types: Mapping[str, str]) -> dict[str, Value]:
+        """For a partition key the value of each column."""
+        form = self.format_of(types)
+        try:
+            start = datetime.strptime(key, form).replace(tzinfo=ZoneInfo(self.timezone))
+        except ValueError:
+            start = datetime.strptime(key, f"{form}%z")  # the second of two hours of one name, when clocks go back
+        return {self.column: start.date() if types[self.column] == "date" else start.astimezone(UTC)}
+
+    def key_sql(self, types: Mapping[str, str], of: Of) -> str:
+        """The key of a row."""
+        column, form = of(self.column), self.format_of(types)
+        pattern = _java_pattern("", form)
+        if not self._has_own_zone(types):
+            return f"date_format({column}, '{pattern}')"
+        local = f"from_utc_timestamp({column}, '{self.timezone}')"
+        if "%H" not in form:
+            return f"date_format({local}, '{pattern}')"
+        # Of two hours of one name the way back leads to the first; Dagster tells the second apart by its offset.
+        minutes = f"CAST((unix_timestamp({local}) - unix_timestamp({column})) / 60 AS INT)"
+        sign = f"if({minutes} < 0, '-', '+')"
+        offset = f"format_string('%s%02d%02d', {sign}, abs({minutes}) DIV 60, abs({minutes}) % 60)"
+        is_first = f"to_utc_timestamp({local}, '{self.timezone}') = {column}"
+        return f"concat(date_format({local}, '{pattern}'), if({is_first}, '', {offset}))"
+
+    def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
+        """The columns' values, from a column that holds a partition key."""
+        form, kind = self.format_of(types), types[self.column]
+        if form == FORMATS["timestamp"]:
+            # A cast, since a pattern takes ten times as long.
+            start = f"CAST(concat(left({key}, 10), ' ', substr({key}, 12)) AS TIMESTAMP)"
+        elif form == FORMATS["date"]:
+            start = f"to_date({key})" if kind == "date" else f"CAST({key} AS TIMESTAMP)"
+        else:
+            start = f"to_timestamp({key}, '{_java_pattern('', form)}')"
+        if kind == "date":
+            return {self.column: start if start.startswith("to_date") else f"CAST({start} AS DATE)"}
+        if not self._has_own_zone(types):
+            return {self.column: start}
+        instant = f"to_utc_timestamp({start}, '{self.timezone}')"
+        if "%H" in form:
+            second = f"to_timestamp({key}, '{_java_pattern('', form)}xx')"
+            has_offset = f"length({key}) > {len(_ANY_TIME.strftime(form))}"
+            instant = f"if({has_offset}, {second}, {instant})"
+        return {self.column: instant}
+
+    def _has_own_zone(self, types: Mapping[str, str]) -> bool:
+        """Whether its keys are times of another zone than its column."""
+        return types[self.column] == "timestamp" and self.timezone != "UTC"
+
+    def format_of(self, types: Mapping[str, str]) -> str:
+        """How its keys are written."""
+        return self.format or FORMATS[types[self.column]]
+
+
+@dataclass(frozen=True)
+class ByKey:
+    """Static or dynamic partitions: the column holds the key itself."""
+
+    column: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that say it."""
+        return (self.column,)
+
+    def require(self, table: str, types: Mapping[str, str]) -> None:
+        """The column is there and is a text.
+
+        Raises:
+            ValueError: it is not; the message names table and column.
+        """
+        if types.get(self.column) != "string":
+            raise ValueError(f"table {table}: {self.column}, which holds its partition keys, has to be a string column")
+
+    def values(self, key: str, types: Mapping[str, str]) -> dict[str, Value]:
+        """For a partition key the value of each column."""
+        return {self.column: key}
+
+    def key_sql(self, types: Mapping[str, str], of: Of) -> str:
+        """The key of a row."""
+        return of(self.column)
+
+    def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
+        """The columns' values, from a column that holds a partition key."""
+        return {self.column: key}
+
+
+@dataclass(frozen=True)
+class ByDimensions:
+    """Multi-partitions: each dimension of the definition, by its name, has a column of its own."""
+
+    dimensions: Mapping[str, ByTime | ByKey]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that say it, by the names of their dimensions: so Dagster orders the parts of a key."""
+        return tuple(by.column for _, by in sorted(self.dimensions.items()))
+
+    def require(self, table: str, types: Mapping[str, str]) -> None:
+        """There are several dimensions, and each is right.
+
+        Raises:
+            ValueError: something is not; the message names the table.
+        """
+        if len(self.dimensions) < 2 or len(set(self.columns)) < len(self.columns):
+            raise ValueError(f"table {table}: ByDimensions takes two dimensions or more, with a column each")
+        for by in self.dimensions.values():
+            by.require(table, types)
+
+    def values(self, key: str, types: Mapping[str, str]) -> dict[str, Value]:
+        """For a partition key the value of each column."""
+        parts = key.split(SEPARATOR)
+        if len(parts) != len(self.dimensions):
+            raise ValueError(
+                f"{key!r} has {len(parts)} parts, unlike the dimensions {', '.join(sorted(self.dimensions))}"
+            )
+        found: dict[str, Value] = {}
+        for part, (_, by) in zip(parts, sorted(self.dimensions.items()), strict=True):
+            found |= by.values(part, types)
+        return found
+
+    def key_sql(self, types: Mapping[str, str], of: Of) -> str:
+        """The key of a row."""
+        parts = [by.key_sql(types, of) for _, by in sorted(self.dimensions.items())]
+        return f"concat_ws('{SEPARATOR}', {', '.join(parts)})"
+
+    def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
+        """The columns' values, from a column that holds a partition key."""
+        found: dict[str, str] = {}
+        for place, (_, by) in enumerate(sorted(self.dimensions.items())):
+            found |= by.values_sql(f"split({key}, '[{SEPARATOR}]')[{place}]", types)
+        return found
+
+
+Partitioning = ByTime | ByKey | ByDimensions
+
+
+def partitioning_of(declared: str | Partitioning | None) -> Partitioning | None:
+    """What a table declares; a name alone is a column of time."""
+    return ByTime(declared) if isinstance(declared, str) else declared
+
+
+def condition(partitions: Sequence[Mapping[str, Value]], of: Of) -> str:
+    """A SQL condition that is true for rows of these partitions.
+
+    Args:
+        partitions: For each the value of each column.
+    """
+    rows = [{column: _literal(value) for column, value in values.items()} for values in partitions]
+    first, *others = list(rows[0])
+    pruned = [_range(of(column), [row[column] for row in rows]) for column in rows[0]]
+    if not others:
+        return _all([*pruned, _one_of(of(first), [row[first] for row in rows])])
+    by_others: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        by_others.setdefault(tuple(row[c] for c in others), []).append(row[first])
+    exact = [
+        _all([_one_of(of(first), mine), *(f"{of(c)} = {v}" for c, v in zip(others, theirs, strict=True))])
+        for theirs, mine in sorted(by_others.items())
+    ]
+    return _all([*pruned, f"({' OR '.join(f'({each})' for each in exact)})"])
+
+
+def _range(column: str, values: Collection[str]) -> str:
+    """Iceberg prunes by a range in one comparison a file, by a long IN in one a literal. Texts have another order."""
+    is_text = any(value.startswith("'") for value in values)
+    return "" if is_text else f"{column} BETWEEN {min(values)} AND {max(values)}"
+
+
+def _all(conditions: Iterable[str]) -> str:
+    return " AND ".join(filter(None, conditions))
+
+
+def _literal(value: Value) -> str:
+    if isinstance(value, datetime):
+        return f"TIMESTAMP '{value:%Y-%m-%d %H:%M:%S}'"
+    return f"DATE '{value:%Y-%m-%d}'" if isinstance(value, date) else text_literal(value)
+
+
+def text_literal(text: str) -> str:
+    """A text as a SQL literal, whatever is in it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _one_of(column: str, values: Collection[str]) -> str:
+    return f"{column} IN ({', '.join(sorted(set(values)))})"
+
+
+def _java_pattern(table: str, form: str) -> str:
+    """A `fmt` of Dagster's as Spark's patterns are written.
+
+    Raises:
+        ValueError: it has a directive that no pattern is known for.
+    """
+    parts: list[str] = []
+    for part in _split(form):
+        if part.startswith("%"):
+            if part not in _JAVA:
+                raise ValueError(f"table {table}: of a format {', '.join(_JAVA)} are known, not {part} as in {form!r}")
+            parts.append(_JAVA[part])
+        else:
+            # Quoted letters, doubled for the SQL literal around the pattern.
+            parts.append("".join(f"\\'{c}\\'" if c.isalpha() else c for c in part))
+    return "".join(parts)
+
+
+def _split(form: str) -> Iterable[str]:
+    at = 0
+    while at < len(form):
+        size = 2 if form[at] == "%" else 1
+        yield form[at : at + size]
+        at += size

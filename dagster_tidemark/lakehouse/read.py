@@ -1,0 +1,109 @@
+"""Tables as DataFrames, whole or some partitions, with pruning."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.lakehouse.catalog import ensure_readable
+from dagster_tidemark.lakehouse.table_changes import Stored, is_narrower
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.write import CommitConflict, current_snapshot
+
+
+class SnapshotExpired(CommitConflict):
+    """So many others have committed since a snapshot that it has expired. A retry on what they left helps."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Rows of a table as of one commit: what an asset gets whose input is annotated so.
+
+    Args:
+        rows: The rows of the input's partitions; the same however often they are asked for, and whoever writes.
+        id: The Iceberg snapshot they are of; None where the table had no commit yet.
+    """
+
+    rows: DataFrame
+    id: int | None
+
+
+def read(spark: SparkSession, table: Table, partitions: Collection[str] | None = None) -> DataFrame:
+    """The rows of these partitions (None: of the table). No partitions: no rows.
+
+    They have the declared columns, and those that a load has added from its files (`NewColumns.ADD`).
+    """
+    stored = ensure_readable(spark, table)
+    frame = as_declared(spark.table(table.identifier), table, stored)
+    if partitions is None:
+        return frame
+    return frame.where(table.predicate(partitions)) if partitions else frame.limit(0)
+
+
+def read_snapshot(spark: SparkSession, table: Table, partitions: Collection[str] | None = None) -> Snapshot:
+    """The same as of the table's newest commit."""
+    stored = ensure_readable(spark, table)
+    snapshot_id = current_snapshot(spark, table)
+    if snapshot_id is None or (partitions is not None and not partitions):
+        return Snapshot(as_declared(spark.table(table.identifier), table, stored).limit(0), snapshot_id)
+    frame = spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}")
+    frame = with_declared_columns(as_declared(frame, table, stored), table)
+    return Snapshot(frame.where(table.predicate(partitions)), snapshot_id)
+
+
+def as_declared(frame: DataFrame, table: Table, stored: Stored | None) -> DataFrame:
+    """Drop columns that are no longer declared, and cast columns that a preview has widened to their declared types."""
+    if stored is None:
+        return frame
+    hidden = [c for c in stored.columns if c not in table.columns and c not in stored.from_files]
+    narrower = {c: F.col(c).cast(kind) for c, kind in table.columns.items() if is_narrower(table, stored, c)}
+    frame = frame.drop(*hidden) if hidden else frame
+    return frame.withColumns(narrower) if narrower else frame
+
+
+def with_declared_columns(frame: DataFrame, table: Table) -> DataFrame:
+    """Add declared columns that are newer than the rows' snapshot, as null. A snapshot has the schema of its time."""
+    there = set(frame.columns)
+    missing = {c: F.lit(None).cast(kind) for c, kind in table.columns.items() if c not in there}
+    return frame.withColumns(missing) if missing else frame
+
+
+def read_as_of(spark: SparkSession, table: Table, snapshot_id: int | None) -> DataFrame:
+    """The rows of a table as of a commit; None: before the first.
+
+    Raises:
+        SnapshotExpired: it is there no more.
+    """
+    if snapshot_id is None:
+        return read(spark, table, [])
+    with naming_an_expired_snapshot(table):
+        return spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}")
+
+
+def fetched(frame: DataFrame) -> pa.Table:
+    """The rows of a frame.
+
+    What `toArrow` gives, which has Spark's server analyze the frame once more beforehand, for a schema that comes with
+    the rows anyway: a tenth of a second where rows are judged by many rules.
+    """
+    to_table = getattr(frame, "_to_table", None)
+    return to_table()[0] if to_table else frame.toArrow()
+
+
+@contextmanager
+def naming_an_expired_snapshot(table: Table) -> Iterator[None]:
+    """Make the error of a query of a snapshot that is there no more say so.
+
+    Raises:
+        SnapshotExpired: the error was that.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        if "Cannot find snapshot with ID" in str(error):
+            raise SnapshotExpired(f"{table.name}: {error}") from error
+        raise

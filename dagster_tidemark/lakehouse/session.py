@@ -1,0 +1,286 @@
+"""Spark sessions on the lake: what a server must be started with, and how a run gets its session.
+
+A run sees only a `SparkSession`. With `SPARK_REMOTE` it is a new session on a Spark Connect server (a
+laptop's or a cluster's); without it an in-process `local[*]` session: slower, same result.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from dagster_tidemark.errors import Transient
+from dagster_tidemark.lakehouse.tables import CATALOG
+from dagster_tidemark.settings import LOCAL_KEY, Settings, load_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkUnreachable(Transient):
+    """No Spark Connect server answers. A retry helps once it runs again."""
+
+    def __init__(self, remote: str, reason: object) -> None:
+        shown = without_token(remote)
+        super().__init__(f"no Spark Connect server answers at {shown} ({reason}); is it running? See SPARK_REMOTE")
+
+
+class SparkLost(Transient):
+    """The Spark Connect server ended or was started anew under a run. A retry helps: it gets a new session."""
+
+    def __init__(self, remote: str) -> None:
+        super().__init__(
+            f"the Spark Connect server at {without_token(remote)} went away while this run was using it, and the run's "
+            "session with it; run it again once the server is back"
+        )
+
+
+class SparkFailed(Transient):
+    """An error of Spark's whose own words hold the token of the connection, told without it."""
+
+
+_TOKEN = re.compile(r"(token=)[^;\s'\"]+")
+
+
+def without_token(text: str) -> str:
+    """A text with the token of a connection string left out."""
+    return _TOKEN.sub(r"\1***", text)
+
+
+# What Spark generates for a row of many columns and rules is a method too long for Java to compile by itself: it stays
+# interpreted, and to judge rows takes four times as long.
+_JAVA_OPTIONS = "-Duser.timezone=UTC -XX:-DontCompileHugeMethods"
+
+
+def server_conf(settings: Settings) -> dict[str, str]:
+    """The Spark configuration a server (or a local session) has to be started with, as conf name to value."""
+    catalog = f"spark.sql.catalog.{CATALOG}"
+    catalog_uri, password = settings.catalog_login
+    java_options = (
+        _JAVA_OPTIONS if password is None else f"{_JAVA_OPTIONS} -Dorg.postgresql.pgpassfile={_pgpass(settings)}"
+    )
+    remote_warehouse = "://" in settings.warehouse
+    conf = {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "jdbc",
+        f"{catalog}.uri": catalog_uri,
+        f"{catalog}.jdbc.schema-version": "V1",
+        f"{catalog}.warehouse": settings.warehouse,
+        # A long-lived server must see the commits of other processes at once.
+        f"{catalog}.cache-enabled": "false",
+        "spark.driver.extraClassPath": _class_path(settings),
+        "spark.executor.extraClassPath": _class_path(settings),
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.ui.enabled": "false",
+        "spark.hadoop.fs.s3a.endpoint.region": settings.aws_region,
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+    }
+    if remote_warehouse:
+        conf[f"{catalog}.io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
+        conf[f"{catalog}.client.region"] = settings.aws_region
+    if settings.aws_endpoint_url:
+        conf["spark.hadoop.fs.s3a.endpoint"] = settings.aws_endpoint_url
+        conf["spark.hadoop.fs.s3a.connection.ssl.enabled"] = str(settings.aws_endpoint_url.startswith("https")).lower()
+        if remote_warehouse:
+            conf[f"{catalog}.s3.endpoint"] = settings.aws_endpoint_url
+            conf[f"{catalog}.s3.path-style-access"] = "true"
+    if settings.own_cloud:  # which looks at no key; whatever keys the environment has are none of its business
+        conf["spark.hadoop.fs.s3a.access.key"] = conf["spark.hadoop.fs.s3a.secret.key"] = LOCAL_KEY
+        if remote_warehouse:
+            conf[f"{catalog}.s3.access-key-id"] = conf[f"{catalog}.s3.secret-access-key"] = LOCAL_KEY
+    else:
+        # Where the SDK looks for keys: it gets new ones when they expire, and no client of the server can ask for them.
+        conf["spark.hadoop.fs.s3a.aws.credentials.provider"] = _FROM_ITS_SURROUNDINGS
+    return conf
+
+
+def lake_jars(settings: Settings) -> str:
+    """The jars of the lake, as a class path."""
+    return f"{settings.jars_dir}/jars/*"
+
+
+def kafka_jars(settings: Settings) -> str | None:
+    """The jars of Spark's own Kafka source, as a class path; None where Kafka is off."""
+    return f"{settings.jars_dir}/spark-kafka/jars/*" if settings.kafka_bootstrap_servers else None
+
+
+def _class_path(settings: Settings) -> str:
+    return ":".join(filter(None, (lake_jars(settings), kafka_jars(settings))))
+
+
+ONE_MACHINE = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
+}
+"""What fits a laptop's Spark, and no cluster: a cluster's server is started with its own."""
+
+
+_FROM_ITS_SURROUNDINGS = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+
+
+def keep_password(settings: Settings) -> None:
+    """Put the catalog's password where the driver finds it: every client of a server can ask for its configuration."""
+    _, password = settings.catalog_login
+    if password is not None:
+        file = _pgpass(settings)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+        file.chmod(0o600)
+        file.write_text(f"{password}\n")
+
+
+def _pgpass(settings: Settings) -> Path:
+    return settings.state_dir / "run" / "pgpass"
+
+
+SESSION_CONF: dict[str, bool | float | int | str | None] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
+    # A task of a file or two: with Spark's 128 MB the last of a handful keeps the other cores waiting.
+    "spark.sql.files.maxPartitionBytes": "32m",
+    # Files of many shapes are a union of many scans. With this rule every scan would carry a copy of all that is
+    # computed from their rows: 6 MB a task for 200 files, and minutes instead of seconds.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
+    # In the merge mode copy-on-write Spark looks first for the files that change. If the source of the MERGE reads a
+    # table, that look fails in Spark 4.1 ("No plan for TableReference"). The partitions in the ON clause are enough.
+    "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled": "false",
+}
+"""What the code relies on, whoever started the server."""
+
+
+_TRIES, _LONGEST_WAIT_MS = 30, 5_000
+"""How a run tries again when the server does not answer: every 5 s for two minutes. The client's own way is up to a
+minute between tries, ten minutes long: a server that is back after 20 s is noticed after 70."""
+
+
+def new_session(settings: Settings) -> SparkSession:
+    """A session of the caller's own, which has to stop it.
+
+    Raises:
+        SparkUnreachable: `SPARK_REMOTE` names a server that does not answer.
+    """
+    from pyspark.sql import SparkSession
+
+    if settings.spark_remote:
+        _require_server(settings.spark_remote)
+        with _keeping_the_token(settings.spark_remote):
+            session = _connected(settings.spark_remote)
+    else:
+        keep_password(settings)
+        builder = SparkSession.builder.master("local[*]").appName("tidemark")
+        session = builder.config(map={**server_conf(settings), **ONE_MACHINE, **SESSION_CONF}).getOrCreate()
+        session.sparkContext.pythonExec = sys.executable  # whatever `python3` of the machine is
+    _settings[session] = settings
+    return session
+
+
+_settings: WeakKeyDictionary[SparkSession, Settings] = WeakKeyDictionary()
+
+
+def settings_of(session: SparkSession) -> Settings | None:
+    """The settings that `new_session` made a session with; None of any other."""
+    return _settings.get(session)
+
+
+_OF_QUERIES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+def quiet_client() -> None:
+    """Keep the Connect client's own log off the terminal, unless `SPARK_CONNECT_LOG_LEVEL` asks for it.
+
+    pyspark disables that logger, and any `logging.config.dictConfig`, such as Dagster's of each run, enables it again:
+    from then on a query that failed adds lines such as "ReleaseExecute failed" to its error. A level is not reset.
+    Two other loggers print each error of a query with its stack, even if it is handled; the error is raised anyway.
+    """
+    from pyspark.logger import PySparkLogger
+    from pyspark.sql.connect.logging import logger
+
+    if "SPARK_CONNECT_LOG_LEVEL" not in os.environ:
+        logger.setLevel(logging.CRITICAL + 1)
+    for name in _OF_QUERIES:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def _connected(remote: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    quiet_client()
+    # Any, because mypy cannot read pyspark's decorator of `client`.
+    session: Any = SparkSession.builder.remote(remote).config(map=SESSION_CONF).create()
+    session.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_WAIT_MS)])
+    return cast("SparkSession", session)
+
+
+@contextmanager
+def _keeping_the_token(remote: str) -> Iterator[None]:
+    """No error out of here holds the token of the connection: what a run fails with stands in the event log."""
+    try:
+        yield
+    except Exception as error:
+        found = _TOKEN.search(remote)
+        token = found[0].removeprefix("token=") if found else ""
+        if not token or not any(token in f"{cause} {cause!r}" for cause in _causes(error)):
+            raise
+        if token in f"{error} {error!r}":
+            raise SparkFailed(f"{type(error).__name__}: {error}".replace(token, "***")) from None
+        raise error from None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+@contextmanager
+def naming_the_server(session: SparkSession) -> Iterator[None]:
+    """Make errors that come from the server's death say so; the client's own speak of sessions and handles.
+
+    Raises:
+        SparkLost: the server ended under the session, or is another one by now.
+        SparkFailed: an error whose words hold the token of the connection.
+    """
+    remote = load_settings().spark_remote or ""
+    with _keeping_the_token(remote):
+        try:
+            yield
+        except Exception as error:
+            if remote and _is_lost(session, remote):
+                raise SparkLost(remote) from error
+            raise
+
+
+def _is_lost(session: SparkSession, remote: str) -> bool:
+    try:
+        _require_server(remote)
+        # Not every error of a session that is gone closes it: one in the middle of a result does not. An answer that
+        # the server does not know it does.
+        _ = session.version
+    except SparkUnreachable:
+        return True
+    except Exception:
+        return bool(getattr(session, "is_stopped", False))
+    return False
+
+
+def _require_server(remote: str) -> None:
+    # The client retries a dead server for minutes without a word, so the port is tried first.
+    address = urlsplit(remote)
+    try:
+        socket.create_connection((address.hostname or "127.0.0.1", address.port or 15002), timeout=5).close()
+    except OSError as error:
+        raise SparkUnreachable(remote, error) from error

@@ -1,0 +1,79 @@
+"""Stored form of declared tables, read from the catalog without Spark.
+
+Belongs here: reading. Does not belong here: the meaning of a difference (`table_changes`).
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from sqlalchemy import create_engine, inspect
+
+from dagster_tidemark.errors import Transient
+from dagster_tidemark.lakehouse.append import open_lake
+from dagster_tidemark.lakehouse.iceberg_schema import stored_of
+from dagster_tidemark.lakehouse.session import without_token
+from dagster_tidemark.lakehouse.table_changes import Stored
+from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.settings import Settings, sqlalchemy_uri
+
+_AT_ONCE = 8
+_SECONDS_TO_CONNECT = 5
+
+
+class CatalogUnreadable(Transient):
+    """The catalog, or the metadata of tables, cannot be read, so tables cannot be compared with their declarations."""
+
+
+def stored_tables(settings: Settings, tables: Iterable[Table]) -> dict[str, Stored]:
+    """Read the columns, partitioning and row key of every declared table that the catalog has.
+
+    Returns:
+        The stored tables by name, without tables that are missing in the catalog.
+
+    Raises:
+        CatalogUnreadable: the catalog or the metadata of a table cannot be read; the message names it.
+    """
+    lake = _opened(settings)
+    if lake is None:
+        return {}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = list(pool.map(lambda table: _look(lake, table.name), tables))
+    if failed := [why for _, why in found if isinstance(why, str)]:
+        raise CatalogUnreadable(f"columns cannot be compared with the tables'. {'. '.join(failed)}")
+    return {name: stored for name, stored in found if isinstance(stored, Stored)}
+
+
+def _opened(settings: Settings) -> Catalog | None:
+    """Open the catalog. Return None if it has never held a table."""
+    uri = sqlalchemy_uri(settings.catalog_uri)
+    bare = settings.catalog_login[0].partition("?")[0]
+    if uri.startswith("postgresql"):
+        uri += f"{'&' if '?' in uri else '?'}connect_timeout={_SECONDS_TO_CONNECT}"
+    elif not Path(bare.removeprefix("jdbc:sqlite:")).exists():
+        return None  # to connect would create the file
+    try:
+        engine = create_engine(uri)
+        has_tables = inspect(engine).has_table("iceberg_tables")
+        engine.dispose()
+        return open_lake(settings, uri=uri, init_catalog_tables="false") if has_tables else None
+    except Exception as error:
+        raise CatalogUnreadable(
+            f"columns cannot be compared with the tables'. The catalog {bare} does not answer: {_said(error)}"
+        ) from error
+
+
+def _look(lake: Catalog, name: str) -> tuple[str, Stored | str | None]:
+    """Return a table's name with the table, the reason why it cannot be read, or None if the catalog lacks it."""
+    try:
+        return name, stored_of(lake.load_table(name))
+    except NoSuchTableError:
+        return name, None
+    except Exception as error:  # of the catalog, the store or the file
+        return name, f"The metadata of {name} cannot be read: {_said(error)}"
+
+
+def _said(error: Exception) -> str:
+    return without_token(f"{type(error).__name__}: {error}").partition("\n")[0]

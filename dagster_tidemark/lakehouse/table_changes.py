@@ -1,0 +1,275 @@
+"""Differences of a declared table from the table in the catalog, and which of the changes Iceberg can make.
+
+Belongs here: the comparison as plain data, and the rules. Runs (`catalog`, `append`) and `pipelines plan` ask the same
+function, so a deploy that `plan` accepts is not refused by its runs. Does not belong here: reading the catalog
+(`stored_tables`), and altering a table.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from dagster_tidemark.lakehouse.tables import SchemaDiffers, Table, as_ddl, quoted
+
+NOT_DECLARED = "not declared: "
+"""Beginning of the comment of a column that a load has added from its files (`NewColumns.ADD`)."""
+
+RETIRED = "no longer declared"
+"""Beginning of the comment of a column that is no longer declared, after a run has noticed it."""
+
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+
+
+class Kind(StrEnum):
+    """Kind of a change to a column, or to the table."""
+
+    ADDED = "added"
+    DROPPED = "dropped"
+    RENAMED = "renamed"
+    WIDENED = "widened"
+    RETYPED = "retyped"
+    PARTITIONING = "partitioning"
+    ROW_KEY = "row key"
+    REPLACED = "generation"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A table as the catalog has it.
+
+    Args:
+        columns: Column name to Spark SQL type, in order.
+        required: Columns that refuse null.
+        from_files: Undeclared columns that a load has added.
+        retired: Columns that are no longer declared and that a run has marked so. They no longer count as a difference.
+        widened: Columns that a preview has widened. A narrower declaration is no difference for them.
+        written: Columns of the newest snapshot, which has the schema of its time.
+        partitioned_by: The columns of its partitioning; None if it was not read.
+        row_key: The row key of its last write; None if the table does not record it.
+        generation: Its number among the tables that have had its name.
+    """
+
+    columns: Mapping[str, str]
+    required: Collection[str] = ()
+    from_files: Collection[str] = ()
+    retired: Collection[str] = ()
+    widened: Collection[str] = ()
+    written: Mapping[str, str] = field(default_factory=dict)
+    partitioned_by: tuple[str, ...] | None = None
+    row_key: tuple[str, ...] | None = None
+    generation: int = 1
+
+    @classmethod
+    def of_json(cls, held: Mapping[str, Any]) -> "Stored":
+        """Return the table from its members as JSON."""
+        plain: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in held.items()}
+        return cls(**plain)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A difference between a declaration and its table.
+
+    Args:
+        column: The column's name in the table, or its declared name if it is new. Empty for a change of the table.
+        before: The column's type in the table, or the table's present value; empty if the column is new.
+        after: The declared type, name or value; empty if the column is no longer declared.
+        refused: The reason why the table cannot be altered so, with the remedy; empty if it can.
+    """
+
+    kind: Kind
+    column: str
+    before: str = ""
+    after: str = ""
+    refused: str = ""
+
+    @property
+    def new_column(self) -> str:
+        """The column that the table must get; empty if there is none."""
+        return self.column if self.kind is Kind.ADDED else self.after if self.kind is Kind.RENAMED else ""
+
+    @property
+    def lost_column(self) -> str:
+        """The column that is no longer declared; empty if there is none."""
+        return self.column if self.kind in (Kind.DROPPED, Kind.RENAMED) else ""
+
+    def __str__(self) -> str:
+        match self.kind:
+            case Kind.ADDED:
+                return f"added {self.column} {self.after}"
+            case Kind.DROPPED:
+                return f"dropped {self.column} {self.before}"
+            case Kind.RENAMED:
+                return f"renamed {self.column} -> {self.after} ({self.before})"
+            case Kind.PARTITIONING | Kind.ROW_KEY | Kind.REPLACED:
+                return f"{self.kind} {self.before or 'none'} -> {self.after or 'none'}"
+        return f"{self.kind} {self.column} {self.before} -> {self.after}"
+
+
+def changes_of(table: Table, stored: Stored, *, may_have_more: bool = False) -> list[Change]:
+    """Compare a declaration with its table.
+
+    A dropped and an added column of one type, at one place among the others, count as renamed.
+
+    Args:
+        may_have_more: True if its feed adds undeclared columns: then undeclared text columns are no differences.
+    """
+    found = stored.columns
+    added = {c: kind for c, kind in table.columns.items() if c not in found}
+    dropped = {c: kind for c, kind in found.items() if c not in table.columns and c not in stored.retired}
+    if may_have_more:
+        dropped = {c: kind for c, kind in dropped.items() if kind != "string" or _same_but_for_case(c, table.columns)}
+    renamed = _renamed(table, stored, added, dropped)
+    changes = []
+    for old, new in renamed.items():
+        refused = _other_case(table, old, new) or _not_droppable(table, stored, old)
+        changes.append(Change(Kind.RENAMED, old, found[old], new, refused))
+    for column in (c for c in added if c not in renamed.values()):
+        lost = _dropped_by_hand(table, column) if stored.written.get(column, "") == added[column] else ""
+        changes.append(Change(Kind.ADDED, column, "", added[column], lost))
+    for column in (c for c in dropped if c not in renamed):
+        changes.append(Change(Kind.DROPPED, column, found[column], "", _not_droppable(table, stored, column)))
+    for column, kind in table.columns.items():
+        if column in found and found[column] != kind and not is_narrower(table, stored, column):
+            changes.append(_retyped(table, stored, column, found[column], kind))
+    changes += _of_the_table(table, stored)
+    if table.generation > stored.generation:  # a new, empty table can have any columns
+        changes = [replace(change, refused="") for change in changes]
+    if table.generation != stored.generation:
+        changes.append(_replaced_by(table, stored))
+    return changes
+
+
+def is_narrower(table: Table, stored: Stored, column: str) -> bool:
+    """Return True if a column is wider than declared only because a preview has widened it."""
+    declared, kind = table.columns.get(column, ""), stored.columns.get(column, "")
+    return column in stored.widened and widens(declared, kind)
+
+
+def require_possible(table: Table, changes: Iterable[Change]) -> None:
+    """Raise if a table cannot be made as declared.
+
+    Raises:
+        SchemaDiffers: a change is refused; the message names each column and the remedy.
+    """
+    refused = [change for change in changes if change.refused]
+    if refused:
+        has = {c.column or str(c.kind): c.before for c in refused}
+        says = {c.column or str(c.kind): c.after or None for c in refused}
+        why = ". ".join(dict.fromkeys(change.refused for change in refused))
+        raise SchemaDiffers(f"{table.identifier} has {has}, its declaration says {says}; {why}")
+
+
+def comments_after(table: Table, stored: Stored, changes: Iterable[Change]) -> dict[str, str]:
+    """Return the new comments of columns that are no longer declared, and of columns that are declared again."""
+    comments = {c.lost_column: f"{RETIRED}: null in new rows" for c in changes if c.lost_column}
+    return comments | {c: table.comment_on(c) for c in stored.retired if c in table.columns}
+
+
+def widens(before: str, after: str) -> bool:
+    """Return True if Iceberg promotes one type to the other: int to bigint, float to double, decimal to more digits."""
+    if (before, after) in (("int", "bigint"), ("float", "double")):
+        return True
+    old, new = _DECIMAL.fullmatch(before), _DECIMAL.fullmatch(after)
+    return bool(old and new) and old[2] == new[2] and int(old[1]) < int(new[1])  # type: ignore[index]
+
+
+def _renamed(table: Table, stored: Stored, added: Mapping[str, str], dropped: Mapping[str, str]) -> dict[str, str]:
+    """Return dropped columns with their new names, as far as the columns' types and places show them."""
+    found = {old: new for old in dropped for new in added if old.lower() == new.lower()}
+    both = [c for c in table.columns if c in stored.columns]
+
+    def place(column: str, among: Collection[str]) -> str | None:
+        """Return the nearest column before it that the table and the declaration share."""
+        before = list(among)[: list(among).index(column)]
+        return next((c for c in reversed(before) if c in both), None)
+
+    for old in (c for c in dropped if c not in found):
+        fitting = [
+            new
+            for new in added
+            if new not in found.values()
+            and (added[new] == dropped[old] or widens(dropped[old], added[new]))
+            and place(new, table.columns) == place(old, stored.columns)
+        ]
+        rivals = [
+            c
+            for c in dropped
+            if c not in found and dropped[c] == dropped[old] and place(c, stored.columns) == place(old, stored.columns)
+        ]
+        if len(fitting) == 1 == len(rivals):
+            found[old] = fitting[0]
+    return found
+
+
+def _same_but_for_case(column: str, columns: Collection[str]) -> bool:
+    return column.lower() in {c.lower() for c in columns}
+
+
+def _other_case(table: Table, old: str, new: str) -> str:
+    if old.lower() != new.lower():
+        return ""
+    return f"Spark takes the two names for one column; declare it as {old!r}, or give it a name that differs in letters"
+
+
+def _dropped_by_hand(table: Table, column: str) -> str:
+    columns = as_ddl({column: table.columns[column]})
+    return (
+        f"somebody has dropped {column}, which its declaration has, and added again it would be empty. Declare it no "
+        f"more; or add it (ALTER TABLE {table.identifier} ADD COLUMNS ({columns})) and give the asset a new "
+        "code_version, then it is filled again from the files that still lie there"
+    )
+
+
+def _not_droppable(table: Table, stored: Stored, column: str) -> str:
+    if column in stored.required:
+        alter = f"ALTER TABLE {table.identifier} ALTER COLUMN {quoted(column)} DROP NOT NULL"
+        return f"rows without it are refused, because the table requires it; allow null first ({alter})"
+    if column in stored.from_files:
+        return (
+            "a feed has added it from its files. A feed keeps it with new_columns=add; or declare it as string; or "
+            f"drop it (ALTER TABLE {table.identifier} DROP COLUMN {quoted(column)})"
+        )
+    return ""
+
+
+def _retyped(table: Table, stored: Stored, column: str, before: str, after: str) -> Change:
+    if widens(before, after) and column not in table.stored_by:
+        return Change(Kind.WIDENED, column, before, after)
+    if column in stored.from_files:
+        why = (
+            f"what a feed with new_columns=add has added is text: declare {column} as string; or drop it (ALTER TABLE "
+            f"{table.identifier} DROP COLUMN {column}) and give the asset a new code_version, then it is filled again "
+            "from the files that still lie there"
+        )
+    elif column in table.stored_by:
+        why = f"the table is partitioned by it; {_replaced(table)}"
+    else:
+        what = "makes it narrower" if widens(after, before) else "is another type"
+        why = f"{what}, and Iceberg only widens (int to bigint, float to double, decimals to more digits)"
+        why = f"{why}; give the column another name, declare {before}, or {_replaced(table)}"
+    return Change(Kind.RETYPED, column, before, after, why)
+
+
+def _of_the_table(table: Table, stored: Stored) -> Iterable[Change]:
+    if stored.partitioned_by is not None and set(table.stored_by) - set(stored.partitioned_by):
+        before, after = ", ".join(stored.partitioned_by), ", ".join(table.stored_by)
+        why = f"its files lie by {before or 'no column'}; {_replaced(table)}"
+        yield Change(Kind.PARTITIONING, "", before, after, why)
+    if stored.row_key is not None and set(stored.row_key) != set(table.row_key):
+        yield Change(Kind.ROW_KEY, "", ", ".join(stored.row_key), ", ".join(table.row_key))
+
+
+def _replaced_by(table: Table, stored: Stored) -> Change:
+    before, after = str(stored.generation), str(table.generation)
+    newer = "newer code has replaced the table; deploy that code, or declare its generation"
+    return Change(Kind.REPLACED, "", before, after, newer if table.generation < stored.generation else "")
+
+
+def _replaced(table: Table) -> str:
+    return (
+        f"have the table replaced (generation={table.generation + 1} in its declaration, and another code_version), or "
+        "make it a new table (another asset key)"
+    )

@@ -1,0 +1,246 @@
+"""The table type: what a table of the lake declares about itself.
+
+Belongs here: the declaration and what follows from it alone. Plain strings and no pyspark, so that a code
+location can load its declarations without paying for Spark's import.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.lakehouse.partitioning import Partitioning, Value, condition, partitioning_of
+from dagster_tidemark.sources.columns import require_columns, require_names
+
+CATALOG = "lake"
+BRANCH_DAYS = 2
+"""Lifetime of a branch that no command drops: after that Iceberg's expiry of snapshots drops it."""
+
+
+class SchemaDiffers(Terminal):
+    """A table in the catalog differs from its declaration, and cannot be altered without a decision about its data."""
+
+
+LINEAGE = {"source_file": "string", "source_version": "string", "arrived_at": "timestamp", "loaded_by": "string"}
+"""Columns of every table that is loaded from files: which object a row came from, and what code loaded it."""
+
+SOURCE_ROW = {"source_row": "bigint"}
+"""Column of a table whose rows have no key in their data: with `source_file` it identifies a row by its place."""
+
+_LINEAGE_COMMENTS = {
+    "source_file": "The object that the row came from: its key in the landing bucket",
+    "source_version": "Which version of that object",
+    "arrived_at": "When that version arrived in the bucket, UTC",
+    "loaded_by": "The code version that loaded the row",
+    "source_row": "Which row of that object it was, counted from 1",
+}
+
+MESSAGE = {
+    "message_id": "string",
+    "message_source": "string",
+    "topic_id": "string",
+    "topic_partition": "int",
+    "topic_offset": "bigint",
+    "sent_at": "timestamp",
+}
+"""Columns of every table of messages: which message a row is, and where it came from."""
+
+_MESSAGE_COMMENTS = {
+    "message_id": "The message: the queue's id of it, or its topic's id, partition and offset",
+    "message_source": "Where it came from: sqs:QUEUE or kafka:TOPIC/PARTITION",
+    "topic_id": "Kafka's id of the topic, which a topic made anew does not share; null of a queue",
+    "topic_partition": "Kafka's partition; null of a queue",
+    "topic_offset": "Kafka's offset in the partition; null of a queue",
+    "sent_at": "When the broker took the message, UTC",
+}
+
+DELIVERY = {"delivery_id": "string", "manifest": "string", "posted_at": "timestamp", "replaces": "string"}
+"""Columns of every table of deliveries: of which one a row is, and what was loaded of it; equal in all its rows."""
+
+_DELIVERY_COMMENTS = {
+    "delivery_id": "The delivery, which is the name of its folder: the partition",
+    "manifest": "A hash of the files that its manifest lists, with their checksums",
+    "posted_at": "When the message with this manifest was sent, UTC",
+    "replaces": "The manifest of the rows that these took the place of; null where there were none",
+}
+
+MODEL_VERSIONS = {
+    "version": "string",
+    "path": "string",
+    "published": "boolean",
+    "reason": "string",
+    "libraries": "string",
+    "fitted_at": "timestamp",
+}
+"""Columns of every table of a model's versions; the newest published row is the one that serves."""
+
+_MODEL_VERSIONS_COMMENTS = {
+    "version": "A hash of what the model was made of: features, parameters, libraries, code",
+    "path": "Where its files lie",
+    "published": "Whether it serves from then on: the newest published row is the current one",
+    "reason": "Why it was published, or not",
+    "libraries": "The libraries that fitted it, with their versions",
+    "fitted_at": "When it was fitted, UTC",
+}
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How many old snapshots a table keeps. Each keeps alive the metadata and the rows of its time.
+
+    Args:
+        newest: So many of the newest, however old.
+        held_for: And every one for so long after the next commit took its place, however many commits follow: longer
+            than runs take. A run whose first snapshot has expired begins again.
+        batch: Older ones expire so many at a time.
+    """
+
+    newest: int = 1_000
+    held_for: timedelta = timedelta(hours=1)
+    batch: int = 500
+
+
+@dataclass(frozen=True)
+class Table:
+    """An Iceberg table.
+
+    Args:
+        name: `namespace.table`; the asset key joined by a dot.
+        columns: Column name to Spark SQL type, in order.
+        partitioned_by: How its rows say which partition they are in: `ByTime`, `ByKey` or `ByDimensions`; or the name
+            of a column that holds the start of an hour (timestamp), or of a day, week or month (date); or None.
+        row_key: The columns that identify a row.
+        comment: One line: what one row is.
+        column_comments: Column name to what it holds, with its unit; those of `LINEAGE`, `MESSAGE`, `DELIVERY` and
+            `MODEL_VERSIONS` are known.
+        stored_by: The columns its files are kept apart by, where these are not `partitioned_by`.
+        retention: Which old snapshots are kept.
+        generation: Raised, with the asset's `code_version`, if Iceberg cannot alter the table as declared: the former
+            table is renamed to `<name>_generation_<number>`, and an empty table is created.
+        added: Those of `columns` that nobody declared: a load has found them in files (`NewColumns.ADD`).
+        branch: The Iceberg branch that is read and written; "" for the table that readers see. A branch has the
+            columns and properties of its table, and no run alters them through the branch.
+    """
+
+    name: str
+    columns: dict[str, str]
+    row_key: tuple[str, ...]
+    partitioned_by: str | Partitioning | None = None
+    comment: str = ""
+    stored_by: tuple[str, ...] = ()
+    retention: Retention = Retention()
+    added: tuple[str, ...] = ()
+    column_comments: Mapping[str, str] = field(default_factory=dict)
+    branch: str = ""
+    generation: int = 1
+
+    def __post_init__(self) -> None:
+        owner = f"table {self.name}"
+        if self.generation < 1:
+            raise ValueError(f"{owner}: generation is a number from 1 on, not {self.generation}")
+        require_columns(owner, self.columns, nested=True)
+        require_names(owner, "row_key", self.row_key)
+        if unknown := sorted(self.column_comments.keys() - self.columns.keys()):
+            raise ValueError(f"table {self.name}: column_comments of {', '.join(unknown)}, which are no columns of it")
+        if self.partitioning:
+            self.partitioning.require(self.name, self.columns)
+        if unknown := [c for c in self.row_key if c not in self.columns]:
+            raise ValueError(
+                f"{owner}: row_key has {', '.join(map(repr, unknown))}, which is not in columns; declare it there, or "
+                f"take it out of row_key (columns are {', '.join(self.columns)})"
+            )
+        if not self.stored_by:
+            object.__setattr__(self, "stored_by", self.partition_columns)
+
+    def comment_on(self, column: str) -> str:
+        """What a column holds; empty where nobody said so."""
+        known = dict(_LINEAGE_COMMENTS)
+        for columns, comments in (
+            (MODEL_VERSIONS, _MODEL_VERSIONS_COMMENTS),
+            (MESSAGE, _MESSAGE_COMMENTS),
+            (DELIVERY, _DELIVERY_COMMENTS),
+        ):
+            known |= comments if self.columns.keys() >= columns.keys() else {}
+        return self.column_comments.get(column) or known.get(column, "")
+
+    def name_of_generation(self, generation: int) -> str:
+        """Return the name of the table of an earlier generation."""
+        return f"{self.name}_generation_{generation}"
+
+    @property
+    def identifier(self) -> str:
+        """The table's name in Spark SQL: for its columns, properties, metadata tables and versions."""
+        return f"{CATALOG}.{self.name}"
+
+    @property
+    def rows_identifier(self) -> str:
+        """Name of the table, or of its branch, for reading and writing rows in Spark SQL."""
+        return f"{self.identifier}.branch_{self.branch}" if self.branch else self.identifier
+
+    @property
+    def partitioning(self) -> Partitioning | None:
+        """How its columns say which partition a row is in."""
+        return partitioning_of(self.partitioned_by)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns that say which partition a row is in; none of an unpartitioned table."""
+        return self.partitioning.columns if self.partitioning else ()
+
+    @property
+    def partition_key_sql(self) -> str:
+        """A SQL expression for the partition key of a row (null for an unpartitioned table)."""
+        return self._key_sql(quoted)
+
+    @property
+    def partition_key_of_metadata_sql(self) -> str:
+        """The same for a row of Iceberg's metadata table `partitions`."""
+        return self._key_sql(lambda column: f"partition.{quoted(column)}")
+
+    def _key_sql(self, of: Callable[[str], str]) -> str:
+        return self.partitioning.key_sql(self.columns, of) if self.partitioning else "CAST(NULL AS STRING)"
+
+    def partition_values_sql(self, key: str) -> dict[str, str]:
+        """For each partition column a SQL expression of its value, from a column that holds a partition key."""
+        return self.partitioning.values_sql(key, self.columns) if self.partitioning else {}
+
+    def same_key(self) -> str:
+        """A SQL condition on rows `s` and `t`: they have the same key."""
+        return " AND ".join(f"t.{c} = s.{c}" for c in map(quoted, self.row_key))
+
+    def predicate(self, partitions: Collection[str] | None, of: str | None = None) -> str:
+        """A SQL condition that is true for the rows of these partitions; None means the whole table.
+
+        Args:
+            of: The table's alias, where its columns need one.
+
+        Raises:
+            ValueError: partitions of an unpartitioned table were asked for, or none at all.
+        """
+        if partitions is None:
+            return "true"
+        if not self.partitioning or not partitions:
+            raise ValueError(f"{self.name} has no partitions {sorted(partitions)}")
+        values = [self.partition_values(key) for key in sorted(partitions)]
+        return condition(values, lambda column: f"{of}.{quoted(column)}" if of else quoted(column))
+
+    def partition_values(self, partition: str | None) -> dict[str, Value]:
+        """The value of each partition column in a partition; of an unpartitioned table (None) there is no column."""
+        if not self.partitioning or partition is None:
+            return {}
+        return self.partitioning.values(partition, self.columns)
+
+
+def as_ddl(columns: Mapping[str, str], comments: Mapping[str, str] | None = None) -> str:
+    """Columns as Spark's schemas are written; any name may be a word of SQL's.
+
+    Args:
+        comments: Column name to a comment, with its quotes doubled.
+    """
+    said = {name: f" COMMENT '{text}'" for name, text in (comments or {}).items()}
+    return ", ".join(f"{quoted(name)} {kind}{said.get(name, '')}" for name, kind in columns.items())
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL."""
+    return f"`{name}`"

@@ -1,0 +1,131 @@
+"""A range of a topic as a DataFrame, by Spark's own source of Kafka: for a backlog, which is too much for one process.
+
+Belongs here: that source's options, and what of its errors means what. Does not belong here: which range
+(`sources.kafka_range`), and committing what was read.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.errors import Terminal, TidemarkError, Transient
+from dagster_tidemark.lakehouse.tables import MESSAGE
+from dagster_tidemark.sources.kafka_errors import KafkaRefused, KafkaUnavailable, TopicUnknown
+from dagster_tidemark.sources.kafka_range import Range
+
+COLUMNS = {"body": "binary", **MESSAGE}
+"""Of a record, as `sources.records.Record` has them."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOGIN = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+class RangeGone(Transient):
+    """Offsets of a range are not in the topic any more: retention was faster, or it is another topic by now."""
+
+
+class NoKafkaSource(Terminal):
+    """The Spark server was started without the jars of its Kafka source."""
+
+
+@contextmanager
+def naming_the_broker(read: Range) -> Iterator[None]:
+    """Make an error of Spark's say what was wrong with the topic, in one line. For the call that uses the frame.
+
+    Raises:
+        RangeGone: a new range says what is lost.
+        KafkaUnavailable, TopicUnknown, KafkaRefused: as of `KafkaTopic`.
+        NoKafkaSource: Spark cannot read topics.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        said = str(error)
+        for words, named, meaning in _MEANINGS:
+            if words in said:
+                raise named(f"kafka:{read.topic}: {meaning}") from error
+        raise
+
+
+_MEANINGS: tuple[tuple[str, type[TidemarkError], str], ...] = (
+    ("KafkaIllegalStateException", RangeGone, "what was to be read is not there any more; look again what there is"),
+    ("UnknownTopicOrPartitionException", TopicUnknown, "there is no such topic; create it, or set its name"),
+    ("AuthorizationException", KafkaRefused, "the broker does not let Spark read the topic"),
+    ("SaslAuthenticationException", KafkaRefused, "the broker does not let Spark in: wrong user or password"),
+    ("SslAuthenticationException", KafkaRefused, "the broker's certificate is not one that Spark is to trust"),
+    ("kafka.common.errors.TimeoutException", KafkaUnavailable, "no broker answers Spark; is it running?"),
+    (
+        "Failed to find data source: kafka",
+        NoKafkaSource,
+        "Spark has no source of Kafka; start its server with the jars of spark-sql-kafka-0-10 on the class path",
+    ),
+)
+
+
+def read_range(spark: SparkSession, options: Mapping[str, str], read: Range) -> DataFrame:
+    """One row per record that nobody has aborted, in no order. Nothing is read before the frame is used.
+
+    The topic is read by its name. Whoever commits the rows asks `is_still_of` after they are read.
+
+    Args:
+        options: Of librdkafka; what of them is about security is said in Java's words.
+    """
+    starts = {partition: start for partition, start in read.starts.items() if start < read.ends[partition]}
+    if not starts:
+        return spark.createDataFrame([], ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items()))
+    reader = spark.read.format("kafka").options(**_security(options))
+    reader = reader.options(
+        **{
+            "kafka.bootstrap.servers": options["bootstrap.servers"],
+            "assign": json.dumps({read.topic: sorted(starts)}),
+            "startingOffsets": json.dumps({read.topic: {str(p): start for p, start in starts.items()}}),
+            "endingOffsets": json.dumps({read.topic: {str(p): read.ends[p] for p in starts}}),
+            "kafka.isolation.level": "read_committed",
+            "failOnDataLoss": "true",
+            # At their defaults a broker that is gone is waited for two minutes at a time.
+            "kafkaConsumer.pollTimeoutMs": "4000",
+            "kafka.default.api.timeout.ms": "8000",
+            "kafka.request.timeout.ms": "8000",  # has to be no more than that
+        }
+    )
+    place = F.lit(f"{read.topic_id}/"), F.col("partition"), F.lit("/"), F.lpad(F.col("offset").cast("string"), 20, "0")
+    return reader.load().select(
+        F.coalesce("value", F.lit(b"")).alias("body"),
+        F.concat(*place).alias("message_id"),
+        F.concat(F.lit(f"kafka:{read.topic}/"), F.col("partition")).alias("message_source"),
+        F.lit(read.topic_id).alias("topic_id"),
+        F.col("partition").alias("topic_partition"),
+        F.col("offset").alias("topic_offset"),
+        # As `sources.kafka_client` bounds the producer's claim.
+        F.least(F.greatest("timestamp", F.lit(_EPOCH)), F.lit(datetime.now(UTC))).alias("sent_at"),
+    )
+
+
+def _security(options: Mapping[str, str]) -> dict[str, str]:
+    protocol = options.get("security.protocol", "PLAINTEXT")
+    told = {"kafka.security.protocol": protocol}
+    if protocol.startswith("SASL_"):
+        mechanism = options["sasl.mechanism"]
+        user, password = (_quoted(options[name]) for name in ("sasl.username", "sasl.password"))
+        told["kafka.sasl.mechanism"] = mechanism
+        told["kafka.sasl.jaas.config"] = f"{_LOGIN[mechanism]} required username={user} password={password};"
+    if "ssl.ca.location" in options:
+        # Its text, not its place: it is read on other machines.
+        told["kafka.ssl.truststore.type"] = "PEM"
+        told["kafka.ssl.truststore.certificates"] = Path(options["ssl.ca.location"]).read_text()
+    return told
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

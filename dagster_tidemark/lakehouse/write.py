@@ -1,0 +1,242 @@
+"""Commits: partitions replaced or rows merged, one commit a run, none in silence over somebody else's."""
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.errors import Transient
+from dagster_tidemark.lakehouse import catalog, direct, expiry
+from dagster_tidemark.lakehouse.tables import Table, quoted
+
+RUN_ID = "tidemark.run-id"
+ATTEMPTS = 5
+_CONFLICTS = (
+    "CommitFailedException",
+    # Of ValidationException just these: it also says that a table's partitioning is not what was declared.
+    "Found conflicting ",
+    "Found new conflicting ",
+    "Cannot commit, ",
+    "Missing required files to delete",
+    "Cannot determine history between starting snapshot",
+)
+
+_EVALUATED_TWICE = "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
+
+Within = Callable[[str | None], str]
+"""Writes a SQL condition on partition columns, for a table's alias or without one."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A snapshot that a run left behind.
+
+    Args:
+        snapshot_id: None where the table is still empty.
+        parent_id: The snapshot it was put upon.
+        rows: Of the whole table then; None where the run has committed nothing.
+    """
+
+    snapshot_id: int | None
+    parent_id: int | None = None
+    rows: int | None = None
+
+
+class CommitConflict(Transient):
+    """Somebody else committed to the same partitions meanwhile. A retry on what they left helps."""
+
+
+class WriteConflict(Transient):
+    """Somebody else kept committing to the same partitions. A retry helps once they are done."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(f"{table.name}: {ATTEMPTS} attempts lost against other writers of the same partitions")
+
+
+def current_snapshot(spark: SparkSession, table: Table) -> int | None:
+    """Return the current snapshot of the table (or of its branch), or None before its first commit."""
+    if seen := direct.loaded(spark, table):
+        ref = seen.metadata.refs.get(table.branch) if table.branch else None
+        return ref.snapshot_id if ref else None if table.branch else seen.metadata.current_snapshot_id
+    if table.branch:
+        refs = f"SELECT snapshot_id FROM {table.identifier}.refs WHERE name = '{table.branch}'"
+        return next((row.snapshot_id for row in spark.sql(refs).collect()), None)
+    # Among the properties, because a query of the table `refs` is a job of its own and takes twice as long.
+    [found] = spark.sql(f"SHOW TBLPROPERTIES {table.identifier} ('current-snapshot-id')").collect()
+    return None if found.value == "none" else int(found.value)
+
+
+def overwrite(frame: DataFrame, table: Table, partitions: Collection[str] | None, *, run_id: str) -> Commit:
+    """Replace these partitions (None: the whole table) with the frame's rows, in one commit.
+
+    Serializable: when another writer commits to the same partitions in between, the frame is computed again
+    on what its inputs hold then. Without a predicate an empty frame would leave the old rows.
+
+    Args:
+        frame: Rows of the table, of these partitions only.
+        run_id: Kept as a property of the snapshot.
+
+    Raises:
+        WriteConflict: other writers won each of the attempts.
+    """
+    return replace_where(frame, table, table.predicate(partitions), run_id=run_id)
+
+
+def replace_where(frame: DataFrame, table: Table, predicate: str, *, run_id: str) -> Commit:
+    """Replace the rows for which a SQL predicate on partition columns is true; see `overwrite`."""
+    for attempt in range(1, ATTEMPTS + 1):
+        before = current_snapshot(frame.sparkSession, table)
+        try:
+            return replace_since(before, frame, table, predicate, run_id=run_id)
+        except CommitConflict:
+            logger.warning("%s: another run committed to the same partitions (attempt %d)", table.name, attempt)
+    raise WriteConflict(table)
+
+
+def replace_since(before: int | None, frame: DataFrame, table: Table, predicate: str, *, run_id: str) -> Commit:
+    """Replace the rows for which the predicate is true, if nobody else has touched them since a snapshot.
+
+    Raises:
+        CommitConflict: somebody has. Nothing was written.
+    """
+    return _overwrite_since(before, frame.select(*table.columns), table, predicate, run_id)
+
+
+def _overwrite_since(before: int | None, frame: DataFrame, table: Table, predicate: str, run_id: str) -> Commit:
+    writer = (
+        frame.writeTo(table.rows_identifier)
+        .option(f"snapshot-property.{RUN_ID}", run_id)
+        .option("isolation-level", "serializable")
+    )
+    if before is not None:
+        writer = writer.option("validate-from-snapshot-id", str(before))
+    try:
+        writer.overwrite(F.expr(predicate))
+    except PySparkException as error:
+        raise _named(error, table) from error
+    return commit_of(frame.sparkSession, table, run_id)
+
+
+def merge(
+    rows: DataFrame, table: Table, *, within: Within, on: str, wins: str, goes: str | None = None, run_id: str
+) -> Commit:
+    """Merge rows into a table by their key, in one commit.
+
+    Iceberg validates a MERGE from the snapshot that the statement itself reads, not from an earlier snapshot of the
+    run. So the merge must be right for any commit that another writer made in between: it removes only rows that
+    `rows` names singly.
+
+    Args:
+        rows: At most one row a key; `s` in the conditions. The table's rows are `t`.
+        within: Writes a SQL condition on the table's partition columns. Without literals the whole table counts as
+            touched.
+        on: A SQL condition: the two rows have the same key.
+        wins: A SQL condition: the new row replaces the table's row of its key.
+        goes: A SQL condition on `s`: the row is not new, it names a row to remove.
+
+    Raises:
+        CommitConflict: another writer committed to the same partitions during the merge. Nothing was written.
+    """
+    spark = rows.sparkSession
+    view = f"merged_{table.name.replace('.', '_')}"
+    rows.createOrReplaceTempView(view)
+    spark.conf.set(f"spark.sql.iceberg.snapshot-property.{RUN_ID}", run_id)
+    # By name: a table may have columns that are no longer declared, and UPDATE SET * would need values for them.
+    names = [quoted(c) for c in table.columns]
+    sets, values = ", ".join(f"t.{c} = s.{c}" for c in names), ", ".join(f"s.{c}" for c in names)
+    departs, enters = (f"WHEN MATCHED AND ({goes}) THEN DELETE", f"AND NOT ({goes})") if goes else ("", "")
+    try:
+        spark.sql(
+            f"MERGE INTO {table.rows_identifier} t USING {view} s ON ({within('t')}) AND {on} {departs} "
+            f"WHEN MATCHED AND ({wins}) THEN UPDATE SET {sets} "
+            f"WHEN NOT MATCHED {enters} THEN INSERT ({', '.join(names)}) VALUES ({values})"
+        )
+    except PySparkException as error:
+        if error.getCondition() == _EVALUATED_TWICE:
+            return _merge_by_overwriting(rows, table, within, on=on, wins=wins, goes=goes or "false", run_id=run_id)
+        raise _named(error, table) from error
+    finally:
+        spark.conf.unset(f"spark.sql.iceberg.snapshot-property.{RUN_ID}")
+        spark.catalog.dropTempView(view)
+    return commit_of(spark, table, run_id)
+
+
+def _merge_by_overwriting(
+    rows: DataFrame, table: Table, within: Within, *, on: str, wins: str, goes: str, run_id: str
+) -> Commit:
+    """Merge by replacing the partitions, for sources that Spark does not take in the merge mode copy-on-write.
+
+    In that mode a MERGE evaluates its source twice, once to find the files that change and once to write them. Spark
+    refuses a source that may differ between the two, such as the row ids of a scanned text file.
+    """
+    spark = rows.sparkSession
+    before = current_snapshot(spark, table)
+    there = spark.table(table.rows_identifier).alias("t").where(within("t"))
+    new, wins = rows.alias("s"), f"coalesce({wins}, false)"
+    stays = there.join(new, on=F.expr(f"{on} AND ({goes} OR {wins})"), how="left_anti")
+    enters = new.where(f"NOT ({goes})").join(there, on=F.expr(f"{on} AND NOT {wins}"), how="left_anti")
+    # Rows that stay keep their values in columns that are no longer declared.
+    merged = stays.unionByName(enters.select(*table.columns), allowMissingColumns=True)
+    return _overwrite_since(before, merged, table, within(None), run_id)
+
+
+def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
+    """The latest commit of a run; the current snapshot, when it made none. The table is looked after."""
+    snapshots = _snapshots(spark, table, run_id)
+    if snapshots and not table.branch:
+        catalog.set_properties(spark, table)
+        committed_at = [s.committed_at for s in snapshots]
+        # By the clock that has set the times.
+        expiry.expire(spark, table, committed_at, now=max(committed_at) + 1)
+    # Not the current snapshot: another run may have committed other partitions since.
+    own = max((s for s in snapshots if s.is_own), key=lambda s: s.committed_at, default=None)
+    return Commit(own.snapshot_id, own.parent_id, own.rows) if own else Commit(current_snapshot(spark, table))
+
+
+class _Snapshot(NamedTuple):
+    snapshot_id: int
+    parent_id: int | None
+    committed_at: int
+    is_own: bool
+    rows: int
+
+
+def _snapshots(spark: SparkSession, table: Table, run_id: str) -> list[_Snapshot]:
+    """All that have not expired; `is_own` are those of a run."""
+    if seen := direct.loaded(spark, table):
+        return [
+            _Snapshot(
+                snapshot.snapshot_id,
+                snapshot.parent_snapshot_id,
+                snapshot.timestamp_ms,
+                said.get(RUN_ID) == run_id,
+                int(said.get("total-records", 0)) - int(said.get("total-position-deletes", 0)),
+            )
+            for snapshot in seen.metadata.snapshots
+            for said in [snapshot.summary.additional_properties if snapshot.summary else {}]
+        ]
+    # All are fetched, because one aggregate takes twice as long as a thousand rows.
+    found = spark.sql(
+        "SELECT snapshot_id, parent_id, unix_millis(committed_at), "
+        f"summary['{RUN_ID}'] <=> '{run_id}', CAST(summary['total-records'] AS BIGINT) "
+        "- CAST(coalesce(summary['total-position-deletes'], '0') AS BIGINT) "
+        f"FROM {table.identifier}.snapshots"
+    ).collect()
+    return [_Snapshot(*row) for row in found]
+
+
+def is_conflict(error: PySparkException) -> bool:
+    """Whether a statement failed because somebody else has committed to the same partitions."""
+    return any(name in str(error) for name in _CONFLICTS)
+
+
+def _named(error: PySparkException, table: Table) -> Exception:
+    if is_conflict(error):
+        return CommitConflict(f"{table.name}: {error}")
+    return error

@@ -1,0 +1,195 @@
+"""The local cloud: S3 and SQS in one process, moto's server with objects that survive it.
+
+Belongs here: writing every object through to a folder before anybody hears of it, restoring them, and the
+bucket, queues and notification that a landing zone consists of. Does not belong here: the file format
+(`dagster_tidemark.local.cloud.objects`). What queues hold is not kept: a start looks at every prefix anyway.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from moto import backends
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from moto.s3 import notifications
+from moto.s3.models import FakeBucket, FakeKey, S3Backend, s3_backends
+from moto.sqs.models import Queue, sqs_backends
+from werkzeug.serving import BaseWSGIServer, make_server
+
+from dagster_tidemark.local.cloud.objects import ObjectFolder, StoredObject
+from dagster_tidemark.local.cloud.queues import use_backlogged_queues
+from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.sources.sqs import MAX_RECEIVES
+
+_send_event = notifications.send_event
+
+
+class _Request(threading.local):
+    """What the request of this thread touched, and the notifications it caused."""
+
+    def __init__(self) -> None:
+        self.touched: list[tuple[str, str]] = []
+        self.notifications: list[tuple[Any, ...]] = []
+
+
+_request = _Request()
+
+
+class WrittenThroughS3(S3Backend):
+    """moto's S3, noting which objects a request touches. Every way to change an object ends in one of two methods."""
+
+    folder: ObjectFolder
+
+    def put_object(self, bucket_name: str, key_name: str, *args: Any, **kwargs: Any) -> FakeKey:
+        """PUT, POST, a copy or the completion of a multipart upload."""
+        _request.touched.append((bucket_name, key_name))
+        return super().put_object(bucket_name, key_name, *args, **kwargs)
+
+    def delete_object(self, bucket_name: str, key_name: str, *args: Any, **kwargs: Any) -> tuple[bool, dict[str, Any]]:
+        """A single deletion, or each of a request for many."""
+        _request.touched.append((bucket_name, key_name))
+        return super().delete_object(bucket_name, key_name, *args, **kwargs)
+
+    def create_bucket(self, bucket_name: str, *args: Any, **kwargs: Any) -> FakeBucket:
+        """A new bucket is kept at once, empty."""
+        bucket = super().create_bucket(bucket_name, *args, **kwargs)
+        self.folder.add_bucket(bucket_name)
+        return bucket
+
+    def delete_bucket(self, bucket_name: str) -> FakeBucket | None:
+        """A bucket that really went (it was empty) is forgotten."""
+        bucket = super().delete_bucket(bucket_name)
+        if bucket is not None:
+            self.folder.remove_bucket(bucket_name)
+        return bucket
+
+
+class Cloud:
+    """The WSGI application: objects reach the disk, then the notifications go out, then the client gets its reply."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._folder = ObjectFolder(settings.state_dir / "objects")
+        self._writing = threading.Lock()
+        self._application = DomainDispatcherApplication(create_backend_app)
+        WrittenThroughS3.folder = self._folder
+        s3_backends.backend = WrittenThroughS3
+        use_backlogged_queues()
+        # Asked for every request, behind a lock, and answered from the file system: two milliseconds.
+        modules = backends.list_of_moto_modules
+        backends.list_of_moto_modules = cache(lambda: frozenset(modules()))
+        notifications.send_event = lambda *event: _request.notifications.append(event)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Serve one request."""
+        _request.touched, _request.notifications = [], []
+        reply: Iterable[bytes] = self._application(environ, start_response)
+        for bucket, key in _request.touched:
+            self._keep(bucket, key)
+        for event in _request.notifications:
+            _send_event(*event)
+        return reply
+
+    def restore(self) -> int:
+        """Load what the folder holds, telling nobody. Returns the number of objects."""
+        count = 0
+        for bucket in self._folder.buckets():
+            self._s3.create_bucket(bucket, self._settings.aws_region)
+            for stored in self._folder.read(bucket):
+                self._load(bucket, stored)
+                count += 1
+        return count
+
+    def set_up_landing_zone(self) -> None:
+        """The landing bucket, the queue of its notifications, and the queues of messages."""
+        region, bucket = self._settings.aws_region, self._settings.landing_bucket
+        events = self._queue(self._settings.events_queue)
+        for name in self._settings.message_queues:
+            self._queue(name)
+        if bucket not in self._s3.buckets:
+            self._s3.create_bucket(bucket, region)
+        changes = {"Id": "landing", "Queue": events.queue_arn, "Event": ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]}
+        self._s3.put_bucket_notification_configuration(bucket, {"QueueConfiguration": [changes]})
+
+    def _queue(self, name: str) -> Queue:
+        """A queue that gives up on a message after five receives."""
+        sqs = sqs_backends[DEFAULT_ACCOUNT_ID][self._settings.aws_region]
+        dead_letters = sqs.create_queue(f"{name}-dlq")
+        redrive = {"deadLetterTargetArn": dead_letters.queue_arn, "maxReceiveCount": MAX_RECEIVES}
+        return sqs.create_queue(name, RedrivePolicy=json.dumps(redrive))
+
+    @property
+    def _s3(self) -> S3Backend:
+        return s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+
+    def _keep(self, bucket_name: str, key_name: str) -> None:
+        # Whatever is current is written, under one lock: of two requests for one key the file shows the later.
+        with self._writing:
+            bucket = self._s3.buckets.get(bucket_name)
+            key = bucket.keys.get(key_name) if bucket else None
+            if isinstance(key, FakeKey):
+                self._folder.write(bucket_name, _stored(key))
+            elif bucket:
+                self._folder.remove(bucket_name, key_name)
+
+    def _load(self, bucket: str, stored: StoredObject) -> None:
+        key = S3Backend.put_object(
+            self._s3,
+            bucket,
+            stored.key,
+            stored.body,
+            storage=stored.storage_class,
+            etag=stored.etag,
+            disable_notification=True,
+        )
+        key.last_modified = datetime.fromisoformat(stored.last_modified)
+        key.set_metadata(dict(stored.metadata))
+        for name, value in stored.checksum.items():
+            setattr(key, name, value)
+
+
+def _stored(key: FakeKey) -> StoredObject:
+    return StoredObject(
+        key=key.name,
+        body=key.value,
+        etag=key.etag.strip('"'),
+        last_modified=key.last_modified.replace(tzinfo=None).isoformat(),
+        metadata=dict(key.metadata),
+        storage_class=key.storage_class or "STANDARD",
+        checksum={
+            "checksum_algorithm": key.checksum_algorithm,
+            "checksum_value": key.checksum_value,
+            "checksum_type": key.checksum_type,
+            "checksum_parts": key.checksum_parts,
+        },
+    )
+
+
+class _QuietRequests(MotoRequestHandler):
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """A poll a second and every read of a run would bury what matters."""
+
+
+def make_cloud(settings: Settings) -> BaseWSGIServer:
+    """A cloud that holds what it held before. It listens from here on and answers once `serve_forever` is called."""
+    cloud = Cloud(settings)
+    count = cloud.restore()
+    cloud.set_up_landing_zone()
+    server = make_server("127.0.0.1", settings.port_cloud, cloud, threaded=True, request_handler=_QuietRequests)
+    print(f"local cloud on 127.0.0.1:{settings.port_cloud}, {count} objects restored", flush=True)
+    return server
+
+
+def main() -> None:
+    """Serve until a signal ends the process: every change is on disk before its reply."""
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    make_cloud(load_settings()).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""The service that becomes `dagster dev`.
+
+Belongs here: what has to be true before it starts, at first and after a crash. Does not belong here: the
+order of services (`dagster_tidemark.local.platform.up`).
+"""
+
+import os
+import sys
+
+from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
+from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.settings import CHECKOUT, load_settings
+
+
+def main() -> None:
+    """Clear up after a predecessor and become `dagster dev`."""
+    settings = load_settings()
+    if mark := os.environ.get(process_tree.MARK):
+        # Of a killed `dagster dev` the webserver, the daemon and runs live on; two daemons on one home fight.
+        process_tree.end(lambda: process_tree.orphans(mark))
+    with opened_home(settings) as instance:
+        end_unfinished_runs(instance)
+    # Not in the checkout: there `dagster dev` warns of a dagster.yaml it will not read, the one it does read.
+    os.chdir(settings.platform_home)
+    workspace, port = str(CHECKOUT / "workspace.yaml"), str(settings.port_ui)
+    arguments = ["-m", "dagster", "dev", "-w", workspace, "-h", "127.0.0.1", "-p", port]
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
+if __name__ == "__main__":
+    main()

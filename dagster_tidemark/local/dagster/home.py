@@ -1,0 +1,60 @@
+"""The Dagster home of the platform.
+
+Belongs here: making it, and clearing up what a stop left in it. Does not belong here: definitions, and the
+instance's configuration (the top-level dagster.yaml, linked into the home).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.events import RunFailureReason
+from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
+
+from dagster_tidemark.event_log.run_process import process_of
+from dagster_tidemark.settings import CHECKOUT, Settings
+
+_LIVE = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
+_LIVE.append(dg.DagsterRunStatus.CANCELING)
+
+
+@contextmanager
+def opened_home(settings: Settings) -> Iterator[dg.DagsterInstance]:
+    """The instance of the home, which is made and brought to this Dagster's version if need be.
+
+    It has to happen alone: two processes that first touch a fresh SQLite home at once break it.
+    """
+    home = settings.platform_home
+    home.mkdir(parents=True, exist_ok=True)
+    is_fresh = not (home / "storage").exists()
+    _link(home / "dagster.yaml", CHECKOUT / "dagster.yaml")
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        stamp = home / ".version"
+        if not stamp.exists() or stamp.read_text() != dg.__version__:
+            if not is_fresh:
+                instance.upgrade()  # of an older Dagster
+            stamp.write_text(dg.__version__)
+        yield instance
+
+
+def end_unfinished_runs(instance: dg.DagsterInstance) -> int:
+    """Mark runs as canceled whose process is gone. Queued ones stay: they will be started.
+
+    No daemon may be running. Without this a run that was killed counts as in flight for ever.
+    """
+    runs = instance.get_runs(filters=dg.RunsFilter(statuses=_LIVE))
+    dead = [run for run in runs if process_of(run) is None]
+    for run in dead:
+        if run.status is not dg.DagsterRunStatus.CANCELING:
+            # Told apart from a run that a person canceled: this one says nothing of what it was to build.
+            instance.add_run_tags(run.run_id, {RUN_FAILURE_REASON_TAG: RunFailureReason.UNEXPECTED_TERMINATION.value})
+        instance.report_run_canceled(run, "The platform stopped while this run was in progress.")
+    return len(dead)
+
+
+def _link(link: Path, target: Path) -> None:
+    if link.is_symlink() and link.readlink() == target:
+        return
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)

@@ -1,0 +1,132 @@
+"""Warm runs on one host: the run launcher that has a server with all libraries loaded fork each run.
+
+A run keeps Dagster's isolation: a process of its own, which loads the code location anew, so that a reload of
+the code is all it takes. What it is spared is the second or two in which an interpreter loads Dagster, Spark's
+client and boto3. Without the server (dagster.yaml used elsewhere, or the moment of its restart) a run starts
+cold, as it would under Dagster's own launcher. In production the cluster's launcher takes its place.
+
+Belongs here: the launcher. Does not belong here: the server (`dagster_tidemark.local.dagster.fork_server`), and how a
+run's process is found again (`event_log.run_process`).
+"""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+from dagster import DagsterRun, Field
+from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
+from dagster._grpc.types import ExecuteRunArgs
+from dagster._serdes import ConfigurableClass, ConfigurableClassData, serialize_value
+
+from dagster_tidemark.event_log.run_process import identity_of, process_of
+from dagster_tidemark.local.platform.sockets import socket_path
+from dagster_tidemark.tags import PROCESS
+
+GO = b"go\n"
+SECONDS_TO_FORK = 5.0
+
+
+class WarmRunLauncher(RunLauncher, ConfigurableClass):
+    """Starts runs on this host, warm where the fork server runs. Its place is dagster.yaml."""
+
+    def __init__(self, inst_data: ConfigurableClassData | None = None) -> None:
+        self._inst_data = inst_data
+        self._cold: list[subprocess.Popen[bytes]] = []
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @property
+    def inst_data(self) -> ConfigurableClassData | None:
+        return self._inst_data
+
+    @classmethod
+    def config_type(cls) -> Mapping[str, Field]:
+        return {}
+
+    @classmethod
+    def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]) -> Self:
+        return cls(inst_data)
+
+    def launch_run(self, context: LaunchRunContext) -> None:
+        run = context.dagster_run
+        origin = context.job_code_origin
+        if origin is None:
+            raise ValueError(f"run {run.run_id} does not say which code it belongs to; launch it from a code location")
+        arguments = ExecuteRunArgs(origin, run.run_id, self._instance.get_ref())
+        try:
+            self._launch_warm(run, arguments)
+        except OSError:
+            self._launch_cold(run, arguments)
+
+    def _launch_warm(self, run: DagsterRun, arguments: ExecuteRunArgs) -> None:
+        with _connected(server_socket(Path(self._instance.root_directory))) as server, server.makefile("rwb") as stream:
+            stream.write(serialize_value(arguments).encode() + b"\n")
+            stream.flush()
+            identity = stream.readline().decode().strip()
+            if not identity:
+                raise ConnectionResetError("the fork server ended before it forked")
+            # Before the run writes its own state: a run's row is read and written back whole.
+            self._instance.add_run_tags(run.run_id, {PROCESS: identity})
+            stream.write(GO)
+
+    def _launch_cold(self, run: DagsterRun, arguments: ExecuteRunArgs) -> None:
+        self._cold = [process for process in self._cold if process.poll() is None]
+        # This Python, whatever is on the PATH; in a session of its own, so that it does not die with the daemon.
+        command = [sys.executable, "-m", "dagster", "api", "execute_run", serialize_value(arguments)]
+        process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL)
+        self._cold.append(process)
+        self._instance.add_run_tags(run.run_id, {PROCESS: identity_of(psutil.Process(process.pid))})
+
+    def terminate(self, run_id: str) -> bool:
+        """Interrupt a run, from whatever process of this host. One whose process is gone is canceled at once."""
+        run = self._instance.get_run_by_id(run_id)
+        if run is None or run.is_finished:
+            return False
+        self._instance.report_run_canceling(run)
+        process = process_of(run)
+        if process is None:
+            self._instance.report_run_canceled(run, "The process of this run had ended before.")
+            return True
+        process.send_signal(signal.SIGINT)
+        return True
+
+    @property
+    def supports_check_run_worker_health(self) -> bool:
+        return True
+
+    def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
+        if process_of(run) is not None:
+            return CheckRunHealthResult(WorkerStatus.RUNNING)
+        name = run.tags.get(PROCESS, "unknown").partition("@")[0]
+        return CheckRunHealthResult(
+            WorkerStatus.NOT_FOUND, f"the run's process (pid {name}) exited without reporting a status"
+        )
+
+
+def server_socket(home: Path) -> Path:
+    """Where the fork server of a Dagster home listens."""
+    return socket_path(home, "warm-runs")
+
+
+def server_answers(home: Path) -> bool:
+    """Whether the fork server of a home takes runs; a killed one leaves its socket behind."""
+    try:
+        _connected(server_socket(home)).close()
+    except OSError:
+        return False
+    return True
+
+
+def _connected(path: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.settimeout(SECONDS_TO_FORK)
+    try:
+        made.connect(str(path))
+    except OSError:
+        made.close()
+        raise
+    return made

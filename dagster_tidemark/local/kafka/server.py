@@ -1,0 +1,163 @@
+"""The broker: one node of Kafka, which is its own controller, in the foreground.
+
+Belongs here: what makes a broker on a laptop small and quick to come back, and its topic. Does not belong here: reading
+topics (`dagster_tidemark.sources.kafka`) and watching the process.
+"""
+
+import base64
+import os
+import shutil
+import socket
+import subprocess
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from dagster_tidemark.errors import Transient
+from dagster_tidemark.local.platform import machine
+from dagster_tidemark.local.spark.ivy import Bundle, bundle_folder, fetch_with_dependencies
+from dagster_tidemark.local.spark.server import spark_home
+from dagster_tidemark.settings import Settings, load_settings
+
+JARS = Bundle(
+    "kafka",
+    ((("org.apache.kafka:kafka_2.13:4.1.1", "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"), ()),),
+    count=45,
+)
+
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+_ONE_NODE = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "log.dirs": "data",  # below where it runs: a path could hold a character that means something to it
+    # A topic that is misspelled is said to be unknown.
+    "auto.create.topics.enable": "false",
+    # Of its own topics: there is nobody to replicate to, and fifty partitions each take time to open.
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # One that was killed is let in again after this, not after nine seconds.
+    "broker.session.timeout.ms": "1500",
+    "broker.heartbeat.interval.ms": "500",
+}
+_SMALL = ("-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_SECONDS_TO_FORMAT = 60
+
+
+class BrokerFailed(Transient):
+    """The broker's folder could not be prepared, or the topic could not be made. The message holds Kafka's words."""
+
+
+def folder(settings: Settings) -> Path:
+    """Where the broker keeps everything: its logs of records are in `data`."""
+    return settings.state_dir / "kafka"
+
+
+def address(settings: Settings) -> str:
+    """Where clients find it."""
+    return f"127.0.0.1:{settings.port_kafka}"
+
+
+def prepare(settings: Settings, overrides: Mapping[str, str]) -> list[str]:
+    """Write the configuration, and format the folder the first time. Returns the command to run in the folder.
+
+    Args:
+        overrides: Properties of Kafka's that are to be others than ours.
+
+    Raises:
+        JarsMissing, BrokerFailed: it cannot be started.
+    """
+    fetch_with_dependencies(settings, JARS)
+    place = folder(settings)
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "log4j2.properties").write_text(_LOGGING)
+    properties = place / "server.properties"
+    conf = _ONE_NODE | _listeners(settings) | dict(overrides)
+    properties.write_text("".join(f"{name}={value}\n" for name, value in conf.items()))
+    if not (place / "data" / "meta.properties").exists():
+        _format(settings)
+    return _java(settings, "kafka.Kafka", properties.name)
+
+
+def create_topic(settings: Settings, topic: str) -> None:
+    """Make a topic, unless it is there.
+
+    Raises:
+        BrokerFailed: the broker did not.
+    """
+    # Where the client library is missing, everything but Kafka works.
+    from dagster_tidemark.sources import kafka_topics
+    from dagster_tidemark.sources.kafka_errors import KafkaUnavailable
+
+    try:
+        kafka_topics.create_topic({"bootstrap.servers": address(settings)}, topic)
+    except KafkaUnavailable as error:
+        raise BrokerFailed(str(error)) from error
+
+
+def _listeners(settings: Settings) -> dict[str, str]:
+    with socket.socket() as probe:  # the controller is asked by its own broker only: any port does, each time anew
+        probe.bind(("127.0.0.1", 0))
+        controller = f"127.0.0.1:{probe.getsockname()[1]}"
+    return {
+        "listeners": f"PLAINTEXT://{address(settings)},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{address(settings)}",
+        "controller.quorum.voters": f"1@{controller}",
+    }
+
+
+def _format(settings: Settings) -> None:
+    shutil.rmtree(folder(settings) / "data", ignore_errors=True)  # what a formatting that was killed has left
+    command = _java(settings, "kafka.tools.StorageTool", "format", "-t", _new_id(), "-c", "server.properties")
+    done = subprocess.run(
+        command, cwd=folder(settings), capture_output=True, text=True, timeout=_SECONDS_TO_FORMAT, check=False
+    )
+    if done.returncode:
+        raise BrokerFailed(f"Kafka's folder could not be formatted: {(done.stderr or done.stdout).strip()[-2000:]}")
+
+
+def _new_id() -> str:
+    """Return an id of a cluster. Kafka makes none that begins with a hyphen, as its tools take that for an option."""
+    found = "-"
+    while found.startswith("-"):
+        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return found
+
+
+def _java(settings: Settings, main_class: str, *arguments: str) -> list[str]:
+    (scala,) = (spark_home() / "jars").glob("scala-library-*.jar")  # Ivy takes it for Spark's own
+    java = shutil.which(machine.java_command()) or machine.java_command()
+    class_path = os.pathsep.join([f"{bundle_folder(settings, JARS)}/*", str(scala)])
+    return [java, *_SMALL, "-Dlog4j2.configurationFile=log4j2.properties", "-cp", class_path, main_class, *arguments]
+
+
+def main() -> None:
+    """Become the broker: the process id stays, so that a supervisor watches the broker itself."""
+    become(load_settings(), {})
+
+
+def become(settings: Settings, overrides: Mapping[str, str]) -> NoReturn:
+    """The same, with some properties of Kafka's that are others than ours."""
+    command = prepare(settings, overrides)
+    os.chdir(folder(settings))
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

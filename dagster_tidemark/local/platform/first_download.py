@@ -1,0 +1,49 @@
+"""What the platform downloads once, and what a person sees of it.
+
+Belongs here: which jars this start needs, and how far they are. Does not belong here: the download itself
+(`dagster_tidemark.local.spark.ivy`).
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from rich.console import Console
+
+from dagster_tidemark.local.kafka.server import JARS as BROKER_JARS
+from dagster_tidemark.local.spark.ivy import Report, fetch_with_dependencies, has_bundle
+from dagster_tidemark.local.spark.jars import KAFKA as SPARK_KAFKA_JARS
+from dagster_tidemark.local.spark.jars import fetch_jars, missing_jars
+from dagster_tidemark.settings import Settings
+
+
+def fetch_all_jars(settings: Settings, console: Console, *, own_kafka: bool) -> None:
+    """The jars of everything that is started; done at once when they are there.
+
+    Raises:
+        JarsMissing: some could not be fetched.
+    """
+    if missing_jars(settings):
+        _fetch(console, "Spark's jars", "80 MB", partial(fetch_jars, settings))
+    for bundle, title, size, is_needed in (
+        (BROKER_JARS, "Kafka's jars", "37 MB", own_kafka),
+        (SPARK_KAFKA_JARS, "Spark's jars for Kafka", "10 MB", settings.own_spark and settings.kafka_bootstrap_servers),
+    ):
+        if is_needed and not has_bundle(settings, bundle):
+            _fetch(console, title, size, partial(fetch_with_dependencies, settings, bundle))
+
+
+def _fetch(console: Console, title: str, size: str, fetch: Callable[[Report], object]) -> None:
+    with console.status(f"{title} (about {size}, once)") as status:
+        shown = -1
+
+        def report(count: int, total: int) -> None:
+            nonlocal shown
+            status.update(f"{title}: {count} of {total}")
+            if not console.is_terminal and count // 10 > shown // 10:
+                console.print(f"{title}: {count} of {total}")
+            shown = max(shown, count)
+
+        started = time.monotonic()
+        fetch(report)
+    console.print(f"{title} ({time.monotonic() - started:.1f} s)", highlight=False)

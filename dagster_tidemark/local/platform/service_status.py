@@ -1,0 +1,83 @@
+"""What `pipelines status --services` shows: each process of the platform that runs."""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import psutil
+
+from dagster_tidemark.local.platform.instance_lock import running_environment
+from dagster_tidemark.local.platform.services import Service, all_services
+from dagster_tidemark.local.platform.supervision import ServiceState, Supervisor
+from dagster_tidemark.settings import Settings
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """One service. Memory counts what its processes share once; `pid` and `port` are None where there is none."""
+
+    service: str
+    title: str
+    state: str
+    pid: int | None
+    port: int | None
+    memory_mb: int
+    restarts: int
+    up_seconds: int | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def services(settings: Settings) -> list[ServiceStatus]:
+    """The services of the platform that runs, in the order of their start.
+
+    Raises:
+        NothingRuns: none does.
+        SupervisorDied: its supervisor was killed.
+    """
+    running_environment(settings)
+    settings = settings.for_platform()
+    supervisor = Supervisor(settings, all_services(settings))
+    found = []
+    for state in supervisor.states():
+        service = supervisor.services[state.name]
+        found.append(
+            ServiceStatus(
+                service=state.name,
+                title=service.title,
+                state=_state(service, state),
+                pid=state.pid or None,
+                port=service.port,
+                memory_mb=_memory_mb(state.pid),
+                restarts=supervisor.restarts(state.name),
+                up_seconds=int(time.time()) - state.started_at if state.pid else None,
+            )
+        )
+    return found
+
+
+def _state(service: Service, state: ServiceState) -> str:
+    if not state.pid or not service.is_ready():
+        return state.state.lower()
+    return service.lacks(state.pid) or "ready"
+
+
+def _memory_mb(pid: int) -> int:
+    """What a process and its descendants hold."""
+    if not pid:
+        return 0
+    try:
+        root = psutil.Process(pid)
+        family = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0
+    held = 0
+    for process in family:
+        try:
+            memory = process.memory_full_info()
+        except psutil.Error:
+            continue
+        held += getattr(memory, "pss", memory.rss)  # only Linux tells the share of what is shared
+    return held // 2**20

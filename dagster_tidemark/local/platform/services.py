@@ -1,0 +1,155 @@
+"""The services of the platform: what each is started with and how one sees that it is ready.
+
+Belongs here: the declarations and the supervisor's configuration file. Does not belong here: starting and
+stopping (`dagster_tidemark.local.platform.supervision`) and the order (`dagster_tidemark.local.platform.up`).
+"""
+
+import shlex
+import socket
+import sys
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagster_tidemark.local.dagster.run_launcher import server_answers
+from dagster_tidemark.local.platform.code_server import lost_code_server
+from dagster_tidemark.settings import Settings
+
+
+@dataclass(frozen=True)
+class Service:
+    """A process of the platform.
+
+    Args:
+        name: Its name for the supervisor, and of its log file.
+        title: Its name for a person.
+        arguments: What Python is started with.
+        is_ready: Whether it does its work by now.
+        port: Where it listens.
+        seconds_to_stop: How long it may take to end before it is killed.
+        lacks: Returns in words why the process with this id cannot work although it answers; empty if it can.
+    """
+
+    name: str
+    title: str
+    arguments: tuple[str, ...]
+    is_ready: Callable[[], bool]
+    port: int | None = None
+    seconds_to_stop: int = 5
+    lacks: Callable[[int], str] = lambda _: ""
+
+
+def all_services(settings: Settings) -> dict[str, Service]:
+    """The services by name, in the order of their start; the supervisor stops them in the opposite one."""
+    services = (
+        Service(
+            name="cloud",
+            title="local cloud (S3, SQS)",
+            arguments=("-m", "dagster_tidemark.local.cloud.server"),
+            is_ready=lambda: port_answers(settings.port_cloud),
+            port=settings.port_cloud,
+        ),
+        Service(
+            name="spark",
+            title="Spark Connect server",
+            arguments=("-m", "dagster_tidemark.local.spark.server"),
+            is_ready=lambda: port_answers(settings.port_spark),
+            port=settings.port_spark,
+        ),
+        Service(
+            name="kafka",
+            title="Kafka broker",
+            arguments=("-m", "dagster_tidemark.local.kafka.server"),
+            is_ready=lambda: port_answers(settings.port_kafka),
+            port=settings.port_kafka,
+        ),
+        Service(
+            name="feed",
+            title="sample feed",
+            arguments=("-m", "dagster_tidemark.cli.app", "feed"),
+            is_ready=lambda: True,
+        ),
+        Service(
+            name="runs",
+            title="fork server of runs",
+            arguments=("-m", "dagster_tidemark.local.dagster.fork_server"),
+            is_ready=lambda: server_answers(settings.platform_home),
+        ),
+        Service(
+            name="dagster",
+            title="dagster dev",
+            arguments=("-m", "dagster_tidemark.local.dagster.dev"),
+            is_ready=lambda: url_answers(f"http://127.0.0.1:{settings.port_ui}/server_info"),
+            port=settings.port_ui,
+            # A sensor that waits for messages (4 s) does not hear the signal. Killed then, it loses nothing.
+            seconds_to_stop=6,
+            lacks=lost_code_server,
+        ),
+    )
+    return {service.name: service for service in services}
+
+
+def log_file(settings: Settings, name: str) -> Path:
+    """Where a service's output goes."""
+    return settings.state_dir / "logs" / f"{name}.log"
+
+
+def supervisor_config(services: dict[str, Service], socket_path: Path) -> str:
+    """The configuration of supervisord: nothing starts by itself, and what was started and dies is started again.
+
+    It has to run in the state folder: a path in here could hold a character that means something to it.
+    """
+    sections: dict[str, dict[str, object]] = {
+        "unix_http_server": {"file": socket_path, "chmod": "0700"},
+        "supervisord": {
+            "nodaemon": "true",
+            "silent": "true",
+            "logfile": "logs/supervisor.log",
+            "logfile_maxbytes": "1MB",
+            "logfile_backups": "1",
+            "pidfile": "run/supervisor.pid",
+            "childlogdir": "run",
+        },
+        "rpcinterface:supervisor": {
+            "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface",
+        },
+    }
+    for number, service in enumerate(services.values()):
+        sections[f"program:{service.name}"] = {
+            "command": shlex.join([sys.executable, *service.arguments]),
+            "priority": number,
+            "autostart": "false",
+            "autorestart": "true",
+            # A service may be gone for long (a port taken meanwhile): the waits between tries grow by a second each.
+            "startretries": "1000",
+            "startsecs": "3",
+            "stopwaitsecs": service.seconds_to_stop,
+            "stopasgroup": "true",
+            "killasgroup": "true",
+            "redirect_stderr": "true",
+            "stdout_logfile": f"logs/{service.name}.log",
+            "stdout_logfile_maxbytes": "10MB",
+            "stdout_logfile_backups": "1",
+        }
+    blocks = (
+        "\n".join([f"[{title}]", *(f"{key} = {str(value).replace('%', '%%')}" for key, value in options.items())])
+        for title, options in sections.items()
+    )
+    return "\n\n".join(blocks) + "\n"
+
+
+def port_answers(port: int) -> bool:
+    """Whether somebody listens on a port of this machine."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def url_answers(url: str) -> bool:
+    """Whether a GET answers 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False

@@ -1,0 +1,220 @@
+"""The supervisor: supervisord in a session of its own, and what this project asks of it.
+
+Belongs here: its life, from ending what a killed predecessor left to the last process gone. Does not belong
+here: which services there are (`dagster_tidemark.local.platform.services`).
+"""
+
+import json
+import subprocess
+import sys
+import time
+import uuid
+import xmlrpc.client
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from supervisor.xmlrpc import Faults, SupervisorTransport
+
+from dagster_tidemark.errors import Transient
+from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.local.platform.services import Service, log_file, supervisor_config
+from dagster_tidemark.local.platform.sockets import socket_path
+from dagster_tidemark.settings import Settings
+
+_SECONDS_TO_ANSWER = 15
+_SECONDS_TO_STOP = 40
+_SECONDS_TO_LACK = 8.0  # a reload replaces the code server within seconds
+_BEGUN = "supervisord started with pid"
+_FAILED = {"BACKOFF", "FATAL", "EXITED", "UNKNOWN"}
+
+
+class ServiceFailed(Transient):
+    """A service ended before it was ready. Its log says why."""
+
+    def __init__(self, service: Service, log: Path) -> None:
+        super().__init__(f"{service.title} did not start; the end of {log}:\n{last_lines(log)}")
+        self.service = service
+
+
+class SupervisorDied(Transient):
+    """supervisord itself is gone, so nothing would start a service again."""
+
+    def __init__(self) -> None:
+        super().__init__("the supervisor itself was ended by somebody else; everything else is stopped too")
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """What supervisord says of a service. `pid` is 0 while it has no process; `started_at` is in Unix seconds."""
+
+    name: str
+    state: str
+    pid: int
+    started_at: int
+
+
+class Supervisor:
+    """supervisord for one state folder. There is at most one; whoever holds the folder's lock may start it."""
+
+    def __init__(self, settings: Settings, services: dict[str, Service]) -> None:
+        self._settings = settings
+        self._run = settings.state_dir / "run"
+        self._record = self._run / "supervisor.json"
+        self._socket = socket_path(self._run, "supervisor")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._mark = ""
+        self._lacks_since: dict[str, float] = {}
+        self.services = services
+
+    def end_leftovers(self) -> int:
+        """End what an `up` that was killed left running. Returns the number of processes."""
+        if not self._record.exists():
+            return 0
+        mark = json.loads(self._record.read_text())["mark"]
+        count = process_tree.end(lambda: process_tree.marked(mark), seconds=10)
+        self._record.unlink()
+        return count
+
+    def start(self, environment: Mapping[str, str]) -> None:
+        """Start supervisord, with no service yet."""
+        self._run.mkdir(parents=True, exist_ok=True)
+        log = log_file(self._settings, "supervisor")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        config = self._run / "supervisor.conf"
+        config.write_text(supervisor_config(self.services, self._socket))
+        self._socket.unlink(missing_ok=True)
+        self._mark = uuid.uuid4().hex
+        # Recorded before there is a process: however this ends, the next start knows what to look for.
+        self._record.write_text(json.dumps({"mark": self._mark}))
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", "run/supervisor.conf"],
+                cwd=self._settings.state_dir,
+                env={**environment, process_tree.MARK: self._mark},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C reaches only `up`, which then stops everything in order
+            )
+        deadline = time.monotonic() + _SECONDS_TO_ANSWER
+        while not self._answers():
+            if not self.is_alive() or time.monotonic() > deadline:
+                raise RuntimeError(f"supervisord did not start; the end of {log}:\n{last_lines(log)}")
+            time.sleep(0.05)
+
+    def is_alive(self) -> bool:
+        """Whether supervisord itself runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def start_service(self, name: str) -> None:
+        """Have a service started; `wait_ready` waits for it."""
+        self._call("startProcess", name, False)
+
+    def restart_service(self, name: str) -> None:
+        """Stop a service and start it again."""
+        self._call("stopProcess", name, True)
+        self._call("startProcess", name, False)
+
+    def restart_lacking(self, now: float) -> list[str]:
+        """Restart each service that has reported a fault (`lacks`) for several seconds. Return the faults in words.
+
+        Args:
+            now: A monotonic time.
+        """
+        restarted = []
+        for state in self.states():
+            service = self.services[state.name]
+            lack = service.lacks(state.pid) if state.pid else ""
+            since = self._lacks_since.setdefault(state.name, now) if lack else self._lacks_since.pop(state.name, now)
+            if lack and now - since >= _SECONDS_TO_LACK:
+                del self._lacks_since[state.name]
+                self.restart_service(state.name)
+                restarted.append(f"{service.title} was {lack}")
+        return restarted
+
+    def wait_ready(self, name: str, seconds: float) -> None:
+        """Wait until a service does its work.
+
+        Raises:
+            ServiceFailed: it died, or did not get ready in time.
+        """
+        service = self.services[name]
+        deadline = time.monotonic() + seconds
+        while not service.is_ready():
+            state = next(state for state in self.states() if state.name == name)
+            if state.state in _FAILED or time.monotonic() > deadline:
+                raise ServiceFailed(service, log_file(self._settings, name))
+            time.sleep(0.1)
+
+    def states(self) -> list[ServiceState]:
+        """How every service is.
+
+        Raises:
+            SupervisorDied: supervisord is gone, or about to go.
+        """
+        try:
+            answer: Any = self._call("getAllProcessInfo")
+        except OSError:
+            with suppress(subprocess.TimeoutExpired):  # its socket is gone a little before it is
+                if self._process is not None:
+                    self._process.wait(1)
+            if self.is_alive():
+                raise
+            raise SupervisorDied from None
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode == Faults.SHUTDOWN_STATE:
+                raise SupervisorDied from None
+            raise
+        return [ServiceState(info["name"], info["statename"], info["pid"], info["start"]) for info in answer]
+
+    def restarts(self, name: str) -> int:
+        """How often a service was started again since supervisord began, as far back as its log goes."""
+        lines = log_file(self._settings, "supervisor").read_text(errors="replace").splitlines()
+        begun = max((number for number, line in enumerate(lines) if _BEGUN in line), default=0)
+        spawned = sum(f"spawned: '{name}' with pid" in line for line in lines[begun:])
+        return max(spawned - 1, 0)
+
+    def stop(self) -> int:
+        """Stop every service and supervisord, and wait until no process of theirs is left.
+
+        Returns how many had to be ended one by one.
+        """
+        if self._process is None:
+            return 0
+        if self.is_alive():
+            self._process.terminate()
+            try:
+                self._process.wait(_SECONDS_TO_STOP)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        count = process_tree.end(lambda: process_tree.marked(self._mark))
+        self._socket.unlink(missing_ok=True)
+        if not process_tree.marked(self._mark):
+            self._record.unlink(missing_ok=True)
+        return count
+
+    def _answers(self) -> bool:
+        try:
+            self._call("getState")
+        except (OSError, xmlrpc.client.Error):
+            return False
+        return True
+
+    def _call(self, method: str, *arguments: object) -> object:
+        transport = SupervisorTransport(None, None, serverurl=f"unix://{self._socket}")
+        with xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport) as server:
+            return getattr(server.supervisor, method)(*arguments)
+
+
+def last_lines(log: Path, count: int = 15) -> str:
+    """The end of a log."""
+    try:
+        with log.open(errors="replace") as lines:
+            return "".join(deque(lines, maxlen=count)).rstrip()
+    except FileNotFoundError:
+        return "(it wrote nothing)"

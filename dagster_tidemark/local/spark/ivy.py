@@ -1,0 +1,190 @@
+"""Ivy, which Spark carries: what downloads jars, and the cache they come out of.
+
+The cache is shared by all checkouts and versions of this user, where the system keeps caches; so a state folder that is
+removed costs no download. Belongs here: running Ivy, judging what it brought, copying out of the cache. Does not belong
+here: which jars (`local.spark.jars`, `local.kafka.server`).
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from dagster_tidemark.errors import Transient
+from dagster_tidemark.local.platform.process_tree import end_group
+from dagster_tidemark.local.spark.server import environment, spark_home
+from dagster_tidemark.settings import Settings
+
+Report = Callable[[int, int], None]
+"""Told how many jars of how many are there."""
+
+_SETTINGS = (
+    # Without ~/.m2, which may hold half an artifact. The resolver's default root is Maven Central.
+    '<ivysettings><settings defaultResolver="central"/><resolvers>'
+    '<ibiblio name="central" m2compatible="true"/></resolvers></ivysettings>\n'
+)
+_SECONDS = 600
+
+
+class JarsMissing(Transient):
+    """The jars could not be fetched. A retry helps once the network or the mirror does."""
+
+    def __init__(self, missing: list[str], output: str) -> None:
+        super().__init__(
+            f"{len(missing)} jars could not be fetched, among them {missing[0]}. Ivy's last words:\n{output}"
+        )
+        self.missing = missing
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Jars that go together, and are not part of every platform.
+
+    Args:
+        name: Of their folder, below the jar folder.
+        calls: Of Ivy, one after the other: coordinates, and what of their dependencies is left out.
+        count: How many jars there are in the end, for who watches.
+    """
+
+    name: str
+    calls: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+    count: int = 0
+
+
+def bundle_folder(settings: Settings, bundle: Bundle) -> Path:
+    """Where the jars of a bundle are, or will be."""
+    return settings.jars_dir / bundle.name / "jars"
+
+
+def has_bundle(settings: Settings, bundle: Bundle) -> bool:
+    """Whether they are there."""
+    return _is_complete(settings.jars_dir / bundle.name, bundle)
+
+
+def fetch_with_dependencies(
+    settings: Settings, bundle: Bundle, report: Report = lambda count, total: None
+) -> list[Path]:
+    """The jars of a bundle, with all they depend on; done at once when they are there.
+
+    Raises:
+        JarsMissing: they could not be fetched.
+    """
+    folder, jars = settings.jars_dir / bundle.name, bundle_folder(settings, bundle)
+    jars.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        if not _is_complete(folder, bundle):
+            cache = cache_folder(folder, bundle.name)
+            with locked(cache) if cache != folder else nullcontext():
+                _fill(settings, cache, bundle, report)
+                if cache != folder:
+                    for jar in jars.glob("*"):
+                        jar.unlink()  # of another version
+                    for jar in (cache / "jars").glob("*.jar"):
+                        put(jar, jars / jar.name)
+            (folder / _COMPLETE).write_text(repr(bundle))
+    found = sorted(jars.glob("*.jar"))
+    report(len(found), len(found))
+    return found
+
+
+_COMPLETE = ".complete"
+
+
+def _is_complete(folder: Path, bundle: Bundle) -> bool:
+    complete = folder / _COMPLETE
+    return complete.exists() and complete.read_text() == repr(bundle)
+
+
+def _fill(settings: Settings, folder: Path, bundle: Bundle, report: Report) -> None:
+    """Have a folder hold the jars of a bundle, and no others."""
+    if _is_complete(folder, bundle):
+        return
+    shutil.rmtree(folder / "jars", ignore_errors=True)
+
+    def tell() -> None:
+        report(min(downloaded(folder), bundle.count), bundle.count)
+
+    for coordinates, excluded in bundle.calls:
+        output = run_ivy(settings, folder, coordinates, excluded, tell)
+        if "UNRESOLVED" in output or not list((folder / "jars").glob("*.jar")):
+            raise JarsMissing(list(coordinates), output)
+    shutil.rmtree(folder / "cache", ignore_errors=True)  # Ivy's own copy of everything
+    (folder / _COMPLETE).write_text(repr(bundle))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Checkouts and test runs may share one folder."""
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def cache_folder(folder: Path, name: str = "") -> Path:
+    """A folder of the user's cache; `folder` itself where that cannot be written."""
+    cache = user_cache_path("tidemark", appauthor=False) / name
+    try:
+        (cache / "jars").mkdir(parents=True, exist_ok=True)
+        (cache / ".lock").touch()
+    except OSError:
+        return folder
+    return cache
+
+
+def put(jar: Path, target: Path) -> None:
+    """A jar that is there is whole: it appears under its name at once."""
+    part = target.with_suffix(".part")
+    shutil.copy2(jar, part)
+    part.rename(target)
+
+
+def run_ivy(
+    settings: Settings,
+    folder: Path,
+    coordinates: Sequence[str],
+    excluded: Sequence[str],
+    go_on: Callable[[], None],
+) -> str:
+    """Download into `folder/jars`. Returns the end of what Ivy said; it always ends with an error."""
+    ivy_settings = folder / "ivysettings.xml"
+    ivy_settings.write_text(_SETTINGS)
+    command = [
+        str(spark_home() / "bin" / "spark-submit"),
+        *("--packages", ",".join(coordinates)),
+        *(("--exclude-packages", ",".join(excluded)) if excluded else ()),
+        *("--conf", f"spark.jars.ivy={folder}"),
+        *("--conf", f"spark.jars.ivySettings={ivy_settings.as_uri()}"),  # a URI: a path may hold a space
+        # There is no such class, so it always ends with an error, after the download: the files are the judge.
+        *("--class", "none", "spark-internal"),
+    ]
+    log = folder / "ivy.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            env=environment(settings, dict(os.environ)),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            deadline = time.monotonic() + _SECONDS
+            while process.poll() is None and time.monotonic() < deadline:
+                go_on()
+                time.sleep(0.25)
+        finally:
+            end_group(process)
+    with log.open(errors="replace") as lines:
+        return "".join(deque((line for line in lines if not line.startswith("\tat ")), maxlen=12))
+
+
+def downloaded(folder: Path) -> int:
+    """How many jars Ivy has brought so far."""
+    return len({path.name for path in folder.glob("cache/*/*/jars/*.jar")})

@@ -1,0 +1,189 @@
+"""The user's code location, as the machinery finds it: by name, when it is needed, and never by an import of its own.
+
+The package that `TIDEMARK_CODE_LOCATION` names (`pipelines`) holds `definitions.defs`. It may hold
+`definitions.TABLES`, `feeds.FEEDS`, `streams.STREAMS`, and a sample feed, `demo`: `demo.feed.first_round(settings)`
+writes what is due, once, and returns a line about it; `demo.command.app` is the command `pipelines feed`, which goes
+on.
+
+Commands import this inside a function: a code location reads the environment when it is imported.
+
+A module that cannot be imported, and a declaration that is refused, is named in one line. Commands that need the whole
+code (`plan`, `lock`) end with these lines. Commands that only read work `without_broken_parts` and show the lines.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from dagster_tidemark.discovery import in_words, leaving_out
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.feed import refuse_overlaps
+
+if TYPE_CHECKING:
+    from dagster import BaseAssetGraph, Definitions
+
+    from dagster_tidemark.lakehouse.tables import Table
+    from dagster_tidemark.sources.feed import Feed
+    from dagster_tidemark.streams.stream import Stream
+
+
+class NoSampleFeed(Terminal):
+    """The code location has no `demo.feed`, so there is nothing to write. `make dev FEED=none` starts without."""
+
+
+class LocationBroken(Terminal):
+    """Modules or declarations of the code location are broken. A line for each names it."""
+
+
+_BROKEN: dict[str, list[str]] = {}
+"""The broken parts of each code location that was imported here. Python imports a module once, so this stays true."""
+
+
+_is_partial: ContextVar[bool] = ContextVar("_is_partial", default=False)
+
+
+@contextmanager
+def without_broken_parts() -> Iterator[None]:
+    """Leave out broken modules and declarations in every read of the code location; see `broken_parts`."""
+    token = _is_partial.set(True)
+    try:
+        yield
+    finally:
+        _is_partial.reset(token)
+
+
+def broken_parts(settings: Settings) -> "Sequence[str]":
+    """Return a line for each module or declaration that was left out so far."""
+    return tuple(_BROKEN.get(settings.code_location, ()))
+
+
+def definitions(settings: Settings) -> "Definitions":
+    """Return the definitions of the code location.
+
+    Raises:
+        LocationBroken: a part is broken, or within `without_broken_parts` nothing can be loaded.
+    """
+    found: Definitions = _module(settings, "definitions").defs
+    return found
+
+
+def asset_graph(settings: Settings) -> "BaseAssetGraph[Any]":
+    """Return the asset graph of the code location. For errors see `definitions`."""
+    found = definitions(settings)
+    try:
+        return found.resolve_asset_graph()
+    except Exception as error:
+        raise LocationBroken("\n".join([*broken_parts(settings), in_words(error)])) from error
+
+
+def feeds(settings: Settings) -> "Sequence[Feed]":
+    """Return the declared feeds, of one name the first; a location without a package `feeds` has none.
+
+    For errors see `definitions`.
+    """
+    if not _has(settings, "feeds"):
+        return ()
+    found: Sequence[Feed] = _module(settings, "feeds").FEEDS
+    first = {feed.name: feed for feed in reversed(found)}
+    return [feed for feed in found if feed is first[feed.name]]
+
+
+def streams(settings: Settings) -> "Sequence[Stream]":
+    """Return the declared streams; a location without a package `streams` has none."""
+    if not _has(settings, "streams"):
+        return ()
+    found: Sequence[Stream] = _module(settings, "streams").STREAMS
+    return found
+
+
+def tables(settings: Settings) -> "Mapping[str, Table]":
+    """Return every declared table by its name; none of a location without `TABLES`. For errors see `definitions`."""
+    found: Sequence[Table] = getattr(_module(settings, "definitions"), "TABLES", ())
+    return {table.name: table for table in found}
+
+
+def taken_by(settings: Settings, feed: "Feed", table: "Table") -> str:
+    """Return why a new feed or its table conflicts with an existing declaration; empty if it does not.
+
+    Broken parts of the code location are ignored.
+    """
+    with without_broken_parts():
+        try:
+            known, others = _module(settings, "feeds").FEEDS, tables(settings)
+        except LocationBroken:
+            return ""
+    if feed.name in {each.name for each in known}:
+        return f"there is a feed {feed.name} already"
+    if table.name in others:
+        return f"there is a table {table.name} already"
+    for each in known:
+        try:
+            refuse_overlaps([each, feed])
+        except ValueError as error:
+            return str(error)
+    return ""
+
+
+def has_sample_feed(settings: Settings) -> bool:
+    """Whether the code location brings data to look at."""
+    return _has(settings, "demo") and _has(settings, "demo.feed")
+
+
+def first_round(settings: Settings) -> str:
+    """Write the sample files that are due by now, once.
+
+    Returns:
+        How many they were, in a line.
+
+    Raises:
+        NoSampleFeed: the code location brings none.
+    """
+    said: str = _demo(settings, "feed").first_round(settings)
+    return said
+
+
+def feed_command(settings: Settings) -> Any:
+    """The Typer app behind `pipelines feed`.
+
+    Raises:
+        NoSampleFeed: the code location brings none.
+    """
+    return _demo(settings, "command").app
+
+
+def _demo(settings: Settings, name: str) -> Any:
+    if not has_sample_feed(settings):
+        raise NoSampleFeed(f"{settings.code_location} has no module `demo.feed`: there is no sample feed to start")
+    return _module(settings, f"demo.{name}")
+
+
+def _has(settings: Settings, name: str) -> bool:
+    try:
+        return find_spec(f"{settings.code_location}.{name}") is not None
+    except Exception as error:  # this imports the packages above it
+        raise LocationBroken(in_words(error, settings.code_location)) from error
+
+
+def _module(settings: Settings, name: str) -> Any:
+    # What is in beta is used knowingly. `definitions` says so too, but feeds are also imported without it. By message,
+    # as importing the class takes a second.
+    warnings.filterwarnings("ignore", message=".* is currently in beta")
+    broken = _BROKEN.setdefault(settings.code_location, [])
+    with leaving_out() as found:
+        try:
+            module = import_module(f"{settings.code_location}.{name}")
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # a module may raise anything, SystemExit too
+            said = in_words(error, settings.code_location)
+            raise LocationBroken("\n".join(dict.fromkeys([*broken, *found, said]))) from error
+        finally:
+            broken += [line for line in found if line not in broken]
+    if broken and not _is_partial.get():
+        raise LocationBroken("\n".join(broken))
+    return module

@@ -1,0 +1,193 @@
+"""Admission of due runs to the queue of an instance with a limited number of slots.
+
+Runs are requested in the order of their latest starts. If the graph has tighter contracts, only enough runs to keep the
+queue busy are requested. So a run that becomes due later finds a short queue, and its priority lets it pass: the
+tighter its contract, the higher its priority. Runs that would hold a slot for longer than a tighter contract can wait
+leave one slot free.
+
+Belongs here: order, number and priority of runs. Does not belong here: which partitions are due (`planner.evaluate`),
+and which partitions share a run (`planner.requests`).
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dagster_tidemark.planner.contracts import LagContract, Pace, reserve
+from dagster_tidemark.planner.decisions import Asked, Decision, Request, State
+from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.records import FEW
+from dagster_tidemark.planner.wording import names
+
+_OF_AN_HOUR = 3600.0
+_LOWEST = -9
+"""Above rebuilds (-10). A contract of an hour has 0, like a run that a person starts; a stream's run has 10."""
+
+_STUCK_AFTER = 600.0
+"""Seconds in the queue after which a run no longer keeps other runs from being requested."""
+
+_VARIES = 1.5
+"""How much longer than it ever took a run may take."""
+
+_REFUSED_AFTER = 60.0
+"""Seconds after which a condition counts as refusing, if it has led to no run."""
+
+_WAITING_PER_SLOT = 1
+"""Queued runs for each run under way: a slot that gets free need not wait for the next tick."""
+
+
+def priority(within: float | None) -> int:
+    """Return the `dagster/priority` of a run: one more for each halving of its contract.
+
+    5 minutes have 4, an hour has 0, a day has -5.
+
+    Args:
+        within: Seconds of the tightest contract that needs the run, see `Graph.tightest`. None: no contract does.
+    """
+    return 0 if within is None else max(_LOWEST, round(math.log2(_OF_AN_HOUR / within)))
+
+
+def priority_of(assets: Iterable[str], graph: Graph) -> int:
+    """Return the priority of a run that builds these assets."""
+    return priority(min((graph.tightest[a] for a in assets if a in graph.tightest), default=None))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run that is open, or about to be.
+
+    Args:
+        tighter: Assets whose contracts are tighter.
+        is_long: True if a tighter contract cannot wait for the end of the run.
+    """
+
+    priority: int
+    tighter: Collection[str]
+    is_long: bool
+
+
+@dataclass
+class Admission:
+    """The runs that fit into the queue.
+
+    Args:
+        slots: Number of runs that can be under way at once. None: no limit, and no run is held back.
+        margin: Seconds from being due to the start of a run.
+        now: Unix seconds.
+        again_at: Time when more runs may be admitted without a new event (Unix seconds).
+    """
+
+    graph: Graph
+    history: History
+    asked: Asked
+    slots: int | None
+    margin: float
+    now: float
+    again_at: float = math.inf
+    _can_wait: list[tuple[int, float, str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._can_wait = []
+        for key, within in self.graph.tightest.items() if self.slots else ():
+            node = self.graph.nodes[key]
+            if node.automated and not node.refused and (node.contract is not None or node.asap):
+                self._can_wait.append((priority(within), self._rest(node), key))
+
+    @property
+    def lanes(self) -> int | None:
+        """Number of runs that can be relied on at once: one slot less if it may be kept free for a tighter contract."""
+        differ = len({of for of, _, _ in self._can_wait}) > 1
+        return max(1, self.slots - 1) if self.slots and differ else self.slots
+
+    def _rest(self, node: Node) -> float:
+        """Return the seconds that an asset's requested run can wait for a slot. Lag contracts request late."""
+        pace = Pace(self.history.lead(node.key), self.margin)
+        if node.asap or node.contract is None:
+            return 0.0
+        if isinstance(node.contract, LagContract):
+            return reserve(node.contract, pace)
+        return node.contract.bound - pace.lead - pace.margin
+
+    def of(
+        self, requests: Collection[Request], decisions: Mapping[Target, Decision]
+    ) -> tuple[list[Request], dict[Target, Decision]]:
+        """Return the requests to make now, the most urgent first, and the changed decisions about all others."""
+        ordered = sorted(requests, key=lambda request: self._urgency(request, decisions))
+        if self.slots is None:
+            return ordered, {}
+        under_way = [self._run(of) for of in self._open()]
+        admitted: list[Request] = []
+        held: dict[Target, Decision] = {}
+        for request in ordered:
+            # There is only one rebuild at a time anyway.
+            if request.rebuild or any(self.graph.nodes[asset].momentary for asset in request.assets):
+                admitted.append(request)
+                continue
+            run = self._run({asset: len(request.partitions) for asset in request.assets})
+            why = self._no_room(run, under_way)
+            if why:
+                throttled = (decisions[t] for t in request.targets if t in decisions)
+                held |= {d.target: d.but(state=State.THROTTLED, reason=why) for d in throttled}
+            else:
+                admitted.append(request)
+                until = self._refused_from(request) if request.conditional else math.inf
+                if self.now < until:
+                    under_way.append(run)
+                    self.again_at = min(self.again_at, until)
+        return admitted, held
+
+    def _refused_from(self, request: Request) -> float:
+        """Return the time when a condition starts to count as refusing a request."""
+        return min(self.asked.offered.get(target, self.now) for target in request.targets) + _REFUSED_AFTER
+
+    def _no_room(self, run: _Run, under_way: Iterable[_Run]) -> str:
+        """Return why a run is not requested yet; empty if it is. Runs of lower priority do not count."""
+        if not run.tighter:
+            return ""
+        slots = self.slots or 1
+        before = [other for other in under_way if other.priority >= run.priority]
+        if run.is_long and sum(other.is_long for other in before) >= max(1, slots - 1):
+            return f"it may take long, and one of {slots} slots is kept free for {names(run.tighter)}"
+        if len(before) >= slots * (1 + _WAITING_PER_SLOT):
+            return f"earlier deadlines first, {slots} runs at once"
+        return ""
+
+    def _open(self) -> Iterable[Mapping[str, int]]:
+        """Yield each open or requested run that no person started: its assets, each with its number of partitions."""
+        for run_id, run in self.history.open_runs.items():
+            if run_id in self.asked.by_people:
+                continue  # a person's backfill keeps no new data waiting
+            if run_id in self.asked.queued:
+                stuck_at = run.created_at + _STUCK_AFTER
+                if stuck_at <= self.now:
+                    continue  # a limit of the instance holds it in the queue: other runs need not wait for it
+                self.again_at = min(self.again_at, stuck_at)
+            assets = dict(run.built)
+            for asset, _ in run.planned:
+                assets[asset] = assets.get(asset, 0) + 1
+            if assets:
+                yield assets
+        for request in self.asked.runs:
+            yield {asset: len(request.partitions) for asset in request.assets}
+
+    def _run(self, assets: Mapping[str, int]) -> _Run:
+        of = priority_of(assets, self.graph)
+        seconds = max(self._seconds(asset, partitions) for asset, partitions in assets.items())
+        tighter = {key: rest for higher, rest, key in self._can_wait if higher > of}
+        return _Run(of, tighter, any(rest < _VARIES * seconds for rest in tighter.values()))
+
+    def _seconds(self, asset: str, partitions: int) -> float:
+        """Return the seconds that a run may take: infinite if the asset has never been built."""
+        if asset not in self.history.strides:
+            return math.inf
+        if partitions <= FEW:
+            return self.history.lead(asset)
+        return self.history.seconds_per_partition(asset) * partitions
+
+    def _urgency(self, request: Request, decisions: Mapping[Target, Decision]) -> tuple[float, float, float]:
+        """Return the sort key of a request: its latest start. Among late requests the tightest contract comes first."""
+        starts = [d.start_by for t in request.targets if (d := decisions.get(t)) and d.start_by is not None]
+        within = min((self.graph.tightest.get(asset, math.inf) for asset in request.assets), default=math.inf)
+        start_by = min(starts, default=math.inf)
+        return max(self.now, start_by), within, start_by

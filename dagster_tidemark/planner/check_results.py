@@ -1,0 +1,85 @@
+"""Results of blocking checks: which partitions readers may be built on.
+
+A partition is free after each blocking check has passed on its last write. A check that failed blocks, and so
+does a check without a result. Pure. Does not belong here: the planner's decisions (`planner.waiting`).
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from dagster_tidemark.planner.graph import Target
+from dagster_tidemark.sources.feed import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Result of a check, with the storage id `id`. `run_id` is the run that evaluated it, if one did."""
+
+    id: int
+    passed: bool
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Latest write of a partition, with the storage id `id`. `run_id` is the run that wrote it, if one did."""
+
+    id: int
+    run_id: str | None = None
+
+
+@dataclass
+class Results:
+    """The latest results of one check: on the asset as a whole (`whole`), and since then on single partitions."""
+
+    whole: CheckResult = CheckResult(-1, passed=True)
+    on: dict[Partition, CheckResult] = field(default_factory=dict)
+
+    def take(self, result: CheckResult, partitions: Collection[Partition]) -> None:
+        """Take a result on these partitions. No partitions: on all of the asset."""
+        if partitions:
+            self.on |= {p: result for p in partitions if result.id >= self._latest(p).id}
+        elif result.id >= self.whole.id:
+            self.whole = result
+            self.on = {p: of for p, of in self.on.items() if of.id > result.id}
+
+    def of(self, partition: Partition, written: Written) -> CheckResult | None:
+        """Return the result on the last write of a partition, or None."""
+        latest = self._latest(partition)
+        # A step may report its check before its output: then the result is older than the write of the same run.
+        same_run = written.run_id is not None and latest.run_id == written.run_id
+        return latest if latest.id > written.id or same_run else None
+
+    def _latest(self, partition: Partition) -> CheckResult:
+        return self.on.get(partition, self.whole)
+
+
+@dataclass
+class CheckResults:
+    """The latest results of blocking checks, by asset and check."""
+
+    of: dict[str, dict[str, Results]] = field(default_factory=dict)
+
+    def evaluated(self, asset: str, check: str, result: CheckResult, partitions: Collection[Partition]) -> None:
+        """Take the result of a check. No partitions: on all of the asset."""
+        self.of.setdefault(asset, {}).setdefault(check, Results()).take(result, partitions)
+
+    def keep(self, blocking: Mapping[str, Collection[str]]) -> None:
+        """Forget checks that are no longer blocking, of the given assets."""
+        for asset in blocking.keys() & self.of.keys():
+            self.of[asset] = {name: of for name, of in self.of[asset].items() if name in blocking[asset]}
+
+    def blocking(self, target: Target, written: Written | int) -> str | None:
+        """Return a check that failed on the last write of a partition, or None."""
+        last = Written(written) if isinstance(written, int) else written
+        for check, results in self.of.get(target[0], {}).items():
+            result = results.of(target[1], last)
+            if result is not None and not result.passed:
+                return check
+        return None
+
+    def without_result(self, target: Target, written: Written, blocking: Collection[str]) -> tuple[str, ...]:
+        """Return the blocking checks of an asset that have no result on the last write of a partition."""
+        known = self.of.get(target[0], {})
+        lacking = (name for name in blocking if name not in known or known[name].of(target[1], written) is None)
+        return tuple(sorted(lacking))

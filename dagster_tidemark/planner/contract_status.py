@@ -1,0 +1,152 @@
+"""How the contracts stand: from the decisions about partitions to one verdict an asset.
+
+Pure. The contract check and `pipelines status` say what is worked out here. Does not belong here: what is pending
+and when it is due (`planner.planner`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from dagster_tidemark.planner.contracts import Contract, CronContract, FreshnessStatus, LagContract
+from dagster_tidemark.planner.decisions import Decision, Plan, Standing, State
+from dagster_tidemark.planner.graph import Graph, Node
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.loops import A_LOOP
+from dagster_tidemark.planner.silence import Silence
+from dagster_tidemark.planner.withheld import withheld
+from dagster_tidemark.planner.wording import moment, name, names
+from dagster_tidemark.sources.feed import Partition
+
+_WORST_FIRST = (FreshnessStatus.BREACHED, FreshnessStatus.NOT_JUDGED, FreshnessStatus.AT_RISK, FreshnessStatus.MET)
+_ON_ITS_WAY = (State.RUNNING, State.QUEUED, State.REQUESTED)
+_MET = "everything that arrived is in it"
+_THEIRS = "it is not built here, so nobody here keeps its freshness policy"
+
+Missing = Callable[[Node], Mapping[Partition, float]]
+"""From an asset to the partitions that were promised for a time that is past and are not there, oldest first; with the
+time. It raises where the windows of the asset cannot be told."""
+
+
+def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> dict[str, Standing]:
+    """How each asset with a contract stands, at the time of the plan."""
+    found: dict[str, Standing] = {}
+    silence = Silence(graph, history)
+    held = withheld(graph, history, plan, silence)
+    above: dict[str, set[str]] = {}  # the assets it is made from, at any depth, that nobody looks after
+    whole: dict[str, str] = {}
+    for key, node in graph.nodes.items():
+        above[key] = set().union(*(above.get(r.key, set()) | ({r.key} & whole.keys()) for r in node.inputs))
+        reason = is_set_aside(node, plan)
+        if reason:
+            whole[key] = reason
+        if node.contract is not None:
+            reason = reason or (_THEIRS if node.source else "")
+            found[key] = _not_judged(key, reason) if reason else _standing(node, history, plan, missing, silence, held)
+            notes = [f"{name((key, p))}: {why}" for p, why in sorted(plan.aside(key).items(), key=str) if not reason]
+            notes += [f"{source}, which it is made from: {whole[source]}" for source in sorted(above[key])]
+            found[key] = _with_loops(_noted(found[key], tuple(notes)), plan)
+    return found
+
+
+def is_set_aside(node: Node, plan: Plan) -> str:
+    """Why nobody looks after an asset. Empty: the planner does."""
+    if node.left_out:
+        return node.left_out
+    reason = plan.aside(node.key).get(None, "")
+    # An event that names no partition of a partitioned asset is about none of them.
+    return "" if reason and node.partitioned and reason == node.problem(None) else reason
+
+
+def told(contract: Contract) -> str:
+    """A contract in words."""
+    if isinstance(contract, LagContract):
+        return f"within {span(contract.fail)}"
+    bound = f", what arrived {span(contract.bound)} before" if contract.bound else ""
+    zone = "" if contract.timezone == "UTC" else f" {contract.timezone}"
+    return f"by {contract.schedule}{zone}{bound}"
+
+
+def span(seconds: float) -> str:
+    """A span of time: in its two largest units."""
+    left, parts = max(0, round(seconds)), list[str]()
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        if left >= length or (unit == "s" and not parts):
+            parts.append(f"{left // length} {unit}")
+            left %= length
+    return " ".join(parts[:2])
+
+
+def _badness(standing: Standing) -> tuple[int, float]:
+    return _WORST_FIRST.index(standing.verdict), -standing.lag
+
+
+def _of_decision(decision: Decision, now: float) -> Standing:
+    verdict = decision.verdict(now)
+    if verdict is FreshnessStatus.AT_RISK and _goes_as_planned(decision):
+        verdict = FreshnessStatus.MET
+    reason = f"{name(decision.target)} {decision.state}: {decision.reason}"
+    if verdict is FreshnessStatus.BREACHED and decision.deadline is not None:
+        reason = f"{reason}; promised for {moment(decision.deadline, decision.zone)}"
+    return Standing(
+        decision.asset,
+        verdict,
+        decision.lag(now),
+        decision.partition,
+        reason,
+        due_at=decision.due_at,
+        deadline=decision.deadline,
+    )
+
+
+def _goes_as_planned(decision: Decision) -> bool:
+    # A lazy run is asked for about when it has to be: only what holds it up is a risk, unless the contract names one.
+    return decision.warn_at is None and decision.state in _ON_ITS_WAY and not decision.attempts
+
+
+def _standing(
+    node: Node, history: History, plan: Plan, missing: Missing, silence: Silence, held: Mapping[str, Standing]
+) -> Standing:
+    judged = [_of_decision(decision, plan.now) for decision in plan.of(node.key)]
+    judged += [held[node.key]] if node.key in held else []
+    try:
+        judged += _unbuilt(node, history, plan, missing, silence)
+    except Exception as error:  # a partitions definition can be anybody's code
+        judged.append(_not_judged(node.key, f"its windows cannot be told: {type(error).__name__}: {error}"))
+    return min(judged, key=_badness, default=Standing(node.key, FreshnessStatus.MET, 0.0, reason=_MET))
+
+
+def _not_judged(asset: str, reason: str) -> Standing:
+    return Standing(asset, FreshnessStatus.NOT_JUDGED, 0.0, reason=f"set aside: {reason}")
+
+
+def _noted(standing: Standing, notes: tuple[str, ...]) -> Standing:
+    if not notes:
+        return standing
+    reason = f"{standing.reason}; set aside: {names(notes)}".replace(_MET, "everything else that arrived is in it")
+    return replace(standing, reason=reason, set_aside=notes)
+
+
+def _with_loops(standing: Standing, plan: Plan) -> Standing:
+    if A_LOOP in standing.reason:
+        return standing
+    told = [loop.reason for loop in plan.loops if standing.asset in loop.tables]
+    return replace(standing, reason="; ".join([standing.reason, *told])) if told else standing
+
+
+def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence: Silence) -> list[Standing]:
+    """The oldest window that is not there though its tick is past, where the decisions do not say so already."""
+    found, known, aside = missing(node), history.known.get(node.key, ()), plan.aside(node.key)
+    for partition, promised in found.items():
+        target = (node.key, partition)
+        decision = plan.decisions.get(target)
+        judged_by_it = decision is not None and decision.deadline is not None
+        if promised > plan.now or partition in known or partition in aside or judged_by_it:
+            continue
+        zone = node.contract.timezone if isinstance(node.contract, CronContract) else "UTC"
+        reason = f"{name(target)} was promised for {moment(promised, zone)}; {silence.of(target)}"
+        if decision is not None:
+            reason = f"{reason}; {decision.state}: {decision.reason}"
+        if len(found) > 1:
+            reason = f"{reason}; {len(found)} windows are not there"
+        return [Standing(node.key, FreshnessStatus.BREACHED, plan.now - promised, partition, reason, deadline=promised)]
+    return []

@@ -1,0 +1,415 @@
+"""One look at everything pending: what is due now, what waits for what.
+
+Belongs here: the decision on each partition, at one time. Does not belong here: what is pending
+(`planner.backlog`), when it is due (`planner.demand`), what it waits for (`planner.waiting`) and which runs
+to ask for (`planner.requests`). Whatever goes wrong about one partition sets that one aside, with the reason.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from dagster_tidemark.planner import retries
+from dagster_tidemark.planner.admission import Admission
+from dagster_tidemark.planner.backlog import Backlog, Pending
+from dagster_tidemark.planner.capacity import Upcoming, earlier_starts
+from dagster_tidemark.planner.contracts import CronContract, first_tick, warn_at
+from dagster_tidemark.planner.decisions import Asked, Decision, Plan, Request, State
+from dagster_tidemark.planner.demand import Demand, Demands
+from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.loops import Loop
+from dagster_tidemark.planner.requests import Requests
+from dagster_tidemark.planner.waiting import Waiting, waiting
+from dagster_tidemark.planner.wording import moment, names
+from dagster_tidemark.sources.feed import Partition
+
+_AT_ONCE = 200
+"""Partitions between two chances to stop."""
+
+_SOON = (State.REQUESTED, State.QUEUED, State.RUNNING, State.WAITING)
+"""States of partitions that a run builds soon, if slots allow."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How many pending partitions one look decides on.
+
+    Args:
+        many: Number of pending partitions above which the bound applies.
+        most: Partitions of an asset that can be requested soon; older ones wait behind them.
+        longest: Partitions that a requested range may have in addition.
+        range: All those partitions in one look.
+    """
+
+    many: float = 20_000
+    most: int = 16
+    longest: int = 2_000
+    range: int = 20_000
+
+
+class Tick:
+    """One look at everything pending, at one time."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        history: History,
+        backlog: Backlog,
+        margin: float,
+        slots: int | None,
+        now: float,
+        asked: Asked,
+        bound: Bound,
+    ) -> None:
+        self.graph, self.history, self.backlog, self.now = graph, history, backlog, now
+        self.asked = asked
+        self.decisions: dict[Target, Decision] = {}
+        self.aside: dict[Target, str] = {}
+        self.plan: Plan | None = None
+        self.wake = float("inf")
+        self._margin, self._slots = margin, slots
+        self._earlier: dict[Target, float] = {}
+        self._loops = history.loops.of(graph)
+        self._bound = bound
+        self._deferred: dict[str, dict[Partition, None]] = {}
+        self._held_back: dict[str, list[Partition]] = {}
+        self._asked: list[Request] = []
+        self._changed: dict[Target, Decision] = {}
+        self.demands = Demands(graph, history, backlog, margin)
+        self._waiting = Waiting(
+            graph, history, backlog, self.demands, self.decisions, now, self._at, self._wake_at, asked.unanswered
+        )
+        self._waiting.deferred, self._waiting.in_flight = self._deferred, self._in_flight
+
+    def steps(self) -> Iterator[int]:
+        """Work until the plan is made; between two steps it may be left for a while. Yields how much is decided."""
+        many = sum(map(len, self.backlog.of.values())) > self._bound.many
+        most = self._bound.most if many else None
+        if self._slots:
+            yield from self._look_ahead(self._slots, most)
+        yield from self._decide_each(most)
+        left: list[Decision] = []
+        for count, (target, pending) in enumerate(self._each(_is_only_judged), start=len(self.decisions) + 1):
+            self._isolated(target, lambda t=target, p=pending: left.extend(self._left(t, p)))  # type: ignore[misc]
+            if count % _AT_ONCE == 0:
+                yield count
+        yield from self._request()
+        yield from self._decide_more()
+        self.decisions |= self._changed | {decision.target: decision for decision in left}
+        self.plan = Plan(
+            self.now,
+            self.decisions,
+            self._asked,
+            self._set_aside(),
+            checks=self._waiting.check_requests(),
+            loops=_confirmed(self._loops.values()),
+            deferred={key: len(rest) for key, rest in self._deferred.items() if rest},
+        )
+
+    def _look_ahead(self, slots: int, most: int | None) -> Iterator[int]:
+        """Find what is due later and has to be requested earlier, because too much is due together."""
+        upcoming: list[Upcoming] = []
+        for node in filter(_is_asked_for, self.graph.nodes.values()):
+            due = 0
+            for partition in self.backlog.in_order(node):
+                found: list[Upcoming] = []
+                target, pending = (node.key, partition), self.backlog.of[node.key][partition]
+                self._isolated(target, lambda t=target, p=pending, f=found: f.extend(self._upcoming(t, p)))  # type: ignore[misc]
+                upcoming += found
+                due += not found
+                if due == most:
+                    break
+                if len(upcoming) % _AT_ONCE == 0:
+                    yield 0
+        lanes = self._admission().lanes or slots
+        self._earlier = earlier_starts(upcoming, lanes, self._margin)
+
+    def _decide_each(self, most: int | None) -> Iterator[int]:
+        """Decide on all pending partitions, or of each asset on as many as can be requested soon.
+
+        The rest waits behind those. Of the rest only what may break a promise first is decided on.
+        """
+        count = 0
+        for node in filter(_is_asked_for, self.graph.nodes.values()):
+            soon, ordered, is_needed = 0, self.backlog.in_order(node), node.key in self.graph.tightest
+            for place, partition in enumerate(ordered):
+                if soon == most:
+                    entries, rest = self.backlog.of[node.key], ordered[place:]
+                    for one in () if is_needed else [p for p in rest if entries[p].stale]:
+                        self._decided((node.key, one))
+                    self._defer(node, rest)
+                    break
+                decision = self._decided((node.key, partition))
+                # Without any contract below it, no older partition has a consumer either.
+                soon += decision is not None and (
+                    decision.state in _SOON or (decision.state is State.NO_CONSUMER and not is_needed)
+                )
+                count += 1
+                if count % _AT_ONCE == 0:
+                    yield count
+
+    def _decided(self, target: Target) -> Decision | None:
+        pending = self.backlog.of[target[0]][target[1]]
+        self._isolated(target, lambda: self._take(self._decide(target, pending)))
+        return self.decisions.get(target)
+
+    def _defer(self, node: Node, rest: Sequence[Partition]) -> None:
+        entries = self.backlog.of[node.key]
+        oldest = min(reversed(rest), key=lambda p: math.inf if (at := entries[p].arrival) is None else at)
+        for partition in (p for p in dict.fromkeys((oldest, rest[-1])) if (node.key, p) not in self.decisions):
+            decision = self._decided((node.key, partition))
+            if decision is not None and decision.state is State.REQUESTED:
+                self._held_back.setdefault(node.key, []).append(partition)
+                reason = f"{decision.reason}; newer partitions first, {len(rest)} older ones are pending"
+                self._take(decision.but(state=State.THROTTLED, reason=reason))
+        self._deferred[node.key] = dict.fromkeys(p for p in rest if (node.key, p) not in self.decisions)
+
+    def _request(self) -> Iterator[int]:
+        """Find the runs to request now, and what becomes of the other decisions."""
+        requests = Requests(self.graph, self.history, self.asked)
+        for _ in requests.steps(self.decisions):
+            yield len(self.decisions)
+        found, changed = requests.found
+        self.aside |= requests.aside
+        admission = self._admission()
+        self._asked, held = admission.of(found, self.decisions | changed)
+        self._changed = changed | held
+        self._wake_at(admission.again_at)
+
+    def _decide_more(self) -> Iterator[int]:
+        """Decide on more partitions of what is requested: a range costs one run, however long it is.
+
+        Only so many in one look. The other ranges are left for the next look.
+        """
+        before, left, later = (self._asked, self._changed), self._bound.range, list[Request]()
+        for request in before[0]:
+            short = [key for key in request.assets if self._deferred.get(key)] if request.as_range else []
+            if short and left <= 0:
+                later.append(request)
+            for key in short if left > 0 else ():
+                rest = self._deferred[key]
+                more = list(islice(rest, self._bound.longest))
+                if len(more) == len(rest):
+                    more += self._held_back.pop(key, ())
+                left -= len(more)
+                for count, partition in enumerate(more, start=1):
+                    rest.pop(partition, None)
+                    self._decided((key, partition))
+                    if count % _AT_ONCE == 0:
+                        yield len(self.decisions)
+        if left == self._bound.range:
+            return
+        yield from self._request()
+        if sum(len(r.targets) for r in self._asked) < sum(len(r.targets) for r in before[0]):
+            self._asked, self._changed = before  # a longer run would hold a slot that is kept free
+        for request in later:
+            self._wake_at(self.now + 1.0)
+            targets = set(request.targets)
+            self._asked = [asked for asked in self._asked if targets.isdisjoint(asked.targets)]
+            for target in targets & self.decisions.keys():
+                self._changed[target] = self.decisions[target].but(
+                    state=State.THROTTLED, reason="ranges of other tables are requested first"
+                )
+
+    def _admission(self) -> Admission:
+        return Admission(self.graph, self.history, self.asked, self._slots, self._margin, self.now)
+
+    def _each(self, wanted: Callable[[Node], bool]) -> Iterator[tuple[Target, Pending]]:
+        for key, node in self.graph.nodes.items():
+            if wanted(node):
+                entries = dict(self.backlog.of.get(key, {}))
+                yield from (((key, partition), pending) for partition, pending in entries.items())
+
+    def _left(self, target: Target, pending: Pending) -> list[Decision]:
+        """What becomes of what others ask for: nothing, but its promise is looked at."""
+        if pending.arrival is None:
+            return []
+        facts = self._facts(self.graph.nodes[target[0]], target, pending)
+        if facts.deadline is not None:
+            self._wake_at(facts.deadline)
+        return [facts.but(state=State.LEFT, reason=_arrived(facts))]
+
+    def _isolated(self, target: Target, act: Callable[[], None]) -> None:
+        if target in self.aside:
+            return
+        try:
+            act()
+        except Exception as error:  # anybody's mapping or partitions definition may have raised
+            self.aside[target] = f"{type(error).__name__}: {error}"
+            self._wake_at(self.now + 60.0)
+
+    def _set_aside(self) -> dict[Target, str]:
+        found = {**self.history.set_aside, **self.backlog.aside, **self.aside}
+        found |= {(key, None): why for (key, _), why in self.history.broken.items()}
+        found |= {(key, None): why for key, why in self.backlog.candidates.failed.items()}
+        found |= {(key, p): why for key, odd in self.backlog.candidates.odd.items() for p, why in odd.items()}
+        found |= {(key, None): node.left_out for key, node in self.graph.nodes.items() if node.left_out}
+        return found
+
+    def _take(self, decision: Decision | None) -> None:
+        if decision is not None:
+            self.decisions[decision.target] = decision
+            for time in (decision.next_try, decision.due_at, decision.latest_start):
+                if time is not None:
+                    self._wake_at(time)
+
+    def _upcoming(self, target: Target, pending: Pending) -> list[Upcoming]:
+        """What has to be run later, if nothing happens but time."""
+        if pending.arrival is None or pending.missing_inputs or self._in_flight(target):
+            return []
+        demand = self.demands.of(target, pending.arrival)
+        if demand is None or demand.at <= self.now:
+            return []
+        node = self.graph.nodes[target[0]]
+        joinable = {read.key for read in node.inputs if self.graph.share_a_run(node, read)}
+        joins = next((s for s in pending.pending_upstreams if s[0] in joinable and s[1] == target[1]), None)
+        after = [source for source in pending.pending_upstreams if source != joins]
+        most = 1 if node.conditional else node.most
+        return [Upcoming(target, demand.latest, self.history.lead(target[0]), joins, after, most)]
+
+    def _at(self, target: Target, demand: Demand) -> float:
+        """When to ask for it: when it is due, or earlier because too much is due together."""
+        return min(demand.at, self._earlier.get(target, demand.at))
+
+    def _wake_at(self, time: float) -> None:
+        if time > self.now:
+            self.wake = min(self.wake, time)
+
+    def _decide(self, target: Target, pending: Pending) -> Decision | None:
+        if pending.arrival is None and not (pending.stale or pending.missing_inputs or pending.unchanged):
+            return None
+        node = self.graph.nodes[target[0]]
+        facts = self._facts(node, target, pending)
+        if pending.missing_inputs:
+            lacking: tuple[tuple[str, Partition], ...] = tuple((key, None) for key in pending.missing_inputs)
+            return facts.but(state=State.NO_DATA, reason=names(pending.missing_inputs), wait_for=lacking)
+        demand = None if pending.arrival is None else self.demands.of(target, pending.arrival)
+        if demand is not None and pending.arrival is not None:
+            is_asap = self.graph.nodes[demand.for_].asap
+            start_by = demand.at if is_asap or demand.start_by == float("inf") else demand.start_by
+            due = facts.but(due_at=demand.at, due_for=demand.for_, start_by=start_by)
+            by_contract = self._by_contract(node, target, pending, demand, due)
+            # New data comes to a model all the time: it would learn from rebuilt inputs with its next deadline only.
+            is_refit = pending.stale and node.key in self.graph.models
+            if by_contract.state is not State.NOT_DUE or not is_refit:
+                return by_contract
+        if pending.stale:
+            return self._by_code(node, target, facts)
+        if pending.unchanged:
+            return facts.but(state=State.INCOMPLETE, reason=names(pending.unchanged))
+        return facts.but(state=State.NO_CONSUMER, reason="it has no contract, and nobody who reads it needs it")
+
+    def _facts(self, node: Node, target: Target, pending: Pending) -> Decision:
+        facts = Decision(
+            node.key,
+            target[1],
+            State.NOT_DUE,
+            "",
+            oldest_arrival=pending.arrival,
+            stale=pending.stale,
+            built=pending.built,
+            zone=node.contract.timezone if isinstance(node.contract, CronContract) else "UTC",
+        )
+        failure = self.history.failures.get(target)
+        if failure is not None:
+            again = retries.next_try(failure, has_new_data=self.history.has_new_data(target, failure.as_of))
+            facts = facts.but(attempts=failure.attempts, next_try=again)
+        own = None if pending.arrival is None else self.demands.own(target, pending.arrival)
+        if own is None or pending.arrival is None or node.contract is None:
+            return facts
+        promised = facts.but(latest_start=own.start_by)
+        if not pending.built and not self._judged(node, target):
+            return promised
+        return promised.but(deadline=own.deadline, warn_at=warn_at(node.contract, pending.arrival))
+
+    def _judged(self, node: Node, target: Target) -> bool:
+        """Whether anybody was there to see a window's data come in time."""
+        promised = first_tick(node.contract, node.promised_window(target[1])) if node.contract else None
+        seen = [self.history.first_seen[s] for s in self.graph.sources_of[node.key] if s in self.history.first_seen]
+        return promised is None or not seen or promised >= min(seen)
+
+    def _by_contract(self, node: Node, target: Target, pending: Pending, demand: Demand, facts: Decision) -> Decision:
+        if (state := self._in_flight(target)) is not None:
+            return facts.but(state=state, reason=_arrived(facts))
+        start_by = demand.latest if facts.latest_start is None else min(facts.latest_start, demand.start_by)
+        self._wake_at(start_by)
+        self._wake_at(self._at(target, demand))
+        loop = self._loop_of(node, target, pending)
+        if loop is not None and (loop.confirmed or self._at(target, demand) <= self.now):
+            held = self._held_by(loop, target, demand, facts)
+            if held is not None:
+                return held
+        if self._at(target, demand) > self.now and loop is None:
+            reason = f"{_arrived(facts)}, to be asked for at {moment(demand.at)}{_for(node, demand)}"
+            return facts.but(state=State.NOT_DUE, reason=reason)
+        inputs = self._waiting.for_inputs(target, pending, start_by)
+        if inputs:
+            # A partition that waits for one input may share its run, but must not pass the check of another input.
+            return self._waiting.blocked(node, target, facts, inputs) or waiting(facts, inputs, self.decisions)
+        held = self._waiting.held(node, target, start_by, facts)
+        return held or facts.but(state=State.REQUESTED, reason=f"{_arrived(facts)}, due{_for(node, demand)}")
+
+    def _loop_of(self, node: Node, target: Target, pending: Pending) -> Loop | None:
+        """Return the loop, or suspected loop, that alone makes a built partition due. Other new data is never held."""
+        loop = self._loops.get(node.key)
+        if loop is None or target not in self.history.built:
+            return None
+        others = (read for read in node.inputs if read.key != loop.source)
+        if any(any(self.history.news(read, target)) for read in others):
+            return None
+        return loop if all(key in loop.tables or key == loop.source for key, _ in pending.pending_upstreams) else None
+
+    def _held_by(self, loop: Loop, target: Target, demand: Demand, facts: Decision) -> Decision | None:
+        """Return the decision on a partition whose last run began a short time ago. A test breaks no contract."""
+        until = max(self.history.built[target].started_at + loop.pause, facts.next_try or 0.0)
+        if not loop.confirmed:
+            until = min(until, demand.start_by, math.inf if facts.latest_start is None else facts.latest_start)
+        if until <= self.now:
+            return None
+        why = loop.reason if loop.confirmed else f"to see if {loop.source} only changes after builds of this"
+        reason = f"{why}; next at {moment(until, facts.zone)}"
+        return facts.but(state=State.BACKING_OFF, reason=reason, next_try=until)
+
+    def _by_code(self, node: Node, target: Target, facts: Decision) -> Decision:
+        if (state := self._in_flight(target)) is not None:
+            return facts.but(state=state, reason=facts.stale)
+        inputs = self._waiting.for_rebuilt_inputs(node, target)
+        if inputs:
+            return waiting(facts, inputs, self.decisions, f"{facts.stale}; first its inputs are rebuilt: ")
+        held = self._waiting.held(node, target, float("inf"), facts)
+        return held or facts.but(state=State.REQUESTED, reason=facts.stale)
+
+    def _in_flight(self, target: Target) -> State | None:
+        """Return the state of a partition's run that is under way, in the queue or requested, or None."""
+        if not (self.history.running or self.asked.reserved):
+            return None
+        targets = [(key, target[1]) for key in self.graph.nodes[target[0]].together or (target[0],)]
+        runs = set().union(*(self.history.running.get(t, ()) for t in targets))
+        if runs - self.asked.queued:
+            return State.RUNNING
+        return State.QUEUED if runs or any(t in self.asked.reserved for t in targets) else None
+
+
+def _confirmed(loops: Iterable[Loop]) -> tuple[Loop, ...]:
+    """Return each confirmed loop once, even if it leads through several sources."""
+    return tuple({loop.tables: loop for loop in loops if loop.confirmed}.values())
+
+
+def _is_asked_for(node: Node) -> bool:
+    return node.automated and not node.refused
+
+
+def _is_only_judged(node: Node) -> bool:
+    return node.contract is not None and not (node.automated or node.source or node.refused)
+
+
+def _for(node: Node, demand: Demand) -> str:
+    return "" if demand.for_ == node.key else f" for {demand.for_}"
+
+
+def _arrived(facts: Decision) -> str:
+    if facts.oldest_arrival is None:
+        return facts.stale
+    return f"{'data' if facts.built else 'first data'} of {moment(facts.oldest_arrival)}"

@@ -1,0 +1,580 @@
+"""What the event log says: what changed, and what each partition was built from.
+
+A fold over events in the order of their storage ids; nothing here asks anybody anything. The planner compares
+what is with what was incorporated, so an event seen late, twice or after a restart does no harm.
+
+A partition contains what its latest materialization contains: every change of its inputs that was visible when
+that run was created (the storage id of its planned event), and those made earlier in the same run.
+
+Longer than 250 lines, so that all that an event changes can be read in one place.
+"""
+
+from bisect import insort
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from dagster_tidemark.planner import retries
+from dagster_tidemark.planner.check_results import CheckResult, CheckResults, Written
+from dagster_tidemark.planner.graph import Graph, Input, Node, Target
+from dagster_tidemark.planner.loops import Loops
+from dagster_tidemark.planner.records import (
+    DEFAULT_LEAD,
+    FEW,
+    SAMPLES,
+    Built,
+    Change,
+    Failure,
+    Materialization,
+    OpenRun,
+    Outcome,
+    contains,
+    lead_of,
+    reaches,
+)
+from dagster_tidemark.planner.wording import name
+from dagster_tidemark.sources.feed import Partition
+
+_A_MOMENT = 1.0
+
+
+@dataclass
+class History:
+    """The state folded so far.
+
+    Args:
+        changes: Of each partition, oldest first: the latest, and those before it that a reader does not contain.
+        first_arrival: When the first data of a partition arrived.
+        first_seen: When anything was first heard of a source.
+        dirty: Targets about which something may have changed since the planner last looked.
+        set_aside: Events about partitions that their asset does not have, with the reason.
+        former: Partitions of an earlier definition of their asset: events about them are skipped.
+        again: Built partitions whose last run was lost with the platform, with that run: whoever wanted it still does.
+        checks: The latest results of blocking checks.
+        broken: By asset and partition of an input: why it is unknown which of its partitions a change there concerns.
+        unseen: Of wiped partitions the changes that some reader had not contained.
+        removed: When a dynamic partition was noticed to be gone (Unix seconds).
+        appeared: From when until when a dynamic partition that came was not there before (Unix seconds).
+        declared: Since when a partition is one that had been heard of before a deploy declared its key (Unix seconds).
+        keys: By the name of a dynamic partitions definition the keys that were there when the planner last looked.
+        leads: Of each asset the seconds its last runs of a few partitions took.
+        strides: Of each asset the seconds a partition took in its latest run.
+        loops: Loops through observations.
+        revision: Another one after every event.
+    """
+
+    graph: Graph
+    changes: dict[Target, tuple[Change, ...]] = field(default_factory=dict)
+    first_arrival: dict[Target, float] = field(default_factory=dict)
+    first_seen: dict[str, float] = field(default_factory=dict)
+    versions: dict[Target, str] = field(default_factory=dict)
+    listed_at: dict[Target, float] = field(default_factory=dict)
+    built: dict[Target, Built] = field(default_factory=dict)
+    failures: dict[Target, Failure] = field(default_factory=dict)
+    open_runs: dict[str, OpenRun] = field(default_factory=dict)
+    running: dict[Target, set[str]] = field(default_factory=dict)
+    dirty: set[Target] = field(default_factory=set)
+    known: dict[str, set[Partition]] = field(default_factory=dict)
+    set_aside: dict[Target, str] = field(default_factory=dict)
+    former: set[Target] = field(default_factory=set)
+    again: dict[Target, str] = field(default_factory=dict)
+    checks: CheckResults = field(default_factory=CheckResults)
+    broken: dict[tuple[str, Target], str] = field(default_factory=dict)
+    unseen: dict[Target, tuple[Change, ...]] = field(default_factory=dict)
+    removed: dict[Target, float] = field(default_factory=dict)
+    appeared: dict[Target, tuple[float, float]] = field(default_factory=dict)
+    declared: dict[Target, float] = field(default_factory=dict)
+    keys: dict[str, Collection[str]] = field(default_factory=dict)
+    leads: dict[str, deque[float]] = field(default_factory=dict)
+    strides: dict[str, float] = field(default_factory=dict)
+    loops: Loops = field(default_factory=Loops)
+    revision: int = 0
+
+    @property
+    def heard_of(self) -> set[str]:
+        """The assets of which any event is known, also that a run failed or found nothing to write."""
+        known = {asset for asset, partitions in self.known.items() if partitions}
+        return known.union(asset for asset, _ in chain(self.built, self.failures))
+
+    def observed(
+        self,
+        target: Target,
+        *,
+        id: int,
+        version: str,
+        arrived_at: float,
+        listed_at: float | None,
+        at: float | None = None,
+    ) -> None:
+        """A source partition was seen with this data version, in a listing of this time, where that is known."""
+        self.revision += 1
+        if self._strange(target):
+            return
+        self.first_seen.setdefault(target[0], arrived_at if at is None else at)
+        if listed_at is not None:
+            if listed_at < self.listed_at.get(target, 0.0):
+                return  # an older listing that was written later
+            self.listed_at[target] = listed_at
+        self._has_new_data(target, version, Change(id, arrived_at), arrived_at if at is None else at)
+
+    def planned(self, targets: Iterable[Target], *, id: int, run_id: str, at: float = 0.0) -> None:
+        """A run was created that is going to build these."""
+        self.revision += 1
+        run = self.open_runs.setdefault(run_id, OpenRun(at, id))
+        run.as_of = min(run.as_of, id)
+        for target in targets:
+            if self._strange(target):
+                continue
+            run.planned[target] = id
+            self.running.setdefault(target, set()).add(run_id)
+
+    def materialized(
+        self,
+        target: Target,
+        *,
+        id: int,
+        run_id: str | None,
+        as_of: int | None,
+        version: str | None,
+        at: float,
+        code_version: str | None = None,
+    ) -> None:
+        """A partition was written. `as_of` is None for an event reported without a run: it clears nothing.
+
+        What a run writes of one asset counts once all of it is written down: events come one a partition, and
+        consumers would otherwise be asked to run on some of it and then on the rest.
+        """
+        self.revision += 1
+        if self._strange(target):
+            return
+        version = version or str(id)
+        node = self.graph.nodes.get(target[0])
+        if node is not None and node.source:
+            self.first_seen.setdefault(target[0], at)
+        if run_id is None or as_of is None or run_id not in self.open_runs:
+            self._has_new_data(target, version, Change(id, at), at)
+            return
+        run = self.open_runs[run_id]
+        run.planned.pop(target, None)
+        run.built[target[0]] = run.built.get(target[0], 0) + 1
+        written = run.written.setdefault(target[0], [])
+        written.append(Materialization(target, id, run_id, as_of, version, at, run.created_at, code_version))
+        if not any(key == target[0] for key, _ in run.planned):
+            self._apply(run.written.pop(target[0]))
+
+    def ended(
+        self,
+        run_id: str,
+        *,
+        at: float,
+        outcome: Outcome = Outcome.FAILED,
+        seconds: float | None = None,
+        by_person: bool = False,
+    ) -> None:
+        """A run ended. What it had not built by then, it failed to build.
+
+        Args:
+            outcome: A run that succeeded without writing some of what it planned saw that there was nothing to write.
+            seconds: From its creation (queue time capped) to its end, if it succeeded.
+            by_person: Nobody but a person asked for it: what failed is tried again after the shortest pause.
+        """
+        self.revision += 1
+        run = self.open_runs.pop(run_id, OpenRun())
+        for written in run.written.values():
+            self._apply(written)
+        if seconds is not None and run.built:
+            self._sample(run.built, seconds)
+        for target, as_of in run.planned.items():
+            self._stop(target, run_id)
+            self.dirty.add(target)
+            if outcome is Outcome.SUCCEEDED:
+                self._saw(target, run_id, run, as_of)
+                continue
+            built = self.built.get(target)
+            # When the log is read anew, its end may come after what a later run has built: that was the answer to it.
+            if outcome is Outcome.LOST and built is not None and built.as_of <= as_of:
+                self.again[target] = run_id
+            node, before = self.graph.nodes.get(target[0]), self.failures.get(target)
+            if before is not None and before.as_of == as_of:  # this attempt counts already: its events are read again
+                continue
+            self.failures[target] = retries.after(
+                before,
+                outcome,
+                as_of=as_of,
+                ended_at=at,
+                seconds=max(0.0, at - run.created_at) if run.created_at else 0.0,
+                code_version=node.code_version if node else None,
+                starts_over=by_person or (before is not None and self.has_new_data(target, before.as_of)),
+            )
+
+    def checked(
+        self,
+        target: Target,
+        check: str,
+        *,
+        id: int,
+        passed: bool,
+        run_id: str | None,
+        evaluated_by: str | None = None,
+    ) -> None:
+        """Take the result of a blocking check.
+
+        Args:
+            target: Its partition is None if the check does not name one.
+            run_id: The run whose materialization the result is about. None, or `evaluated_by` of a run that wrote
+                nothing: the result is about the whole asset.
+            evaluated_by: The run that evaluated the check.
+        """
+        self.revision += 1
+        asset, partition = target
+        on = {partition} if partition is not None else self._of_run(asset, evaluated_by)
+        if not on and run_id not in (None, evaluated_by):
+            on = self._of_run(asset, run_id)
+            if not passed:  # it evaluated the whole table: partitions without a result share this result
+                on |= {p for p in self.known.get(asset, ()) if check in self.unchecked((asset, p))}
+            if not on:
+                return  # the evaluated partitions were written again since then
+        # Still none: its run wrote nothing, and the log has no write that it could be about (runs can be deleted).
+        self.checks.evaluated(asset, check, CheckResult(id, passed, evaluated_by), on)
+
+    def blocking(self, target: Target) -> str | None:
+        """Return the check that failed on the last write of a partition, or None."""
+        return self.checks.blocking(target, self.written(target)) if target[0] in self.checks.of else None
+
+    def unchecked(self, target: Target) -> tuple[str, ...]:
+        """Return the blocking checks without a result on the last write of a partition."""
+        blocking = self.graph.blocking(target[0])
+        return self.checks.without_result(target, self.written(target), blocking) if blocking else ()
+
+    def written(self, target: Target) -> Written:
+        """Return the latest write of a partition."""
+        built = self.built.get(target)
+        # An external table has changes, but no builds. A build that a person reported counts as a change, too.
+        reported = max((change.id for change in self.changes.get(target, ())[-1:]), default=0)
+        return Written(reported) if built is None or reported > built.id else Written(built.id, built.run_id)
+
+    def guarded_elsewhere(self, asset: str, check: str, *, blocking: bool) -> None:
+        """Take it that another code location declares a check of an asset, blocking or no longer blocking."""
+        self.revision += 1
+        checks = self.graph.elsewhere.setdefault(asset, set())
+        (checks.add if blocking else checks.discard)(check)
+        if not blocking:
+            self.checks.keep({asset: self.graph.blocking(asset)})
+
+    def _of_run(self, asset: str, run_id: str | None) -> set[Partition]:
+        """Return the partitions of an asset that a run builds, or wrote last."""
+        if run_id is None:
+            return set()
+        run = self.open_runs.get(run_id)
+        found = {m.target[1] for m in run.written.get(asset, ())} if run else set()
+        found |= {p for key, p in run.planned if key == asset} if run else set()
+        return found | {
+            p for p in self.known.get(asset, ()) if (b := self.built.get((asset, p))) and b.run_id == run_id
+        }
+
+    def forget(self, targets: Collection[Target]) -> None:
+        """Forget all facts about partitions that were wiped."""
+        self.revision += 1
+        gone = set(targets)
+        for target in gone:
+            # Not the version: rebuilt with the same content, it is no news to those who read it before; to all others
+            # it still is.
+            if self.problem(target) is None:
+                self.unseen[target] = self._still_news(target, self.changes.get(target, ()))
+            for known in (self.changes, self.first_arrival, self.listed_at, self.built, self.failures, self.again):
+                known.pop(target, None)
+            self.known.get(target[0], set()).discard(target[1])
+            self.dirty.add(target)
+        self.set_aside = {t: why for t, why in self.set_aside.items() if t not in gone}
+
+    def clear(self) -> None:
+        """Forget everything: the event log is read from its beginning."""
+        self.graph.elsewhere.clear()
+        vars(self).update(vars(History(self.graph)))
+
+    def adopt(self, graph: Graph) -> Set[Target]:
+        """Go on with another version of the code: all has to be looked at again.
+
+        Returns:
+            What was set aside and is no longer: the events about it are not in the history.
+        """
+        self.revision += 1
+        for key, checks in list(self.graph.elsewhere.items()):
+            if key in graph.nodes and (more := checks - graph.nodes[key].blocking):
+                graph.elsewhere[key] = more
+        self.checks.keep({key: graph.blocking(key) for key in graph.nodes})
+        for target, failure in list(self.failures.items()):
+            node = graph.nodes.get(target[0])
+            if node is None or node.code_version != failure.code_version:
+                del self.failures[target]
+        aside, self.set_aside, self.broken = self.set_aside, {}, {}
+        before, self.graph = self.graph, graph
+        self._drop_former(before)
+        former, self.former = self.former, {t for t in self.former if self.problem(t)}
+        self.set_aside = {t: why for t, why in aside.items() if t not in self.former and self._strange(t)}
+        self.dirty.update(t for t in (*self.changes, *self.built) if t[0] in graph.nodes)
+        mended = (aside.keys() | former) - self.set_aside.keys() - self.former
+        self.are_keys_now(mended)
+        return mended
+
+    def _drop_former(self, before: Graph) -> None:
+        """Forget partitions that no longer exist, of assets whose partitions definition has changed."""
+        nodes = self.graph.nodes
+        redefined = {key for key, node in before.nodes.items() if key in nodes and nodes[key].cut != node.cut}
+        known = chain(self.changes, self.built, self.failures, self.set_aside) if redefined else ()
+        gone = {target for target in known if target[0] in redefined and self.problem(target)}
+        for target in gone:
+            self.forget_former(target)
+
+    def forget_former(self, target: Target) -> None:
+        """Forget a partition that belongs to an earlier definition of its asset."""
+        self.revision += 1
+        self.former.add(target)
+        every = (self.changes, self.first_arrival, self.versions, self.listed_at, self.built, self.failures, self.again)
+        for known in (*every, self.unseen, self.set_aside):
+            known.pop(target, None)
+        self.known.get(target[0], set()).discard(target[1])
+
+    def are_keys_now(self, targets: Iterable[Target]) -> None:
+        """A deploy has declared these keys: whoever reads them knows of their data only since then."""
+        # A run that is asked for in the very look that noticed it knows of them.
+        self.declared |= dict.fromkeys(targets, self.graph.moment.now - _A_MOMENT)
+
+    def as_of(self, run_id: str, target: Target) -> int | None:
+        """The id of a run's planned event for a target, while the run is open.
+
+        Also where the run has written it before: a step that is tried again writes anew what it had written.
+        """
+        run = self.open_runs.get(run_id)
+        if run is None:
+            return None
+        if target in run.planned:
+            return run.planned[target]
+        written = (m.as_of for m in run.written.get(target[0], ()) if m.target == target)
+        built = self.built.get(target)
+        return next(written, built.as_of if built is not None and built.run_id == run_id else None)
+
+    def inputs_of(self, read: Input, partition: Partition) -> Iterable[Target]:
+        """The partitions of an input that a target reads and that hold anything."""
+        wanted = self.known.get(read.key, ()) if read.upstream is None else read.upstream(partition)
+        return [(read.key, p) for p in wanted if (read.key, p) in self.changes]
+
+    def news(self, read: Input, target: Target) -> Iterator[tuple[Target, Change]]:
+        """The changes of one input that a built target does not contain."""
+        built = self.built[target]
+        for source in self.inputs_of(read, target[1]):
+            changes = self.changes[source]
+            began = self._began_after(source, target, built)
+            if began is not None:  # it did not exist yet: whatever lay there, nobody could read it before
+                if self.reaches(read, changes[-1].arrived_at, target):
+                    yield source, self._since(source, began)
+                continue
+            if changes[-1].id <= built.as_of or not self.is_there(source):
+                continue
+            for change in changes:
+                if not contains(built, change) and self.reaches(read, change.arrived_at, target):
+                    yield source, change
+
+    def is_there(self, source: Target) -> bool:
+        """Whether a partition exists at the moment: data may lie there before, but no run reads it."""
+        node = self.graph.nodes.get(source[0])
+        return node is None or node.exists(source[1])
+
+    def _began_after(self, source: Target, reader: Target, built: Built) -> float | None:
+        """When a partition began to exist, if that was after a build of its reader had started."""
+        node = self.graph.nodes.get(source[0])
+        if node is None:
+            return None
+        gone, came = self.appeared.get(source, (0.0, 0.0))
+        # A key is noticed some time after it came. One that is the reader's too was there when that was built.
+        if gone <= built.started_at < came and not self._dynamic_keys(source) <= self._dynamic_keys(reader):
+            return came
+        began = max(node.exists_from(source[1]), self.declared.get(source, 0.0))
+        return began if built.started_at < began <= self.graph.moment.now else None
+
+    def _dynamic_keys(self, target: Target) -> frozenset[tuple[str, Partition]]:
+        node = self.graph.nodes.get(target[0])
+        return node.dynamic(target[1]) if node and node.dynamic else frozenset()
+
+    def _since(self, source: Target, began: float) -> Change:
+        """All that came to a partition before it began, and since, as one change."""
+        change, first = self.changes[source][-1], self.first_arrival.get(source)
+        return change if change.arrived_at is None or first is None else replace(change, arrived_at=max(began, first))
+
+    def reaches(self, read: Input, arrived_at: float | None, target: Target) -> bool:
+        """Whether a change of an input that arrived at a time makes a built partition stale."""
+        return reaches(read, arrived_at, self.graph.nodes[target[0]].window(target[1]) if read.ripple_days else None)
+
+    def has_new_data(self, target: Target, since: int) -> bool:
+        """Whether any input of a partition has changed since a storage id."""
+        node = self.graph.nodes.get(target[0])
+        reads = node.inputs if node else ()
+        try:
+            return any(self.changes[s][-1].id > since for read in reads for s in self.inputs_of(read, target[1]))
+        except Exception:  # a mapping that raises: the planner names the asset when it looks at the partition
+            return False
+
+    def lead(self, asset: str) -> float:
+        """Seconds a run of a few partitions takes, see `records.lead_of`."""
+        return lead_of(self.leads.get(asset, ()))
+
+    def seconds_per_partition(self, asset: str) -> float:
+        """Seconds a partition takes in a run over many: of the latest run."""
+        return self.strides.get(asset, DEFAULT_LEAD)
+
+    def _has_new_data(self, target: Target, version: str, change: Change, at: float) -> None:
+        """Take a change that no run of ours made; `at` is when it was written down (Unix seconds)."""
+        before = self.changes.get(target)
+        self._changed(target, version, change)
+        if self.changes.get(target) is not before:
+            self.loops.arrived(target, at)
+
+    def _changed(self, target: Target, version: str, change: Change) -> None:
+        self.known.setdefault(target[0], set()).add(target[1])
+        before = self.changes.get(target, ())
+        same = self.versions.get(target) == version
+        if same and before:
+            return
+        if change.arrived_at is not None:
+            self.first_arrival.setdefault(target, change.arrived_at)
+        self.dirty.add(target)
+        if before and change.id < before[-1].id:  # committed late: no news of what is there, but something that came
+            ordered = list(before)
+            insort(ordered, change, key=lambda known: known.id)
+            self.changes[target] = tuple(ordered)
+            return
+        self.versions[target] = version
+        before = before or self.unseen.pop(target, ())
+        # After a wipe the same content is there again, and no news to who had read it.
+        self.changes[target] = (
+            before or (replace(change, id=0),) if same else (*self._still_news(target, before), change)
+        )
+
+    def _still_news(self, target: Target, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+        """Those changes that some built reader does not contain, or might not once a run that is open ends."""
+        open_as_of = min((run.as_of for run in self.open_runs.values()), default=None)
+        readers = (
+            [(read, t, self.built[t]) for read, t in self.readers_of(target) if t in self.built] if changes else []
+        )
+        return tuple(
+            change
+            for change in changes
+            if (open_as_of is not None and change.id > open_as_of)
+            or any(not contains(built, change) and self.reaches(r, change.arrived_at, t) for r, t, built in readers)
+        )
+
+    def readers_of(self, target: Target) -> Iterator[tuple[Input, Target]]:
+        """The targets that read a target, as far as they hold anything where all partitions do."""
+        for node, read in self.graph.readers.get(target[0], ()):
+            for partition in self.reading(node, read, target[1]):
+                yield read, (node.key, partition)
+
+    def reading(self, node: Node, read: Input, partition: Partition) -> Iterable[Partition]:
+        """The partitions of an asset that read a partition of one of its inputs.
+
+        Where nobody can say (a mapping raises) it is any: all that hold something, and the asset is named.
+        """
+        if read.downstream is not None:
+            broken = (node.key, (read.key, partition))
+            try:
+                found = read.downstream(partition)
+            except Exception as error:
+                self.broken[broken] = f"which of its partitions read {name(broken[1])} is unknown: {error!r}"
+            else:
+                if self.broken:
+                    self.broken.pop(broken, None)
+                return found
+        return list(self.known.get(node.key, ())) if node.partitioned else (None,)
+
+    def _apply(self, written: Sequence[Materialization]) -> None:
+        for m in written:
+            before = self.built.get(m.target)
+            try:
+                arrival = self._consumed(m, before)
+            except Exception:  # a mapping that raises: the planner names the asset when it looks at the partition
+                arrival = m.at
+            if before is None or m.id > before.id:
+                self.built[m.target] = Built(m.id, m.as_of, m.run_id, m.started_at, m.code_version)
+            self.failures.pop(m.target, None)
+            self.again.pop(m.target, None)
+            self.dirty.add(m.target)
+            self._stop(m.target, m.run_id)
+            self._changed(m.target, m.version, Change(m.id, arrival, m.run_id))
+        for asset, at in {m.target[0]: m.at for m in written}.items():
+            self.loops.committed(asset, at)
+            self._shorten_pauses(asset)
+
+    def _saw(self, target: Target, run_id: str, run: OpenRun, as_of: int) -> None:
+        """A run succeeded without writing a partition: it contains what the run saw, and its content is what it was."""
+        before = self.built.get(target)
+        if before is None or before.as_of < as_of:
+            node = self.graph.nodes.get(target[0])
+            # Nothing was written: the results of checks on the last write still hold.
+            id = before.id if before else as_of
+            self.built[target] = Built(id, as_of, run_id, run.created_at, node.code_version if node else None)
+        self.failures.pop(target, None)
+        self.again.pop(target, None)
+
+    def _consumed(self, m: Materialization, before: Built | None) -> float | None:
+        """The smallest arrival that a materialization newly contains, or None.
+
+        Of a first build: when the last of its inputs had data, as its own clock started then.
+        """
+        node, after = self.graph.nodes.get(m.target[0]), Built(m.id, m.as_of, m.run_id)
+        if node is None or not node.inputs:
+            return m.at
+        found = [
+            (read, self._fresh(read, m.target, after, before))
+            for read in node.inputs
+            if before is None or not read.use_latest
+        ]
+        arrivals = [arrival for _, arrival in found if arrival is not None]
+        if before is not None:
+            return min(arrivals, default=None)
+        required = [arrival for read, arrival in found if arrival is not None and not read.optional]
+        arrivals = required or sorted(arrivals)[:1]
+        # No run could build a partition before it existed: an hour that begins does not make its day late.
+        return max(*arrivals, node.exists_from(m.target[1])) if arrivals else m.at
+
+    def _fresh(self, read: Input, target: Target, after: Built, before: Built | None) -> float | None:
+        """Return the smallest arrival of an input's changes that are in `after` and not in `before`."""
+        sources = list(self.inputs_of(read, target[1]))
+        if before is None:
+            first = (self.first_arrival.get(source) for source in sources)
+            return min((arrival for arrival in first if arrival is not None), default=None)
+        begun = [self.changes[s][-1] for s in sources if self._began_after(s, target, before) is not None]
+        changes = (c for source in sources for c in self.changes[source] if not contains(before, c))
+        fresh = (c.arrived_at for c in (*begun, *changes) if contains(after, c))
+        return min((arrival for arrival in fresh if arrival is not None), default=None)
+
+    def _sample(self, built: dict[str, int], seconds: float) -> None:
+        for asset, partitions in built.items():
+            self.strides[asset] = seconds / partitions
+            if partitions <= FEW:
+                self.leads.setdefault(asset, deque(maxlen=SAMPLES)).append(seconds)
+
+    def _shorten_pauses(self, asset: str) -> None:
+        for target, failure in self.failures.items():
+            if target[0] == asset:
+                self.failures[target] = retries.shortened(failure)
+
+    def _stop(self, target: Target, run_id: str) -> None:
+        runs = self.running.get(target, set())
+        runs.discard(run_id)
+        if not runs:
+            self.running.pop(target, None)
+
+    def _strange(self, target: Target) -> bool:
+        problem = self.problem(target)
+        if problem:
+            self.set_aside[target] = problem
+        return problem is not None
+
+    def problem(self, target: Target) -> str | None:
+        """Why a partition is none of its asset's, or is none any more; None for a good one."""
+        node = self.graph.nodes.get(target[0])
+        try:
+            return node.problem(target[1]) if node else None
+        except Exception as error:  # a partitions definition can be anybody's code
+            return f"{target[1]!r}: {error}"

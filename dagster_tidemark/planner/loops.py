@@ -1,0 +1,197 @@
+"""Loops through observations: a source that gets new data because of a table made from it.
+
+Dagster refuses a cycle of assets. It cannot see that a table writes what a source then observes: each build brings new
+data, which requests the next build. Such a loop is suspected by the order of events: new data of a source partition,
+again and again, only after a commit of the same table, soon after it. What follows a commit closes a loop if the
+committed table is made from that source, or from a source that another such pair leads to.
+
+A suspicion is tested: the next runs are requested later than usual, or earlier if they are usually requested late. In a
+loop the new data moves along with them. Data that comes on its own keeps its times, and the count starts again. Pure.
+Belongs here: the count and the loops. Does not belong here: what follows for a partition that is due
+(`planner.evaluate`).
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from dagster_tidemark.planner import retries
+from dagster_tidemark.planner.graph import Graph, Target
+from dagster_tidemark.planner.wording import names
+
+_SUSPECTED_AFTER = 10
+"""Rounds in a row: new data soon after a commit of the same table, and none without one."""
+
+_CONFIRMED_BY = 3
+"""Rounds in a row whose length moved along with a run that was requested later or earlier than usual."""
+
+_TESTED = 8
+"""Rounds of a test. A suspicion that they do not confirm is dropped, and the next one needs twice as many rounds."""
+
+_LONGER, _SHORTER = 1.6, 0.7
+"""Share of the usual length of a round from which on it has moved."""
+
+_SOON = 60.0
+"""Seconds from a commit to the new data that it causes: a queue takes seconds, a sensor that lists at most a minute."""
+
+_ROUND_SECONDS = 600.0
+"""A slower loop costs at most six runs an hour, and is not looked for."""
+
+_PAUSE_OF_A_TEST = 2.5
+"""Usual rounds between the starts of two runs, in a test that requests them later."""
+
+A_LOOP = "a loop: "
+
+_COMMITS = 50
+"""Latest tables written."""
+
+_FOLLOWED = 1000
+"""Source partitions that are counted at once. A loop is counted every few minutes, so it is among the latest."""
+
+
+@dataclass
+class _Count:
+    """Rounds in a row of a source partition: a commit of some of these tables, then new data.
+
+    Args:
+        usual: Seconds of a round when the loop was suspected; None before.
+        tested: Rounds since then.
+        moved: Rounds of the test in a row that were longer or shorter than usual.
+        confirmed: Rounds since the loop was confirmed.
+    """
+
+    since: float
+    latest: float
+    tables: frozenset[str] = frozenset()
+    times: int = 0
+    strikes: int = 0
+    usual: float | None = None
+    tested: int = 0
+    moved: int = 0
+    confirmed: int = 0
+
+    def add(self, tables: frozenset[str], at: float) -> None:
+        """Count one more round."""
+        seconds, self.tables, self.times, self.latest = at - self.latest, tables, self.times + 1, at
+        if self.confirmed:
+            self.confirmed += 1
+        elif self.usual is not None:
+            is_moved = not _SHORTER * self.usual < seconds < _LONGER * self.usual
+            self.tested, self.moved = self.tested + 1, self.moved + 1 if is_moved else 0
+            self.confirmed = int(self.moved >= _CONFIRMED_BY)
+        elif self.times >= _SUSPECTED_AFTER * 2 ** min(self.strikes, 10):
+            usual = (at - self.since) / self.times
+            self.usual = usual if usual < _ROUND_SECONDS else None
+
+    @property
+    def is_dropped(self) -> bool:
+        return not self.confirmed and self.tested >= _TESTED
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop through observations.
+
+    Args:
+        source: The source whose new data follows the builds.
+        tables: The tables of the loop, inputs before readers.
+        pause: Seconds between two builds of a table that reads the source.
+        confirmed: False for a suspicion: the next runs are a test of it.
+    """
+
+    source: str
+    tables: tuple[str, ...]
+    pause: float
+    confirmed: bool
+
+    @property
+    def reason(self) -> str:
+        """The loop in words that stay the same while it turns."""
+        return f"{A_LOOP}{self.source} gets new data each time {names(self.tables)} is built, which builds it again"
+
+
+@dataclass
+class Loops:
+    """The order of commits and new data, as far as it shows loops."""
+
+    _counts: OrderedDict[Target, _Count] = field(default_factory=OrderedDict)
+    _commits: OrderedDict[str, float] = field(default_factory=OrderedDict)
+
+    def committed(self, table: str, at: float) -> None:
+        """Take the latest commit of a table (Unix seconds)."""
+        self._commits[table] = at
+        self._commits.move_to_end(table)
+        if len(self._commits) > _COMMITS:
+            self._commits.popitem(last=False)
+
+    def arrived(self, source: Target, at: float) -> None:
+        """Take new data of a source partition (Unix seconds)."""
+        count = self._counts.pop(source, None)
+        recent = self._committed_since(max(at - _SOON, count.latest if count else float("-inf")))
+        tables = recent & count.tables if count and count.times else recent
+        if tables:
+            count = count or _Count(at, at)
+            count.add(tables, at)
+        if count is None:
+            return
+        if not tables or count.is_dropped:
+            is_strike = count.usual is not None and not count.confirmed
+            count = _Count(at, at, strikes=count.strikes + is_strike)
+            if not count.strikes:
+                return
+        self._counts[source] = count
+        if len(self._counts) > _FOLLOWED:
+            self._counts.popitem(last=False)
+
+    def _committed_since(self, after: float) -> frozenset[str]:
+        return frozenset(table for table, _ in takewhile(lambda c: c[1] > after, reversed(self._commits.items())))
+
+    def of(self, graph: Graph) -> dict[str, Loop]:
+        """Return the loops of a graph, by each table that is on one and reads its source."""
+        suspected = {source: count for source, count in self._counts.items() if count.usual is not None}
+        caused: dict[str, set[str]] = {}
+        for (source, _), count in suspected.items():
+            for table in count.tables:
+                caused.setdefault(table, set()).add(source)
+        found: dict[str, Loop] = {}
+        for (source, _), count in suspected.items():
+            tables = _on_the_way(graph, source, count.tables, caused)
+            if not tables:
+                continue
+            pause = retries.backoff(1 + count.confirmed) if count.confirmed else _PAUSE_OF_A_TEST * (count.usual or 0.0)
+            loop = Loop(source, tuple(key for key in graph.nodes if key in tables), pause, bool(count.confirmed))
+            for reader, read in graph.readers.get(source, ()):
+                known = found.get(reader.key)
+                if reader.key in tables and not read.use_latest and (known is None or known.pause < loop.pause):
+                    found[reader.key] = loop
+        return found
+
+
+def _on_the_way(graph: Graph, source: str, causes: frozenset[str], caused: Mapping[str, set[str]]) -> set[str]:
+    """Return the tables between a source and one of the tables that cause its new data; empty if there is no way."""
+    down = _reached(source, lambda key: _after(graph, key, caused))
+    before: dict[str, set[str]] = {}
+    for key in down | {source}:
+        for following in _after(graph, key, caused):
+            before.setdefault(following, set()).add(key)
+    up = set[str]()
+    for cause in causes & down:
+        up |= {cause} | _reached(cause, lambda key: iter(before.get(key, ())))
+    return {key for key in up & down if key in graph.nodes and not graph.nodes[key].source}
+
+
+def _after(graph: Graph, key: str, caused: Mapping[str, set[str]]) -> Iterator[str]:
+    """Yield the assets that read an asset, and the sources that get new data because of it."""
+    yield from (reader.key for reader, read in graph.readers.get(key, ()) if not read.use_latest)
+    yield from caused.get(key, ())
+
+
+def _reached(start: str, near: Callable[[str], Iterator[str]]) -> set[str]:
+    found, stack = set[str](), [start]
+    while stack:
+        for key in near(stack.pop()):
+            if key not in found:
+                found.add(key)
+                stack.append(key)
+    return found

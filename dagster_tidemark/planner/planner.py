@@ -1,0 +1,94 @@
+"""From history to decisions: what is due now, what waits for what, and what runs together.
+
+Pure: it asks nobody; the time is given. Level-triggered: something is due because an input's content is newer than
+what the last materialization contains, however that came about. Belongs here: when a plan is made again. Does not
+belong here: the decisions (`planner.evaluate`).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from dagster_tidemark.planner.backlog import Backlog
+from dagster_tidemark.planner.contracts import margin_of
+from dagster_tidemark.planner.decisions import Asked, Plan
+from dagster_tidemark.planner.evaluate import Bound, Tick
+from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.planner.history import History
+
+TICK_SECONDS = 5.0
+"""Dagster's daemon looks at its sensors that often."""
+
+
+@dataclass
+class Planner:
+    """The plan of one graph, made again at every tick from what is new in its history.
+
+    Args:
+        margin: Seconds from being due to the start of a run, see `contracts.margin_of`.
+        bound: How many pending partitions one plan decides on.
+        slots: How many runs can be under way at once; None where there is no limit.
+    """
+
+    graph: Graph
+    history: History
+    margin: float = margin_of(TICK_SECONDS)
+    slots: int | None = None
+    bound: Bound = field(default_factory=Bound)
+    backlog: Backlog = field(init=False)
+    _last: Plan | None = None
+    _basis: tuple[int, Asked, int | None] | None = None
+    _wake: float = float("-inf")
+    _tick: Tick | None = None
+    _steps: Iterator[int] = field(default_factory=lambda: iter(()))
+
+    def __post_init__(self) -> None:
+        self.backlog = Backlog(self.graph, self.history)
+        self.history.dirty.update(self.history.changes, self.history.built)
+
+    @property
+    def steady_until(self) -> float:
+        """Until when the last plan holds if nothing happens but time."""
+        return min(self._wake, self.backlog.begins_next)
+
+    @property
+    def deciding(self) -> bool:
+        """Whether a plan is half made: what happens meanwhile is for the next one."""
+        return self._tick is not None
+
+    def plan(
+        self,
+        now: float,
+        asked: Asked = Asked(),  # noqa: B008 (frozen)
+        *,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Plan:
+        """Decide what is due at `now` (Unix seconds).
+
+        Args:
+            asked: What was asked for and is not in the history yet.
+            stop: Asked now and then while much is new; once it says so the plan is not made in this tick, and the
+                next call goes on where this one stopped.
+        """
+        if self._tick is None:
+            if not self.backlog.settle(now, stop):
+                return Plan(now, catching_up="looking at what the event log says of each partition")
+            basis = (self.history.revision, asked, self.slots)
+            steady = basis == self._basis and not self.backlog.moved
+            if self._last is not None and steady and self._last.now <= now < self._wake:
+                return replace(self._last, now=now)
+            self.backlog.moved = False
+            self._basis = basis
+            self._tick = Tick(self.graph, self.history, self.backlog, self.margin, self.slots, now, asked, self.bound)
+            self._steps = self._tick.steps()
+        tick = self._tick
+        try:
+            for decided in self._steps:
+                if stop():
+                    return Plan(now, catching_up=f"deciding on each partition, {decided} so far")
+        except BaseException:
+            self._tick = None  # begun anew by the next call
+            raise
+        self._tick = None
+        assert tick.plan is not None
+        self._last, self._wake = tick.plan, tick.wake
+        return self._last

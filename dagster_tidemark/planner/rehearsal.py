@@ -1,0 +1,230 @@
+"""What another version of the code makes run: the planner itself, on a copy of the history, until nothing is left.
+
+What a plan asks for is taken as done, with other content than before, and the next plan is made of what follows; then
+time passes until the next of it is due. So it finds what the sensors would ask for. Belongs here: which partitions run,
+and why the code makes them run. Does not belong here: how the code differs (`planner.code_changes`).
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+from dagster_tidemark.planner.decisions import CheckRequest, Decision, Plan, State
+from dagster_tidemark.planner.evaluate import Bound
+from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.planner import Planner
+from dagster_tidemark.planner.records import Outcome
+from dagster_tidemark.planner.requests import held_by_operation
+from dagster_tidemark.planner.wording import name, names
+
+_MOST_ROUNDS = 10_000
+_HORIZON = 32 * 86_400.0
+"""Seconds that are looked ahead: by then the slowest of contracts, a month's, is due."""
+
+_FIRST_ID = 1 << 60
+"""The rehearsal's events come after all that an event log holds."""
+
+_ASKED_FOR = (State.REQUESTED, State.THROTTLED)
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """A partition that runs because the code is another.
+
+    Args:
+        reason: What makes it run.
+        certain: It runs in any case. Else only if what it reads (`after`) has other content by then.
+        after: The inputs whose rebuild makes it run.
+        due_at: When it is due (Unix seconds), if that is later than now.
+        held: Why it does not run before somebody does something. Empty: nothing keeps it.
+    """
+
+    asset: str
+    partition: str | None
+    reason: str
+    certain: bool = True
+    after: tuple[Target, ...] = ()
+    due_at: float | None = None
+    held: str = ""
+
+    @property
+    def target(self) -> Target:
+        return self.asset, self.partition
+
+
+@dataclass(frozen=True)
+class Changed:
+    """How the code of an asset differs from that which runs, beside its code version.
+
+    Args:
+        said: In words.
+        asks_anew: It is new, or promises more: what it needs may never have been built.
+        reads: Inputs that it did not read before.
+    """
+
+    said: str
+    asks_anew: bool = False
+    reads: frozenset[str] = frozenset()
+
+
+@dataclass
+class Rehearsal:
+    """The consequences of another version of the code, played to their end.
+
+    Args:
+        history: A copy, of the new graph: it is played on.
+        changed: The assets whose declaration is another.
+        versions: From an asset to the code version under which runs that are under way were asked for.
+    """
+
+    graph: Graph
+    history: History
+    now: float
+    changed: Mapping[str, Changed]
+    versions: Mapping[str, str | None]
+    found: dict[Target, Rebuild] = field(default_factory=dict)
+    _began: float = field(init=False)
+    _first: set[Target] = field(default_factory=set)
+    _ids: Iterator[int] = field(default_factory=lambda: count(_FIRST_ID))
+    _planner: Planner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._planner, self._began = Planner(self.graph, self.history, bound=Bound(many=math.inf)), self.now
+
+    def play(self) -> list[Rebuild]:
+        """All that runs, in its order; then what is held."""
+        self._end_open_runs()
+        due_at = None
+        for _ in range(_MOST_ROUNDS):
+            plan = self._planner.plan(self.now)
+            if plan.checks:
+                self._pass(plan.checks)
+                continue
+            if asked := [target for target in plan.decisions if self._is_asked_for(plan, target)]:
+                self._build(plan, asked, due_at)
+                continue
+            later = [d.due_at for d in plan.decisions.values() if d.state is State.NOT_DUE and self._why(d.target, d)]
+            due_at = min((at for at in later if at is not None and at > self.now), default=None)
+            if due_at is None or due_at > self._began + _HORIZON:
+                break
+            self.now = due_at
+            self.graph.moment.moves_to(due_at)
+        self._tell_of_the_rest(plan)
+        return list(self.found.values())
+
+    def _end_open_runs(self) -> None:
+        """What is under way is built by the code that it was asked for with."""
+        for run_id, run in list(self.history.open_runs.items()):
+            for target in sorted(run.planned, key=str):
+                self._write(target, run_id, self.versions.get(target[0]))
+            self.history.ended(run_id, at=self.now, outcome=Outcome.SUCCEEDED)
+
+    def _pass(self, checks: Iterable[CheckRequest]) -> None:
+        """Count checks as passed, because a rehearsal counts every build as good."""
+        for one in checks:
+            self.history.checked(
+                (one.asset, one.partition), one.check, id=next(self._ids), passed=True, run_id=None, evaluated_by=None
+            )
+
+    def _is_asked_for(self, plan: Plan, target: Target) -> bool:
+        node, decision = self.graph.nodes[target[0]], plan.decisions[target]
+        held = held_by_operation(self.graph, plan.decisions, target)
+        return decision.state in _ASKED_FOR and not node.conditional and held is None
+
+    def _build(self, plan: Plan, asked: Iterable[Target], due_at: float | None) -> None:
+        """Take as done what is asked for, with all that one operation builds."""
+        targets = dict.fromkeys(one for target in asked for one in self._operation(target))
+        of_asset: dict[str, list[Target]] = {}
+        for target in targets:
+            of_asset.setdefault(target[0], []).append(target)
+        run_id = f"rehearsal {next(self._ids)}"
+        self.history.planned(targets, id=next(self._ids), run_id=run_id, at=self.now)
+        for key, node in self.graph.nodes.items():  # in topological order: a run may build what it reads itself
+            mine = of_asset.get(key, [])
+            for target in mine:
+                why = self._why(target, plan.decisions.get(target)) or self._along(target)
+                if why is not None:
+                    self.found.setdefault(target, _due(why, due_at))
+                    if target not in self.history.built:
+                        self._first.add(target)
+            for target in mine:
+                self._write(target, run_id, node.code_version)
+        self.history.ended(run_id, at=self.now, outcome=Outcome.SUCCEEDED)
+
+    def _operation(self, target: Target) -> list[Target]:
+        return [(key, target[1]) for key in self.graph.nodes[target[0]].together or (target[0],)]
+
+    def _write(self, target: Target, run_id: str, code_version: str | None) -> None:
+        id = next(self._ids)
+        as_of = self.history.as_of(run_id, target)
+        self.history.materialized(
+            target,
+            id=id,
+            run_id=run_id,
+            as_of=as_of,
+            version=f"rehearsal {id}",
+            at=self.now,
+            code_version=code_version,
+        )
+        for check in self.graph.nodes[target[0]].blocking if target[0] in self.graph.nodes else ():
+            self.history.checked(target, check, id=next(self._ids), passed=True, run_id=run_id, evaluated_by=run_id)
+
+    def _why(self, target: Target, decision: Decision | None) -> Rebuild | None:
+        """Why the code makes a partition run; None: something arrived, or time alone has made it begin."""
+        node, built = self.graph.nodes[target[0]], self.history.built.get(target)
+        if node.exists_from(target[1]) > self._began:
+            return None
+        if built is not None and built.code_version and node.code_version and built.code_version != node.code_version:
+            return Rebuild(*target, f"code version {built.code_version} -> {node.code_version}")
+        changed = self.changed.get(node.key)
+        if changed is not None and (built is None or self._has_news(node, target, changed.reads)):
+            return Rebuild(*target, changed.said)
+        wanted_by = decision.due_for if decision is not None else None
+        if wanted_by and wanted_by != node.key and wanted_by in self.changed and self.changed[wanted_by].asks_anew:
+            return Rebuild(*target, f"needed by {wanted_by}")
+        after = tuple(sorted(set(self._rebuilt_inputs(node, target)), key=str))
+        return Rebuild(*target, f"after {names(map(name, after))}", certain=False, after=after) if after else None
+
+    def _has_news(self, node: Node, target: Target, inputs: Collection[str]) -> bool:
+        """Whether some inputs hold what a built partition does not contain."""
+        return any(any(self.history.news(read, target)) for read in node.inputs if read.key in inputs)
+
+    def _rebuilt_inputs(self, node: Node, target: Target) -> Iterator[Target]:
+        for read in node.inputs:
+            if target in self.history.built:
+                yield from (source for source, _ in self.history.news(read, target) if source in self.found)
+            else:
+                yield from (source for source in self.history.inputs_of(read, target[1]) if source in self._first)
+
+    def _along(self, target: Target) -> Rebuild | None:
+        """What runs only because one operation builds it with another."""
+        others = tuple(other for other in self._operation(target) if other != target and other in self.found)
+        if not others:
+            return None
+        with_ = self.found[others[0]]
+        return Rebuild(*target, f"in one operation with {others[0][0]}", with_.certain, with_.after)
+
+    def _tell_of_the_rest(self, plan: Plan) -> None:
+        for target, decision in plan.decisions.items():
+            why = self._why(target, decision)
+            if why is not None and target not in self.found:
+                self.found[target] = _held(why, f"{decision.state}: {decision.reason}")
+        for target, built in self.history.built.items():
+            node = self.graph.nodes.get(target[0])
+            if node is None or node.source or target in self.found or self.history.problem(target):
+                continue
+            aside = plan.aside(node.key)
+            reason = node.left_out or aside.get(target[1]) or aside.get(None) or "its runs are started by people"
+            if built.code_version and node.code_version and built.code_version != node.code_version:
+                why = Rebuild(*target, f"code version {built.code_version} -> {node.code_version}")
+                self.found[target] = _held(why, reason)
+
+
+def _due(why: Rebuild, due_at: float | None) -> Rebuild:
+    return Rebuild(why.asset, why.partition, why.reason, why.certain, why.after, due_at)
+
+
+def _held(why: Rebuild, reason: str) -> Rebuild:
+    return Rebuild(why.asset, why.partition, why.reason, why.certain, why.after, held=reason)

@@ -1,0 +1,89 @@
+"""Sources without data for a partition: which they are, since when, and whether they have been there at all.
+
+Pure. Belongs here: what the history says about the silence of sources. Does not belong here: what follows from it for a
+contract (`planner.contract_status`, `planner.withheld`, `planner.unbuilt`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dagster_tidemark.planner.graph import Graph, Target
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.wording import moment, names
+
+
+@dataclass
+class Silence:
+    """The silent sources of partitions, at one time."""
+
+    graph: Graph
+    history: History
+    _known: dict[str, float | None] = field(default_factory=dict)
+
+    def of(self, target: Target) -> str:
+        """Name the sources without data for a partition, the longest silent first. If they are unknown, name all."""
+        return self.told({source for source, _ in self.lacking(target)} or self.graph.sources_of[target[0]])
+
+    def told(self, sources: Iterable[str]) -> str:
+        """Name some sources and since when each is silent, the longest silent first."""
+        last = {source: self._last(source) for source in sources}
+        ordered = sorted(last, key=lambda source: (last[source] or float("-inf"), source))
+        return names(
+            f"{source} never had data" if (at := last[source]) is None else f"{source} silent since {moment(at)}"
+            for source in ordered
+        )
+
+    def lacking(self, target: Target) -> set[Target]:
+        """Return the partitions of sources that are required for a partition and have no data.
+
+        The search follows inputs that are not built, and ends at one that cannot be built because its mapping raises.
+        An input that may be empty for a partition is not required.
+        """
+        found, seen, stack = set[Target](), {target}, [target]
+        while stack:
+            one = stack.pop()
+            node = self.graph.nodes.get(one[0])
+            for read in node.inputs if node else ():
+                try:
+                    if read.optional or any(self.history.inputs_of(read, one[1])):
+                        continue
+                    wanted = [(read.key, p) for p in (read.upstream(one[1]) if read.upstream else (None,))]
+                except (
+                    Exception
+                ):  # a user's mapping raises: the planner sets this partition aside, and it stays unbuilt
+                    found.add(one)
+                    continue
+                upstream = self.graph.nodes.get(read.key)
+                if upstream is None or not upstream.inputs:
+                    found.update(wanted)
+                    continue
+                stack += [source for source in wanted if source not in seen]
+                seen.update(wanted)
+        return found
+
+    def _last(self, source: str) -> float | None:
+        """Return when the last data of a source's newest partition arrived: a late file of an older one is no sign."""
+        if source not in self._known:
+            node, known = self.graph.nodes.get(source), self.history.known.get(source, ())
+            of = {p: max(self._arrivals((source, p)), default=None) for p in known}
+            spoke = [p for p in known if of[p] is not None]
+            newest = max(spoke, key=lambda p: (node.order(p) if node else 0, of[p]), default=None)
+            self._known[source] = of.get(newest) if spoke else None
+        return self._known[source]
+
+    def _arrivals(self, target: Target) -> list[float]:
+        return [at for change in self.history.changes.get(target, ()) if (at := change.arrived_at) is not None]
+
+
+def reaches_back(graph: Graph, history: History, source: str, before: float) -> bool:
+    """Return True if a source had data for a time before `before` (Unix seconds), or never had any data.
+
+    A source without any data may have existed: nothing says that it began later.
+    """
+    node, known = graph.nodes.get(source), history.known.get(source, ())
+    if not known:
+        return history.first_seen.get(source, float("-inf")) <= before
+    windows = [window for p in known if node is not None and (window := node.window(p)) is not None]
+    if windows:
+        return any(window.start < before for window in windows)
+    return any(history.first_arrival.get((source, p), before) < before for p in known)

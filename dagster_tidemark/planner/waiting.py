@@ -1,0 +1,281 @@
+"""Reasons why a due partition waits: its inputs, a model, a pause after a failure, a blocking check.
+
+Pure. Belongs here: the reasons not to request a run now. Does not belong here: when a partition is due
+(`planner.demand`), and the decision about it (`planner.evaluate`).
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from dagster_tidemark.planner.backlog import Backlog, Pending
+from dagster_tidemark.planner.decisions import CheckRequest, Decision, State
+from dagster_tidemark.planner.demand import Demand, Demands
+from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.models import Refits
+from dagster_tidemark.planner.wording import failed, lost, moment, name, names, unanswered
+from dagster_tidemark.sources.feed import Partition
+
+_PATIENCE = 3
+"""Failed attempts to rebuild an input after which those who read it are rebuilt without it."""
+
+_STUCK = (State.BACKING_OFF, State.NO_DATA, State.INCOMPLETE, State.NO_CONSUMER, State.BLOCKED, State.UNANSWERED)
+
+
+@dataclass
+class Waiting:
+    """What partitions wait for, at one time.
+
+    Args:
+        decisions: Those made so far: on every input of what is asked about.
+        at: When a partition is asked for, given what is asked of it.
+        wake_at: Takes a time at which the answer may be another.
+        deferred: By asset, pending partitions without a decision in this look.
+        in_flight: Return the state of a partition that is being built, or None.
+        unanswered: Targets that were asked for without a run coming of it, to how often and until when they pause.
+    """
+
+    graph: Graph
+    history: History
+    backlog: Backlog
+    demands: Demands
+    decisions: Mapping[Target, Decision]
+    now: float
+    at: Callable[[Target, Demand], float]
+    wake_at: Callable[[float], None]
+    unanswered: Mapping[Target, tuple[int, float]]
+    deferred: Mapping[str, Collection[Partition]] = field(default_factory=dict)
+    in_flight: Callable[[Target], State | None] = lambda _: None
+    _refits: Refits = field(init=False)
+    _to_be_rebuilt: dict[Target, bool] = field(default_factory=dict)
+    _unchecked: dict[Target, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._refits = Refits(self.graph, self.history, self.backlog)
+
+    def for_inputs(self, target: Target, pending: Pending, start_by: float) -> tuple[Target, ...]:
+        """Return the inputs that go first: their pending data makes this due, or they are being built anyway.
+
+        All this only while there is time. Past the latest start a partition does not wait for an input that cannot
+        be built now, nor for data newer than the pending data that the input already holds: it only waits for an
+        input that holds none. A stream that never pauses would hold up its readers for ever.
+        """
+        waits: list[Target] = []
+        passed: list[Target] = []
+        for source, arrival in pending.pending_upstreams.items():
+            needed = self.demands.of(target, arrival)
+            if needed is not None and self.at(source, needed) <= self.now:
+                late = self.now >= start_by and (self._is_stuck(source) or self._is_newer(source, arrival, target))
+                (passed if late else waits).append(source)
+            elif self.now < start_by and self._is_under_way(source):
+                waits.append(source)
+        if pending.news is None and not pending.stale:  # asked for early, perhaps: a run would find nothing new
+            return tuple(waits or pending.pending_upstreams)
+        if waits or not passed:
+            return tuple(waits)
+        rest = [arrival for source, arrival in pending.pending_upstreams.items() if source not in passed]
+        if pending.news is not None:
+            rest.append(pending.news)
+        needed = self.demands.of(target, min(rest)) if rest and self._has_all(target) else None
+        if needed is not None:
+            self.wake_at(needed.at)
+        return () if needed is not None and needed.at <= self.now else tuple(passed)
+
+    def for_rebuilt_inputs(self, node: Node, target: Target) -> tuple[Target, ...]:
+        """The inputs that are to be rebuilt, or read what is; not those for which that cannot be done."""
+        return tuple(source for source in self._restless(node, target) if self._is_to_be_rebuilt(source))
+
+    def _restless(self, node: Node, target: Target) -> list[Target]:
+        reads = (read for read in node.inputs if not read.use_latest)
+        return [
+            s for read in reads for s, pending in self.backlog.inputs(read, target[1]) if pending.has_stale_upstream
+        ]
+
+    def _is_to_be_rebuilt(self, source: Target) -> bool:
+        """Whether a has_stale_upstream input, or one of those that make it so, can be built: nobody waits for ever."""
+        if source not in self._to_be_rebuilt:
+            seen: set[Target] = set()
+            stack, found = [source], False
+            while stack and not found:
+                one = stack.pop()
+                pending, decision = self.backlog.of.get(one[0], {}).get(one[1]), self.decisions.get(one)
+                if one in seen or pending is None:
+                    continue
+                seen.add(one)
+                if pending.stale:  # without a decision nobody here rebuilds it: it is left to people, or set aside
+                    found = self._is_deferred(one) if decision is None else not _is_given_up(decision)
+                else:
+                    stack += self._restless(self.graph.nodes[one[0]], one)
+            self._to_be_rebuilt[source] = found
+        return self._to_be_rebuilt[source]
+
+    def held(self, node: Node, target: Target, start_by: float, facts: Decision) -> Decision | None:
+        """Why a partition that is due, and whose inputs are ready, is not asked for all the same; None if it is."""
+        return (
+            self._lacks_partitions(node, target, facts)
+            or self.blocked(node, target, facts)
+            or self._pauses(target, facts)
+            or self._waits_for_a_model(node, start_by, facts)
+        )
+
+    def _is_stuck(self, target: Target) -> bool:
+        seen: set[Target] = set()
+        stack = [target]
+        while stack:  # all it waits for is stuck as well; a table's own past can be a long chain
+            one = stack.pop()
+            decision = self.decisions.get(one)
+            if decision is None and self._is_deferred(one):
+                return False
+            if decision is None or one in seen:
+                continue  # nobody asks for it: an asset left to people, or a partition that does not exist
+            seen.add(one)
+            if decision.state is State.WAITING:
+                stack += decision.wait_for
+            elif decision.state not in _STUCK:
+                return False
+        return True
+
+    def _is_newer(self, source: Target, arrival: float, target: Target) -> bool:
+        """Return True if an input's missing data is newer than its data for a reader, or than its last build."""
+        built = self.history.built.get(source)
+        if built is None:
+            return False
+        if arrival > built.started_at:
+            return True
+        # Its last run may have begun after the arrival, but before the data reached the run's inputs.
+        if target not in self.history.built:
+            held = self.history.first_arrival.get(source)
+            return held is not None and held < arrival
+        reads = (read for read in self.graph.nodes[target[0]].inputs if read.key == source[0])
+        changes = (change for read in reads for one, change in self.history.news(read, target) if one == source)
+        return any(change.arrived_at is not None and change.arrived_at < arrival for change in changes)
+
+    def _is_under_way(self, target: Target) -> bool:
+        decision = self.decisions.get(target)
+        if decision is None:
+            return self._is_deferred(target) and self.in_flight(target) is not None
+        return decision.state in (State.RUNNING, State.QUEUED, State.REQUESTED)
+
+    def _is_deferred(self, target: Target) -> bool:
+        return target[1] in self.deferred.get(target[0], ())
+
+    def _has_all(self, target: Target) -> bool:
+        node = self.graph.nodes[target[0]]
+        return all(
+            read.optional
+            or self.history.inputs_of(read, target[1])
+            or self.backlog.candidates.needs_none(node, read, target[1])
+            for read in node.inputs
+        )
+
+    def _lacks_partitions(self, node: Node, target: Target, facts: Decision) -> Decision | None:
+        missing = next((why for read in node.inputs if (why := read.missing_inputs(target[1]))), "")
+        return facts.but(state=State.NO_DATA, reason=missing) if missing else None
+
+    def blocked(self, node: Node, target: Target, facts: Decision, rebuilt: Collection[Target] = ()) -> Decision | None:
+        """Return the decision on a partition if a blocking check of an input holds it up, or None.
+
+        A check blocks if it failed, or if it has no result for the last write of the input.
+
+        Args:
+            rebuilt: Inputs that are built before this, in the same run or an earlier run: their checks run again.
+        """
+        lacking: list[Target] = []
+        for read in node.inputs:
+            if not self._guarded(read.key):
+                continue
+            with_it = read.key == node.key or read.key in node.together
+            for source in self.history.inputs_of(read, target[1]):
+                # The same run builds this input again: only so can the check pass.
+                if source in rebuilt or (with_it and source[1] == target[1]):
+                    continue
+                check = self.history.blocking(source)
+                if check is not None:
+                    reason = f"the check {check} failed on {name(source)}"
+                    return facts.but(state=State.BLOCKED, reason=reason, wait_for=(source,))
+                if unchecked := self.history.unchecked(source):
+                    self._unchecked[source] = unchecked
+                    lacking.append(source)
+        if not lacking:
+            return None
+        return facts.but(state=State.BLOCKED, reason=self._lacks_result(lacking[0]), wait_for=tuple(lacking))
+
+    def check_requests(self) -> list[CheckRequest]:
+        """Return the checks to run for inputs that block without a result and get none from a run under way."""
+        found: dict[tuple[str, str, Partition], int] = {}
+        for source, checks in self._unchecked.items():
+            alone = self.graph.nodes[source[0]].run_alone
+            written = self.history.written(source).id
+            for check in checks if not self._is_being_checked(source) else ():
+                if check in alone:
+                    key = (source[0], check, source[1] if alone[check] else None)
+                    found[key] = max(found.get(key, 0), written)
+        return [CheckRequest(*key, written=written) for key, written in found.items()]
+
+    def _guarded(self, key: str) -> bool:
+        return bool(self.graph.blocking(key))
+
+    def _is_being_checked(self, source: Target) -> bool:
+        """Return True if a run that built or will build an input has not ended: it may still evaluate its checks."""
+        by = self.history.written(source).run_id
+        return source in self.history.running or (by is not None and by in self.history.open_runs)
+
+    def _lacks_result(self, source: Target) -> str:
+        check, node = self._unchecked[source][0], self.graph.nodes[source[0]]
+        if self._is_being_checked(source):
+            return f"the check {check} of {name(source)} is not evaluated yet"
+        if check in node.run_alone:
+            remedy = "it is run again, with growing pauses; you can run it yourself"
+        elif check in self.graph.evaluated_elsewhere(source[0]):
+            remedy = "another code location evaluates it; you can run it there"
+        elif check in node.run_later:
+            remedy = "its own automation condition asks for it; you can run it yourself"
+        else:
+            remedy = f"it runs with {node.key} only: materialize that again"
+        return f"the check {check} has no result on {name(source)} since that was last written: {remedy}"
+
+    def _pauses(self, target: Target, facts: Decision) -> Decision | None:
+        asked, until = self.unanswered.get(target, (0, self.now))
+        if until > self.now:
+            self.wake_at(until)
+            return facts.but(state=State.UNANSWERED, reason=unanswered(asked, until), next_try=until)
+        failure = self.history.failures.get(target)
+        if failure is None or facts.next_try is None or facts.next_try <= self.now:
+            return None
+        told = lost(failure.ended_at) if failure.lost else failed(failure.attempts)
+        return facts.but(state=State.BACKING_OFF, reason=f"{told}, next at {moment(facts.next_try)}")
+
+    def _waits_for_a_model(self, node: Node, start_by: float, facts: Decision) -> Decision | None:
+        held = None if self.now >= start_by else self._refits.wait(node)
+        if held is None:
+            return None
+        reason, wait_for = held
+        if not all(map(self._is_to_be_rebuilt, wait_for)):
+            return None
+        return facts.but(state=State.WAITING, reason=reason, wait_for=wait_for)
+
+
+def waiting(
+    facts: Decision, inputs: tuple[Target, ...], decisions: Mapping[Target, Decision], why: str = ""
+) -> Decision:
+    """Return the decision on a partition that waits for these inputs. Its reason names hindered inputs first."""
+    told = {source: _hindered(decisions.get(source)) for source in inputs}
+    ordered = sorted(inputs, key=lambda source: not told[source])
+    said = names(f"{name(source)} ({told[source]})" if told[source] else name(source) for source in ordered)
+    return facts.but(state=State.WAITING, reason=f"{why}{said}", wait_for=inputs)
+
+
+def _hindered(decision: Decision | None) -> str:
+    """Return why an input cannot be built now, or an empty text."""
+    if decision is None:
+        return ""
+    if decision.attempts and decision.next_try is not None:
+        return f"{failed(decision.attempts)}, next at {moment(decision.next_try)}"
+    return str(decision.state) if decision.state in (State.BLOCKED, State.UNANSWERED, State.HELD) else ""
+
+
+def _is_given_up(decision: Decision) -> bool:
+    """Whether a rebuild cannot be done, or has failed several times."""
+    if decision.state is State.BACKING_OFF:
+        return decision.attempts >= _PATIENCE
+    return decision.state in _STUCK

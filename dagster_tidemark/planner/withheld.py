@@ -1,0 +1,156 @@
+"""Data that arrived and that no run can build, because a required input has nothing for its partition.
+
+A contract promises that what arrived is in the table. If 299 of 300 required sources have data for a window and one has
+none, the window cannot be built, and the data of the 299 is in no table below it. Pure. Belongs here: which promises
+that breaks, and since when. Does not belong here: windows without any data (`planner.unbuilt`), and inputs that may
+have nothing (`Input.optional`): partitions are built without them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dagster_tidemark.planner.contracts import CronContract, FreshnessStatus, Window, deadline, verdict, warn_at
+from dagster_tidemark.planner.decisions import Decision, Plan, Standing, State
+from dagster_tidemark.planner.graph import Graph, Input, Node, Target
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.silence import Silence, reaches_back
+from dagster_tidemark.planner.wording import moment, name, names
+from dagster_tidemark.sources.feed import Partition
+
+_LONGER = 1.5
+"""Windows of one grain differ by less: a day by a clock change, a month by three days."""
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A partition that lacks a required input.
+
+    Args:
+        arrival: Arrival of the data that is there for it (Unix seconds).
+        since: When that data could have been built: it is there, and the windows of the missing inputs have ended.
+        sources: The silent sources.
+    """
+
+    target: Target
+    missing: tuple[str, ...]
+    arrival: float
+    since: float
+    sources: frozenset[str]
+
+
+def withheld(graph: Graph, history: History, plan: Plan, silence: Silence) -> dict[str, Standing]:
+    """Return the worst standing of each asset with a contract that lacks withheld data, its own or of its inputs."""
+    found: dict[str, Standing] = {}
+    for decision in plan.decisions.values():
+        try:
+            standings = _standings(graph, history, plan, silence, decision)
+        except Exception:  # a mapping or partitions definition of a user raises: the planner names its asset
+            continue
+        for standing in standings:
+            known = found.get(standing.asset)
+            if known is None or (standing.deadline or 0.0) < (known.deadline or 0.0):
+                found[standing.asset] = standing
+    return found
+
+
+def _standings(graph: Graph, history: History, plan: Plan, silence: Silence, decision: Decision) -> list[Standing]:
+    held = _held(graph, history, plan, silence, decision)
+    if held is None:
+        return []
+    below = _below(graph, history, held.target, plan.now)
+    return [s for node, p in below if (s := _standing(node, p, history, held, silence, plan.now)) is not None]
+
+
+def _held(graph: Graph, history: History, plan: Plan, silence: Silence, decision: Decision) -> _Held | None:
+    """Return the data that a partition holds up. None if there is none, or if it was never promised.
+
+    A source that has begun after the window of the partition promised no data for it.
+    """
+    node, target = graph.nodes[decision.asset], decision.target
+    if decision.state is not State.NO_DATA or decision.built or not decision.wait_for:
+        return None
+    if target[1] in history.known.get(target[0], ()):  # a person has reported it as materialized
+        return None
+    arrivals = [at for read in node.inputs if (at := _arrival(graph, history, plan, read, target)) is not None]
+    if not arrivals:
+        return None
+    window, lacking = node.promised_window(target[1]), silence.lacking(target)
+    sources = frozenset(source for source, _ in lacking)
+    if window is not None and not all(reaches_back(graph, history, source, window.end) for source in sources):
+        return None
+    # A source that had data before is silent only once the window has ended for which it has none.
+    spoke = ((graph.nodes[s], p) for s, p in lacking if history.known.get(s) and s in graph.nodes)
+    ends = [of.end for node_, p in spoke if (of := _window(node_, p)) is not None]
+    since = max([*arrivals, *ends, *([window.end] if window else [])])
+    missing = tuple(dict.fromkeys(key for key, _ in decision.wait_for))
+    return _Held(target, missing, max(arrivals), since, sources)
+
+
+def _arrival(graph: Graph, history: History, plan: Plan, read: Input, target: Target) -> float | None:
+    """Return the arrival of the first data of an input that is for this partition, and in no other partition.
+
+    A day of prices that each hour reads is no data for an hour without orders.
+    """
+    node, upstream = graph.nodes[target[0]], graph.nodes.get(read.key)
+    if upstream is None or read.upstream is None or read.key == node.key:
+        return None
+    ours, found = node.window(target[1]), list[float]()
+    for partition in read.upstream(target[1]):
+        source = (read.key, partition)
+        decision = plan.decisions.get(source)
+        arrival = history.first_arrival.get(source, decision.oldest_arrival if decision else None)
+        if arrival is None or _is_coarser(_window(upstream, partition), ours):
+            continue
+        others = history.reading(node, read, partition)
+        if not any((node.key, p) in history.built for p in others if p != target[1]):
+            found.append(arrival)
+    return min(found, default=None)
+
+
+def _is_coarser(theirs: Window | None, ours: Window | None) -> bool:
+    if ours is None:
+        return False
+    return theirs is None or theirs.end - theirs.start > _LONGER * (ours.end - ours.start)
+
+
+def _window(node: Node, partition: Partition) -> Window | None:
+    return node.window(partition) if (partition is not None) is node.partitioned else None
+
+
+def _below(graph: Graph, history: History, held: Target, now: float) -> Iterator[tuple[Node, Partition]]:
+    """Yield a partition and all partitions made from it, at any depth, of assets with a contract."""
+    seen, stack = {held}, [held]
+    while stack:
+        key, partition = stack.pop()
+        node = graph.nodes[key]
+        if node.contract is not None and not (node.source or node.refused):
+            yield node, partition
+        for reader, read in graph.readers.get(key, ()):
+            for one in () if read.use_latest else history.reading(reader, read, partition):
+                target = (reader.key, one)
+                if target not in seen and not history.problem(target) and reader.exists_from(one) <= now:
+                    seen.add(target)
+                    stack.append(target)
+
+
+def _standing(
+    node: Node, partition: Partition, history: History, held: _Held, silence: Silence, now: float
+) -> Standing | None:
+    """Return how an asset's promise on a partition stands, or None if it is judged elsewhere."""
+    target, contract = (node.key, partition), node.contract
+    built = target in history.built
+    if contract is None or (isinstance(contract, CronContract) and not built):  # see `planner.unbuilt`
+        return None
+    window = node.promised_window(partition)
+    since = held.since if built or window is None else max(held.since, window.end)
+    promised = deadline(contract, since, window)
+    state = verdict(promised, warn_at(contract, since), now)
+    zone = contract.timezone if isinstance(contract, CronContract) else "UTC"
+    silent = silence.told(held.sources)
+    named = silent if held.sources == {*held.missing} else f"{names(held.missing)} ({silent})"
+    reason = f"{name(held.target)} no data: {named}"
+    if target != held.target:
+        reason = f"{name(target)} lacks what arrived for {reason}"
+    if state is FreshnessStatus.BREACHED:
+        reason = f"{reason}; promised for {moment(promised, zone)}"
+    return Standing(node.key, state, max(0.0, now - held.arrival), partition, reason, deadline=promised)

@@ -1,0 +1,405 @@
+"""Publishing: makes a preview's branches the tables, and reports to the instance that this code has built them.
+
+A table without other commits since the preview began is fast-forwarded. In any other table the unchanged partitions are
+copied in one commit, and the others are left to the automation, which sees them as stale by code. Every step can be
+repeated after a kill, because the tables and the event log show the completed steps. Belongs here: the choice of
+partitions to publish, their commits and reports. Does not belong here: pausing the sensors and reloading the code
+location (`cli.plan_preview`).
+"""
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import dagster as dg
+import psutil
+from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
+from dagster._core.definitions.partitions.context import partition_loading_context
+from pyspark.sql import SparkSession
+
+from dagster_tidemark.engine.code_plan import follow
+from dagster_tidemark.errors import Terminal, Transient
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.event_log.observations import QUARANTINE as QUARANTINE_CHECK
+from dagster_tidemark.event_log.observations import source_key
+from dagster_tidemark.event_log.run_process import identity_of
+from dagster_tidemark.execution.load_check import columns_said, quarantine_result
+from dagster_tidemark.execution.metadata import table_state
+from dagster_tidemark.execution.watermark import THROUGH
+from dagster_tidemark.failpoints import reached
+from dagster_tidemark.lakehouse import branches, catalog, write
+from dagster_tidemark.lakehouse.content import content_of
+from dagster_tidemark.lakehouse.loading.load import Loaded
+from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.turned_away import backlog_of, largest_share
+from dagster_tidemark.lakehouse.read import SnapshotExpired
+from dagster_tidemark.lakehouse.session import naming_the_server
+from dagster_tidemark.lakehouse.tables import BRANCH_DAYS, Table
+from dagster_tidemark.lakehouse.write import ATTEMPTS, CommitConflict, WriteConflict
+from dagster_tidemark.planner.graph import Graph, Target
+from dagster_tidemark.preview import quarantined
+from dagster_tidemark.preview.build import QUIET, events, read_digest, run_of, told
+from dagster_tidemark.preview.manifest import Manifest, RunPreview, Store, TablePreview
+from dagster_tidemark.preview.published_runs import (
+    arrivals,
+    others,
+    partitions_of,
+    reporting,
+    results,
+)
+from dagster_tidemark.preview.targets import runs_of
+from dagster_tidemark.sources.feed import Feed, Partition
+from dagster_tidemark.tags import PROCESS, PUBLISHED, TABLES
+
+_OF_THE_TABLE = ("snapshot id", "dagster/row_count")
+"""Metadata of a materialization that hold for the branch and not for the table."""
+
+logger = logging.getLogger(__name__)
+
+
+class NotToPublish(Terminal):
+    """A preview that must not become the tables. The message says why."""
+
+
+class ChangedMeanwhile(Transient):
+    """A run that reports published partitions failed, although their inputs are unchanged. A retry may help."""
+
+
+@dataclass
+class Published:
+    """Outcome of a publish.
+
+    Args:
+        partitions: The published partitions of each asset.
+        left: The partitions of each asset that the automation rebuilds.
+        forwarded: Tables that were fast-forwarded.
+    """
+
+    partitions: dict[str, list[Partition]] = field(default_factory=dict)
+    left: dict[str, list[Partition]] = field(default_factory=dict)
+    forwarded: list[str] = field(default_factory=list)
+
+
+def require_publishable(manifest: Manifest, code: Mapping[str, str]) -> None:
+    """Raise if a preview must not be published.
+
+    Args:
+        code: Today's code version and fingerprint of each asset.
+
+    Raises:
+        NotToPublish: it is incomplete or too old, its code has changed, or a check failed because of the code.
+    """
+    if not manifest.is_built:
+        raise NotToPublish("the preview was not built to its end: preview again")
+    if manifest.is_too_old:
+        raise NotToPublish(f"the preview is older than {BRANCH_DAYS} days: preview again")
+    if other := [asset for asset, of in manifest.code.items() if code.get(asset) != of]:
+        raise NotToPublish(f"the code of {', '.join(other)} is another than was previewed: preview again")
+    failed = [
+        f"{check.asset_key.to_user_string()} {check.check_name}"
+        for run in manifest.runs
+        for check in events(run.checks)
+        if manifest.fails_because_of_it(check)
+    ]
+    if failed:
+        raise NotToPublish(f"failed: {', '.join(dict.fromkeys(failed))}; correct the code and preview again")
+
+
+@dataclass
+class Publisher:
+    """Publishes one preview on an instance."""
+
+    definitions: dg.Definitions
+    instance: DagsterInstance
+    spark: SparkSession
+    tables: Mapping[str, Table]
+    manifest: Manifest
+    store: Store
+    feeds: Collection[Feed] = ()
+    contract_scale: float = 1.0
+    found: Published = field(default_factory=Published)
+    _widened: dict[str, Table] = field(default_factory=dict)
+    _follower: Follower = field(init=False)
+    _inside: frozenset[Target] = field(init=False)
+
+    def publish(self) -> Published:
+        """Make the branches the tables, and report this to the instance.
+
+        Raises:
+            WriteConflict: other writers kept committing to the same tables.
+            ChangedMeanwhile: a run that reports the published partitions failed.
+        """
+        self._follower = follow(self.definitions, self.instance, contract_scale=self.contract_scale)
+        self._inside = frozenset((own.asset, p) for own in self.manifest.tables for p in own.partitions)
+        self._end_runs_that_were_killed()
+        with naming_the_server(self.spark), partition_loading_context(dynamic_partitions_store=self.instance):
+            for assets in dict.fromkeys(tuple(run.assets) for run in self.manifest.runs):
+                owns = [self.manifest.of(asset) for asset in assets]
+                self._commit(owns)
+                reached("preview_committed")
+                self._end_entries(owns)
+                self._report(assets, owns)
+                reached("preview_reported")
+        return self.found
+
+    @property
+    def _graph(self) -> Graph:
+        return self._follower.history.graph
+
+    # The tables.
+
+    def _commit(self, owns: Sequence[TablePreview]) -> None:
+        """Commit the branches of one operation's tables, except partitions that other writers have changed."""
+        for _ in range(ATTEMPTS):
+            pending = [own for own in owns if not self._is_committed(own)]
+            if not pending:
+                return
+            now = {own.asset: write.current_snapshot(self.spark, self._table(own)) for own in pending}
+            entries = write.current_snapshot(self.spark, QUARANTINE) if any(own.is_loaded for own in pending) else None
+            allowed = self._allowed(pending, now, entries)
+            for own in pending:
+                own.decided = [p for p in own.partitions if p in allowed]
+            self.store.write(self.manifest)
+            reached("preview_decided")
+            try:
+                for own in pending:
+                    if own.decided:
+                        # In the order of a load: the quarantine gets the entries before their rows leave the table.
+                        self._publish_entries(own, entries, with_files_without_rows=False)
+                        reached("preview_quarantined")
+                        self._commit_one(own, now[own.asset])
+                return
+            except CommitConflict:
+                logger.info("%s: others have committed meanwhile, looking again", owns[0].asset)
+        raise WriteConflict(self._table(owns[0]))
+
+    def _commit_one(self, own: TablePreview, now: int | None) -> None:
+        table, decided = self._table(own), own.decided or []
+        if now == own.base and len(decided) == len(own.partitions):
+            branches.fast_forward(self.spark, table, self.manifest.branch)
+            return
+        keys = _keys(decided)
+        rows = branches.rows_of(self.spark, table, keys, own.head)
+        write.replace_since(now, rows, table, table.predicate(keys), run_id=self._run_id)
+
+    def _publish_entries(self, own: TablePreview, now: int | None, *, with_files_without_rows: bool) -> None:
+        if own.is_loaded and own.decided:
+            quarantined.publish(
+                self.spark,
+                self.manifest,
+                own.asset,
+                own.decided,
+                now,
+                run_id=self._run_id,
+                with_files_without_rows=with_files_without_rows,
+            )
+
+    def _end_entries(self, owns: Sequence[TablePreview]) -> None:
+        """Write the entries of files that left no row, unless others have changed the entries of any partition since.
+
+        Without these the next load reads such a file again.
+        """
+        for own in owns:
+            if own.is_loaded and own.decided:
+                now = write.current_snapshot(self.spark, QUARANTINE)
+                if not quarantined.changed_by_others(self.spark, self.manifest, own.asset, own.decided, now):
+                    with suppress(CommitConflict):
+                        self._publish_entries(own, now, with_files_without_rows=True)
+
+    def _allowed(
+        self, owns: Sequence[TablePreview], now: Mapping[str, int | None], entries: int | None
+    ) -> set[Partition]:
+        """Return the partitions of an operation that are unchanged since the preview, and whose inputs are too."""
+        self._read_log()
+        allowed = set(owns[0].partitions)
+        for own in owns:
+            allowed -= self._made_of_other_rows(own, own.partitions)
+            if now[own.asset] != own.base:
+                allowed -= self._differing(own, own.base, now[own.asset])
+            if own.is_loaded:
+                allowed -= quarantined.changed_by_others(self.spark, self.manifest, own.asset, own.partitions, entries)
+        return allowed
+
+    def _made_of_other_rows(self, own: TablePreview, partitions: Collection[Partition]) -> set[Partition]:
+        node, history, read = self._graph.nodes[own.asset], self._follower.history, own.read()
+        left = {(asset, p) for asset, of in self.found.left.items() for p in of}
+        return {
+            p
+            for p in partitions
+            if read_digest(history, node, p, self._inside) != read[p]
+            or any(source in left for way in node.inputs if not way.use_latest for source in _sources(way, p, left))
+        }
+
+    def _differing(self, own: TablePreview, one: int | None, other: int | None) -> set[Partition]:
+        """Return the partitions whose content differs between two snapshots; all if one of the two has expired."""
+        keys, table = _keys(own.partitions), self._table(own)
+        try:
+            before, after = (content_of(self.spark, table, keys, at) for at in (one, other))
+        except SnapshotExpired:
+            return set(own.partitions)
+        return {p for p in own.partitions if before[p] != after[p]}
+
+    def _is_committed(self, own: TablePreview) -> bool:
+        """Return True if the decided partitions are in the table already, by an attempt that was killed."""
+        if own.decided is None:
+            return False
+        table = self._table(own)
+        by_branch = own.head is not None and branches.has_in_its_past(self.spark, table, own.head)
+        return not own.decided or by_branch or branches.was_committed_by(self.spark, table, self._run_id)
+
+    # The event log.
+
+    def _report(self, assets: Sequence[str], owns: Sequence[TablePreview]) -> None:
+        """Report the published partitions to the instance, in runs that compute nothing."""
+        decided = set(owns[0].decided or ())
+        for own in owns:  # before a repeated attempt others may have committed
+            now = write.current_snapshot(self.spark, self._table(own))
+            held = content_of(self.spark, self._table(own), _keys(own.partitions), now)
+            decided &= set(own.decided or ()) & {
+                p for p, content in own.content().items() if held[p].version == content
+            }
+        done = self._reported(assets)
+        for run in self.manifest.runs:
+            if tuple(run.assets) != tuple(assets):
+                continue
+            left = [p for p in run.partitions if p in decided and p not in done]
+            while left:
+                part = runs_of(self._graph, assets, left)[0]
+                if changed := self._tell(run, owns, part):
+                    decided -= changed
+                    self._say_what_is_there(run, changed)
+                else:
+                    done.update(part)
+                left = [p for p in left if p in decided and p not in done]
+        for own in owns:
+            if (
+                own.decided
+                and own.head is not None
+                and branches.has_in_its_past(self.spark, self._table(own), own.head)
+            ):
+                self.found.forwarded.append(own.asset)
+            self.found.partitions[own.asset] = [p for p in own.partitions if p in done]
+            if rest := [p for p in own.partitions if p not in done]:
+                self.found.left[own.asset] = rest
+
+    def _tell(self, run: RunPreview, owns: Sequence[TablePreview], part: Sequence[Partition]) -> set[Partition]:
+        """Report in one run. Return the partitions whose changed inputs prevented it; empty if it succeeded."""
+        changed: set[Partition] = set()
+        kept = {(e.asset_key.to_user_string(), e.partition): e for e in events(run.materializations)}
+        state = {own.asset: self._table_state(own) for own in owns}
+
+        def body(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+            # For the planner, later arrivals come after this run. Earlier ones have to be found here.
+            self._read_log()
+            for own in owns:
+                changed.update(self._made_of_other_rows(own, part))
+            if changed:
+                raise dg.Failure(f"others have changed what{told(sorted(changed, key=str))} is made of")
+            for own in owns:
+                through_inputs = arrivals(self.instance, self._graph.nodes[own.asset], part)
+                of_the_table = _OF_THE_TABLE if own.is_loaded else (*_OF_THE_TABLE, THROUGH)
+                for partition in part:
+                    said = kept[own.asset, partition].metadata
+                    said = {name: value for name, value in said.items() if name not in of_the_table}
+                    metadata = {**through_inputs[partition], **said}
+                    context.add_asset_metadata(metadata, dg.AssetKey.from_user_string(own.asset), partition)
+                yield dg.MaterializeResult(
+                    asset_key=dg.AssetKey.from_user_string(own.asset),
+                    metadata=state[own.asset],
+                    check_results=[self._as_of_now(own, result) for result in results(run, own.asset)],
+                )
+
+        tables = ", ".join(own.asset for own in owns)
+        more = run_of(part)
+        process = identity_of(psutil.Process())
+        tags = {**more.pop("tags", {}), PUBLISHED: self.manifest.id, TABLES: tables, PROCESS: process}
+        keys = [dg.AssetKey.from_user_string(own.asset) for own in owns]
+        done = dg.materialize(
+            [reporting(self.definitions, keys, run, body), *others(self.definitions, keys)],
+            selection=keys,
+            instance=self.instance,
+            run_config=QUIET,
+            raise_on_error=False,
+            tags=tags,
+            **more,
+        )
+        if not done.success and not changed:
+            raise ChangedMeanwhile(f"{tables}{told(part)}: the run {done.run_id} that reports them failed")
+        return changed
+
+    def _as_of_now(self, own: TablePreview, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
+        """Return a check result. The check on an asset's whole quarantine is evaluated again, as of now."""
+        read = {way.key for way in self._graph.nodes[own.asset].inputs}
+        feed = next((each for each in self.feeds if source_key(each).to_user_string() in read), None)
+        if not own.is_loaded or result.check_name != QUARANTINE_CHECK or feed is None:
+            return result
+        assert result.asset_key
+        backlog = backlog_of(self.spark, own.asset)
+        share = largest_share(self.spark, self._table(own), own.asset, {}) if backlog else 0.0
+        said = columns_said({name: value.value for name, value in result.metadata.items()})
+        return quarantine_result(feed, result.asset_key, Loaded(None, {}, backlog=backlog, largest_share=share, **said))
+
+    def _say_what_is_there(self, run: RunPreview, partitions: Collection[Partition]) -> None:
+        """Report published rows without this code's version, because their inputs changed and they are rebuilt."""
+        for event in events(run.materializations):
+            if event.partition in partitions:
+                self.instance.report_runless_asset_event(
+                    dg.AssetMaterialization(event.asset_key, partition=event.partition, metadata=event.metadata)
+                )
+
+    def _reported(self, assets: Sequence[str]) -> set[Partition]:
+        found: set[Partition] = set()
+        by = self._graph.nodes[assets[0]]
+        for run in self._runs():
+            names = {key.to_user_string() for key in run.asset_selection or ()}
+            if run.status is DagsterRunStatus.SUCCESS and names == set(assets):
+                found |= partitions_of(run, self.definitions, by)
+        return found
+
+    def _end_runs_that_were_killed(self) -> None:
+        for run in self._runs():
+            if not run.is_finished:
+                self.instance.report_run_failed(run, "the process that published died")
+
+    def _runs(self) -> Sequence[dg.DagsterRun]:
+        return self.instance.get_runs(RunsFilter(tags={PUBLISHED: self.manifest.id}))
+
+    def _read_log(self) -> None:
+        graph = self._graph
+        graph.moment.moves_to(adapter.now(), adapter.dynamic_partitions(self.instance, graph.dynamic))
+        while self._follower.read(self.instance, lambda: False):
+            pass
+
+    def _table_state(self, own: TablePreview) -> dict[str, Any]:
+        table = self._table(own)
+        now = write.current_snapshot(self.spark, table)
+        return table_state(now, None if now is None else branches.rows_at(self.spark, table, now))
+
+    def _table(self, own: TablePreview) -> Table:
+        """Return the table, with the columns that loads have added to it."""
+        if own.table not in self._widened:
+            table = self.tables[own.table]
+            texts = catalog.texts_beside(self.spark, table) if own.is_loaded else ()
+            columns = table.columns | dict.fromkeys(texts, "string")
+            self._widened[own.table] = replace(table, columns=columns, added=texts)
+        return self._widened[own.table]
+
+    @property
+    def _run_id(self) -> str:
+        return f"preview-{self.manifest.id}"
+
+
+def _sources(way: Any, partition: Partition, among: Collection[Target]) -> Iterator[Target]:
+    """Yield the partitions among `among` that a partition reads through one input."""
+    mine = [target for target in among if target[0] == way.key]
+    if mine and way.upstream is not None:
+        read = set(way.upstream(partition))
+        mine = [target for target in mine if target[1] in read]
+    yield from mine
+
+
+def _keys(partitions: Sequence[Partition]) -> list[str] | None:
+    return None if None in partitions else [str(p) for p in partitions]

@@ -1,0 +1,112 @@
+"""The quarantine of a preview: a branch of ops.quarantine, compared with the quarantine, and published into it.
+
+Belongs here: the entries of a previewed asset's partitions. Does not belong here: writing them (`loading.rejects`), and
+the order of the publish (`preview.publish`).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.lakehouse import branches, catalog, direct, write
+from dagster_tidemark.lakehouse.loading.quarantine import NO_ROWS, QUARANTINE, within
+from dagster_tidemark.preview.manifest import Manifest
+from dagster_tidemark.sources.feed import Partition
+
+_SAID = ("source_file", "source_version", "loaded_by", "row_number", "content", "reason", "message")
+_REASON = _SAID.index("reason")
+
+Entries = Mapping[Partition, Counter[tuple[Any, ...]]]
+"""The quarantine's entries of each partition, without the time of entry, with their number."""
+
+
+def begin(spark: SparkSession, manifest: Manifest) -> None:
+    """Create the preview's branch of the quarantine, unless it is there."""
+    if manifest.quarantine_head is None:
+        catalog.ensure(spark, QUARANTINE)
+        manifest.quarantine_base = write.current_snapshot(spark, QUARANTINE)
+        branches.create(spark, QUARANTINE, manifest.branch, manifest.quarantine_base)
+        manifest.quarantine_head = branches.head(spark, QUARANTINE, manifest.branch)
+
+
+def reasons(
+    spark: SparkSession, asset: str, partitions: Collection[Partition], snapshot_id: int | None
+) -> dict[str, int]:
+    """Return the number of entries by reason, as of a snapshot."""
+    counts: Counter[str] = Counter()
+    for of_partition in _entries(spark, asset, partitions, snapshot_id).values():
+        for entry, count in of_partition.items():
+            counts[entry[_REASON]] += count
+    return {reason: count for reason, count in sorted(counts.items()) if reason != NO_ROWS}
+
+
+def changed_by_others(
+    spark: SparkSession, manifest: Manifest, asset: str, partitions: Collection[Partition], now: int | None
+) -> set[Partition]:
+    """Return the partitions whose entries differ from the preview's base and also from its branch."""
+    before, own, found = (
+        _with_rows(_entries(spark, asset, partitions, at))
+        for at in (manifest.quarantine_base, manifest.quarantine_head, now)
+    )
+    return {p for p in partitions if found.get(p) not in (before.get(p), own.get(p))}
+
+
+def publish(
+    spark: SparkSession,
+    manifest: Manifest,
+    asset: str,
+    partitions: Collection[Partition],
+    now: int | None,
+    *,
+    run_id: str,
+    with_files_without_rows: bool,
+) -> None:
+    """Replace the quarantine's entries for these partitions by the preview's, in one commit; without one if they agree.
+
+    Args:
+        now: The quarantine's snapshot at the last look.
+        with_files_without_rows: True to write also the entries of files that left no row. A load writes these after the
+            table, because loads skip a file that has such an entry.
+
+    Raises:
+        CommitConflict: another writer has changed entries of these partitions since.
+    """
+    head = manifest.quarantine_head
+    after = _entries(spark, asset, partitions, head)
+    if (after if with_files_without_rows else _with_rows(after)) == _entries(spark, asset, partitions, now):
+        return
+    rows = _at(spark, head).where(within(asset, partitions))
+    if not with_files_without_rows:
+        rows = rows.where(F.col("reason") != NO_ROWS)
+    write.replace_since(now, rows, QUARANTINE, within(asset, partitions, of=None), run_id=run_id)
+
+
+def _with_rows(entries: Entries) -> Entries:
+    """Return the entries without those of files that left no row."""
+    kept = {p: Counter({e: n for e, n in of.items() if e[_REASON] != NO_ROWS}) for p, of in entries.items()}
+    return {partition: of for partition, of in kept.items() if of}
+
+
+def _entries(
+    spark: SparkSession, asset: str, partitions: Collection[Partition], snapshot_id: int | None
+) -> dict[Partition, Counter[tuple[Any, ...]]]:
+    """Return the entries as of a snapshot. Partitions without entries are not in the result."""
+    if snapshot_id is None or not partitions:
+        return {}
+    columns = ("partition", *_SAID)
+    rows = direct.few_rows(spark, QUARANTINE, columns, [{"asset": asset}], snapshot_id)
+    if rows is None:
+        rows = _at(spark, snapshot_id).where(within(asset, partitions)).select(*columns).toArrow()
+    found: dict[Partition, Counter[tuple[Any, ...]]] = defaultdict(Counter)
+    wanted = set(partitions)
+    for partition, *said in zip(*rows.select(columns).to_pydict().values(), strict=True):
+        if partition in wanted:
+            found[partition][tuple(said)] += 1
+    return dict(found)
+
+
+def _at(spark: SparkSession, snapshot_id: int | None) -> DataFrame:
+    return spark.sql(f"SELECT * FROM {QUARANTINE.identifier} VERSION AS OF {snapshot_id}").alias("t")

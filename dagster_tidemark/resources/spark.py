@@ -1,0 +1,45 @@
+"""The Spark session of a run."""
+
+from typing import Any
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
+from pyspark.sql import SparkSession
+
+from dagster_tidemark.lakehouse.session import new_session, without_token
+from dagster_tidemark.settings import load_settings
+
+
+class SparkResource(LazyPySparkResource):
+    """A session of the run's own, made when first asked for and stopped with the run.
+
+    A Connect session that is never stopped keeps its temporary views and caches on the server, and can hang
+    the interpreter at its exit.
+    """
+
+    spark_config: dict[str, Any] = Field(default_factory=dict)
+
+    def _init_session(self) -> None:
+        if self._spark_session is None:
+            self._spark_session = new_session(load_settings())
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        if self._spark_session is not None:
+            session, self._spark_session = self._spark_session, None
+            try:
+                session.stop()
+            except Exception as error:
+                # The server went away under the run: what the run did or failed to do is settled already.
+                if context.log:
+                    context.log.warning(f"the Spark session could not be stopped: {without_token(str(error))}")
+
+    @property
+    def session(self) -> SparkSession:
+        """The session.
+
+        Raises:
+            SparkUnreachable: `SPARK_REMOTE` names a server that does not answer.
+        """
+        session: SparkSession = self.spark_session
+        return session

@@ -1,0 +1,131 @@
+"""The text of a feed's module, from what a sample says."""
+
+import textwrap
+from types import ModuleType
+
+from dagster_tidemark.discovery import in_words
+from dagster_tidemark.lakehouse.loading.spec import require_loadable
+from dagster_tidemark.lakehouse.tables import SOURCE_ROW, Table
+from dagster_tidemark.scaffold.python_text import NoModule, fitted, literal, require_name
+from dagster_tidemark.scaffold.sample import Sample
+from dagster_tidemark.sources.feed import Feed, require_readable
+from dagster_tidemark.sources.times import TYPES, Grain
+
+_DEFINITION = {Grain.HOUR: "HOURS", Grain.DAY: "DAYS", Grain.MONTH: "MONTHS"}
+OFFERED = (*_DEFINITION, Grain.NONE)
+"""The grains that a feed can begin with; the others are declared by hand."""
+_TIDEMARK = __name__.partition(".scaffold")[0]
+
+
+def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...] = (), package: str) -> str:
+    """Return the Python text of `<package>/feeds/<name>.py`.
+
+    Args:
+        key: Columns that identify a row; by default the columns that the sample suggests. Without either, a row is
+            identified by its file and its place in it.
+        package: The code location's package; the partitions definition comes from its `partitions`.
+
+    Raises:
+        NoModule: the name is no identifier, or a column of the key is not in the sample, is empty there or a double.
+    """
+    require_name(name, "feed")
+    _require_key(key, sample)
+    columns_of_key = key or sample.key
+    by = None if grain is Grain.NONE else _free(str(grain), sample)
+    row_key = [*([by] if by else []), *(columns_of_key or ("source_file", *SOURCE_ROW))]
+    own = [] if columns_of_key else ["SOURCE_ROW"]
+    columns = ([f'{{"{by}": "{TYPES[grain]}"}}'] if by else []) + ["LANDING", *own, "LINEAGE"]
+    lands_at = f"{name}/latest{sample.suffix}" if by is None else f"{name}/"
+    words = name.replace("_", " ")
+    lies_at = f"the object {lands_at}" if by is None else f"the files below {lands_at}"
+    lines = [
+        f'"""{words.capitalize()}: {lies_at}, and the table {"it becomes" if by is None else "they become"}."""',
+        "",
+        *([f"from {package}.partitions import {_DEFINITION[grain]}"] if by else []),
+        f"from {package}.tidemark import {', '.join(['LINEAGE', *own, 'Feed', 'Grain', 'Table', 'feed_assets'])}",
+        "",
+        "LANDING = {",
+        *(f"    {literal(column)}: {literal(kind)}," for column, kind in sample.columns.items()),
+        "}",
+        "",
+        "TABLE = Table(",
+        f'    name="core.{name}",',
+        *fitted("columns=", [" | ".join(columns)], ","),
+        *([f'    partitioned_by="{by}",'] if by else []),
+        *(_about_key(key, sample)),
+        *fitted("row_key=(", [*map(literal, row_key)], "),"),
+        f'    comment="A record of {words}",  # in your words: what is one row?',
+        ")",
+        "",
+        "FEED = Feed(",
+        f'    name="{name}",',
+        f'    prefix="{lands_at}",',
+        f"    grain=Grain.{grain.name},",
+        "    columns=LANDING,",
+        *(fitted("required=(", [literal(c) for c in columns_of_key], "),") if columns_of_key else []),
+        "    exact=True,  # a value that its type would round or cut goes to quarantine",
+        *(f"    {setting}={value!r},".replace("'", '"') for setting, value in sample.settings.options.items()),
+        ")",
+        "",
+        "ASSETS = feed_assets(",
+        "    FEED,",
+        "    TABLE,",
+        *([f"    partitions_def={_DEFINITION[grain]},"] if by else []),
+        '    tags={"tidemark/pace": "asap"},  # or a freshness_policy; without either its readers pull it',
+        ")",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def require_loads(text: str, path: str, *, package: str) -> tuple[Feed, Table]:
+    """Import a feed's module before it is written, as the code location will.
+
+    Raises:
+        NoModule: it cannot be imported or loaded. The message gives the reason.
+    """
+    module = ModuleType("written")
+    try:
+        own = text.replace(f"from {package}.tidemark import", f"from {_TIDEMARK} import")
+        exec(compile(own, path, "exec"), vars(module))
+        require_readable(module.FEED)
+        require_loadable(module.FEED, module.TABLE)
+    except Exception as error:
+        raise NoModule(f"{path} would not load: {in_words(error)}") from error
+    return module.FEED, module.TABLE
+
+
+def _require_key(key: tuple[str, ...], sample: Sample) -> None:
+    if missing := [column for column in key if column not in sample.columns]:
+        raise NoModule(f"the sample has no column {', '.join(missing)}; it has {', '.join(sample.columns)}")
+    if twice := sorted({column for column in key if key.count(column) > 1}):
+        raise NoModule(f"the key names {', '.join(twice)} twice")
+    if empty := [f"{column} ({sample.empty[column]} rows)" for column in key if sample.empty.get(column)]:
+        raise NoModule(
+            f"a column of the key has a value in every row, and these are empty in the sample: {', '.join(empty)}; "
+            "name others, or say --no-key"
+        )
+    if inexact := [column for column in key if sample.columns[column] == "double"]:
+        raise NoModule(f"{', '.join(inexact)} is a double, which is not exact: name other columns, or say --no-key")
+
+
+def _about_key(key: tuple[str, ...], sample: Sample) -> list[str]:
+    """Return the comment above a row key; no lines if the user named the key."""
+    if key:
+        return []
+    if not sample.key:
+        said = (
+            "A row is identified by its place in its file. If columns do that, say which do: as it is, a file that "
+            "lands under two names is there twice."
+        )
+    else:
+        said = f"Guessed: {sample.evidence}. Two rows of one key become one: is it right?"
+    return [f"    # {line}" for line in textwrap.wrap(said, 110)]
+
+
+def _free(name: str, sample: Sample) -> str:
+    """Return a name for the partition column that no column of the files has. Its value comes from a file's path."""
+    taken = {column.lower() for column in sample.columns}
+    while name.lower() in taken:
+        name = f"file_{name}"
+    return name

@@ -1,0 +1,101 @@
+"""The columns that identify a row of a sample. A guess needs evidence, because two rows of one key become one row.
+
+That a column is unique in a sample is no evidence by itself: five trips have five durations.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from dagster_tidemark.scaffold.column_types import words_of
+
+Row = Mapping[str, object]
+
+ENOUGH_ROWS = 20
+"""An id counts as a key if it is unique in this number of rows. For the feed's own id two rows are enough."""
+
+_IDS = {"id", "uuid", "guid"}
+_NUMBERS = {"key", "code", "no", "nr", "number", "num", "ref"}
+_SEQUENCES = {"line", "item", "position", "pos", "seq", "sequence", "index", "lineno", "linenumber"}
+_TYPES = {"string", "bigint", "int", "decimal(38,0)"}
+_UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.I)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A key that a sample suggests, and the reason. Without columns, `evidence` is the reason why there is none."""
+
+    columns: tuple[str, ...]
+    evidence: str
+
+
+def guessed(feed: str, types: Mapping[str, str], rows: Sequence[Row]) -> Guess:
+    """Return the key that a sample suggests.
+
+    Args:
+        feed: The feed's name: a feed `trips` has its own id in `trip_id`.
+        types: Column name to SQL type, in the file's order.
+    """
+    filled = [c for c in types if types[c] in _TYPES and all(row.get(c) is not None for row in rows)]
+    unique = [c for c in filled if len(rows) > 1 and not repeated((c,), types, rows)]
+    own = [c for c in unique if _is_own_id(feed, c)]
+    if own:
+        return Guess((own[0],), f"{own[0]} is named like the id of {feed} and unique in the sample's {len(rows)} rows")
+    for column, number in _numbered(filled, rows):
+        return Guess(
+            (column, number), f"{number} counts the rows of each {column}, in all {len(rows)} rows of the sample"
+        )
+    if len(rows) < ENOUGH_ROWS:
+        return Guess((), f"no column is named like the id of {feed}, and {len(rows)} rows are too few to tell from")
+    like_ids = [c for c in unique if _is_like_id(c, rows)]
+    if len(like_ids) == 1:
+        return Guess((like_ids[0],), f"{like_ids[0]} is like an id and unique in the sample's {len(rows)} rows")
+    if like_ids:
+        return Guess(
+            (), f"{', '.join(like_ids)} are each unique in the sample's {len(rows)} rows, and one may be chance"
+        )
+    return Guess((), f"no column that is like an id is unique in the sample's {len(rows)} rows")
+
+
+def repeated(key: Sequence[str], types: Mapping[str, str], rows: Sequence[Row]) -> int:
+    """Return how many rows have the key of another row before them."""
+    return len(rows) - len({tuple(_meant(row.get(c), types[c]) for c in key) for row in rows})
+
+
+def _meant(value: object, kind: str) -> object:
+    """Return what a table keeps of a value: 1.10 is 1.1, and a time is an instant, whatever its zone."""
+    if value is not None and kind.startswith("decimal"):
+        return Decimal(str(value))
+    if value is not None and kind == "timestamp":
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return str(value)
+
+
+def _is_own_id(feed: str, column: str) -> bool:
+    words, name = words_of(column), "".join(words_of(feed))
+    singular = {name, name.removesuffix("s"), name.removesuffix("es"), re.sub("ies$", "y", name)}
+    singular |= {re.sub("s$", "", word) for word in words_of(feed)[-1:]}
+    if words and words[-1] in _IDS and (len(words) == 1 or "".join(words[:-1]) in singular):
+        return True
+    return "".join(words) in {f"{each}{end}" for each in singular for end in (*_IDS, *_NUMBERS)}
+
+
+def _is_like_id(column: str, rows: Sequence[Row]) -> bool:
+    words = words_of(column)
+    return bool(words) and (words[-1] in _IDS or all(_UUID.fullmatch(str(row.get(column))) for row in rows))
+
+
+def _numbered(filled: Sequence[str], rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """Return pairs of an id and a number that counts from 1 with each: an order and its lines."""
+    ids = [c for c in filled if words_of(c)[-1:] and words_of(c)[-1] in _IDS]
+    numbers = [c for c in filled if _SEQUENCES & set(words_of(c))]
+    for column, number in ((column, number) for column in ids for number in numbers if number != column):
+        by_id: dict[str, list[str]] = {}
+        for row in rows:
+            by_id.setdefault(str(row[column]), []).append(str(row[number]))
+        counts = [found == [str(n) for n in range(1, len(found) + 1)] for found in by_id.values()]
+        if all(counts) and len(by_id) < len(rows):
+            yield column, number

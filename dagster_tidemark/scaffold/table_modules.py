@@ -1,0 +1,159 @@
+"""The texts of a table's three modules: schema, transform and asset. They count rows, which is a place to begin."""
+
+from collections.abc import Mapping, Sequence
+
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.lakehouse.tables import LINEAGE, Table
+from dagster_tidemark.scaffold.python_text import fitted, list_of, literal, require_name
+
+_GRAINS = {
+    "hour": ("HOURS", "timestamp", 'F.date_trunc("HOUR", "{}")'),
+    "day": ("DAYS", "date", 'F.to_date("{}")'),
+    "week": ("WEEKS", "date", 'F.to_date(F.date_trunc("WEEK", "{}"))'),
+    "month": ("MONTHS", "date", 'F.to_date(F.date_trunc("MONTH", "{}"))'),
+}
+BY = (*_GRAINS, "none")
+"""What a table may be cut by: the name of its partition column, or `none`."""
+_LONG = 50
+
+
+class NoInput(Terminal):
+    """The input is no declared table, or does not have what was asked of it. The message says what there is."""
+
+
+def table_modules(name: str, source: Table, by: str, key: tuple[str, ...], *, package: str) -> Mapping[str, str]:
+    """The Python text of each module, by its path below the package.
+
+    Args:
+        name: Of the table, in the namespace `marts`.
+        source: The table whose rows are counted.
+        by: One of `BY`.
+        key: Columns of the source that, with the partition, name a row of the new table.
+        package: The code location's package.
+
+    Raises:
+        NoModule: the name is no identifier.
+        NoInput: the source has no such columns, or none of time to cut by.
+    """
+    require_name(name, "table")
+    if missing := [column for column in key if column not in source.columns]:
+        raise NoInput(f"{source.name} has no column {', '.join(missing)}; it has {', '.join(source.columns)}")
+    if not key and by == "none":
+        raise NoInput("give --key, --by, or both: what is one row of the table?")
+    names = _Names(name, source, by, key, package)
+    return {
+        f"schemas/{name}.py": _schema(names),
+        f"transforms/{name}.py": _transform(names),
+        f"assets/marts/{name}.py": _asset(names),
+    }
+
+
+class _Names:
+    def __init__(self, name: str, source: Table, by: str, key: tuple[str, ...], package: str) -> None:
+        self.name, self.package, self.source = name, package, source
+        self.input = source.name.rpartition(".")[2]
+        self.source_key = source.name.replace(".", "/")
+        cut = [] if by == "none" else [by]
+        self.row_key = tuple(dict.fromkeys([*cut, *key]))
+        self.by = by if cut else None
+        self.one_row = f"{_in_words(self.row_key)}: how many rows of {self.source_key} it has"
+        grain = _GRAINS.get(by)
+        self.definition = grain[0] if grain else None
+        self.columns = ({by: grain[1]} if grain else {}) | {c: source.columns[c] for c in key}
+        self.cut_sql = grain[2].format(_time_column(source, by)) if grain else None
+        self.same_grain = self.by is not None and source.partition_columns == (by,)
+
+
+def _in_words(columns: Sequence[str]) -> str:
+    """Columns as a docstring names them, as many as fit into its line."""
+    words = [column.replace("_", " ") for column in columns]
+    told = [word for n, word in enumerate(words) if n == 0 or len(" and ".join(words[: n + 1])) <= _LONG]
+    return " and ".join([*told, *(["so on"] if len(told) < len(words) else [])])
+
+
+def _time_column(source: Table, by: str) -> str:
+    """The column that says when a row of the source is from: its partition's, else the first of time."""
+    own = [c for c in (*source.partition_columns, *source.columns) if c not in LINEAGE]
+    times = [c for c in own if source.columns[c] in ("timestamp", "date")]
+    times = [c for c in times if by != "hour" or source.columns[c] == "timestamp"]
+    if not times:
+        raise NoInput(f"{source.name} has no column of time to cut by {by}; --by none makes one table of it")
+    return times[0]
+
+
+def _schema(of: _Names) -> str:
+    columns = {**of.columns, "rows": "bigint"}
+    lines = [
+        f'"""marts/{of.name}: what a row of it is."""',
+        "",
+        f"from {of.package}.tidemark import Table",
+        "",
+        f"{of.name.upper()} = Table(",
+        f'    name="marts.{of.name}",',
+        "    columns={",
+        *(f"        {literal(column)}: {literal(kind)}," for column, kind in columns.items()),
+        "    },",
+        *([f'    partitioned_by="{of.by}",'] if of.by else []),
+        *fitted("row_key=(", [*map(literal, of.row_key)], "),"),
+        f'    comment="{of.one_row[:1].upper()}{of.one_row[1:]}",',
+        ")",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _transform(of: _Names) -> str:
+    keys = [f'{of.cut_sql}.alias("{of.by}")'] if of.cut_sql and not of.same_grain else []
+    keys += [f"F.col({literal(column)})" for column in of.row_key if not (keys and column == of.by)]
+    lines = [
+        f'"""marts/{of.name}: how it is computed."""',
+        "",
+        "from pyspark.sql import DataFrame",
+        "from pyspark.sql import functions as F",
+        "",
+        f"from {of.package}.schemas.{of.name} import {of.name.upper()}",
+        f"from {of.package}.tidemark import shaped_as",
+        "",
+        "",
+        f"def {of.name}({of.input}: DataFrame) -> DataFrame:",
+        f'    """One row per {of.one_row}."""',
+        *fitted("by = [", keys, "]"),
+        f'    counted = {of.input}.groupBy(*by).agg(F.count(F.lit(1)).alias("rows"))',
+        f"    return shaped_as(counted, {of.name.upper()}.columns)",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _asset(of: _Names) -> str:
+    reads_many = of.by is not None and not of.same_grain and bool(of.source.partition_columns)
+    names = [*([of.definition] if of.definition else []), *(["WITHIN"] if reads_many else [])]
+    mapping = ", partition_mapping=WITHIN" if reads_many else ""
+    lines = [
+        f'"""marts/{of.name}."""',
+        "",
+        "from datetime import timedelta",
+        "",
+        "import dagster as dg",
+        "from pyspark.sql import DataFrame",
+        "",
+        *([f"from {of.package}.partitions import {', '.join(names)}"] if names else []),
+        f"from {of.package}.transforms import {of.name} as transform",
+        "",
+        "",
+        "@dg.asset(",
+        f'    key=["marts", "{of.name}"],',
+        f'    ins={{"{of.input}": dg.AssetIn(key={list_of(of.source_key.split("/"))}{mapping})}},',
+        '    group_name="marts",',
+        '    kinds={"iceberg", "pyspark"},',
+        *([f"    partitions_def={of.definition},"] if of.definition else []),
+        "    freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=1)),",
+        *(["    backfill_policy=dg.BackfillPolicy.single_run(),"] if of.definition else []),
+        '    code_version="1",',
+        ")",
+        f"def {of.name}({of.input}: DataFrame) -> DataFrame:",
+        f'    """One row per {of.one_row}."""',
+        f"    return transform.{of.name}({of.input})",
+        "",
+    ]
+    return "\n".join(lines)

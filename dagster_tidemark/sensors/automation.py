@@ -1,0 +1,152 @@
+"""The sensors that evaluate the automation conditions: as many as the assets and checks of a code location need.
+
+Dagster refuses every tick of a sensor with more than 500 assets and checks that have a condition. Does not belong here:
+what the conditions say (`engine.condition`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster_shared.record import replace
+
+from dagster_tidemark.asset_graph.sensor_names import FIRST, numbered
+from dagster_tidemark.engine.engine import Engine, engine_of
+from dagster_tidemark.engine.guarded import ASKS_FOR_NOTHING
+from dagster_tidemark.engine.run_requests import TAGS, apart, as_ranges, most_urgent_first, with_priority
+from dagster_tidemark.engine.set_aside import planned
+from dagster_tidemark.engine.tick_log import line_of_run
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.planner.wording import name
+
+_MOST = 500
+_NAMED = 5
+_OF_CHECKS = "automation_checks"
+
+
+def automation_sensor() -> dg.SensorDefinition:
+    """Runs for what the planner finds due, one a partition: of a location with few assets."""
+    return _Automation(FIRST, dg.AssetSelection.all())
+
+
+def automation_sensors(definitions: Iterable[Any]) -> list[dg.SensorDefinition]:
+    """Runs for what the planner finds due, one a partition. Warns of the assets that the planner cannot look after.
+
+    Args:
+        definitions: All assets and checks of the code location, after `with_automation`.
+    """
+    definitions = list(definitions)
+    # Each run loads the location, and none needs the graph, which takes a good part of that time.
+    graph = Graph({}) if adapter.is_loaded_for_a_run() else planned(definitions)
+    names = {key: node.sensor for key, node in graph.nodes.items()}
+    every = [each for each in definitions if isinstance(each, dg.AssetsDefinition)]
+    shares: dict[str, _Share] = {FIRST: _Share()}
+    for asset in (asset for each in every if each.is_materializable for asset in each.specs):
+        if asset.automation_condition is not None:
+            sensor = names.get(asset.key.to_user_string(), FIRST)
+            shares.setdefault(sensor, _Share()).assets.append(asset.key)
+    for spec in (spec for each in every for spec in each.check_specs):
+        sensor = names.get(spec.asset_key.to_user_string(), FIRST)
+        if spec.automation_condition is None:
+            shares.setdefault(sensor, _Share()).along.append(spec.key)
+        elif getattr(spec.automation_condition, ASKS_FOR_NOTHING, False):
+            shares.setdefault(sensor, _Share()).idle.append(spec.key)
+        else:
+            _with_room(shares, sensor).checks.append(spec.key)
+    return [_Automation(name, share.evaluated, share.idle) for name, share in shares.items()]
+
+
+@dataclass
+class _Share:
+    """What one sensor looks after.
+
+    Args:
+        checks: Those it evaluates, because they have a condition of their own.
+        along: Checks without a condition, which run along with their assets.
+        idle: Checks whose condition asks for nothing, ever. They are not evaluated, and do not count. They are the
+            sensor's all the same: for what no sensor looks after, Dagster adds one of its own.
+    """
+
+    assets: list[dg.AssetKey] = field(default_factory=list)
+    checks: list[dg.AssetCheckKey] = field(default_factory=list)
+    along: list[dg.AssetCheckKey] = field(default_factory=list)
+    idle: list[dg.AssetCheckKey] = field(default_factory=list)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.assets) + len(self.checks) >= _MOST
+
+    @property
+    def evaluated(self) -> dg.AssetSelection:
+        assets = dg.AssetSelection.assets(*self.assets).without_checks()
+        return assets | dg.AssetSelection.checks(*self.checks, *self.along)
+
+
+class _Automation(dg.AutomationConditionSensorDefinition):
+    """An automation sensor whose runs hold nothing that has nothing to do with each other.
+
+    Args:
+        idle: Checks that are its own, and that it does not evaluate.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        evaluated: dg.AssetSelection,
+        idle: Sequence[dg.AssetCheckKey] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._of = (name, evaluated, idle)
+        self._evaluates = dg.AutomationConditionSensorDefinition(name, target=evaluated, **_settings())
+        super().__init__(name, target=evaluated | dg.AssetSelection.checks(*idle), metadata=metadata, **_settings())
+
+    def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
+        assert context.repository_def is not None
+        graph = context.repository_def.asset_graph
+        engine = engine_of(context, graph)  # only here is known whose sensors these are: a condition sees no location
+        found = self._evaluates.evaluate_tick(context)
+        parts = [part for run in found.run_requests or () for part in apart(run, graph)]
+        planned = [part for part in parts if _can_be_planned(context, engine, part)]
+        with partition_loading_context(dynamic_partitions_store=context.instance):
+            asked = [with_priority(run, engine.graph) for run in as_ranges(planned, engine.graph)]
+        asked = most_urgent_first(asked, engine.latest)
+        for run in asked:
+            context.log.info(line_of_run(run, engine.latest))
+        return replace(found, run_requests=asked)
+
+    def with_attributes(self, *, jobs: Any = None, metadata: Mapping[str, Any] | None = None) -> "_Automation":
+        return _Automation(*self._of, metadata)
+
+
+def _can_be_planned(context: dg.SensorEvaluationContext, engine: Engine, run: dg.RunRequest) -> bool:
+    assets = run.asset_selection or ()
+    why = engine.no_run_of_all(assets, run.asset_check_keys or ())
+    if why:
+        targets = [(key.to_user_string(), run.partition_key) for key in assets]
+        what = [name(target) for target in targets] or [check.to_user_string() for check in run.asset_check_keys or ()]
+        context.log.warning(f"set aside: {', '.join(what[:_NAMED])}: {why}")
+        engine.reject(targets, why, adapter.now())
+    return not why
+
+
+def _settings() -> dict[str, Any]:
+    return {
+        "use_user_code_server": True,  # custom conditions are evaluated where they are defined
+        "description": "Runs for what is due by the assets' contracts, and by conditions of their own.",
+        "minimum_interval_seconds": 1,
+        "emit_backfills": False,  # a backfill would start up to 30 s later
+        "run_tags": TAGS,
+        "default_status": dg.DefaultSensorStatus.RUNNING,
+    }
+
+
+def _with_room(shares: dict[str, _Share], sensor: str) -> _Share:
+    """The share of the asset's own sensor; of one for checks alone, where it has too many."""
+    number = 0
+    while shares.setdefault(sensor, _Share()).is_full:
+        number += 1
+        sensor = numbered(_OF_CHECKS, number)
+    return shares[sensor]

@@ -1,0 +1,88 @@
+"""The sensors that request runs: several for single partitions, and one for ranges.
+
+Does not belong here: the choice of work (`planner.requests`), and its translation into Dagster's run requests
+(`engine.run_requests`).
+"""
+
+import dagster as dg
+
+from dagster_tidemark.asset_graph.build import AnyGraph
+from dagster_tidemark.engine.engine import engine_of
+from dagster_tidemark.engine.run_requests import check_run, run_requests
+from dagster_tidemark.engine.set_aside import log_new
+from dagster_tidemark.engine.tick_log import line
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.planner.decisions import RANGES, Plan
+from dagster_tidemark.sensors.automation import automation_sensor, automation_sensors
+from dagster_tidemark.tags import CHECK
+
+__all__ = ["automation_sensor", "automation_sensors", "catch_up_sensor", "due_now"]
+
+_TOLD = 10
+
+
+def catch_up_sensor() -> dg.SensorDefinition:
+    """Return the sensor that requests runs over ranges of due partitions: in a first load, or after an outage."""
+
+    @dg.sensor(
+        name=RANGES,
+        description="One run for each range of due partitions, all its assets together. Its ticks say which, and why.",
+        # Not `target`: that would need one partitions definition for all.
+        asset_selection=dg.AssetSelection.all() | dg.AssetSelection.all_asset_checks(),  # also of external assets
+        minimum_interval_seconds=1,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def catch_up(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        asked, plan = _ask(context, ranges=True)
+        asked += _checks(context, plan)
+        if not asked:
+            return dg.SkipReason("; ".join(["nothing is due over more than a few partitions", *_waits(plan)]))
+        return dg.SensorResult(run_requests=asked)
+
+    return catch_up
+
+
+def due_now(context: dg.SensorEvaluationContext) -> list[dg.RunRequest]:
+    """Return runs of due partitions, for a sensor that has seen changes: the planner's next tick may be 5 s away."""
+    return _ask(context, ranges=False)[0]
+
+
+def _ask(context: dg.SensorEvaluationContext, *, ranges: bool) -> tuple[list[dg.RunRequest], Plan]:
+    assets = _assets(context)
+    engine = engine_of(context, assets)
+    requests, plan = engine.request(context.instance, adapter.now(), ranges=ranges)
+    log_new(context, engine, plan, context.instance)
+    if not ranges:
+        requests = [request for request in requests if not request.conditional]  # their own conditions ask for these
+    asked: list[dg.RunRequest] = []
+    for request in requests:
+        for run in run_requests([request], assets, engine, context, plan.now):
+            context.log.info(line(request, plan))
+            asked.append(run)
+    return asked, plan
+
+
+def _checks(context: dg.SensorEvaluationContext, plan: Plan) -> list[dg.RunRequest]:
+    """Return runs of blocking checks without a result that due partitions wait for."""
+    engine = engine_of(context, _assets(context))
+    found = []
+    for request in engine.request_checks(plan):
+        run = check_run(request, engine, context)
+        if run is not None:
+            context.log.info(f"{run.tags[CHECK]}: it has no result, and what reads the asset waits for one")
+            found.append(run)
+    return found
+
+
+def _waits(plan: Plan) -> list[str]:
+    """Return the pending partitions that are not requested, with reasons: the newest first, up to 10."""
+    held = sorted(plan.waiting.items(), key=lambda wait: str(wait[0][1]), reverse=True)
+    told = [f"{key} {partition or ''}: {reason}" for (key, partition), reason in held[:_TOLD]]
+    return [*told, f"and {len(held) - _TOLD} more"] if len(held) > _TOLD else told
+
+
+def _assets(context: dg.SensorEvaluationContext) -> AnyGraph:
+    repository = context.repository_def
+    if repository is None:
+        raise dg.DagsterInvariantViolationError("a sensor on the planner needs the code location it belongs to")
+    return repository.asset_graph

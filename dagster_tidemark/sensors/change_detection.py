@@ -1,0 +1,369 @@
+"""From a listing to an observation, for everybody who looks at the landing bucket.
+
+Whoever looks (the sensor, a reconcile, a person who presses "Observe", the start of the platform) lists, computes
+the same version, and reports the partitions whose version is another than the last observed. Belongs here: that
+comparison, and what a disappearance means for it. Does not belong here: who looks, when and where.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from functools import partial
+from time import monotonic
+from typing import TypeVar
+
+import dagster as dg
+
+from dagster_tidemark.engine.engine import reporting
+from dagster_tidemark.event_log.observations import (
+    ACCEPTED_SUFFIX,
+    AGAIN_SUFFIX,
+    Ledger,
+    Tags,
+    holds_files,
+    source_key,
+    version_of,
+    when_listed,
+)
+from dagster_tidemark.failpoints import reached
+from dagster_tidemark.sources import removals
+from dagster_tidemark.sources.feed import Feed, Grain, Partition
+from dagster_tidemark.sources.listing import Bucket, BucketUnavailable, Listing, arrival, version_of_listing
+from dagster_tidemark.sources.looking import Walk, look, look_at_each, look_beside
+from dagster_tidemark.sources.misplaced import Misplaced
+from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT, OUTCOME
+
+T = TypeVar("T")
+_MOST_FAULTS = 50
+_MOST_SECONDS_OF_FAULTS = 15.0  # a folder that does not answer may take 40 s, and Dagster gives up on a tick after 60
+
+
+@dataclass
+class Changes:
+    """What a look found.
+
+    Args:
+        changed: An observation for each partition that is not as last observed.
+        alarms: Feed to why some of its partitions that vanished are not among them.
+        held: How many those are.
+        failed: Partitions, or folders beside them, that could not be looked at, with the reason.
+    """
+
+    changed: list[dg.AssetObservation] = field(default_factory=list)
+    alarms: dict[Feed, str] = field(default_factory=dict)
+    held: int = 0
+    failed: dict[tuple[Feed, str | None], str] = field(default_factory=dict)
+
+    def __add__(self, other: "Changes") -> "Changes":
+        return Changes(
+            self.changed + other.changed,
+            self.alarms | other.alarms,
+            self.held + other.held,
+            self.failed | other.failed,
+        )
+
+
+def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partition], datetime]) -> Changes:
+    """Look at these partitions again and report those that changed."""
+    looked: dict[Feed, dict[Partition, Listing]] = {}
+    found = Changes()
+    patience = _Patience(bucket)
+    for feed, partition in notified:
+        if (listing := patience.look(feed, partition)) is not None:
+            looked.setdefault(feed, {})[partition] = listing
+            reached("after_listing")
+    with reporting():  # of two looks in one process the second compares with what the first has said
+        for feed, listings in looked.items():
+            told = {p: at for (f, p), at in notified.items() if f == feed}
+            seen = ledger.latest(feed, listings)
+            for partition in [p for p, listing in listings.items() if _is_older(listing, seen.get(p, {}))]:
+                # Somebody looked later than this and was faster to say so, or the server's clock is behind.
+                del listings[partition]
+                if (again := patience.look(feed, partition)) is not None:
+                    listings[partition] = _not_before(again, seen[partition])
+            found += changes(feed, listings, seen, ledger, notified=told)
+        _report(ledger, found)
+    found.failed |= patience.failed
+    return found
+
+
+def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collection[str]]) -> Changes:
+    """Look at folders beside the partitions of which messages told; the check `misplaced` says what lies there."""
+    patience = _Patience(bucket)
+    for feed, names in folders.items():
+        beside: dict[str, Misplaced] = {}
+        for name in sorted(names):
+            found = patience.ask(feed, name, partial(look_beside, bucket, feed, name, start=ledger.start))
+            beside |= found or {}
+        looked_at = {name for name in names if (feed, name) not in patience.failed}
+        if looked_at:
+            with reporting():
+                said = ledger.misplaced(feed) or {}
+                ledger.tell_misplaced(feed, {n: m for n, m in said.items() if n not in looked_at} | beside)
+    return Changes(failed=patience.failed)
+
+
+class _Patience:
+    """Looks at partitions until the bucket is given up: it is away, or too much of it does not answer.
+
+    `failed` are those that could not be looked at, with the reason.
+    """
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.failed: dict[tuple[Feed, str | None], str] = {}
+        self._bucket = bucket
+        self._seconds = 0.0
+        self._given_up: str | None = None
+
+    def look(self, feed: Feed, partition: Partition) -> Listing | None:
+        """The listing of a partition; None where the bucket does not give it, or is given up."""
+        return self.ask(feed, partition, partial(look, self._bucket, feed, partition))
+
+    def ask(self, feed: Feed, place: str | None, question: Callable[[], T]) -> T | None:
+        """The answer of the bucket to a question about a place; None where it gives none, or is given up."""
+        if self._given_up is None:
+            begun = monotonic()
+            try:
+                return question()
+            except BucketUnavailable as fault:
+                self.failed[feed, place] = str(fault)
+                self._given_up = self._why_to_give_up(fault, monotonic() - begun)
+        else:
+            self.failed[feed, place] = self._given_up
+        return None
+
+    def _why_to_give_up(self, fault: BucketUnavailable, seconds: float) -> str | None:
+        self._seconds += seconds
+        if len(self.failed) >= _MOST_FAULTS or self._seconds >= _MOST_SECONDS_OF_FAULTS:
+            return str(fault)
+        try:
+            self._bucket.probe()
+        except BucketUnavailable as away:
+            return str(away)
+        return None
+
+
+def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> Changes:
+    """Look at these partitions and report them as news, whether anything changed or not: a load is to read them again.
+
+    Raises:
+        BucketUnavailable: the bucket does not answer. Nothing was reported.
+    """
+    looked = look_at_each(bucket, feed, partitions)
+    with reporting():
+        seen = ledger.latest(feed, looked)
+        listings = {p: _not_before(listing, seen.get(p, {})) for p, listing in looked.items()}
+        found = changes(feed, listings, seen, ledger)
+        changed = {observation.partition for observation in found.changed}
+        for partition, listing in listings.items():
+            if partition not in changed and listing.objects:
+                again = _observation(feed, partition, listing, listing.listed_at, {})
+                tags = dict(again.tags) | {DATA_VERSION: _asked_again(again.tags, seen.get(partition, {}))}
+                found.changed.append(again._replace(tags=tags))
+        _report(ledger, found)
+    return found
+
+
+def _asked_again(tags: Tags, before: Tags) -> str:
+    """A data version that differs from the last one, of files that do not."""
+    times = before.get(DATA_VERSION, "").partition(AGAIN_SUFFIX)[2]
+    return f"{version_of(tags)}{AGAIN_SUFFIX}{int(times or 0) + 1}"
+
+
+def look_at_feed(
+    ledger: Ledger,
+    bucket: Bucket,
+    feed: Feed,
+    *,
+    accept_removals: bool = False,
+    report: bool = True,
+) -> Changes:
+    """Look at all of a feed, by one LIST, and report what is not as last observed.
+
+    Raises:
+        BucketUnavailable: the bucket does not answer.
+    """
+    found = _compare(
+        ledger, feed, Walk(bucket, feed, start=ledger.start), accept_removals=accept_removals, report=report
+    )
+    if report and not found.alarms:
+        ledger.tell(feed, None)
+    return found
+
+
+def look_at_days(
+    ledger: Ledger,
+    bucket: Bucket,
+    feed: Feed,
+    days: Collection[date],
+    *,
+    accept_removals: bool = False,
+) -> Changes:
+    """Look at some days (UTC) of a feed, by a LIST each, or one for each key whose folder is above that of the day; at
+    all of a feed that is not cut by time."""
+    if feed.grain is Grain.NONE:
+        return look_at_feed(ledger, bucket, feed, accept_removals=accept_removals)
+    found = Changes()
+    local = dict.fromkeys(each for day in days for each in feed.layout.times.local_days(day))
+    # Several days may lie in one week or month.
+    parts = {tuple(feed.prefixes_of_day(day)): feed.partitions_of(day) for day in local}
+    for prefixes, partitions in parts.items():
+        walk = Walk(bucket, feed, start=ledger.start, prefixes=prefixes)
+        found += _compare(ledger, feed, walk, partitions, prefixes, accept_removals=accept_removals)
+    return found
+
+
+def _compare(
+    ledger: Ledger,
+    feed: Feed,
+    walk: Walk,
+    partitions: Collection[Partition] | None = None,
+    prefixes: tuple[str, ...] = ("",),
+    *,
+    accept_removals: bool,
+    report: bool = True,
+) -> Changes:
+    with reporting():
+        seen = ledger.latest(feed, partitions)
+        # Of what is as it was, no more is kept than that it is there.
+        there: set[Partition] = set()
+        differing: dict[Partition, Listing] = {}
+        for partition, listing in walk:
+            there.add(partition)
+            if _differs(listing, before := seen.get(partition, {})):
+                differing[partition] = _not_before(listing, before)
+        gone = {p: _not_before(Listing((), walk.listed_at), seen[p]) for p in seen if p not in there}
+        found = changes(feed, differing | gone, seen, ledger, accept_removals=accept_removals)
+        if report:
+            _report(ledger, found)
+            said = ledger.misplaced(feed)
+            elsewhere = {name: of for name, of in (said or {}).items() if not name.startswith(prefixes)}
+            ledger.tell_misplaced(feed, elsewhere | walk.beside)
+    return found
+
+
+def _report(ledger: Ledger, found: Changes) -> None:
+    ledger.report(found.changed)
+    for feed, alarm in found.alarms.items():
+        ledger.tell(feed, alarm)
+
+
+def changes(
+    feed: Feed,
+    listings: Mapping[Partition, Listing],
+    seen: Mapping[Partition, Tags],
+    ledger: Ledger,
+    *,
+    notified: Mapping[Partition, datetime] | None = None,
+    accept_removals: bool = False,
+) -> Changes:
+    """What differs between these partitions as listed and as last observed, less the removals that are held."""
+    found = Changes()
+    differing = {
+        p: listing
+        for p, listing in listings.items()
+        if _differs(listing, before := seen.get(p, {})) or (accept_removals and _is_gone(listing, before))
+    }
+    vanished = {
+        p: listing.listed_at
+        for p, listing in differing.items()
+        if not listing.objects and (holds_files(seen.get(p, {})) or accept_removals)
+    }
+    fates: Mapping[Partition, removals.Fate] = {}
+    if vanished:
+        alarmed = _alarm(feed, vanished, ledger.latest(feed))
+        fates = removals.decide(
+            feed,
+            {p: [feed.prefix_of(p)] for p in vanished},  # all files of a partition, by one name
+            {},
+            now=max(vanished.values()),
+            alarmed=alarmed,
+            accepted=vanished if accept_removals else (),
+        )
+        found.held = sum(bool(fate.held) for fate in fates.values())
+        if alarmed and found.held:
+            found.alarms[feed] = alarmed
+    for partition, listing in differing.items():
+        fate = fates.get(partition, removals.Fate())
+        if fate.held:
+            continue
+        before = seen.get(partition, {})
+        outcome = _outcome(fate, listing, before, accept_removals=accept_removals)
+        arrived_at = arrival(
+            listing, previously_listed_at=when_listed(before), notified_at=(notified or {}).get(partition)
+        )
+        found.changed.append(_observation(feed, partition, listing, arrived_at, outcome))
+    return found
+
+
+def _outcome(fate: removals.Fate, listing: Listing, before: Tags, *, accept_removals: bool) -> Tags:
+    if fate.expired:
+        return {OUTCOME: removals.EXPIRED}
+    if fate.gone:
+        return {OUTCOME: removals.ACCEPTED} if accept_removals else {}
+    if listing.objects:
+        return {}
+    # No data before and now, only misplaced files: what was said of a removal stays true.
+    if before:
+        return {OUTCOME: before[OUTCOME]} if OUTCOME in before else {}
+    return {OUTCOME: removals.NOTHING}
+
+
+def _differs(listing: Listing, before: Tags) -> bool:
+    return version_of_listing(listing) != version_of(before)
+
+
+def _is_older(listing: Listing, before: Tags) -> bool:
+    previously = when_listed(before)
+    return _differs(listing, before) and previously is not None and listing.listed_at < previously
+
+
+def _not_before(listing: Listing, before: Tags) -> Listing:
+    """A listing that was made after an observation was read, with a time that says so whatever the server's clock."""
+    return replace(listing, listed_at=max(listing.listed_at, when_listed(before) or listing.listed_at))
+
+
+def _is_gone(listing: Listing, before: Tags) -> bool:
+    """Whether a partition was seen to vanish, and a load of it may be waiting for somebody who accepts it."""
+    return not listing.objects and bool(before) and not holds_files(before) and OUTCOME not in before
+
+
+def _alarm(feed: Feed, vanished: Mapping[Partition, datetime], seen: Mapping[Partition, Tags]) -> str | None:
+    holding = {p for p, tags in seen.items() if holds_files(tags)}
+    before = {
+        p: at for p, tags in seen.items() if p not in holding and OUTCOME not in tags and (at := when_listed(tags))
+    }
+    now = max(vanished.values())
+    return removals.alarm(feed, holding=holding - set(vanished), vanished={**before, **vanished}, now=now)
+
+
+def _observation(
+    feed: Feed, partition: Partition, listing: Listing, arrived_at: datetime, outcome: Tags
+) -> dg.AssetObservation:
+    newest = max(listing.objects, key=lambda o: (o.last_modified, o.key), default=None)
+    return dg.AssetObservation(
+        asset_key=source_key(feed),
+        partition=partition,
+        tags={
+            DATA_VERSION: version_of_listing(listing) + (ACCEPTED_SUFFIX if _is_accepted(outcome) else ""),
+            LISTED_AT: _stamp(listing.listed_at),
+            ARRIVED_AT: _stamp(arrived_at),
+            **outcome,
+        },
+        metadata={
+            "files": len(listing.objects),
+            "bytes": sum(o.size for o in listing.objects),
+            "newest file": newest.key if newest else "none",
+            **({"misplaced files": len(listing.misplaced)} if listing.misplaced else {}),
+            "arrived at": dg.MetadataValue.timestamp(arrived_at),
+        },
+    )
+
+
+def _is_accepted(outcome: Tags) -> bool:
+    return outcome.get(OUTCOME) == removals.ACCEPTED
+
+
+def _stamp(moment: datetime) -> str:
+    # Unix seconds: a tag may hold neither the colons nor the plus of ISO 8601.
+    return f"{moment.timestamp():.3f}"

@@ -1,0 +1,68 @@
+"""The sensor `dead_runs`: ends runs whose process is gone.
+
+Dagster's own launcher notices the end of a run's process only while the code server that started it lives. Without
+that server a dead run stays STARTED until `max_runtime`, or STARTING until `start_timeout`. Does not belong here: how a
+process is found (`event_log.run_process`, `event_log.starting_runs`).
+
+A run is ended only if its process is certainly gone. Slow and stopped runs, and runs on other hosts, are left alone.
+"""
+
+from collections.abc import Iterable
+
+import dagster as dg
+from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
+
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.run_process import Fate, fate_of
+from dagster_tidemark.event_log.starting_runs import fate_while_starting, note_code_server
+from dagster_tidemark.tags import PROCESS
+
+NAME = "dead_runs"
+_UNDER_WAY = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+
+
+def dead_runs_sensor() -> dg.SensorDefinition:
+    """Return the sensor that ends runs whose process is gone."""
+
+    @dg.sensor(
+        name=NAME,
+        description="Ends runs whose process is gone, so that their work is requested again.",
+        asset_selection=dg.AssetSelection.all(),
+        minimum_interval_seconds=5,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        note_code_server(context.instance)
+        ended = end_dead_runs(context.instance)
+        for run in ended:
+            context.log.warning(f"run {run.run_id} of {run.job_name} was ended: its process is gone")
+        return dg.SkipReason(f"{len(ended)} runs were ended: their process is gone")
+
+    return dead_runs
+
+
+def end_dead_runs(instance: DagsterInstance) -> list[dg.DagsterRun]:
+    """End each unfinished run whose process is gone, and return these runs."""
+    dead = _dead(instance, instance.get_runs(RunsFilter(statuses=_UNDER_WAY)))
+    ended = []
+    for suspect in dead:
+        # A process reports its result before it exits. The run is read after its process was missed, so it has the
+        # result.
+        run = instance.get_run_by_id(suspect.run_id)
+        if run is None or run.is_finished:
+            continue
+        pid = run.tags.get(PROCESS, "").partition("@")[0] or "as it logged at its start"
+        adapter.end_lost_run(instance, run, f"The process of this run (pid {pid}) ended without reporting a result.")
+        ended.append(run)
+    return ended
+
+
+def _dead(instance: DagsterInstance, runs: Iterable[dg.DagsterRun]) -> list[dg.DagsterRun]:
+    return [run for run in runs if _is_gone(instance, run)]
+
+
+def _is_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
+    if fate_of(run) is Fate.GONE:
+        return True
+    # A started run that has recorded no process is another code location's. Its log may be long.
+    return run.status is not DagsterRunStatus.STARTED and fate_while_starting(instance, run) is Fate.GONE

@@ -1,0 +1,310 @@
+"""The landing sensor: from notifications to observations.
+
+Belongs here: taking messages from the queue, when they may be deleted, and what a tick says. Does not belong here:
+what a message means (`sources.hints`) and what a look at the bucket finds (`sensors.change_detection`).
+"""
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import date, datetime
+
+import dagster as dg
+
+from dagster_tidemark.asset_graph.build import AnyGraph
+from dagster_tidemark.discovery import refusing
+from dagster_tidemark.engine.doubts import LANDING, Looked, note_look
+from dagster_tidemark.engine.engine import engine_of
+from dagster_tidemark.event_log.observations import QUARANTINE, EventLog, Ledger, holds_files, source_key
+from dagster_tidemark.failpoints import reached
+from dagster_tidemark.resources.aws import LandingResource, QueueResource
+from dagster_tidemark.sensors.catch_up import due_now
+from dagster_tidemark.sensors.change_detection import Changes, observe, observe_beside
+from dagster_tidemark.settings import load_settings
+from dagster_tidemark.sources.feed import Feed, Partition, refuse_overlaps
+from dagster_tidemark.sources.hints import LandingZone, Stray
+from dagster_tidemark.sources.listing import Bucket, BucketUnavailable
+from dagster_tidemark.sources.messages import DeleteRefused, Hold, Message, QueueUnavailable, holding
+from dagster_tidemark.sources.misplaced import Misplaced
+from dagster_tidemark.sources.sqs import SqsQueue
+
+# Dagster looks every five seconds whether a tick has ended. One that ends before makes a message wait a second at most,
+# and lets Ctrl-C end everything within as many seconds: who waits for a message hears no signal.
+_WAIT_SECONDS = 4
+_DRAIN_SECONDS = 15.0
+_MOST_MESSAGES = 10_000
+_MOST_PARTITIONS = 400  # a listing each, and Dagster gives up on a tick after 60 s
+_AT_ONCE = 4
+_PAUSE_SECONDS = 10.0  # between two runs that only enter what is misplaced
+_FULL = 10
+_TOLD = 20
+
+logger = logging.getLogger(__name__)
+
+_Look = tuple[Feed, str | None]
+"""What a message asks to look at: a partition, or a folder beside the partitions."""
+
+
+@dataclass
+class Received:
+    """What one tick took from the queue, and what it says."""
+
+    messages: list[tuple[Message, frozenset[_Look]]] = field(default_factory=list)  # understood
+    notified: dict[tuple[Feed, Partition], datetime] = field(default_factory=dict)
+    strays: list[Stray] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)  # a reason for each message that stays on the queue
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        return len(self.messages) + len(self.refused)
+
+    @property
+    def beside(self) -> dict[Feed, set[str]]:
+        """Folders beside the partitions of which was told."""
+        found: dict[Feed, set[str]] = {}
+        for stray in self.strays:
+            found.setdefault(stray.feed, set()).add(stray.place.folder)
+        return found
+
+    def add(self, message: Message, zone: LandingZone) -> None:
+        """Take a message for what it says."""
+        said = zone.read(message.body)
+        for hint in said.hints:
+            at = (hint.feed, hint.partition)
+            self.notified[at] = min(hint.notified_at, self.notified.get(at, hint.notified_at))
+        self.strays += said.strays
+        if said.refused:
+            self.refused.append("; ".join(said.refused))
+        else:
+            partitions = {(hint.feed, hint.partition) for hint in said.hints}
+            folders = {(stray.feed, stray.place.folder) for stray in said.strays}
+            self.messages.append((message, frozenset(partitions | folders)))
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a tick did."""
+
+    received: Received
+    found: Changes
+    kept: str | None = None  # why the queue did not delete all that was understood
+
+    def __str__(self) -> str:
+        taken, found = self.received, self.found
+        observed, looked = len(found.changed), len(taken.notified)
+        failed = sum(look in taken.notified for look in found.failed)
+        said = (
+            f"received {taken.count}, partitions {looked}, observed {observed}, "
+            f"unchanged {looked - observed - found.held - failed}, refused {len(taken.refused)}"
+        )
+        if taken.strays:
+            said += f", outside the layout {len(taken.strays)}"
+        if found.failed:
+            said += f", could not be looked at {len(found.failed)}"
+        return said + (f", removals held {found.held}" if found.held else "")
+
+
+def landing_sensor(feeds: Sequence[Feed], start: date, elsewhere: Sequence[Feed] = ()) -> dg.SensorDefinition:
+    """The sensor on the queue of the landing bucket's notifications.
+
+    Args:
+        start: The first day of which there are partitions.
+        elsewhere: What lands in the bucket as well, and is seen to by others.
+
+    Raises:
+        ValueError: two feeds share a part of the bucket.
+    """
+    with refusing():
+        refuse_overlaps([*feeds, *elsewhere])
+    others = tuple(feed.prefix for feed in elsewhere)
+
+    @dg.sensor(
+        name=LANDING,
+        description="Looks again at the partitions that notifications name, observes what changed, starts what is due.",
+        asset_selection=dg.AssetSelection.all(),  # it also asks for the runs of what is due by its news
+        minimum_interval_seconds=1,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def landing_events(
+        context: dg.SensorEvaluationContext, events_queue: QueueResource, landing: LandingResource
+    ) -> dg.SensorResult | dg.SkipReason:
+        bucket, location = landing.open(), load_settings().code_location
+        try:
+            bucket.probe()
+        except BucketUnavailable as fault:
+            # A message that is received and cannot be followed has one receive less before it is given up.
+            context.log.warning(str(fault))
+            note_look(context.instance, location, LANDING, Looked(hindrance=str(fault)))
+            return dg.SkipReason(f"no message is received until the bucket answers: {fault}")
+        zone, ledger, queue = (
+            LandingZone(bucket.name, feeds, start, others),
+            EventLog(context.instance, start),
+            events_queue.open(),
+        )
+        try:
+            with holding(queue) as hold:
+                tick = take(hold, zone, bucket, ledger)
+        except Exception as fault:
+            said = f"the queue {events_queue.queue} cannot be read: {type(fault).__name__}: {fault}"
+            note_look(context.instance, location, LANDING, Looked(hindrance=said.partition("\n")[0]))
+            raise
+        failed = {
+            feed.name: f"{feed.name} could not be looked at: {why}" for (feed, _), why in tick.found.failed.items()
+        }
+        note_look(context.instance, location, LANDING, Looked(time.time(), parts=failed))
+        _tell(context, tick, hold)
+        if _is_new_minute(context):
+            _count_dead_letters(context, queue, ledger)
+        due = due_now(context) if tick.received.count else []
+        requests = [*due, *loads_for_misplaced(context, ledger, feeds, due)]
+        if not requests:
+            return dg.SkipReason(str(tick))
+        context.log.info(str(tick))
+        return dg.SensorResult(run_requests=requests)
+
+    return landing_events
+
+
+def take(hold: Hold, zone: LandingZone, bucket: Bucket, ledger: Ledger) -> Taken:
+    """One tick: receive, look, observe, and only then delete; what was received and not observed comes back."""
+    received = drain(hold, zone)
+    if not received.count:
+        return Taken(received, Changes())
+    reached("after_receive")
+    found = observe(ledger, bucket, received.notified)
+    found += observe_beside(ledger, bucket, received.beside)
+    reached("before_delete")
+    kept = None
+    followed = [message for message, looks in received.messages if not looks & found.failed.keys()]
+    hold.defer([message for message, looks in received.messages if looks & found.failed.keys()])
+    try:
+        hold.queue.delete(followed)
+    except DeleteRefused as refused:  # held for too short; all that they led to is durable
+        kept = str(refused)
+    reached("after_delete")
+    return Taken(received, found, kept)
+
+
+def drain(hold: Hold, zone: LandingZone) -> Received:
+    """Wait for a message and take what else is there, within bounds of time and number.
+
+    A queue that fails while something is in hand is left alone until the next tick: what was received and is not
+    followed has one receive less before it is given up.
+    """
+    received = Received()
+    deadline = time.monotonic() + _DRAIN_SECONDS
+    batch = _receive(hold, _WAIT_SECONDS)
+    while batch:
+        for message in batch:
+            received.add(message, zone)
+        to_look_at = len(received.notified) + sum(map(len, received.beside.values()))
+        is_enough = received.count >= _MOST_MESSAGES or to_look_at >= _MOST_PARTITIONS
+        if is_enough or time.monotonic() > deadline:
+            break
+        batch = _receive_more(hold, 0) if len(batch) < _FULL else _receive_backlog(hold)
+    return received
+
+
+def _receive_backlog(hold: Hold) -> list[Message]:
+    # Patient calls, because an impatient one asks only some of SQS's servers.
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return [message for some in pool.map(lambda _: _receive_more(hold, 1), range(_AT_ONCE)) for message in some]
+
+
+def _receive_more(hold: Hold, wait_seconds: int) -> list[Message]:
+    try:
+        return _receive(hold, wait_seconds)
+    except Exception as fault:  # of any client; the next tick begins with it, and says so
+        logger.warning("no more messages are received in this tick: %s", fault)
+        return []
+
+
+def loads_for_misplaced(
+    context: dg.SensorEvaluationContext, ledger: Ledger, feeds: Sequence[Feed], due: Sequence[dg.RunRequest] = ()
+) -> list[dg.RunRequest]:
+    """A run for each feed of which other files are misplaced than before: every load enters them into the quarantine.
+
+    Which ones were asked for stands in the cursor: it moves once the run is there.
+
+    Args:
+        due: What this tick asks for anyway; it is not asked for twice.
+    """
+    graph = context.repository_def.asset_graph if context.repository_def else None
+    asked: dict[str, tuple[str, float]] = json.loads(context.cursor or "{}")
+    requests = []
+    for feed in feeds:
+        said = ledger.misplaced(feed) or {}
+        version, (before, at) = _version_of(said), asked.get(feed.name, (_version_of({}), 0.0))
+        if not graph or version == before or time.time() < at + _PAUSE_SECONDS:
+            continue
+        partitions = graph.get(source_key(feed)).partitions_def
+        keys = _loads(context, graph, source_key(feed))
+        seen = ledger.latest(feed)
+        holding = [p for p, tags in seen.items() if p and holds_files(tags)]
+        there = [p for p in sorted(holding, reverse=True) if partitions and partitions.has_partition_key(p)]
+        if not there or not keys:
+            continue  # the feed's first load enters them
+        if not any(set(keys) <= set(run.asset_selection or ()) for run in due):
+            requests.append(dg.RunRequest(asset_selection=keys, partition_key=there[0]))
+        asked[feed.name] = (version, time.time())
+    if asked:
+        context.update_cursor(json.dumps(asked))
+    return requests
+
+
+def _loads(context: dg.SensorEvaluationContext, graph: AnyGraph, source: dg.AssetKey) -> list[dg.AssetKey]:
+    """What is loaded from a source, by the source's partitions and not only when a person says so."""
+    engine, by, found = engine_of(context, graph), graph.get(source).partitions_def, set[dg.AssetKey]()
+    for key in graph.get(source).child_keys:
+        is_load = dg.AssetCheckKey(key, QUARANTINE) in graph.get(key).check_keys
+        if is_load and graph.get(key).automation_condition:
+            together = graph.get(key).execution_set_asset_keys
+            is_one_run = {graph.get(each).partitions_def for each in together} == {by}
+            found |= together if is_one_run and not engine.no_run_of(key) else set()
+    # What each could be asked for alone may be impossible together.
+    return sorted(found) if not engine.no_run_of_all(found, graph.get_check_keys_for_assets(found)) else []
+
+
+def _count_dead_letters(context: dg.SensorEvaluationContext, queue: SqsQueue, ledger: EventLog) -> None:
+    try:
+        given_up = queue.dead_letters()
+    except QueueUnavailable as fault:  # it may be another account's, and is no reason to lose what this tick asks for
+        context.log.warning(f"messages that were given up cannot be counted: {fault}")
+        return
+    if given_up is not None:
+        ledger.tell_dead_letters(given_up)
+
+
+def _is_new_minute(context: dg.SensorEvaluationContext) -> bool:
+    return int(time.time() / 60) > int((context.last_tick_completion_time or 0.0) / 60)
+
+
+def _version_of(folders: Mapping[str, Misplaced]) -> str:
+    lines = "\n".join(f"{name}\t{of.version}\t{of.reason}" for name, of in sorted(folders.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def _receive(hold: Hold, wait_seconds: int) -> list[Message]:
+    messages = hold.queue.receive(wait_seconds)
+    hold.add(messages)
+    return messages
+
+
+def _tell(context: dg.SensorEvaluationContext, tick: Taken, hold: Hold) -> None:
+    for reason in tick.received.refused[:_TOLD]:
+        context.log.warning(f"left for the dead-letter queue: {reason}")
+    for stray in tick.received.strays[:_TOLD]:
+        context.log.warning(f"not loaded: {stray.place.message}")
+    for (feed, place), fault in list(tick.found.failed.items())[:_TOLD]:
+        context.log.warning(f"{feed.name} {place or ''} could not be looked at, its messages come back: {fault}")
+    for alarm in tick.found.alarms.values():
+        context.log.error(alarm)
+    if tick.kept:
+        context.log.warning(tick.kept)
+    if hold.fault:
+        context.log.warning(f"messages may be delivered again, their hold could not be extended: {hold.fault}")

@@ -1,0 +1,88 @@
+"""Probes of the services that runs need: the Spark server, the catalog and the bucket.
+
+Belongs here: one cheap request to each. Does not belong here: the consequences of a failed probe (`engine.doubts`).
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import grpc
+import sqlalchemy
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from dagster_tidemark.settings import Settings, sqlalchemy_uri
+
+SECONDS = 3.0
+
+
+def unreachable(settings: Settings) -> dict[str, str]:
+    """Return the fault of each service by its name; an empty text if it answers."""
+    asked = {"Spark": _spark, "catalog": _catalog, "S3": _s3}
+    with ThreadPoolExecutor(len(asked)) as pool:
+        answers = {name: pool.submit(ask, settings) for name, ask in asked.items()}
+        return {name: answer.result() for name, answer in answers.items()}
+
+
+def _spark(settings: Settings) -> str:
+    """Probe with an HTTP/2 handshake, because the kernel accepts connections also for a stopped server."""
+    if settings.spark_remote is None:  # a session inside each run
+        return ""
+    at = urlsplit(settings.spark_remote.replace("sc://", "http://", 1).replace(";", "?"))
+    address = f"{at.hostname}:{at.port or 15002}"
+    is_secret = "use_ssl=true" in settings.spark_remote or "token=" in settings.spark_remote
+    channel = (
+        grpc.secure_channel(address, grpc.ssl_channel_credentials()) if is_secret else grpc.insecure_channel(address)
+    )
+    with closing(channel):
+        try:
+            grpc.channel_ready_future(channel).result(timeout=SECONDS)
+        except grpc.FutureTimeoutError:
+            return f"unreachable at {address}"
+    return ""
+
+
+def _catalog(settings: Settings) -> str:
+    uri = sqlalchemy_uri(settings.catalog_uri)
+    options = {"connect_timeout": int(SECONDS)} if uri.startswith("postgresql") else {"timeout": SECONDS}
+    engine = sqlalchemy.create_engine(uri, connect_args=options, poolclass=sqlalchemy.NullPool)
+    said = "unreachable"
+    try:
+        with engine.connect() as connection:
+            said = "accepts no commit"
+            for statement in _locks(connection):
+                connection.execute(sqlalchemy.text(statement))
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        return f"{said}: {str(getattr(error, 'orig', None) or error).strip().partition(chr(10))[0]}"
+    finally:
+        engine.dispose()
+    return ""
+
+
+def _locks(connection: sqlalchemy.Connection) -> list[str]:
+    """Return statements that take the lock of a commit. The end of the connection gives it back."""
+    if connection.dialect.name == "sqlite":
+        return ["BEGIN IMMEDIATE"]
+    if connection.dialect.name == "postgresql" and sqlalchemy.inspect(connection).has_table("iceberg_tables"):
+        timeout = f"SET LOCAL lock_timeout = {int(SECONDS * 1000)}"
+        return [timeout, "LOCK TABLE iceberg_tables IN ROW EXCLUSIVE MODE"]
+    return ["SELECT 1"]
+
+
+def _s3(settings: Settings) -> str:
+    try:
+        _client(settings).head_bucket(Bucket=settings.landing_bucket)
+    except (BotoCoreError, ClientError) as error:
+        return f"bucket {settings.landing_bucket} unreachable: {error}"
+    return ""
+
+
+@cache
+def _client(settings: Settings) -> Any:
+    config = Config(connect_timeout=SECONDS, read_timeout=SECONDS, retries={"total_max_attempts": 1})
+    # Its own session: the default one is not safe for making clients in several threads.
+    return boto3.Session().client("s3", config=config, **settings.aws_options())

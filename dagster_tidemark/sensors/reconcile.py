@@ -1,0 +1,175 @@
+"""Looking at the landing zone without having been told to: for notifications that were lost.
+
+Belongs here: which part of the zone is looked at when, by the schedules and by `pipelines reconcile`. Does not belong
+here: what a look finds (`sensors.change_detection`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+
+import boto3
+import dagster as dg
+from dagster import DagsterInstance
+
+from dagster_tidemark.errors import Transient
+from dagster_tidemark.event_log.executor import recorded_in_process
+from dagster_tidemark.event_log.observations import EventLog, Ledger
+from dagster_tidemark.resources.aws import LandingResource
+from dagster_tidemark.sensors.change_detection import Changes, look_at_days, look_at_feed
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.sources.listing import Bucket, BucketUnavailable
+from dagster_tidemark.sources.s3 import S3Bucket
+
+RECENT_DAYS = 3
+_RECENT_EVERY = "*/10 * * * *"
+_ALL_EVERY = "23 3 * * *"
+
+Looked = Callable[[Feed, Changes], None]
+"""Told of each feed what was found."""
+
+
+def reconcile(
+    ledger: Ledger,
+    bucket: Bucket,
+    feeds: Iterable[Feed],
+    *,
+    days: Sequence[date] | None = None,
+    accept_removals: bool = False,
+    looked: Looked = lambda feed, found: None,
+) -> Changes:
+    """Look at feeds, or at some days of them, and report what no notification told. Unchanged: nothing is written.
+
+    A feed that cannot be listed keeps none of the others waiting.
+
+    Args:
+        accept_removals: Report partitions that vanished even where that looks like the wrong bucket.
+
+    Raises:
+        BucketUnavailable: the bucket does not answer, or not for some feeds; all others were looked at.
+    """
+    found, faults = Changes(), dict[str, BucketUnavailable]()
+    for feed in feeds:
+        try:
+            if days is None:
+                of_feed = look_at_feed(ledger, bucket, feed, accept_removals=accept_removals)
+            else:
+                of_feed = look_at_days(ledger, bucket, feed, days, accept_removals=accept_removals)
+        except BucketUnavailable as fault:
+            faults[feed.name] = fault
+            bucket.probe()
+            continue
+        looked(feed, of_feed)
+        found += of_feed
+    if faults:
+        said = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
+        raise BucketUnavailable(f"not all feeds could be looked at: {said}")
+    return found
+
+
+class CannotReconcile(Transient):
+    """The bucket or the instance cannot be reached. The message says which; a retry helps once it can."""
+
+
+def reconcile_instance(
+    settings: Settings,
+    feeds: Iterable[Feed],
+    instance: DagsterInstance,
+    *,
+    days: Sequence[date] | None = None,
+    accept_removals: bool = False,
+    looked: Looked = lambda feed, found: None,
+) -> Changes:
+    """Reconcile the landing bucket of these settings with an instance, from outside its daemon.
+
+    Raises:
+        CannotReconcile: the bucket cannot be listed.
+    """
+    bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
+    ledger = EventLog(instance, settings.start_date)
+    try:
+        return reconcile(
+            ledger,
+            bucket,
+            feeds,
+            days=days,
+            accept_removals=accept_removals,
+            looked=looked,
+        )
+    except BucketUnavailable as fault:
+        raise CannotReconcile(str(fault)) from fault
+
+
+@contextmanager
+def instance_of(settings: Settings) -> Iterator[DagsterInstance]:
+    """The instance of `DAGSTER_HOME`, or of the platform of this machine.
+
+    Raises:
+        CannotReconcile: there is none yet.
+    """
+    home = settings.dagster_home or settings.for_platform().dagster_home
+    if home is None or not (home / "dagster.yaml").exists():
+        raise CannotReconcile(f"DAGSTER_HOME={home} is no Dagster home; `make dev` makes one")
+    with DagsterInstance.from_config(str(home)) as instance:
+        yield instance
+
+
+def last_days(count: int) -> list[date]:
+    """Today and the days before it, UTC."""
+    today = datetime.now(UTC).date()
+    return [today - timedelta(days=n) for n in range(count)]
+
+
+def reconcile_schedules(feeds: Sequence[Feed], start: date) -> list[dg.ScheduleDefinition]:
+    """Recent days are looked at often, everything once a night.
+
+    Args:
+        start: The first day of which there are partitions.
+    """
+    job = _reconcile_job(feeds, start)
+
+    @dg.schedule(
+        name="reconcile_recent",
+        description="Looks again at the last days of every feed, for notifications that were lost.",
+        cron_schedule=_RECENT_EVERY,
+        execution_timezone="UTC",
+        job=job,  # never asked for: a few listings need no run, the tick does the work
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+    )
+    def reconcile_recent(context: dg.ScheduleEvaluationContext, landing: LandingResource) -> dg.SkipReason:
+        found = reconcile(EventLog(context.instance, start), landing.open(), feeds, days=last_days(RECENT_DAYS))
+        for alarm in found.alarms.values():
+            context.log.error(alarm)
+        return dg.SkipReason("; ".join([f"{len(found.changed)} partitions changed", *found.alarms.values()]))
+
+    reconcile_all = dg.ScheduleDefinition(
+        name="reconcile_all",
+        description="Looks again at all of every feed, once a night.",
+        cron_schedule=_ALL_EVERY,
+        execution_timezone="UTC",
+        job=job,  # in a run: a long history takes longer than a tick may
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+    )
+    return [reconcile_recent, reconcile_all]
+
+
+def _reconcile_job(feeds: Sequence[Feed], start: date) -> dg.JobDefinition:
+    """A job that looks at every prefix of the landing bucket."""
+
+    @dg.op(name="look_at_every_prefix")
+    def look_at_every_prefix(context: dg.OpExecutionContext, landing: LandingResource) -> None:
+        """Looks at every prefix and reports what no notification told."""
+
+        def _tell(feed: Feed, found: Changes) -> None:
+            context.log.info(f"{feed.name}: {len(found.changed)} partitions changed")
+
+        found = reconcile(EventLog(context.instance, start), landing.open(), feeds, looked=_tell)
+        if found.alarms:
+            raise dg.Failure("; ".join(found.alarms.values()), allow_retries=False)
+
+    @dg.job(name="reconcile", executor_def=recorded_in_process)
+    def _reconcile() -> None:
+        look_at_every_prefix()
+
+    return _reconcile

@@ -1,0 +1,96 @@
+"""The checks on each source (whether too much vanished at once, and what is misplaced) and on the notifications.
+
+The landing sensor and the reconciles write their results, when they become others. A person may also execute them. Does
+not belong here: the rules (`sources.removals`, `sources.misplaced`).
+"""
+
+from collections.abc import Iterable
+from datetime import date
+
+import dagster as dg
+
+from dagster_tidemark.event_log.observations import (
+    ALARM,
+    DEAD_LETTERS,
+    NOTIFICATIONS,
+    EventLog,
+    dead_letters_check,
+    mass_removal_check,
+    misplaced_check,
+    misplaced_result,
+)
+from dagster_tidemark.resources.aws import LandingResource, QueueResource
+from dagster_tidemark.sensors.change_detection import look_at_feed
+from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.sources.looking import look_beside_all
+
+
+def landing_checks(feeds: Iterable[Feed], start: date) -> list[dg.AssetChecksDefinition]:
+    """Two checks for each feed's source.
+
+    Args:
+        start: The first day of which there are partitions.
+    """
+    return [check for feed in feeds for check in (_mass_removal(feed, start), _misplaced(feed, start))]
+
+
+def notifications() -> dg.AssetsDefinition:
+    """The queue of the landing bucket's notifications, as an asset that a check can fail on."""
+    spec = dg.AssetSpec(
+        NOTIFICATIONS,
+        group_name="ops",
+        kinds={"sqs"},
+        description="The queue of the landing bucket's notifications.",
+    )
+    return dg.AssetsDefinition(specs=[spec])
+
+
+def dead_letters() -> dg.AssetChecksDefinition:
+    """The check on messages that the queue has given up."""
+    key = dead_letters_check()
+
+    @dg.asset_check(
+        asset=key.asset_key,
+        name=key.name,
+        description="Fails while the dead-letter queue holds messages; `pipelines redrive` sends them again.",
+    )
+    def dead_letters(events_queue: QueueResource) -> dg.AssetCheckResult:
+        count = events_queue.open().dead_letters()
+        said = "the queue has no dead-letter queue" if count is None else f"{count} messages were given up"
+        return dg.AssetCheckResult(passed=not count, description=said, metadata={DEAD_LETTERS: count or 0})
+
+    return dead_letters
+
+
+def _mass_removal(feed: Feed, start: date) -> dg.AssetChecksDefinition:
+    key = mass_removal_check(feed)
+
+    @dg.asset_check(
+        asset=key.asset_key,
+        name=key.name,
+        description='Fails with "wrong bucket?" while so much of the feed has vanished at once that nothing of it is '
+        "removed: until the files are back, or a person accepts it (`pipelines reconcile --accept-removals`).",
+    )
+    def mass_removal(context: dg.AssetCheckExecutionContext, landing: LandingResource) -> dg.AssetCheckResult:
+        found = look_at_feed(EventLog(context.instance, start), landing.open(), feed, report=False)
+        alarm = found.alarms.get(feed)
+        return dg.AssetCheckResult(passed=alarm is None, description=alarm, metadata={ALARM: alarm} if alarm else {})
+
+    return mass_removal
+
+
+def _misplaced(feed: Feed, start: date) -> dg.AssetChecksDefinition:
+    key = misplaced_check(feed)
+
+    @dg.asset_check(
+        asset=key.asset_key,
+        name=key.name,
+        description="Fails while files lie where no partition of this feed is: outside its layout, of a key that it "
+        "does not have, before the start date, or days ahead of the clock, and nobody has waived them. Nothing of them "
+        "is loaded.",
+    )
+    def misplaced(context: dg.AssetCheckExecutionContext, landing: LandingResource) -> dg.AssetCheckResult:
+        beside = look_beside_all(landing.open(), feed, start=start)
+        return misplaced_result(beside, EventLog(context.instance).waived(feed))
+
+    return misplaced

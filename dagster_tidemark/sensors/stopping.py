@@ -1,0 +1,62 @@
+"""A code server that was asked to end (SIGTERM or SIGINT) asks its child processes that are shifts to end.
+
+Dagster's server ends only after the runs that it started, and a shift works for an hour. Does not belong here: the
+other reasons to end a shift (`streams.post`).
+"""
+
+import signal
+import socket
+import threading
+from typing import Any
+
+import psutil
+from dagster import DagsterInstance
+
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.run_process import identity_of
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams.post import STOPPING
+from dagster_tidemark.tags import CODE_OF_STREAMS
+
+_ASKED = {signal.SIGTERM, signal.SIGINT}
+
+
+class CodeServer:
+    """The process that holds the definitions. Made while they load: only the main thread can register for signals.
+
+    It reads signals from a file descriptor, because Dagster replaces the handlers whenever it runs code of a location.
+    """
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._ticked: tuple[Any, str] | None = None
+        if threading.current_thread() is threading.main_thread() and adapter.is_loaded_by_a_code_server():
+            self._listen()
+
+    def is_stopping(self, instance: DagsterInstance, settings: Settings) -> bool:
+        """Return True if this process was asked to end. Called at a sensor's tick."""
+        if instance.is_persistent:
+            self._ticked = (instance.get_ref(), CODE_OF_STREAMS + settings.code_location)
+        return self._asked.is_set()
+
+    def _listen(self) -> None:
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        if before != -1:  # other code of this process listens
+            signal.set_wakeup_fd(before)
+            return
+        self._writer = writer  # open as long as the process
+        threading.Thread(target=self._wait, args=[reader], name="waits for signals", daemon=True).start()
+
+    def _wait(self, reader: socket.socket) -> None:
+        while not self._asked.is_set():
+            if not _ASKED.isdisjoint(reader.recv(16)):
+                self._asked.set()
+                self._dismiss()
+
+    def _dismiss(self) -> None:
+        if self._ticked is not None:
+            reference, key = self._ticked
+            with DagsterInstance.from_ref(reference) as instance:
+                adapter.save(instance, key, STOPPING + identity_of(psutil.Process()))

@@ -1,0 +1,197 @@
+"""The sensor `streams`: keeps a run (a shift) at work at each post of each stream.
+
+It starts another shift within a tick if one has ended or hangs, or if its process is gone. Does not belong here: the
+work of a shift (`streams.shift`), and its reasons to end (`streams.post`).
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import dagster as dg
+from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
+from dagster._core.launcher.base import WorkerStatus
+
+from dagster_tidemark.engine.doubts import STREAMS, Looked, note_look
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.beats import Beat, key_of
+from dagster_tidemark.event_log.loaded_code import code_of
+from dagster_tidemark.event_log.run_process import Fate, fate_of
+from dagster_tidemark.sensors.stopping import CodeServer
+from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.streams.deliveries import Deliveries
+from dagster_tidemark.streams.job import shift_job
+from dagster_tidemark.streams.post import STUCK_SECONDS
+from dagster_tidemark.streams.stream import Stream
+from dagster_tidemark.tags import CODE_OF_STREAMS, STREAM, WORKED, WORKER
+
+_GONE = (WorkerStatus.NOT_FOUND, WorkerStatus.FAILED, WorkerStatus.SUCCESS)
+_LOOKED_AT = 6
+_LONGEST_WAIT = 20.0  # with the start of a run, a stream is worked at again within half a minute of any fault
+_RECENT = 900.0
+_SILENT_SECONDS = 40.0
+_STARTING_SECONDS = 60.0  # from the start of a run to its first beat
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the newest runs of one worker ended.
+
+    Args:
+        failures: Number of runs in a row, up to the newest, that failed before they had worked. Each ended within 15
+            minutes of the next.
+        at: End of the newest run, in Unix seconds.
+    """
+
+    failures: int = 0
+    at: float = 0.0
+
+    def rests_until(self) -> float:
+        """Return the time the next run may start: at once after one failure, later and later after more."""
+        return self.at + min(2.0 ** (self.failures - 1) * 5, _LONGEST_WAIT) if self.failures > 1 else 0.0
+
+
+def streams_sensor(streams: Sequence[Stream | Deliveries]) -> dg.SensorDefinition:
+    """Return the sensor that starts the jobs of these streams."""
+
+    server, beats = CodeServer(), Beats()
+
+    @dg.sensor(
+        name=STREAMS,
+        description="Starts a run for each stream at which nobody works: its messages are taken within seconds.",
+        jobs=[shift_job(stream) for stream in streams],
+        minimum_interval_seconds=1,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def looks(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        settings = load_settings()
+        if server.is_stopping(context.instance, settings):
+            return dg.SkipReason("the code server is stopping")
+        _tell_code(context.instance, settings)
+        asked, said = _wanted(context.instance, streams, settings, time.time(), beats)
+        for line in said.values():
+            context.log.info(line)
+        note_look(context.instance, settings.code_location, STREAMS, Looked(time.time(), parts=said))
+        lines = "; ".join(said.values())
+        return dg.SensorResult(run_requests=asked) if asked else dg.SkipReason(lines or "all are worked at")
+
+    return looks
+
+
+def _tell_code(instance: DagsterInstance, settings: Settings) -> None:
+    key, code = CODE_OF_STREAMS + settings.code_location, code_of(settings)
+    if adapter.saved(instance, key) != code:
+        adapter.save(instance, key, code)
+
+
+@dataclass
+class Beats:
+    """The beats of the shifts as this process has seen them change, so that no clock of another host counts."""
+
+    _seen: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def silent_seconds(self, key: str, beat: str, now: float) -> float:
+        """Return the seconds since a post's beat changed (`now` is a monotonic time)."""
+        before, at = self._seen.get(key, ("", now))
+        if before != beat:
+            at = now
+        self._seen[key] = (beat, at)
+        return now - at
+
+
+def _wanted(
+    instance: DagsterInstance,
+    streams: Iterable[Stream | Deliveries],
+    settings: Settings,
+    now: float,
+    beats: Beats | None = None,
+) -> tuple[list[dg.RunRequest], dict[str, str]]:
+    """Return the runs to start, and by stream a sentence on why a run is not started."""
+    at_work = set(_at_work(instance, settings, beats or Beats(), now))
+    asked, said = list[dg.RunRequest](), dict[str, str]()
+    posts = list[tuple[Stream | Deliveries, int]]()
+    for stream in streams:
+        if why := stream.why_off(settings):
+            said[stream.name] = f"{stream.name} is off: {why}"
+        else:
+            posts += [(stream, worker) for worker in range(stream.workers)]
+    posts.sort(key=lambda post: post[1])  # each stream has its first shift before any has a second
+    room = _room(instance)
+    for number, (stream, worker) in enumerate(posts):
+        if (stream.name, str(worker)) in at_work:
+            continue
+        if room is not None and number >= room:
+            said[stream.name] = _refused(stream, worker, len(posts), room)
+            continue
+        ended = _ended(instance, stream, worker)
+        if ended.rests_until() > now:
+            said[stream.name] = (
+                f"{stream.name}: {ended.failures} runs failed in a row; the next starts in "
+                f"{ended.rests_until() - now:.0f} s"
+            )
+            continue
+        asked.append(dg.RunRequest(job_name=stream.job, tags={STREAM: stream.name, WORKER: str(worker)}))
+    return asked, said
+
+
+def _room(instance: DagsterInstance) -> int | None:
+    """Return the number of shifts that leave one slot of the run queue to tables; None if there is no limit."""
+    limit = adapter.queue_limit(instance)
+    return None if limit is None or adapter.shifts_take_no_slot(instance) else max(0, limit - 1)
+
+
+def _refused(stream: Stream | Deliveries, worker: int, shifts: int, room: int) -> str:
+    return (
+        f"{stream.name}: its shift {worker} is not started, because shifts would leave no slot for tables: "
+        f"{shifts} shifts, {room + 1} slots; set concurrency.runs.max_concurrent_runs to {shifts + 1} or more"
+    )
+
+
+def _at_work(instance: DagsterInstance, settings: Settings, beats: Beats, now: float) -> Iterator[tuple[str, str]]:
+    """Yield the posts whose shift works or is starting."""
+    records = adapter.unfinished_shifts(instance)
+    posts = {record.dagster_run.run_id: _post_of(record.dagster_run) for record in records}
+    saved = adapter.saved_values(instance, {key_of(settings, *post) for post in posts.values()}) if posts else {}
+    for record in records:
+        run, post = record.dagster_run, posts[record.dagster_run.run_id]
+        if run.status is not DagsterRunStatus.STARTED:
+            yield post
+            continue
+        text = saved.get(key_of(settings, *post), "")
+        beat = Beat.read(text)
+        if beat is None or beat.run != run.run_id:
+            hangs = now - (record.start_time or record.create_timestamp.timestamp()) > _STARTING_SECONDS
+        else:
+            silent = beats.silent_seconds(run.run_id, text, time.monotonic())
+            hangs = silent > _SILENT_SECONDS or beat.stuck > STUCK_SECONDS
+        if not hangs and not _is_gone(instance, run):
+            yield post
+
+
+def _is_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Return True if a started run's process is gone. The sensor `dead_runs` or run monitoring reports that run."""
+    if (fate := fate_of(run)) is not Fate.UNKNOWN:
+        return fate is Fate.GONE
+    if not instance.run_launcher.supports_check_run_worker_health:
+        return False
+    try:
+        return instance.run_launcher.check_run_worker_health(run).status in _GONE
+    except Exception:  # a launcher that cannot be asked from here: run monitoring looks after its runs
+        return False
+
+
+def _post_of(run: dg.DagsterRun) -> tuple[str, str]:
+    return run.tags[STREAM], run.tags.get(WORKER, "0")
+
+
+def _ended(instance: DagsterInstance, stream: Stream | Deliveries, worker: int) -> Ended:
+    filters = RunsFilter(job_name=stream.job, tags={WORKER: str(worker)})
+    failures, last, newest = 0, None, 0.0
+    for record in instance.get_run_records(filters, limit=_LOOKED_AT):
+        run = record.dagster_run
+        if run.status is not DagsterRunStatus.FAILURE or WORKED in run.tags or record.end_time is None:
+            break
+        if last is not None and last - record.end_time > _RECENT:
+            break
+        failures, last, newest = failures + 1, record.end_time, max(newest, record.end_time)
+    return Ended(failures, newest)

@@ -1,0 +1,367 @@
+"""Every setting of a deployment, read from the environment in this one place.
+
+Belongs here: names, defaults and the meaning of a wrong value. Does not belong here: anything that opens
+a connection or starts a process.
+"""
+
+import os
+import re
+from datetime import UTC, date, datetime
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, get_args
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from dagster_tidemark.errors import Terminal
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+_LAPTOP_SCALE = 0.05  # an hour's contract is seen at work in three minutes
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_INTERNAL = {"TIDEMARK_STARTED_BY"}  # set by the platform for its own processes
+LOCAL_KEY = "tidemark"  # the local cloud looks at no key, but every AWS client wants one
+
+Boundary = Literal[
+    "after_receive",
+    "after_listing",
+    "after_observation",
+    "before_delete",
+    "after_delete",
+    "between_quarantine_and_table",
+    "before_commit",
+    "after_commit",
+    "before_recorded",
+]
+"""The points at which `TIDEMARK_KILL_AT` can make a process die (`failpoints`), in the order of a file's way."""
+PreviewBoundary = Literal[
+    "preview_branched", "preview_decided", "preview_quarantined", "preview_committed", "preview_reported"
+]
+"""The same points of a preview: its branches exist. Then, for each table: its partitions to publish are decided, its
+entries are in the quarantine, its rows are in the table, its partitions are reported."""
+StreamBoundary = Literal[
+    "stream_received",
+    "stream_rejected",
+    "stream_branched",
+    "stream_committed",
+    "stream_outbox",
+    "stream_published",
+    "stream_reported",
+    "stream_acknowledged",
+]
+"""The same points of a batch of messages, each after the step in its name. Only a backlog has `stream_branched`."""
+
+
+class SettingsError(Terminal):
+    """A setting has a value that cannot be used. The message names the variable and the remedy."""
+
+
+class Settings(BaseSettings):
+    """The settings of one deployment. Field `x` is the variable `TIDEMARK_X`, unless it names another."""
+
+    model_config = SettingsConfigDict(env_prefix="TIDEMARK_", frozen=True, extra="ignore", populate_by_name=True)
+
+    environment: Literal["local", "production"] = "local"
+    code_location: str = Field(default="pipelines", pattern=r"^[a-z_]\w*(\.[a-z_]\w*)*$")  # the user's package
+    state_dir: Path = CHECKOUT / ".tidemark"
+    jars_dir: Path = Path("jars")  # relative to state_dir; absolute when several platforms share one download
+    port_ui: int = Field(default=3000, ge=1, le=65535)
+    port_cloud: int = Field(default=3001, ge=1, le=65535)
+    port_spark: int = Field(default=15002, ge=1, le=65535)
+    port_kafka: int = Field(default=9092, ge=1, le=65535)
+
+    spark_memory: str = Field(default="2g", pattern=r"^[1-9]\d*[mg]$")  # heap of the platform's Spark server
+
+    landing_bucket: str = "landing"
+    events_queue: str = "landing-events"
+    readings_queue: str = "cold-chain-readings"
+    readings_topic: str = Field(default="cold-chain-readings", max_length=249, pattern=r"^[\w.-]+$")
+    kafka_bootstrap_servers: str | None = None  # host:port,...; unset: what is about Kafka is off
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    kafka_username: str | None = None
+    kafka_password: str | None = Field(default=None, repr=False)
+    kafka_ca_location: Path | None = None  # a file of PEM; unset: the authorities this machine trusts
+    alerts_queue: str = "alerts"
+    scoring_queue: str = "scoring-requests"
+    scores_queue: str = "scores"
+    deliveries_queue: str = "deliveries"
+    delivery_answers_queue: str = "delivery-answers"
+    catalog_uri: str = ""
+    warehouse: str = ""
+    start_date: date = date(2026, 9, 28)
+    contract_scale: float = Field(default=1.0, gt=0)  # of lag windows, in the planner; never of a time of day
+    kill_at: str | None = None  # <boundary>:<n>; only tests set it
+    stop_at: str | None = None  # the same; the process stops (SIGSTOP) and may be continued
+
+    spark_remote: str | None = Field(default=None, validation_alias=AliasChoices("SPARK_REMOTE", "spark_remote"))
+    dagster_home: Path | None = Field(default=None, validation_alias=AliasChoices("DAGSTER_HOME", "dagster_home"))
+    aws_endpoint_url: str | None = Field(
+        default=None, validation_alias=AliasChoices("AWS_ENDPOINT_URL", "aws_endpoint_url")
+    )
+    aws_access_key_id: str | None = Field(
+        default=None, validation_alias=AliasChoices("AWS_ACCESS_KEY_ID", "aws_access_key_id")
+    )
+    aws_secret_access_key: str | None = Field(
+        default=None, validation_alias=AliasChoices("AWS_SECRET_ACCESS_KEY", "aws_secret_access_key")
+    )
+    aws_session_token: str | None = Field(
+        default=None, validation_alias=AliasChoices("AWS_SESSION_TOKEN", "aws_session_token")
+    )
+    aws_region: str = Field(
+        default="us-east-1", validation_alias=AliasChoices("AWS_REGION", "AWS_DEFAULT_REGION", "aws_region")
+    )
+
+    @field_validator("landing_bucket")
+    @classmethod
+    def _is_a_bucket(cls, value: str) -> str:
+        if not _BUCKET.fullmatch(value):
+            raise ValueError("a bucket's name has 3 to 63 of a-z, 0-9, . and -, and begins and ends with a-z or 0-9")
+        return value
+
+    @field_validator("start_date")
+    @classmethod
+    def _starts_on_a_monday(cls, value: date) -> date:
+        if value > datetime.now(UTC).date():
+            raise ValueError(f"{value} is in the future; the first day is one of which there may be data")
+        if value.weekday() != 0:
+            raise ValueError(f"{value} is a {value:%A}; weeks begin on Monday, so the first day has to be one")
+        return value
+
+    @field_validator("kill_at", "stop_at")
+    @classmethod
+    def _names_a_boundary(cls, value: str | None) -> str | None:
+        boundary, _, count = (value or "").partition(":")
+        known = (*get_args(Boundary), *get_args(PreviewBoundary), *get_args(StreamBoundary))
+        if value is not None and not (boundary in known and count.isdecimal() and int(count)):
+            raise ValueError(f"give <boundary>:<n>, with one of {', '.join(known)}, and n from 1")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_means_unset(cls, values: dict[str, object]) -> dict[str, object]:
+        return {name: value for name, value in values.items() if value != ""}
+
+    @model_validator(mode="after")
+    def _has_a_port_each(self) -> "Settings":
+        taken: dict[int, str] = {}
+        for name in ("port_ui", "port_cloud", "port_spark", "port_kafka"):
+            port = getattr(self, name)
+            if port in taken:
+                raise ValueError(
+                    f"{_variable(name)}={port}: {_variable(taken[port])} is that already; give each its own"
+                )
+            taken[port] = name
+        return self
+
+    @model_validator(mode="after")
+    def _knows_who_reads_kafka(self) -> "Settings":
+        if self.kafka_security_protocol.startswith("SASL_"):
+            for name in ("kafka_username", "kafka_password"):
+                if getattr(self, name) is None:
+                    raise ValueError(
+                        f"{_variable(name)} is not set, and {_variable('kafka_security_protocol')}="
+                        f"{self.kafka_security_protocol} needs it"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _resolve(self) -> "Settings":
+        state = self.state_dir.expanduser().absolute()
+        # WAL and a busy timeout let several processes commit to one SQLite catalog without losing a commit.
+        catalog_uri = self.catalog_uri or f"jdbc:sqlite:{state}/catalog.db?journal_mode=WAL&busy_timeout=30000"
+        resolved: dict[str, object] = {
+            "state_dir": state,
+            "jars_dir": state / self.jars_dir.expanduser(),
+            "catalog_uri": _absolute_catalog(catalog_uri),
+            "warehouse": _absolute_warehouse(self.warehouse or str(state / "warehouse")),
+            "kafka_ca_location": self.kafka_ca_location and self.kafka_ca_location.expanduser().absolute(),
+        }
+        if self.environment == "local":
+            own = f"http://127.0.0.1:{self.port_cloud}"
+            resolved["aws_endpoint_url"] = self.aws_endpoint_url or own
+            if resolved["aws_endpoint_url"] == own:
+                # A developer's real keys have no business in the files and command lines of a laptop platform.
+                resolved["aws_access_key_id"] = resolved["aws_secret_access_key"] = LOCAL_KEY
+                resolved["aws_session_token"] = None
+        for name, value in resolved.items():
+            object.__setattr__(self, name, value)
+        return self
+
+    @property
+    def message_queues(self) -> tuple[str, ...]:
+        """The queues that messages are taken from or sent to, besides the notifications of the bucket."""
+        return (
+            self.readings_queue,
+            self.alerts_queue,
+            self.scoring_queue,
+            self.scores_queue,
+            self.deliveries_queue,
+            self.delivery_answers_queue,
+        )
+
+    @property
+    def own_cloud(self) -> bool:
+        """Whether the endpoint is the local cloud of this platform."""
+        return self.aws_endpoint_url == f"http://127.0.0.1:{self.port_cloud}"
+
+    @property
+    def own_spark(self) -> bool:
+        """Whether the Spark server is the one this platform starts."""
+        return self.spark_remote in (f"sc://127.0.0.1:{self.port_spark}", f"sc://localhost:{self.port_spark}")
+
+    @property
+    def own_kafka(self) -> bool:
+        """Whether the Kafka broker is where this platform would start one."""
+        return self.kafka_bootstrap_servers == f"127.0.0.1:{self.port_kafka}"
+
+    @property
+    def platform_home(self) -> Path:
+        """The Dagster home that `pipelines up` makes."""
+        return self.state_dir / "dagster"
+
+    def aws_options(self) -> dict[str, Any]:
+        """What an AWS client is made with: `boto3.client("s3", **settings.aws_options())`.
+
+        Keys are among it only for the local cloud. Any other client finds its own, where the SDK looks for them, and
+        gets new ones when they expire; keys that it is given would expire with it.
+        """
+        options = {"endpoint_url": self.aws_endpoint_url, "region_name": self.aws_region}
+        keys = {"aws_access_key_id": LOCAL_KEY, "aws_secret_access_key": LOCAL_KEY}
+        return options | (keys if self.own_cloud else {})
+
+    def kafka_options(self) -> dict[str, str]:
+        """What a Kafka client is made with, in librdkafka's words; empty where Kafka is off."""
+        if self.kafka_bootstrap_servers is None:
+            return {}
+        options = {"bootstrap.servers": self.kafka_bootstrap_servers, "security.protocol": self.kafka_security_protocol}
+        if self.kafka_security_protocol.startswith("SASL_"):
+            options |= {
+                "sasl.mechanism": self.kafka_sasl_mechanism,
+                "sasl.username": self.kafka_username or "",
+                "sasl.password": self.kafka_password or "",
+            }
+        if self.kafka_ca_location is not None and self.kafka_security_protocol.endswith("SSL"):
+            options["ssl.ca.location"] = str(self.kafka_ca_location)
+        return options
+
+    @property
+    def catalog_login(self) -> tuple[str, str | None]:
+        """The catalog's JDBC URI without its password, and the line of a pgpass file that holds it."""
+        bare, question, query = self.catalog_uri.partition("?")
+        values = parse_qs(query)
+        password = values.pop("password", [None])[0]
+        if password is None:
+            return self.catalog_uri, None
+        parts = urlsplit(bare.removeprefix("jdbc:"))
+        user = values.get("user", ["*"])[0]
+        fields = (parts.hostname or "*", str(parts.port or 5432), parts.path.lstrip("/") or "*", user, password)
+        line = ":".join(field.replace("\\", "\\\\").replace(":", "\\:") for field in fields)
+        rest = urlencode(values, doseq=True)
+        return bare + (f"{question}{rest}" if rest else ""), line
+
+    def for_platform(self, *, with_kafka: bool = False) -> "Settings":
+        """These settings as `pipelines up` runs with them: its own Dagster home, its own Spark server unless
+        `SPARK_REMOTE` names another, and contracts on a faster clock unless `TIDEMARK_CONTRACT_SCALE` sets it.
+
+        Args:
+            with_kafka: Its own Kafka broker, which asks nobody for a password, unless
+                `TIDEMARK_KAFKA_BOOTSTRAP_SERVERS` names another.
+        """
+        remote = self.spark_remote or f"sc://127.0.0.1:{self.port_spark}"
+        scale = self.contract_scale if "contract_scale" in self.model_fields_set else _LAPTOP_SCALE
+        update = {"spark_remote": remote, "dagster_home": self.platform_home, "contract_scale": scale}
+        if with_kafka and self.kafka_bootstrap_servers in (None, f"127.0.0.1:{self.port_kafka}"):
+            update |= {
+                "kafka_bootstrap_servers": f"127.0.0.1:{self.port_kafka}",
+                "kafka_security_protocol": "PLAINTEXT",
+                "kafka_username": None,
+                "kafka_password": None,
+            }
+        return self.model_copy(update=update)
+
+    def exports(self) -> dict[str, str]:
+        """The environment from which any process reads exactly these settings, unset ones left out."""
+        tidemark = {name: value for name, value in self.model_dump().items() if name not in _FOREIGN}
+        values: dict[str, object] = {f"TIDEMARK_{name.upper()}": value for name, value in tidemark.items()}
+        values |= {variable: getattr(self, name) for name, variable in _FOREIGN.items()}
+        values["AWS_DEFAULT_REGION"] = self.aws_region
+        values["PYICEBERG_CATALOG__LAKE__TYPE"] = "sql"
+        values["PYICEBERG_CATALOG__LAKE__URI"] = sqlalchemy_uri(self.catalog_uri)
+        values["PYICEBERG_CATALOG__LAKE__WAREHOUSE"] = self.warehouse
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+
+_FOREIGN = {
+    "spark_remote": "SPARK_REMOTE",
+    "dagster_home": "DAGSTER_HOME",
+    "aws_endpoint_url": "AWS_ENDPOINT_URL",
+    "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+    "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "aws_session_token": "AWS_SESSION_TOKEN",
+    "aws_region": "AWS_REGION",
+}
+"""Fields whose variable belongs to somebody else."""
+
+
+def load_settings() -> Settings:
+    """Read the environment.
+
+    Raises:
+        SettingsError: a value is wrong; the message is one line that names the variable.
+    """
+    _refuse_unknown_names()
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        if not first["loc"]:  # about several settings, which the message names
+            raise SettingsError(first["msg"].removeprefix("Value error, ")) from error
+        field = str(first["loc"][0]) if first["loc"] else "environment"
+        message = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{_variable(field)}={first.get('input')}: {message}") from error
+
+
+def _refuse_unknown_names() -> None:
+    """A name that is misspelled would leave its setting at the default, and nobody would know."""
+    known = {_variable(name) for name in Settings.model_fields if name not in _FOREIGN} | _INTERNAL
+    for name in sorted(os.environ):
+        if name.startswith("TIDEMARK_") and name not in known:
+            near = get_close_matches(name, known - _INTERNAL, n=1)
+            hint = f"; is {near[0]} meant?" if near else "; `pipelines env` shows all of them"
+            raise SettingsError(f"{name}: there is no such setting{hint}")
+
+
+def sqlalchemy_uri(catalog_uri: str) -> str:
+    """The catalog's JDBC URI as SQLAlchemy (so pyiceberg) writes it."""
+    bare = catalog_uri.removeprefix("jdbc:")
+    if bare.startswith("sqlite:"):
+        path, _, query = bare.removeprefix("sqlite:").partition("?")
+        timeout_ms = parse_qs(query).get("busy_timeout", ["30000"])[0]
+        return f"sqlite:///{path}?timeout={int(timeout_ms) // 1000}"
+    parts = urlsplit(bare)
+    query_values = parse_qs(parts.query)
+    user = urlencode({"": query_values.pop("user", [""])[0]})[1:]
+    password = urlencode({"": query_values.pop("password", [""])[0]})[1:]
+    login = f"{user}:{password}@" if password else f"{user}@" if user else ""
+    rest = urlencode(query_values, doseq=True)
+    return f"postgresql+psycopg2://{login}{parts.netloc}{parts.path}" + (f"?{rest}" if rest else "")
+
+
+def _absolute_catalog(uri: str) -> str:
+    if not uri.startswith("jdbc:sqlite:"):
+        return uri
+    path, mark, query = uri.removeprefix("jdbc:sqlite:").partition("?")
+    return f"jdbc:sqlite:{Path(path).expanduser().absolute()}{mark}{query}"
+
+
+def _absolute_warehouse(warehouse: str) -> str:
+    if "://" in warehouse and not warehouse.startswith("file:"):
+        return warehouse
+    path = warehouse.removeprefix("file:")
+    return str(Path("/" + path.lstrip("/") if path.startswith("/") else path).expanduser().absolute())
+
+
+def _variable(field: str) -> str:
+    return field if field.isupper() else f"TIDEMARK_{field.upper()}"

@@ -1,0 +1,91 @@
+"""Which partitions a simulated run is about, and which exist: as Dagster says, by its own code.
+
+Belongs here: tags to partitions, and why a body would raise. Does not belong here: the events of a run
+(`simulation.log`).
+"""
+
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster import DagsterInstance, DagsterRun
+from dagster._core.definitions.partitions.context import PartitionLoadingContext, partition_loading_context
+from dagster._core.errors import DagsterInvalidSubsetError
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    PARTITION_NAME_TAG,
+)
+
+from dagster_tidemark.asset_graph.build import AnyGraph
+from dagster_tidemark.sources.feed import Partition
+
+
+def partition_tags(partitions: Sequence[Partition]) -> dict[str, str]:
+    """The tags that make a run one over these consecutive partitions."""
+    if list(partitions) == [None]:
+        return {}
+    if len(partitions) == 1:
+        return {PARTITION_NAME_TAG: str(partitions[0])}
+    first, last = str(partitions[0]), str(partitions[-1])
+    return {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
+
+
+@dataclass(frozen=True)
+class Existing:
+    """The partitions of a code location's assets, at the instance's moment."""
+
+    instance: DagsterInstance
+    graph: AnyGraph
+
+    def named_by(self, run: DagsterRun, asset: str) -> Sequence[Partition]:
+        """The partitions of an asset that a run is about.
+
+        Raises:
+            Exception: whatever Dagster raises for a range of which an end does not exist.
+        """
+        by = self.graph.get(dg.AssetKey.from_user_string(asset)).partitions_def
+        with partition_loading_context(dynamic_partitions_store=self.instance):
+            subset = run.get_resolved_partitions_subset_for_events(by) if by else None
+            if subset is None:
+                return [None]
+            found = subset.get_partition_keys()
+            return sorted(found) if isinstance(found, Set) else list(found)
+
+    def refuse_parts(self, assets: Collection[str], checks: Collection[dg.AssetCheckKey] | None) -> None:
+        """Raise if a run of these is for a part of an operation that cannot be split."""
+        asked = {dg.AssetKey.from_user_string(asset) for asset in assets}
+        for key in asked:
+            together = self.graph.get(key).execution_set_entity_keys
+            missing = {k for k in together if isinstance(k, dg.AssetKey)} - asked
+            left_out = {k for k in together if isinstance(k, dg.AssetCheckKey)} - set(checks or ())
+            if missing or (checks is not None and left_out):
+                raise DagsterInvalidSubsetError(f"{key} is always built together with {missing | left_out}")
+
+    def refuse_key(self, asset: str, partition: Partition) -> None:
+        """Raise if an asset has no such partition, as a sensor's tick does for a key that it asks a run for."""
+        by = self.graph.get(dg.AssetKey.from_user_string(asset)).partitions_def
+        if by is not None and partition is not None:
+            by.validate_partition_key(partition, context=self._context())
+
+    def exists(self, asset: str, partition: Partition) -> bool:
+        """Whether an asset has such a partition."""
+        try:
+            self.refuse_key(asset, partition)
+        except Exception:  # a malformed key raises whatever its definition does
+            return False
+        return (partition is None) == (self.graph.get(dg.AssetKey.from_user_string(asset)).partitions_def is None)
+
+    def why_it_raises(self, asset: str, partitions: Sequence[Partition]) -> str:
+        """Why the body of an asset raises when it is run over these partitions; empty where it does not."""
+        node = self.graph.get(dg.AssetKey.from_user_string(asset))
+        if not partitions:
+            return "a run over no partition"
+        if len(partitions) > 1 and node.backfill_policy is None:
+            return "a range for an asset that takes one partition"
+        strange = [str(p) for p in partitions if not self.exists(asset, p)]
+        return f"{', '.join(strange)}: no such partition" if strange else ""
+
+    def _context(self) -> PartitionLoadingContext:
+        with partition_loading_context(dynamic_partitions_store=self.instance) as context:
+            return context

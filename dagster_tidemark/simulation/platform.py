@@ -1,0 +1,298 @@
+"""A platform in simulated time: what its parts do when something happens, and at which ticks.
+
+Belongs here: the agenda, the ticks, and what each happening does to tables, event log and runs. Does not belong here:
+the vocabulary of tests (`simulation.simulator`).
+"""
+
+import heapq
+import itertools
+import math
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.engine import engine
+from dagster_tidemark.engine.condition import Derived
+from dagster_tidemark.engine.guarded import ASKS_FOR_NOTHING
+from dagster_tidemark.planner.decisions import Plan
+from dagster_tidemark.planner.graph import Graph, Target
+from dagster_tidemark.simulation.daemon import Daemon
+from dagster_tidemark.simulation.instance import simulated_instance
+from dagster_tidemark.simulation.log import Clock, Log
+from dagster_tidemark.simulation.run import Run, RunPace
+from dagster_tidemark.simulation.runs import Runs
+from dagster_tidemark.simulation.tables import Content, Reads, Tables
+from dagster_tidemark.sources.feed import Partition
+
+_LOOKS_FOR_NEWS = 2
+"""A run that is new to a look and has ended already is closed by the next look."""
+
+_AFTER_A_FAILED_TICK = 60.0
+"""Dagster ticks again at once; a day on which every tick fails would be one of seventeen thousand ticks."""
+
+Assets = dg.Definitions | Sequence[dg.AssetsDefinition | dg.SourceAsset | dg.AssetSpec]
+
+
+class Platform:
+    """A code location, its daemon and its runs. The arguments are those of `simulation.simulator.Simulation`."""
+
+    def __init__(
+        self,
+        assets: Assets,
+        *,
+        start: datetime,
+        seed: int = 0,
+        pace: RunPace | None = None,
+        every_tick: bool = False,
+        own_every: float = 0.0,
+        content: Content | None = None,
+        reads: Reads | None = None,
+        instance: DagsterInstance | None = None,
+    ) -> None:
+        self.pace = pace or RunPace()
+        self.start = start
+        self.clock = Clock(start.timestamp())
+        self.instance = instance or simulated_instance(self.pace.at_once)
+        self.tables = Tables(content, reads)
+        self.arrivals: list[tuple[float, Target]] = []
+        self.versions: list[tuple[float, Target, str]] = []
+        self.ticks = 0
+        self._seed = seed
+        self._every_tick, self._own_every = every_tick, own_every
+        self._chance = random.Random(f"{seed}/arrivals")
+        self._phase = random.Random(f"{seed}/ticks").uniform(0.0, self.pace.tick)
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._runs = Runs(self.pace, seed, self.clock, self.tables, self.at, self._stir)
+        self._daemon = Daemon(self.instance, self._create)
+        self._next_tick = 0
+        self._rests_until = self._tries_again = self._ticked_at = float("-inf")
+        self._looks_owed = _LOOKS_FOR_NEWS
+        self._new_code = 0
+        self._down = False
+        self._load(assets)
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run so far, in the order of their creation."""
+        return self._runs.all
+
+    def runs_of(self, asset: str, partition: Partition = None) -> list[Run]:
+        """The runs that build an asset (or one partition of it)."""
+        return [r for r in self.runs if asset in r.assets and (partition is None or partition in r.partitions)]
+
+    def at(self, when: float, action: Callable[[], None]) -> None:
+        """Do something at a time (Unix seconds)."""
+        heapq.heappush(self._agenda, (when, next(self._order), action))
+
+    def run(self, **period: float) -> None:
+        """Let time pass: `run(hours=3)`."""
+        self.run_until(self.clock.now + timedelta(**period).total_seconds())
+
+    def run_until(self, until: float) -> None:
+        """Let time pass until a moment (Unix seconds)."""
+        with self.clock.frozen():
+            while True:
+                happens_at = min(self._agenda[0][0], until) if self._agenda else until
+                tick_at = self._time_of_tick(before=happens_at)
+                if tick_at is not None:
+                    self.clock.now = tick_at
+                    self._tick()
+                elif happens_at < until:
+                    self.clock.now, _, action = heapq.heappop(self._agenda)
+                    action()
+                else:
+                    break
+            self.clock.now = until
+
+    def plan(self) -> Plan:
+        """What the planner says now; nothing is asked for by looking."""
+        with self.clock.frozen():
+            return self._engine().look(self.clock.shown, self.instance)
+
+    def _load(self, assets: Assets | None) -> None:
+        if assets is not None:
+            loaded = assets if isinstance(assets, dg.Definitions) else dg.Definitions(assets=assets)
+            self._repository = loaded.get_repository_def()
+            self.asset_graph = self._repository.asset_graph
+            self._log = self._runs.log = Log(self.instance, self.clock, self.asset_graph)
+            self._daemon.load(self._repository, self._log)
+            self.tables.graph = self.graph = self._graph()
+            self.tables.code_versions = self._log.code_versions()
+            checks = (self.asset_graph.get(key).automation_condition for key in self.asset_graph.asset_check_keys)
+            conditions = [*(node.automation_condition for node in self.asset_graph.asset_nodes), *checks]
+            self._own_conditions = any(
+                not (isinstance(found, Derived | None) or getattr(found, ASKS_FOR_NOTHING, False))
+                for found in conditions
+            )
+        engine.forget(self.instance)
+        self._new_code = _LOOKS_FOR_NEWS  # each sensor's look at an unread log is another one
+        self._stir()
+
+    def _graph(self) -> Graph:
+        try:
+            return graph_of(self.asset_graph)
+        except Exception:  # then every tick fails, and says so
+            return Graph({})
+
+    def _engine(self) -> engine.Engine:
+        return engine.engine_for(self.instance, self.asset_graph)
+
+    def _stir(self) -> None:
+        self._looks_owed = _LOOKS_FOR_NEWS
+
+    def _reported(self, target: Target, content: str | None, version: str | None) -> None:
+        held = content or version or f"reported at {self.clock.now}"
+        if not self.asset_graph.get(dg.AssetKey.from_user_string(target[0])).is_materializable:
+            self._arrives(target, held)
+        else:
+            self.tables.write(target[0], {target[1]: held})
+        self._log.reported(*target, content, version)
+        self._stir()
+
+    def _arrives(self, target: Target, version: str | None) -> None:
+        self.arrivals.append((self.clock.now, target))
+        self.tables.arrived(target, version, self.clock.now)
+        self.versions.append((self.clock.now, target, self.tables.sources[target].version))
+
+    def _told(self, target: Target, version: str | None) -> None:
+        self._arrives(target, version)
+        self._log.told(*target, version)
+        self._stir()
+
+    def _switched(self, sensor: str, *, on: bool) -> None:
+        self._daemon.switch(sensor, on=on)
+        self._stir()
+
+    def _keys_added(self, name: str, keys: Sequence[str]) -> None:
+        self.instance.add_dynamic_partitions(name, list(keys))
+        self._stir()
+
+    def _key_removed(self, name: str, key: str) -> None:
+        self.instance.delete_dynamic_partition(name, key)
+        self._stir()
+
+    def _evaluated(self, key: dg.AssetCheckKey, passed: bool, by_run: bool, blocking: bool | None) -> None:
+        if by_run:
+            self._log.check_run(f"{self._chance.getrandbits(128):032x}", key, passed=passed)
+        else:
+            self._log.checked(None, key, passed=passed, blocking=blocking)
+        self._stir()
+
+    def _healed(self) -> None:
+        for told in (self._runs.meeting, self._runs.failing, self._runs.stalling):
+            told.clear()
+
+    def _canceled(self, asset: str) -> None:
+        for run in self.runs_of(asset):
+            self._runs.cancel(run)
+
+    def _runs_deleted(self, asset: str) -> None:
+        for run in self.runs_of(asset):
+            if run.ended_at is not None:
+                self.instance.delete_run(run.id)
+        self._stir()
+
+    def _clock_stepped(self, seconds: float) -> None:
+        # Dagster leaves a sensor alone until its clock is past its last tick.
+        self._rests_until = max(self._rests_until, self.clock.now - seconds)
+        self.clock.skew += seconds
+        self._stir()
+
+    def _arrived(self, target: Target, version: str | None) -> None:
+        self._arrives(target, version)
+
+    def _look(self, target: Target) -> bool:
+        found = None if self._down else self.tables.look(target, self.clock.now)
+        if found is not None:
+            version, arrived_at = found
+            self._log.observed(*target, version, listed_at=self.clock.now, arrived_at=arrived_at)
+            self._stir()
+        return found is not None
+
+    def _noticed(self, target: Target) -> None:
+        if self.clock.now < self._rests_until:
+            self.at(self._rests_until, lambda: self._noticed(target))
+        elif self._look(target):
+            self._ask_for_news()
+
+    def _observed(self, target: Target, version: str, listed_at: float) -> None:
+        self._log.observed(*target, version, listed_at=listed_at, arrived_at=listed_at)
+        self._stir()
+        self._ask_for_news()
+
+    def _ask_for_news(self) -> None:
+        self._daemon.ask_for_news()
+
+    def _wiped(self, asset: str) -> None:
+        self.instance.wipe_assets([dg.AssetKey.from_user_string(asset)])
+        self._stir()
+
+    def _go_down(self) -> None:
+        self._down = self._runs.paused = True
+        self._runs.kill_all()
+
+    def _come_up(self) -> None:
+        self._down = False
+        self._load(None)
+        self._runs.resume()
+        for target in list(self.tables.sources):
+            self._look(target)
+
+    def _time_of_tick(self, *, before: float) -> float | None:
+        """When the sensors are evaluated next, if that is before something else happens.
+
+        Between two happenings, time alone makes something due: a plan without the event log tells at which tick.
+        """
+        if self._down:
+            return None
+        origin = self.start.timestamp() + self._phase
+        begin = max(self.clock.now, self._rests_until, self._tries_again)
+        self._next_tick = max(self._next_tick, math.ceil((begin - origin) / self.pace.tick))
+        while (moment := origin + self._next_tick * self.pace.tick) < before:
+            own = self._own_conditions and moment >= self._ticked_at + self._own_every
+            if self._every_tick or own or self._new_code or self._would_ask(moment):
+                return moment
+            steady_until = moment if self._looks_owed else min(self._steady_until(moment), before)
+            if self._own_conditions:
+                steady_until = min(steady_until, self._ticked_at + self._own_every)
+            self._next_tick = max(self._next_tick + 1, math.ceil((steady_until - origin) / self.pace.tick))
+        return None
+
+    def _steady_until(self, moment: float) -> float:
+        return self._engine().steady_until(moment + self.clock.skew) - self.clock.skew
+
+    def _would_ask(self, moment: float) -> bool:
+        news = self._looks_owed > 0
+        self._looks_owed -= news
+        now, self.clock.now = self.clock.now, moment
+        try:
+            plan = self._engine().look(self.clock.shown, self.instance if news else None)
+            checks = self._engine().checks.due(plan)
+            return bool(checks) or any(not request.conditional for request in plan.requests)
+        except Exception:  # the tick is going to say so
+            return True
+        finally:
+            self.clock.now = now
+
+    def _tick(self) -> None:
+        self.ticks += 1
+        self._next_tick += 1
+        self._ticked_at = self.clock.now
+        self._new_code -= self._new_code > 0
+        if not self._daemon.tick(random.Random(f"{self._seed}/tick {self._next_tick}")):
+            self._tries_again = self.clock.now + _AFTER_A_FAILED_TICK
+            self._stir()
+
+    def _create(
+        self,
+        assets: Collection[str],
+        tags: Mapping[str, str],
+        checks: Collection[dg.AssetCheckKey] | None = None,
+    ) -> None:
+        ordered = [key.to_user_string() for key in self.asset_graph.toposorted_asset_keys]
+        self._runs.create([key for key in ordered if key in assets], tags, checks)

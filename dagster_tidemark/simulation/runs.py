@@ -1,0 +1,225 @@
+"""How simulated runs go: they wait in the queue, start, take their time, fail, and write what they built.
+
+Belongs here: the life of a run. Does not belong here: who asks for one (`simulation.simulator`), and how its events
+look (`simulation.log`).
+"""
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import dagster as dg
+from dagster import DagsterEventType
+from dagster._core.events import RunFailureReason
+
+from dagster_tidemark.simulation.log import Clock, Log
+from dagster_tidemark.simulation.run import CheckFate, Failing, Lasting, Meeting, Run, RunFate, RunPace, Stalling
+from dagster_tidemark.simulation.tables import Tables
+
+_PRIORITY = "dagster/priority"
+_DEQUEUE_SECONDS = 1.0
+_START_TIMEOUT = 120.0
+_RUN_TIMEOUT = 600.0
+_PROCESS_GONE = "The platform stopped while this run was in progress."
+
+
+At = Callable[[float, Callable[[], None]], None]
+"""Do something at a time."""
+
+
+class Runs:
+    """The run queue and the runs under way.
+
+    Args:
+        at: Puts something on the simulation's agenda.
+        stir: Says that the event log has news.
+    """
+
+    def __init__(
+        self, pace: RunPace, seed: int, clock: Clock, tables: Tables, at: At, stir: Callable[[], None]
+    ) -> None:
+        self.all: list[Run] = []
+        self.meeting: list[Meeting] = []
+        self.failing: list[Failing] = []
+        self.stalling: list[Stalling] = []
+        self.holding: list[Stalling] = []
+        self.lasting: list[Lasting] = []
+        self.paused = False
+        self.log: Log
+        self._pace, self._seed, self._clock, self._tables = pace, seed, clock, tables
+        self._at, self._stir = at, stir
+        self._queue: list[Run] = []
+        self._under_way: list[Run] = []
+        self._gone: list[Run] = []
+
+    def create(
+        self, assets: Sequence[str], tags: Mapping[str, str], checks: Collection[dg.AssetCheckKey] | None = None
+    ) -> Run:
+        """A run is created and queued.
+
+        Args:
+            assets: In topological order.
+            tags: They name its partitions.
+
+        Raises:
+            Exception: as `Log.created`.
+        """
+        # Its own dice, so that one run more does not change the fate of all that follow.
+        chance = random.Random(f"{self._seed}/run {len(self.all)}")
+        run_id = f"{chance.getrandbits(128):032x}"
+        run = Run(run_id, tuple(assets), {}, tags, self._clock.now, chance, self.log, checks)
+        self._stir()
+        run.of = self.log.created(run_id, assets, tags, checks)
+        self.all.append(run)
+        self._queue.append(run)
+        self._after(_DEQUEUE_SECONDS, self._dequeue)
+        return run
+
+    def kill_all(self) -> None:
+        """The processes of all runs under way die; nothing is left to say so."""
+        for run in list(self._under_way):
+            self._gone.append(run)
+            self._leave(run, why=RunFate.DIES)
+
+    def resume(self) -> None:
+        """The platform is up again: it cancels the runs whose process is gone, and serves the queue."""
+        for run in self._gone:
+            self.log.canceled(run.id, _PROCESS_GONE)
+        self._gone.clear()
+        self.paused = False
+        self._stir()
+        self._dequeue()
+
+    def cancel(self, run: Run) -> None:
+        """A person cancels a run."""
+        if run.ended_at is None:
+            self.log.canceled(run.id)
+            self._leave(run, why="canceled")
+
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
+        self._at(self._clock.now + seconds, action)
+
+    def _dequeue(self) -> None:
+        if self.paused:
+            return
+        for run in sorted(self._queue, key=lambda run: -int(run.tags.get(_PRIORITY, "0"))):
+            if len(self._under_way) < self._pace.at_once and self._admitted(run):
+                self._queue.remove(run)
+                self._under_way.append(run)
+                self.log.state(run.id, DagsterEventType.RUN_STARTING)
+                if any(stalls(run) for stalls in self.stalling):
+                    self._after(_START_TIMEOUT, lambda run=run: self._fail(run, RunFate.NEVER_BEGINS))  # type: ignore[misc]
+                else:
+                    self._after(run.chance.uniform(*self._pace.launch), lambda run=run: self._start(run))  # type: ignore[misc]
+
+    def _admitted(self, run: Run) -> bool:
+        return not any(holds(run) for holds in self.holding) and all(
+            sum(tag in other.tags for other in self._under_way) < limit
+            for tag, limit in self._pace.limits.items()
+            if tag in run.tags
+        )
+
+    def _start(self, run: Run) -> None:
+        if run.ended_at is not None:
+            return
+        run.started_at, run.code = self._clock.now, self._tables.code_versions
+        self.log.state(run.id, DagsterEventType.RUN_START)
+        if not run.assets:
+            self._after(self._pace.duration("", 1, run.chance), lambda: self._checks_alone(run))
+            return
+        fails_at = run.chance.choice(run.assets) if run.chance.random() < self._pace.failing else None
+        self._step(run, 0, fails_at)
+
+    def _step(self, run: Run, number: int, fails_at: str | None) -> None:
+        asset = run.assets[number]
+        run.began[asset] = self._clock.now
+        saw = {partition: self._tables.inputs((asset, partition)) for partition in run.of[asset]}
+        contents = {p: self._tables.content((asset, p), inputs, run.code) for p, inputs in saw.items()}
+        run.saw |= {(asset, partition): inputs for partition, inputs in saw.items()}
+        told = (found for meets in self.meeting if (found := meets(run, asset)) is not None)
+        fate = RunFate.FAILS if asset == fails_at else next(told, None)
+
+        def _ends() -> None:
+            if run.ended_at is not None:
+                return
+            wrong = run.log.existing.why_it_raises(asset, run.of[asset])
+            if wrong or fate in (RunFate.FAILS, RunFate.DIES):
+                self._fail(run, fate if fate and not wrong else RunFate.FAILS, wrong)
+                return
+            if fate is RunFate.YIELDS_NOTHING:
+                run.empty[asset] = self._clock.now
+            else:
+                self._tables.write(asset, contents)
+                run.wrote |= {(asset, partition): content for partition, content in contents.items()}
+                run.committed[asset] = self._clock.now
+                run.log.materialized(run.id, asset, contents, run.code.get(asset))
+            self._stir()
+            found = self._checked(run, asset)
+            if found is CheckFate.TIMES_OUT:
+                self._after(_RUN_TIMEOUT, lambda: self._fail(run, RunFate.FAILS, CheckFate.TIMES_OUT))
+            elif found:
+                self._fail(run, RunFate.FAILS, f"a blocking check: {found}")
+            elif number + 1 < len(run.assets):
+                self._step(run, number + 1, fails_at)
+            else:
+                self._ends_well(run)
+
+        by_chance = self._pace.duration(asset, len(run.of[asset]), run.chance)
+        lasting = (seconds for lasts in self.lasting if (seconds := lasts(run, asset)) is not None)
+        self._after(next(lasting, by_chance), _ends)
+
+    def _checks_alone(self, run: Run) -> None:
+        """End a run that evaluates only checks."""
+        if run.ended_at is not None:
+            return
+        wrong = [self._evaluated(run, check) for check in sorted(run.checks or ())]
+        if any(fate in (CheckFate.RAISES, CheckFate.TIMES_OUT) for fate in wrong):
+            self._fail(run, RunFate.FAILS, CheckFate.RAISES)
+        else:
+            self._ends_well(run)
+
+    def _checked(self, run: Run, asset: str) -> CheckFate | None:
+        """Evaluate the checks of a built asset. Return the fate that keeps its readers out of this run, or None."""
+        found = None
+        for check in run.log.checks_of([asset], run.checks) if asset in run.committed else ():
+            fate = self._evaluated(run, check)
+            if fate is CheckFate.RAISES:
+                run.raised.add(check)
+            if fate is CheckFate.TIMES_OUT or (run.log.blocks(check) and fate not in (None, CheckFate.SKIPPED)):
+                found = fate
+        return found
+
+    def _evaluated(self, run: Run, check: dg.AssetCheckKey) -> CheckFate | None:
+        """Evaluate a check in a run. Return its fate, or None if it passed."""
+        fate = next((fate for failing in self.failing if (fate := failing(run, check)) is not None), None)
+        if fate in (None, CheckFate.FAILS):
+            run.log.checked(run.id, check, passed=fate is None)
+            run.results[check] = self._clock.now, fate is None
+        return fate
+
+    def _ends_well(self, run: Run) -> None:
+        if run.raised:  # a check that does not block: readers of the asset were built all the same
+            self._fail(run, RunFate.FAILS, CheckFate.RAISES)
+            return
+        self.log.state(run.id, DagsterEventType.RUN_SUCCESS)
+        self._leave(run)
+
+    def _fail(self, run: Run, fate: RunFate, why: str = "") -> None:
+        if run.ended_at is not None:
+            return
+        if fate is RunFate.FAILS:
+            self.log.failed(run.id, RunFailureReason.STEP_FAILURE)
+        elif fate is RunFate.NEVER_BEGINS:
+            message = f"Run timed out due to taking longer than {_START_TIMEOUT:.0f} seconds to start."
+            self.log.failed(run.id, RunFailureReason.START_TIMEOUT, message)
+        else:
+            message = f"Detected run worker status FAILED. Marking run {run.id} as failed."
+            self.log.failed(run.id, None, message)
+        self._leave(run, why=why or fate)
+
+    def _leave(self, run: Run, why: str = "") -> None:
+        run.ended_at, run.succeeded, run.why = self._clock.now, not why, why
+        self._stir()
+        for held in (self._under_way, self._queue):
+            if run in held:
+                held.remove(run)
+        self._after(_DEQUEUE_SECONDS, self._dequeue)

@@ -1,0 +1,167 @@
+"""From the body of a message to the partitions somebody should look at again.
+
+A notification is a hint and nothing more: what is true is what a listing finds. So nothing is taken from a
+message but keys and the time it speaks of, and of its kind (created, removed, restored, ...) nothing at all.
+
+Belongs here: the envelopes in which S3's events travel. Does not belong here: queues (`sources.messages`).
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+from urllib.parse import unquote_plus
+
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.sources.feed import Feed, Partition
+from dagster_tidemark.sources.misplaced import Place, Span, place_of
+
+_SHOWN = 200  # characters of a refused body in a log
+
+
+@dataclass(frozen=True)
+class Hint:
+    """Look again at this partition: something happened to it at this time (UTC)."""
+
+    feed: Feed
+    partition: Partition
+    notified_at: datetime
+
+
+@dataclass(frozen=True)
+class Stray:
+    """An object below a feed's prefix that no partition of it holds: look at its folder."""
+
+    feed: Feed
+    key: str
+    place: Place
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What a message says. With a refusal it stays on the queue; its other records count all the same."""
+
+    hints: Sequence[Hint]
+    strays: Sequence[Stray]
+    refused: Sequence[str]
+
+
+class NotOurs(Terminal):
+    """A message or record that is not an S3 event of a declared feed. A retry does not help."""
+
+
+@dataclass(frozen=True)
+class LandingZone:
+    """The landing zone that messages are about.
+
+    Args:
+        bucket: The name of the landing bucket.
+        feeds: What is declared to land there.
+        start: The first day of which there are partitions.
+        elsewhere: Prefixes of what lands there as well and is told by other messages.
+    """
+
+    bucket: str
+    feeds: Sequence[Feed]
+    start: date = date.min
+    elsewhere: tuple[str, ...] = ()
+
+    def read(self, body: str) -> Hints:
+        """What a message says; of one that cannot be read, or is about something else, the refusal says why."""
+        hints: list[Hint] = []
+        strays: list[Stray] = []
+        refused: list[str] = []
+        try:
+            read_record, records = _records(body)
+        except _UNREADABLE as error:
+            return Hints([], [], [f"not an S3 event ({_said(error)}): {body[:_SHOWN]!r}"])
+        for record in records:
+            try:
+                found = self._place(read_record(record))
+            except NotOurs as reason:
+                refused.append(str(reason))
+            except _UNREADABLE as error:
+                refused.append(f"not an S3 event ({_said(error)}): {str(record)[:_SHOWN]!r}")
+            else:
+                hints += [found] if isinstance(found, Hint) else []
+                strays += [found] if isinstance(found, Stray) else []
+        return Hints(hints, strays, refused)
+
+    def _place(self, event: "_Event") -> Hint | Stray | None:
+        if event.bucket != self.bucket:
+            raise NotOurs(f"about bucket {event.bucket!r}, not {self.bucket!r}")
+        feed = next((feed for feed in self.feeds if event.key.startswith(feed.prefix)), None)
+        if feed is None and event.key.startswith(self.elsewhere):
+            return None
+        if feed is None:
+            raise NotOurs(f"{event.key!r} belongs to no declared feed")
+        place = place_of(feed, event.key, Span.at(datetime.now(UTC), self.start))
+        if place is None:
+            return Hint(feed, feed.classify(event.key).partition, event.at)
+        return Stray(feed, event.key, place) if feed.is_meant_as_data(event.key) else None
+
+
+@dataclass(frozen=True)
+class _Event:
+    bucket: str
+    key: str
+    at: datetime
+
+
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What taking a message for an S3 event ends in when it is none; of nothing but opening brackets, a RecursionError."""
+
+
+def _records(body: str) -> tuple[Callable[[Any], _Event], list[Any]]:
+    """The records in a body and how to read one: S3's own, EventBridge's, or either in SNS's envelope."""
+    message = _parsed(body)
+    if message.get("Type") == "Notification":  # SNS without raw delivery
+        message = _parsed(message["Message"])
+    if message.get("Event") == "s3:TestEvent":
+        return _s3_record, []
+    if "detail-type" in message:
+        return _eventbridge_event, [message]
+    return _s3_record, list(message["Records"])
+
+
+def _parsed(body: str) -> Any:
+    # No number in it matters, and one of 5,000 digits would be an error.
+    return json.loads(body, parse_int=str, parse_float=str)
+
+
+def _s3_record(record: Any) -> _Event:
+    _require_s3(record.get("eventSource", "aws:s3"))
+    s3 = record["s3"]
+    return _event(s3["bucket"]["name"], unquote_plus(s3["object"]["key"]), record.get("eventTime"))
+
+
+def _eventbridge_event(event: Any) -> _Event:
+    # Its keys are as they are; only S3's own records encode them.
+    _require_s3(event.get("source", "aws.s3"))
+    return _event(event["detail"]["bucket"]["name"], event["detail"]["object"]["key"], event.get("time"))
+
+
+def _require_s3(source: object) -> None:
+    if source not in ("aws:s3", "aws.s3"):
+        raise NotOurs(f"an event of {source!r}, not of S3")
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _event(bucket: object, key: object, time: object) -> _Event:
+    if not (isinstance(bucket, str) and isinstance(key, str)):
+        raise TypeError("bucket and key are text")
+    key.encode()  # half of a character is none of a key
+    return _Event(bucket, key, _when(time))
+
+
+def _when(said: object) -> datetime:
+    """When it happened, UTC; when it is read, where the message does not say it."""
+    try:
+        at = datetime.fromisoformat(str(said))
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return datetime.now(UTC)

@@ -1,0 +1,139 @@
+"""A queue as an inlet of messages that are kept: any `MessageSource`.
+
+What was received stays hidden from other receivers until it is acknowledged, however long that takes, and comes back by
+itself where the process dies. Does not belong here: logs, which are read by offset (`sources.kafka`).
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from dagster_tidemark.sources.messages import (
+    HOLD_SECONDS,
+    GivesUp,
+    Hold,
+    Message,
+    MessageSource,
+    QueueUnavailable,
+    holding,
+)
+from dagster_tidemark.sources.records import Batch, Record
+
+_log = logging.getLogger(__name__)
+
+MOST = 500
+"""Messages of a batch."""
+
+
+@dataclass(frozen=True)
+class _InHand:
+    messages: tuple[Message, ...]
+    hold: ExitStack
+    held: Hold
+
+
+class QueueInlet:
+    """Messages of a queue.
+
+    Args:
+        name: `sqs:<queue>`.
+        connect: Gives the queue; asked for when it is first needed, and again after a fault.
+        hold_seconds: Every so many seconds what is in hand is hidden anew.
+    """
+
+    def __init__(
+        self, name: str, connect: Callable[[], MessageSource], *, hold_seconds: float = HOLD_SECONDS / 3
+    ) -> None:
+        self.name = name
+        self._connect = connect
+        self._every = hold_seconds
+        self._queue: MessageSource | None = None
+        self._most_receives: int | None = 0  # None: the queue never gives up a message
+        self._hold: ExitStack | None = None
+        self._back: _InHand | None = None
+
+    def property_name(self) -> str | None:
+        """None: the queue itself remembers."""
+        return None
+
+    def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:
+        """None."""
+        return None
+
+    def receive(self, resume: str | None, wait_seconds: float) -> Batch | None:
+        """What waits; None if nothing comes within so many seconds."""
+        queue = self._opened()
+        in_hand = self._in_hand(queue)
+        messages = {message.message_id: message for message in in_hand.messages}
+        try:
+            while len(messages) < MOST and (found := queue.receive(0 if messages else round(wait_seconds))):
+                # A message that is in hand already comes again if its hold failed. Only its newest receipt counts.
+                in_hand.held.release([messages[each.message_id] for each in found if each.message_id in messages])
+                in_hand.held.add(found)
+                messages |= {each.message_id: each for each in found}
+        except BaseException:
+            if self._back is None:
+                in_hand.hold.close()
+            self._queue = None
+            raise
+        self._back = None
+        if not messages:
+            in_hand.hold.close()
+            return None
+        records = tuple(self._record(message) for message in messages.values())
+        return Batch(records, handle=replace(in_hand, messages=tuple(messages.values())))
+
+    def put_back(self, batch: Batch) -> None:
+        """Deliver a batch again with the next one. Its messages stay hidden, and no receive of them is counted."""
+        assert isinstance(batch.handle, _InHand)
+        self._back = batch.handle
+
+    def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
+        """Delete the received messages. Refused messages come back until the queue gives them up."""
+        in_hand = batch.handle
+        assert isinstance(in_hand, _InHand) and self._queue is not None
+        self._hold = None
+        in_hand.hold.close()
+        done = [message for message in in_hand.messages if message.message_id not in refused]
+        if done:
+            self._queue.delete(done)
+
+    def close(self) -> None:
+        """Stop holding the messages in hand. The queue delivers them again by itself."""
+        if self._hold is not None:
+            self._hold.close()
+            self._hold = self._back = None
+
+    def _in_hand(self, queue: MessageSource) -> _InHand:
+        """Return the messages that were put back, with their hold, or a new hold without messages."""
+        back = self._back
+        if back is not None and back.held.fault is None:
+            return back
+        if back is not None:
+            back.hold.close()
+        hold = self._hold = ExitStack()
+        held = hold.enter_context(holding(queue, self._every))
+        found = _InHand(back.messages if back is not None else (), hold, held)
+        held.add(found.messages)
+        if back is not None:
+            self._back = found
+        return found
+
+    def _opened(self) -> MessageSource:
+        if self._queue is None:
+            queue = self._connect()
+            try:
+                self._most_receives = queue.most_receives() if isinstance(queue, GivesUp) else 0
+            except QueueUnavailable as error:
+                _log.debug("%s: every receive of a message is taken for its last: %s", self.name, error)
+                self._most_receives = 0
+            self._queue = queue
+        return self._queue
+
+    def _record(self, message: Message) -> Record:
+        sent_at = datetime.fromtimestamp(message.sent_at, UTC)
+        comes_again = self._most_receives is None or message.receives < self._most_receives
+        body = message.body.encode(errors="surrogateescape")
+        return Record(body, message.message_id, sent_at, self.name, comes_again=comes_again)

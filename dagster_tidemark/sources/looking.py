@@ -1,0 +1,138 @@
+"""Looking at the landing bucket: one partition, some of them, all of a feed, or what lies beside the partitions.
+
+Belongs here: which LISTs are asked, and to which partition each object belongs. Does not belong here: what a listing
+means (`listing`), how a server is asked (`s3`) and who looks.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, date, datetime
+from itertools import chain, islice
+
+from dagster_tidemark.sources.feed import Feed, Partition
+from dagster_tidemark.sources.listing import Bucket, LandedObject, Listing
+from dagster_tidemark.sources.misplaced import Collector, Misplaced, Span, holds_partitions
+
+_MOST_PAGES = 20
+"""LISTs of a folder of which a message told. A look at the whole feed reads to the end."""
+
+
+def look(bucket: Bucket, feed: Feed, partition: Partition) -> Listing:
+    """The objects of one partition: one LIST below its prefix."""
+    listing = bucket.list(feed.prefix_of(partition))
+    return sorted_out(feed, partition, listing.objects, listing.listed_at)
+
+
+def look_at_each(bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> dict[Partition, Listing]:
+    """The objects of each of these partitions: a LIST each, or one of the day for several of it."""
+    together: dict[str, list[Partition]] = {}
+    for partition in partitions:
+        together.setdefault(feed.shared_prefix_of(partition), []).append(partition)
+    found: dict[Partition, Listing] = {}
+    for prefix, some in together.items():
+        if len(some) == 1:
+            found[some[0]] = look(bucket, feed, some[0])
+            continue
+        listing = bucket.list(prefix)
+        below: dict[Partition, list[LandedObject]] = {}
+        for landed in listing.objects:
+            below.setdefault(feed.classify(landed.key).partition, []).append(landed)
+        for partition in some:
+            found[partition] = sorted_out(feed, partition, below.get(partition, ()), listing.listed_at)
+    return {partition: found[partition] for partition in partitions}
+
+
+class Walk:
+    """The partitions of a feed, or those below some prefixes of it, one after the other in the order of their keys: a
+    LIST each.
+
+    The answer is never held as a whole. `listed_at` and `beside` are complete when the walk has ended.
+    """
+
+    def __init__(
+        self, bucket: Bucket, feed: Feed, *, start: date = date.min, prefixes: Sequence[str] | None = None
+    ) -> None:
+        self._feed, self.start = feed, start
+        self._pages = chain.from_iterable(map(bucket.pages, [feed.prefix] if prefixes is None else sorted(prefixes)))
+        self._beside: Collector | None = None
+        self.listed_at: datetime
+
+    @property
+    def beside(self) -> dict[str, Misplaced]:
+        """What is misplaced beside the partitions, by folder."""
+        return self._beside.folders() if self._beside else {}
+
+    def __iter__(self) -> Iterator[tuple[Partition, Listing]]:
+        feed, of_partition, prefix = self._feed, list[LandedObject](), ""
+        for page in self._pages:
+            if self._beside is None:
+                self.listed_at = page.listed_at
+                self._beside = Collector(feed, Span.at(page.listed_at, self.start))
+            for landed in page.objects:
+                if prefix and _is_below(prefix, landed.key):
+                    of_partition.append(landed)
+                    continue
+                yield from self._partition(of_partition)
+                of_partition, prefix = [], ""
+                if not self._beside.add(landed):
+                    of_partition, prefix = [landed], feed.prefix_of(feed.classify(landed.key).partition)
+        yield from self._partition(of_partition)
+
+    def _partition(self, objects: list[LandedObject]) -> Iterator[tuple[Partition, Listing]]:
+        if objects:
+            partition = self._feed.classify(objects[0].key).partition
+            listing = sorted_out(self._feed, partition, objects, self.listed_at)
+            if listing.objects or listing.misplaced:
+                yield partition, listing
+
+
+def look_beside_all(bucket: Bucket, feed: Feed, *, start: date = date.min) -> dict[str, Misplaced]:
+    """What is misplaced beside all of a feed's partitions, by folder: one LIST.
+
+    Args:
+        start: The first day of which there are partitions.
+    """
+    walk = Walk(bucket, feed, start=start)
+    for _ in walk:  # what the partitions hold is not asked for
+        pass
+    return walk.beside
+
+
+def look_beside(
+    bucket: Bucket, feed: Feed, folder: str, *, start: date, now: datetime | None = None
+) -> dict[str, Misplaced]:
+    """What is misplaced in a folder of which a message told: one LIST."""
+    span = Span.at(now or datetime.now(UTC), start)
+    collector = Collector(feed, span)
+    # Partitions lie below this folder too; as deep as the others go, all is misplaced.
+    is_shared = holds_partitions(feed, folder, span)
+    for landed in bucket.list_folder(folder) if is_shared else _objects_of(bucket, folder, collector):
+        collector.add(landed)
+    return {name: said for name, said in collector.folders().items() if name == folder}
+
+
+def _objects_of(bucket: Bucket, folder: str, collector: Collector) -> Iterator[LandedObject]:
+    """The objects of a folder, until it is known that there are many, or many pages of them tell nothing."""
+    for page in islice(bucket.pages(folder), _MOST_PAGES):
+        yield from page.objects
+        if collector.is_full(folder):
+            return
+
+
+def sorted_out(feed: Feed, partition: Partition, objects: Collection[LandedObject], listed_at: datetime) -> Listing:
+    """The listing of a partition: its data, and what was meant as data and is none."""
+    prefix = feed.prefix_of(partition)
+    below = [o for o in objects if _is_below(prefix, o.key)]
+    data = tuple(o for o in below if is_data(feed, partition, o.key))
+    known = set(data)
+    misplaced = tuple(o for o in below if o not in known and feed.is_meant_as_data(o.key))
+    return Listing(data, listed_at, misplaced)
+
+
+def is_data(feed: Feed, partition: Partition, key: str) -> bool:
+    """Whether a key is one of a partition's data: it lies there, not deeper, and has a name of data."""
+    prefix = feed.prefix_of(partition)
+    return _is_below(prefix, key) and "/" not in key[len(prefix) :] and feed.is_named_like_data(key)
+
+
+def _is_below(prefix: str, key: str) -> bool:
+    return key.startswith(prefix) if prefix.endswith("/") else key == prefix

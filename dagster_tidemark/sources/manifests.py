@@ -1,0 +1,153 @@
+"""A partner's message "delivery complete": which files a delivery consists of, and what each has to be.
+
+Belongs here: what such a message means. Does not belong here: whether the files are so (`streams.delivery_check`), and
+queues (`sources.messages`).
+"""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagster_tidemark.errors import Terminal
+
+ALGORITHMS = {"sha256": 64, "md5": 32}
+"""The checksums that a manifest may give, with their length in hexadecimal digits."""
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SHOWN = 200  # characters of a value in a message
+_UNREADABLE = (ValueError, RecursionError)
+
+
+class NoManifest(Terminal):
+    """A message that is no manifest. A retry does not help.
+
+    Args:
+        delivery_id: Of the delivery that it is about, as far as it says so.
+    """
+
+    def __init__(self, message: str, delivery_id: str | None = None) -> None:
+        super().__init__(message)
+        self.delivery_id = delivery_id
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """A file as a manifest tells of it.
+
+    Args:
+        path: Below the delivery's folder.
+        checksums: Algorithm to the digest in lower case; at least one.
+        size: In bytes; None where the manifest does not say it.
+        outside: Why it is no file of the delivery's folder; empty where it is one.
+    """
+
+    path: str
+    checksums: Mapping[str, str]
+    size: int | None = None
+    outside: str = ""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a delivery consists of.
+
+    Args:
+        folder: The prefix below which its files lie.
+        files: In the order of the message.
+    """
+
+    delivery_id: str
+    folder: str
+    files: tuple[ListedFile, ...]
+
+    @property
+    def digest(self) -> str:
+        """The same for the same files, in whatever order they are listed."""
+        said = sorted([file.path, file.size, sorted(file.checksums.items())] for file in self.files)
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+    def key_of(self, file: ListedFile) -> str:
+        """The key of a file in the bucket."""
+        return self.folder + file.path
+
+
+def read_manifest(body: str, prefix: str) -> Manifest:
+    """The manifest in the body of a message.
+
+    A key is one below the delivery's folder; one that begins with `prefix` is a whole one. A key that leads out of the
+    folder makes no other file of the message less readable: it is told with that file.
+
+    Args:
+        prefix: Below which each delivery has a folder.
+
+    Raises:
+        NoManifest: the message is none; it says why.
+    """
+    try:
+        said = json.loads(body, parse_constant=_refuse_constant)
+    except _UNREADABLE as error:
+        raise NoManifest(f"the message is no JSON: {type(error).__name__}: {error}") from error
+    if not isinstance(said, dict):
+        raise NoManifest("the message is no JSON object with delivery_id and files")
+    delivery_id = said.get("delivery_id")
+    if not isinstance(delivery_id, str) or not _ID.fullmatch(delivery_id):
+        raise NoManifest(
+            "delivery_id is a text of at most 128 letters, digits and . _ -, which begins with a letter or digit: the "
+            f"name of a folder; not {_shown(delivery_id)}"
+        )
+    listed = said.get("files")
+    if not isinstance(listed, list) or not listed:
+        raise NoManifest("files is a list of at least one file, each with key and sha256", delivery_id)
+    folder = f"{prefix}{delivery_id}/"
+    try:
+        files = tuple(_file(each, prefix, folder) for each in listed)
+        "".join(file.path for file in files).encode()  # half of a character is none of a key
+    except _UNREADABLE as error:
+        raise NoManifest(str(error), delivery_id) from error
+    path, times = Counter(file.path for file in files).most_common(1)[0]
+    if times > 1:
+        raise NoManifest(f"files lists {_shown(path)} {times} times", delivery_id)
+    return Manifest(delivery_id, folder, files)
+
+
+def _file(said: Any, prefix: str, folder: str) -> ListedFile:
+    if not isinstance(said, dict):
+        raise ValueError(f"a file is an object with key and sha256, not {_shown(said)}")
+    key, size = said.get("key"), said.get("size")
+    if not isinstance(key, str) or not key:
+        raise ValueError(f"the key of a file is a text, not {_shown(key)}")
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+        raise ValueError(f"{_shown(key)}: size is a number of bytes, not {_shown(size)}")
+    checksums = {name: said[name] for name in ALGORITHMS if said.get(name) is not None}
+    if not checksums:
+        raise ValueError(f"{_shown(key)}: there is no sha256 (or md5)")
+    for name, digest in checksums.items():
+        if not isinstance(digest, str) or not re.fullmatch(f"[0-9a-fA-F]{{{ALGORITHMS[name]}}}", digest):
+            raise ValueError(
+                f"{_shown(key)}: {name} has {ALGORITHMS[name]} hexadecimal digits, unlike {_shown(digest)}"
+            )
+    path = key.removeprefix(folder)
+    lowered = {name: digest.lower() for name, digest in checksums.items()}
+    return ListedFile(path, lowered, size, _outside(path, prefix))
+
+
+def _outside(path: str, prefix: str) -> str:
+    """Why a path leads out of its folder; empty where it does not."""
+    if path.startswith(prefix):
+        return "it lies in the folder of another delivery"
+    if any(part in ("", ".", "..") for part in path.split("/")) or "\\" in path:
+        return "its path leads out of the folder of the delivery"
+    return "its path has control characters" if any(ord(c) < 32 or ord(c) == 127 for c in path) else ""
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _shown(value: object) -> str:
+    said = repr(value)
+    return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}..."

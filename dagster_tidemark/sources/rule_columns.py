@@ -1,0 +1,44 @@
+"""The columns that a feed's rules name, without Spark: a rule with an unknown column would fail every run.
+
+sqlglot parses the rules. Spark has syntax that it does not know: of a rule that it cannot parse nothing is said here.
+"""
+
+from collections.abc import Collection
+
+from dagster_tidemark.sources.feed import RESERVED, Feed
+
+_WITHOUT_BRACKETS = {"current_time", "localtimestamp"}  # functions of Spark that sqlglot takes for columns
+
+
+def require_known_columns(feed: Feed, partition_columns: Collection[str]) -> None:
+    """Check that the rules of a feed name only columns that its rows have.
+
+    Args:
+        partition_columns: The columns that rows get from the place of their file.
+
+    Raises:
+        ValueError: a rule names another column. The message names feed, rule, column and the known columns.
+    """
+    if feed.adds_columns:  # its rows have the columns of its files too
+        return
+    known = [*feed.columns, *partition_columns]
+    every = {name.lower() for name in (*known, *RESERVED)} | _WITHOUT_BRACKETS
+    for reason, rule in feed.rules.items():
+        if unknown := [c for c in columns_of(rule) if c.lower() not in every and not c.startswith("_")]:
+            raise ValueError(
+                f"feed {feed.name}: rule {reason!r} names {', '.join(map(repr, unknown))}, which no row has; write one "
+                f"of its columns ({', '.join(known)}), or declare the column"
+            )
+
+
+def columns_of(condition: str) -> list[str]:
+    """Return the names of the columns that a SQL condition reads, each once; nothing if it cannot be parsed."""
+    from sqlglot import exp, parse_one
+    from sqlglot.errors import SqlglotError
+
+    try:
+        parsed = parse_one(condition, dialect="spark")
+    except SqlglotError:
+        return []
+    found = [column.parts[0].name for column in parsed.find_all(exp.Column)]
+    return sorted({name for name in found if name})

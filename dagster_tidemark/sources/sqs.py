@@ -1,0 +1,203 @@
+"""A queue on SQS, through boto3."""
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from dagster_tidemark.sources.messages import HOLD_SECONDS, DeleteRefused, Message, QueueUnavailable
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+MAX_RECEIVES = 5
+"""Receives after which a queue made by the platform gives a message up."""
+_BATCH = 10  # what one SQS call takes or gives at most
+_AT_ONCE = 4  # boto3 keeps ten connections; a call to AWS is waiting, not work
+
+
+def open_queue(name: str, **options: Any) -> "SqsQueue":
+    """Open a queue by its name, with a separate client whose calls end within half a minute."""
+    config = Config(connect_timeout=3, read_timeout=25, retries={"mode": "standard", "total_max_attempts": 3})
+    return SqsQueue(boto3.client("sqs", config=config, **options), name)
+
+
+def create_queue(name: str, **options: Any) -> None:
+    """Make a queue that gives a message up after five receives, and its dead-letter queue."""
+    client = boto3.client("sqs", **options)
+    dead_letters = client.create_queue(QueueName=f"{name}-dlq")["QueueUrl"]
+    arn = client.get_queue_attributes(QueueUrl=dead_letters, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": MAX_RECEIVES})
+    client.create_queue(QueueName=name, Attributes={"RedrivePolicy": policy})
+
+
+def is_missing_queue(error: ClientError) -> bool:
+    """Return True if an error means that the queue does not exist."""
+    return str(error.response.get("Error", {}).get("Code", "")).endswith(("NonExistentQueue", "QueueDoesNotExist"))
+
+
+class SqsQueue:
+    """A queue by its name."""
+
+    def __init__(self, client: "SQSClient", name: str) -> None:
+        self._client = client
+        self._url = client.get_queue_url(QueueName=name)["QueueUrl"]
+
+    def receive(self, wait_seconds: int) -> list[Message]:
+        """Up to ten messages; a long poll that waits for the first one at most 20 s."""
+        answer = self._client.receive_message(
+            QueueUrl=self._url,
+            MaxNumberOfMessages=_BATCH,
+            WaitTimeSeconds=min(wait_seconds, 20),
+            VisibilityTimeout=HOLD_SECONDS,
+            AttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
+        )
+        return [_message(found) for found in answer.get("Messages", ())]
+
+    def send(self, bodies: Sequence[str]) -> None:
+        """Send these.
+
+        Raises:
+            QueueUnavailable: some may not have been sent.
+        """
+        for start in range(0, len(bodies), _BATCH):
+            some = bodies[start : start + _BATCH]
+            entries: list[Any] = [{"Id": str(i), "MessageBody": body} for i, body in enumerate(some)]
+            try:
+                failed = self._client.send_message_batch(QueueUrl=self._url, Entries=entries).get("Failed", ())
+            except (BotoCoreError, ClientError) as error:
+                raise QueueUnavailable(f"the queue {self._url} takes no messages: {error}") from error
+            if failed:
+                raise QueueUnavailable(
+                    f"{len(failed)} of {len(some)} messages were not taken by {self._url}: {failed[0]}"
+                )
+
+    def extend(self, messages: Sequence[Message], seconds: int = HOLD_SECONDS) -> None:
+        """Hide these for longer, from now on."""
+
+        def _extend(entries: list[Any]) -> None:
+            timed = [entry | {"VisibilityTimeout": seconds} for entry in entries]
+            self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=timed)
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(_extend, _batches(messages)))
+
+    def delete(self, messages: Sequence[Message]) -> None:
+        """Acknowledge.
+
+        Raises:
+            DeleteRefused: some were not deleted, with the first reason.
+        """
+
+        def _delete(entries: list[Any]) -> list[Any]:
+            return list(self._client.delete_message_batch(QueueUrl=self._url, Entries=entries).get("Failed", ()))
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            failed = [fault for faults in pool.map(_delete, _batches(messages)) for fault in faults]
+        if failed:
+            raise DeleteRefused(f"{len(failed)} of {len(messages)} messages were not deleted: {failed[0]}")
+
+    def most_receives(self) -> int | None:
+        """Return the number of receives after which a message goes to the dead-letter queue; None if there is none.
+
+        Raises:
+            QueueUnavailable: the queue does not answer, or its attributes may not be read.
+        """
+        try:
+            policy = self._redrive_policy()
+        except (BotoCoreError, ClientError) as error:
+            raise QueueUnavailable(f"the queue {self._url} does not show its redrive policy: {error}") from error
+        return int(policy["maxReceiveCount"]) if "maxReceiveCount" in policy else None
+
+    def depth(self) -> int:
+        """Return the approximate number of waiting messages.
+
+        Raises:
+            QueueUnavailable: the queue does not answer, or its attributes may not be read.
+        """
+        try:
+            names: list[Any] = ["ApproximateNumberOfMessages"]
+            found = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=names)["Attributes"]
+        except (BotoCoreError, ClientError) as error:
+            raise QueueUnavailable(f"the queue {self._url} does not answer: {error}") from error
+        return int(found["ApproximateNumberOfMessages"])
+
+    def dead_letters(self) -> int | None:
+        """Return the approximate number of messages that this queue has given up; None if it never gives any up.
+
+        Raises:
+            QueueUnavailable: the queue does not answer, or its attributes may not be read.
+        """
+        names: list[Any] = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        try:
+            url = self._dead_letter_url()
+            if url is None:
+                return None
+            counts = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        except (BotoCoreError, ClientError) as error:
+            raise QueueUnavailable(f"the dead-letter queue of {self._url} does not answer: {error}") from error
+        return sum(int(count) for count in counts.values())
+
+    def redrive(self, most: int) -> Iterator[int]:
+        """Send what was given up to this queue again, with all its receives before it.
+
+        A message is deleted only after it was sent: killed in between, it is sent twice, which is harmless.
+
+        Args:
+            most: So many messages are sent, or a few more.
+
+        Returns:
+            The number sent, batch by batch.
+        """
+        url, sent = self._dead_letter_url(), 0
+        while url is not None and sent < most:
+            answer = self._client.receive_message(QueueUrl=url, MaxNumberOfMessages=_BATCH, WaitTimeSeconds=1)
+            messages = answer.get("Messages", ())
+            if not messages:
+                return
+            entries: list[Any] = [{"Id": str(i), "MessageBody": m["Body"]} for i, m in enumerate(messages)]
+            failed = self._client.send_message_batch(QueueUrl=self._url, Entries=entries).get("Failed", ())
+            not_sent = {int(fault["Id"]) for fault in failed}
+            done: list[Any] = [
+                {"Id": str(i), "ReceiptHandle": m["ReceiptHandle"]} for i, m in enumerate(messages) if i not in not_sent
+            ]
+            if not done:
+                return
+            self._client.delete_message_batch(QueueUrl=url, Entries=done)
+            sent += len(done)
+            yield len(done)
+
+    def _redrive_policy(self) -> dict[str, Any]:
+        answer = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["RedrivePolicy"])
+        found: dict[str, Any] = json.loads(answer.get("Attributes", {}).get("RedrivePolicy", "{}"))
+        return found
+
+    def _dead_letter_url(self) -> str | None:
+        policy = self._redrive_policy()
+        if not policy:
+            return None
+        _, _, _, _, account, name = policy["deadLetterTargetArn"].split(":")
+        try:
+            return self._client.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
+        except self._client.exceptions.QueueDoesNotExist:
+            return None
+
+
+def _message(found: Any) -> Message:
+    said = found.get("Attributes", {})
+    return Message(
+        found["Body"],
+        found["ReceiptHandle"],
+        int(said.get("ApproximateReceiveCount", 1)),
+        found["MessageId"],
+        int(said.get("SentTimestamp", 0)) / 1000,
+    )
+
+
+def _batches(messages: Sequence[Message]) -> Iterator[list[Any]]:
+    for start in range(0, len(messages), _BATCH):
+        yield [{"Id": str(i), "ReceiptHandle": m.receipt} for i, m in enumerate(messages[start : start + _BATCH])]

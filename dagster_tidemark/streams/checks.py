@@ -1,0 +1,97 @@
+"""The checks of a stream: `quarantine` (were messages turned away?) and `stream` (does it keep up?).
+
+A shift writes the results of the first, and the sensor `contracts` those of the second. A person may also execute them.
+Does not belong here: why a message is turned away (`decode`), and the state of a stream (`engine.stream_rows`).
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from dagster_tidemark.engine.doubts import PostOf, Watched, doubts
+from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
+from dagster_tidemark.event_log.beats import post_keys
+from dagster_tidemark.event_log.observations import QUARANTINE
+from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.streams.deliveries import Deliveries
+from dagster_tidemark.streams.stream import Stream
+
+LOST = "lost"
+"""The reason of an entry about messages that were never read."""
+
+STREAM = "stream"
+"""The name of the check on a stream's state."""
+
+
+def post_of(stream: Stream | Deliveries, settings: Settings) -> PostOf:
+    """Return the keys under which a stream's shifts report."""
+    return PostOf(stream.name, stream.asset, post_keys(settings, stream.name, stream.workers))
+
+
+def state_of(instance: dg.DagsterInstance, stream: Stream | Deliveries, settings: Settings) -> StreamRow:
+    """Return the state of one stream as of now."""
+    now, watched = time.time(), Watched(settings.code_location, posts=(post_of(stream, settings),))
+    (row,) = stream_rows(instance, watched, doubts(instance, watched, now), now)
+    return row
+
+
+def state_check(stream: Stream | Deliveries) -> dg.AssetChecksDefinition:
+    """The check on the state of a stream."""
+
+    @dg.asset_check(
+        asset=dg.AssetKey.from_user_string(stream.asset),
+        name=STREAM,
+        description="Fails while messages wait and no shift has committed for a minute; warns of a fault that keeps "
+        "shifts from taking messages. Shows what waits, since when, and the last commit.",
+    )
+    def state(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        settings = load_settings()
+        if why := stream.why_off(settings):
+            return dg.AssetCheckResult(passed=True, description=f"stream {stream.name} is off: {why}")
+        return dg.AssetCheckResult(**state_result(state_of(context.instance, stream, settings), time.time()))
+
+    return state
+
+
+def state_result(row: StreamRow, now: float) -> dict[str, Any]:
+    """Return the arguments of a result of the check `stream`."""
+    return {
+        "passed": row.is_sound,
+        "severity": dg.AssetCheckSeverity.ERROR if row.is_behind else dg.AssetCheckSeverity.WARN,
+        "description": row.told(now),
+        "metadata": row.metadata(),
+    }
+
+
+def stream_check(stream: Stream) -> dg.AssetChecksDefinition:
+    """The check of a stream."""
+
+    @dg.asset_check(
+        asset=dg.AssetKey.from_user_string(stream.asset),
+        name=QUARANTINE,
+        description="Warns of messages that are no rows, and fails where messages were lost before they were read; "
+        f"`pipelines quarantine --asset {stream.asset}` shows them.",
+    )
+    def quarantine() -> dg.AssetCheckResult:
+        from dagster_tidemark.lakehouse.append import open_lake
+        from dagster_tidemark.streams.rejects import counted
+
+        return refused_result(counted(open_lake(load_settings()), stream.asset))
+
+    return quarantine
+
+
+def refused_result(by_reason: Mapping[str, int]) -> dg.AssetCheckResult:
+    """What the check says of so many entries."""
+    told = ", ".join(f"{reason} {count}" for reason, count in by_reason.items())
+    return dg.AssetCheckResult(
+        passed=not by_reason,
+        severity=dg.AssetCheckSeverity.ERROR if LOST in by_reason else dg.AssetCheckSeverity.WARN,
+        description=f"messages turned away: {told}" if told else "no message was turned away",
+        metadata={
+            "rows": sum(by_reason.values()),
+            **{f"turned away: {reason}": count for reason, count in by_reason.items()},
+        },
+    )

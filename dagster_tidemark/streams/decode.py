@@ -1,0 +1,296 @@
+"""From bodies to rows: JSON objects whose members have the declared types, and what is none.
+
+Belongs here: what a body means. Does not belong here: what becomes of a body that is no row (`rejects`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import from_json
+
+from dagster_tidemark.sources.records import Record
+from dagster_tidemark.streams.stream import Fields, Stream
+from dagster_tidemark.streams.user_rules import RaisingRules, blames_the_message, raised
+
+_LONGEST_SHOWN = 10_000
+
+
+def _in_utc(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _as_number(value: Any) -> Any:
+    """Return a value that Pydantic may read as a number. By itself it takes true for 1, and "1_000" for 1000.
+
+    Raises:
+        ValueError: the value is a boolean, or text of another form.
+    """
+    if isinstance(value, bool):
+        raise ValueError("a boolean is no number")
+    if isinstance(value, str) and _is_number(value) and not _NUMBER.fullmatch(value.strip()):
+        raise ValueError("a number as text is written in digits, such as -12.5 or 1e3")
+    return value
+
+
+def _as_time(value: Any) -> Any:
+    """Return a value that Pydantic may read as a time. By itself it takes 3 and "3.5" for seconds of 1970.
+
+    Raises:
+        ValueError: the value is a number, also one as text.
+    """
+    if isinstance(value, int | float | Decimal) or (isinstance(value, str) and _is_number(value)):
+        raise ValueError("a time is written as ISO 8601, and not as a number")
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_IS_NUMBER = BeforeValidator(_as_number)
+_LARGEST_FLOAT = 3.4028234663852886e38  # of 32 bits: Arrow would store a larger number as infinite
+
+_TYPES: dict[str, Any] = {
+    "string": Annotated[str, Field(coerce_numbers_to_str=True)],
+    "bigint": Annotated[int, Field(ge=-(2**63), lt=2**63), _IS_NUMBER],
+    "int": Annotated[int, Field(ge=-(2**31), lt=2**31), _IS_NUMBER],
+    "double": Annotated[float, Field(allow_inf_nan=False), _IS_NUMBER],
+    "float": Annotated[float, Field(allow_inf_nan=False, ge=-_LARGEST_FLOAT, le=_LARGEST_FLOAT), _IS_NUMBER],
+    "boolean": bool,
+    "timestamp": Annotated[datetime, BeforeValidator(_as_time)],
+    "date": Annotated[date, BeforeValidator(_as_time)],
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A message that is no row.
+
+    Args:
+        content: The body as text; base64 of the body if it is not UTF-8.
+        reason: A stable code.
+        raised: The exception of the rule `reason`; empty if no rule raised.
+    """
+
+    record: Record
+    content: str
+    reason: str
+    message: str
+    raised: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A message's fields, and the message."""
+
+    fields: Fields
+    record: Record
+
+
+class Decoder:
+    """Reads the bodies of one stream.
+
+    Args:
+        stream: Whose table says the fields and their types.
+        start: The first day of which there is data.
+    """
+
+    def __init__(self, stream: Stream, start: date) -> None:
+        self._stream, self._fields = stream, stream.fields
+        self._start = datetime.combine(start, time(), UTC)
+        self._model = _model_of(stream)
+
+    def read(self, records: Iterable[Record], now: datetime) -> tuple[list[Row], list[Fault]]:
+        """The rows and the faults of some messages, in their order."""
+        rows: list[Row] = []
+        faults: list[Fault] = []
+        for record in records:
+            read = self._read(record, now)
+            if isinstance(read, Fault):
+                faults.append(read)
+            else:
+                rows.append(read)
+        return rows, faults
+
+    def _read(self, record: Record, now: datetime) -> Row | Fault:
+        try:
+            text = record.body.decode()
+        except UnicodeDecodeError as error:
+            shown = base64.b64encode(record.body).decode()
+            return Fault(record, shown[:_LONGEST_SHOWN], "not_utf8", f"the body is no UTF-8: {error}")
+
+        def fault(reason: str, message: str, raised: str = "") -> Fault:
+            return Fault(record, text[:_LONGEST_SHOWN], reason, message, raised)
+
+        if not text:
+            return fault("malformed", "no value (tombstone)" if record.topic_id else "the body is empty")
+        try:
+            found = from_json(text, allow_inf_nan=False)
+        except ValueError as error:
+            return fault("malformed", f"the body is no JSON: {error}")
+        if not isinstance(found, dict):
+            return fault("malformed", "the body is no JSON object")
+        if repeated := self._repeated(text):
+            return fault("malformed", f"the body says {', '.join(repeated)} more than once")
+        given = {name: value for name, value in found.items() if value != "" or self._fields.get(name) == "string"}
+        try:
+            fields = dict(self._model.model_validate(given))
+        except ValidationError as error:
+            return fault(*_first(error))
+        for name, value in fields.items():
+            if isinstance(value, datetime):
+                try:
+                    fields[name] = _in_utc(value)
+                except OverflowError:
+                    return fault("bad_type", f"{name}: {value.isoformat()} is no time of the years 1 to 9999 in UTC")
+            elif isinstance(value, str) and not _is_text(value):
+                return fault("not_utf8", f"{name} holds half of a character")
+        if broken := self._broken(fields, now):
+            return fault(*broken)
+        return Row(fields, record)
+
+    def _repeated(self, text: str) -> list[str]:
+        """Return columns that a JSON object gives more than once. Parsers keep the last value without a warning."""
+        members: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list)
+        if len(members) == len(dict(members)):
+            return []
+        return sorted(
+            name for name, count in Counter(name for name, _ in members).items() if count > 1 and name in self._fields
+        )
+
+    def _broken(self, fields: Fields, now: datetime) -> tuple[str, ...] | None:
+        """Return reason and message of the first rule that the fields break, and the exception if it raised."""
+        for name in self._stream.required:
+            if fields[name] is None or fields[name] == "":
+                return "null_value", f"{name} is missing"
+        if self._stream.partition_column is not None:
+            at = fields[self._stream.time or ""]
+            at = at if isinstance(at, datetime) else datetime.combine(at, time(), UTC)
+            if at < self._start:
+                return "before_start", f"{self._stream.time} is before the first day, {self._start.date()}"
+            if at > now + self._stream.latest:
+                return "in_future", f"{self._stream.time} is more than {self._stream.latest} ahead of the clock"
+        for reason, is_kept in self._stream.rules.items():
+            try:
+                kept = is_kept(fields)
+            except Exception as error:
+                if not blames_the_message(error):
+                    raise
+                return reason, f"rule {reason} cannot be worked out: {type(error).__name__}: {error}", raised(error)
+            if not kept:
+                return reason, f"it breaks the rule {reason}"
+        return None
+
+
+def judge_rules(stream: Stream, rules: RaisingRules, faults: Sequence[Fault], *, has_rows: bool) -> None:
+    """Compare the messages on which each rule raised with those on which it worked.
+
+    Args:
+        faults: All faults of a batch.
+        has_rows: True if the batch has rows: every rule worked on a row.
+
+    Raises:
+        RuleFails: a rule raises on every message.
+    """
+    worked = int(has_rows)
+    for rule in reversed(list(stream.rules)):
+        on = [fault for fault in faults if fault.reason == rule]
+        raised_on = [fault for fault in on if fault.raised]
+        worked += len(on) - len(raised_on)
+        error = raised_on[0].raised if raised_on else ""
+        rules.judge(rule, {fault.record.message_id for fault in raised_on}, worked, error)
+        worked += len(raised_on)  # the rules before this one worked on these messages
+
+
+def of_message(record: Record) -> dict[str, Any]:
+    """The columns `MESSAGE` of a row."""
+    return {
+        "message_id": record.message_id,
+        "message_source": record.source,
+        "topic_id": record.topic_id,
+        "topic_partition": record.partition,
+        "topic_offset": record.offset,
+        "sent_at": record.sent_at,
+    }
+
+
+def table_rows(stream: Stream, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Rows of the stream's table."""
+    column = stream.partition_column
+    made = []
+    for row in rows:
+        made.append(
+            {
+                **row.fields,
+                **({column: stream.partition_of(row.fields)} if column else {}),
+                **of_message(row.record),
+            }
+        )
+    return made
+
+
+def readable(body: bytes, name: str) -> str | None:
+    """Return a field of an object as text, although the object may be broken; None if the field is not certain.
+
+    In broken JSON only the part before the first error is read, and in it only complete texts: a number may be cut.
+    """
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    try:
+        found, is_whole = json.loads(text), True
+    except (ValueError, RecursionError) as error:
+        found, is_whole = _before(text[: getattr(error, "pos", 0)]), False
+    value = found.get(name) if isinstance(found, dict) else None
+    if is_whole and isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    return value if isinstance(value, str) and _is_text(value) else None
+
+
+def _before(text: str) -> Any:
+    try:
+        return from_json(text, allow_partial=True)
+    except ValueError:
+        return None
+
+
+def _model_of(stream: Stream) -> type[BaseModel]:
+    members: dict[str, Any] = {name: (_type(kind) | None, None) for name, kind in stream.fields.items()}
+    return create_model(f"{stream.name}_message", __config__=ConfigDict(extra="ignore"), **members)
+
+
+def _type(kind: str) -> Any:
+    if kind.startswith("decimal("):
+        precision, scale = map(int, kind.removeprefix("decimal(").rstrip(")").split(","))
+        return Annotated[Decimal, Field(max_digits=precision, decimal_places=scale), _IS_NUMBER]
+    return _TYPES[kind]
+
+
+def _first(error: ValidationError) -> tuple[str, str]:
+    found = error.errors(include_url=False)[0]
+    name = ".".join(map(str, found["loc"][:1]))
+    return "bad_type", f"{name}: {found['msg'].removeprefix('Value error, ')}, not {str(found['input'])[:200]!r}"
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,221 @@
+"""What a partner is answered: what became of a delivery, what was found of each file, and a sentence.
+
+Belongs here: the words, and the form on the wire. Does not belong here: the verdict (`delivering`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from dagster_tidemark.lakehouse.loading.all_or_none import Refusal
+from dagster_tidemark.sources.manifests import Manifest
+from dagster_tidemark.streams.delivery_check import Checked, CheckedFile, Finding
+from dagster_tidemark.streams.delivery_table import Standing
+
+LONGEST = 200_000
+"""Bytes of an answer: SQS takes a quarter of a megabyte. Files beyond it are counted, those that are right first."""
+
+_NO_MANIFEST = "no_manifest"
+_SHOWN = 3  # files that a sentence names
+
+
+class Status(StrEnum):
+    """What became of a delivery."""
+
+    LOADED = "loaded"
+    REFUSED = "refused"
+    INCOMPLETE = "incomplete"
+    SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer to a message.
+
+    Args:
+        delivery_id: As far as the message says it.
+        status: In a word.
+        message: In a sentence or two.
+        posted_at: When the message was sent; of one that is loaded already, the message that it was loaded for.
+        manifest: The digest of its manifest.
+        rows: How many are in the table by this delivery.
+        files: What was found of each.
+        unlisted: Files that lie in the folder and are not listed.
+        reasons: How many files or rows were refused, by reason.
+        first_reasons: The first of the refused rows.
+        replaces: The digest of the manifest whose rows these took the place of.
+    """
+
+    delivery_id: str | None
+    status: Status
+    message: str
+    posted_at: datetime
+    manifest: str | None = None
+    rows: int = 0
+    files: Sequence[Mapping[str, Any]] = ()
+    unlisted: Sequence[str] = ()
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    first_reasons: Sequence[Mapping[str, Any]] = ()
+    replaces: str | None = None
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the files are not loaded, and something has to be mended for it."""
+        return self.status in (Status.REFUSED, Status.INCOMPLETE)
+
+    def body(self) -> str:
+        """The answer as it is sent."""
+        said = {
+            "delivery_id": self.delivery_id,
+            "status": str(self.status),
+            "message": self.message,
+            "rows": self.rows,
+            "manifest": self.manifest,
+            "replaces": self.replaces,
+            "posted_at": self.posted_at.isoformat(),
+            "reasons": dict(self.reasons),
+            "first_reasons": list(self.first_reasons),
+        }
+        files, unlisted, left_out = list(self.files), list(self.unlisted), 0
+        while True:
+            lists = {"files": files, "unlisted": unlisted, **({"left_out": left_out} if left_out else {})}
+            body = json.dumps(said | lists)
+            if len(body) <= LONGEST or not (files or unlisted):
+                return body
+            # What is wrong is told as long as there is room for it.
+            files.sort(key=lambda file: not ({"message", "bad_rows"} & file.keys()))
+            kept, half = len(files) // 2, len(unlisted) // 2
+            left_out += len(files) - kept + len(unlisted) - half
+            files, unlisted = files[:kept], unlisted[:half]
+
+
+def no_manifest(delivery_id: str | None, why: str, posted_at: datetime) -> Answer:
+    """The message is no manifest."""
+    return Answer(delivery_id, Status.REFUSED, f"Nothing is loaded: {why}.", posted_at, reasons={_NO_MANIFEST: 1})
+
+
+def loaded(manifest: Manifest, standing: Standing, unlisted: Collection[str]) -> Answer:
+    """What the table holds of this very manifest: the same, however often it is asked."""
+    by_file = {listed.path: standing.rows.get(manifest.key_of(listed), 0) for listed in manifest.files}
+    rows = sum(standing.rows.values())
+    said = f"{_counted(len(by_file), 'file')}, {_counted(rows, 'row')}: all of it is loaded."
+    if standing.replaces:
+        said += f" It took the place of what was loaded of this delivery before (manifest {standing.replaces[:12]})."
+    return Answer(
+        manifest.delivery_id,
+        Status.LOADED,
+        said + _beside(unlisted),
+        standing.posted_at,
+        standing.manifest,
+        rows,
+        [{"key": path, "finding": "loaded", "rows": count} for path, count in by_file.items()],
+        sorted(unlisted),
+        replaces=standing.replaces,
+    )
+
+
+def superseded(manifest: Manifest, standing: Standing, posted_at: datetime) -> Answer:
+    """A later message of the same delivery was faster."""
+    said = (
+        f"Nothing is changed: a message of this delivery with another manifest ({standing.manifest[:12]}), which was "
+        f"sent later ({standing.posted_at.isoformat()}), is loaded."
+    )
+    return Answer(manifest.delivery_id, Status.SUPERSEDED, said, posted_at, manifest.digest)
+
+
+def not_as_listed(
+    manifest: Manifest, checked: Checked, posted_at: datetime, standing: Standing | None, waited: timedelta
+) -> Answer:
+    """Files are missing, or are not what the manifest says."""
+    faults = [each for each in checked.files if each.message]
+    lacking = [each for each in faults if each.is_waited_for]
+    status = Status.REFUSED if checked.is_wrong else Status.INCOMPLETE
+    said = f"Nothing is loaded: {_named([(each.listed.path, each.message) for each in faults])}."
+    if status is Status.INCOMPLETE:
+        minutes = f"{waited.total_seconds() / 60:g} minutes"
+        said += f" {_counted(len(lacking), 'file')} had {minutes} to come. Send the message again once all are there."
+    return Answer(
+        manifest.delivery_id,
+        status,
+        said + _stays(standing) + _beside(checked.unlisted),
+        posted_at,
+        manifest.digest,
+        files=[_of_check(each) for each in checked.files],
+        unlisted=checked.unlisted,
+        reasons=Counter(str(each.finding) for each in faults),
+    )
+
+
+def not_loadable(
+    manifest: Manifest, checked: Checked, posted_at: datetime, standing: Standing | None, refusal: Refusal
+) -> Answer:
+    """The files are what the manifest says, and cannot be loaded."""
+    faults = {fault.file.key: fault for fault in refusal.faults}
+    files, said = list[Mapping[str, Any]](), list[tuple[str, str]]()
+    for each in checked.files:
+        key, path = manifest.key_of(each.listed), each.listed.path
+        if fault := faults.get(key):
+            files.append({"key": path, "finding": fault.reason, "message": fault.message})
+            said.append((path, fault.message))
+        elif bad := refusal.bad_rows.get(key):
+            count = sum(bad.values())
+            files.append({"key": path, "finding": "bad_rows", "bad_rows": count, "reasons": dict(bad)})
+            of_reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(bad.items()))
+            said.append((path, f"{_counted(count, 'bad row')} ({of_reasons})"))
+        else:
+            files.append({"key": path, "finding": str(Finding.AS_LISTED)})
+    first = [
+        {
+            "key": bad.key.removeprefix(manifest.folder),
+            "row": bad.row_number,
+            "reason": bad.reason,
+            "message": bad.message,
+        }
+        for bad in refusal.first
+    ]
+    return Answer(
+        manifest.delivery_id,
+        Status.REFUSED,
+        f"Nothing is loaded: {_named(said)}." + _stays(standing) + _beside(checked.unlisted),
+        posted_at,
+        manifest.digest,
+        files=files,
+        unlisted=checked.unlisted,
+        reasons=refusal.reasons,
+        first_reasons=first,
+    )
+
+
+def _of_check(each: CheckedFile) -> dict[str, Any]:
+    said = {"key": each.listed.path, "finding": str(each.finding)}
+    return said | ({"message": each.message} if each.message else {})
+
+
+def _named(faults: Sequence[tuple[str, str]]) -> str:
+    said = "; ".join(f"{path}: {why}" for path, why in faults[:_SHOWN])
+    return said + (f"; and {_counted(len(faults) - _SHOWN, 'more file')}" if len(faults) > _SHOWN else "")
+
+
+def _stays(standing: Standing | None) -> str:
+    if standing is None:
+        return ""
+    return f" What was loaded of this delivery before stays (manifest {standing.manifest[:12]})."
+
+
+def _beside(unlisted: Collection[str]) -> str:
+    if not unlisted:
+        return ""
+    names = ", ".join(sorted(unlisted)[:_SHOWN]) + (", ..." if len(unlisted) > _SHOWN else "")
+    return (
+        f" {_counted(len(unlisted), 'file')} in the folder {'is' if len(unlisted) == 1 else 'are'} not listed: {names}."
+    )
+
+
+def _counted(number: int, of: str) -> str:
+    return f"{number} {of}" if number == 1 else f"{number} {of}s"

@@ -1,0 +1,141 @@
+"""The verdict on a delivery: is it loaded already, is all of it there, does it load; and if not, is it waited for?
+
+What stands in the table decides what was loaded, and the later message wins, in whatever order they are seen to. A
+fault of the world is never a verdict: it is raised. Does not belong here: the way of a message (`delivering`).
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pyiceberg.catalog import Catalog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.errors import Transient
+from dagster_tidemark.failpoints import reached
+from dagster_tidemark.lakehouse.loading.all_or_none import Refusal, load_all_or_none
+from dagster_tidemark.lakehouse.loading.spec import Landing, Load
+from dagster_tidemark.lakehouse.session import naming_the_server, new_session, without_token
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.listing import ObjectChanged, ObjectUnavailable
+from dagster_tidemark.sources.manifests import Manifest
+from dagster_tidemark.streams import delivery_answer as answers
+from dagster_tidemark.streams.deliveries import Deliveries
+from dagster_tidemark.streams.delivery_answer import Answer
+from dagster_tidemark.streams.delivery_check import Checked, Checker
+from dagster_tidemark.streams.delivery_table import DeliveryTable, Standing
+
+logger = logging.getLogger(__name__)
+
+
+class OvertakenDelivery(Transient):
+    """What was loaded is not what stands there any more. A second look tells why."""
+
+
+@dataclass
+class Verdicts:
+    """Gives verdicts, in one run.
+
+    Args:
+        declared: What is delivered.
+        settings: Of the deployment.
+        lake: The catalog, through pyiceberg.
+        landing: Where the files lie.
+    """
+
+    declared: Deliveries
+    settings: Settings
+    lake: Catalog
+    landing: Landing
+    _table: DeliveryTable | None = None
+    _checker: Checker = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._checker = Checker(self.landing, self.declared.like)
+
+    def on(self, manifest: Manifest, posted_at: datetime, *, is_last: bool) -> Answer | None:
+        """The answer to a manifest; None while files may still come.
+
+        Args:
+            posted_at: When the message with it was sent.
+            is_last: Nothing is waited for any more.
+        """
+        self._table = self._table or DeliveryTable(self.lake, self.declared.table)
+        standing, since = self._table.look(manifest.delivery_id), self._table.head
+        is_loaded = standing is not None and standing.manifest == manifest.digest
+        if standing is not None and not is_loaded and standing.is_later_than(posted_at, manifest.digest):
+            return answers.superseded(manifest, standing, posted_at)
+        checked = self._checker.look(manifest)
+        if standing is not None and is_loaded:
+            return answers.loaded(manifest, standing, checked.unlisted)
+        if checked.is_wrong or is_last or not checked.is_incomplete:
+            checked = self._checker.verify(checked)
+        if not checked.is_wrong and not checked.is_incomplete:
+            loaded = self._loaded(_Loading(manifest, checked, posted_at, standing, since))
+            if isinstance(loaded, Answer):
+                return loaded
+            checked = loaded
+        if checked.is_wrong or is_last:
+            return answers.not_as_listed(manifest, checked, posted_at, standing, self.declared.patience)
+        return None
+
+    def _loaded(self, of: _Loading) -> Answer | Checked:
+        """Load all of it or none. Where a file is not to be had any more: what was found of it."""
+        manifest, checked = of.manifest, of.checked
+        spark = new_session(self.settings)
+        try:
+            with naming_the_server(spark):
+                refusal = self._load(spark, of)
+        except (ObjectChanged, ObjectUnavailable) as error:
+            return checked.with_finding(error.key, *self._checker.told(error))
+        finally:
+            _stop(spark)
+        reached("stream_committed")
+        if refusal is not None:
+            return answers.not_loadable(manifest, checked, of.posted_at, of.standing, refusal)
+        assert self._table is not None
+        now = self._table.look(manifest.delivery_id)
+        if now is None or now.manifest != manifest.digest:
+            raise OvertakenDelivery(f"delivery {manifest.delivery_id}: another message of it was loaded right after")
+        return answers.loaded(manifest, now, checked.unlisted)
+
+    def _load(self, spark: SparkSession, of: _Loading) -> Refusal | None:
+        delivery_id, declared = of.manifest.delivery_id, self.declared
+        load = Load(
+            declared.feed_of(delivery_id), declared.table, of.with_delivery(declared.transform), declared.code_version
+        )
+        files = [each.file for each in of.checked.files if each.file]
+        run_id = uuid.uuid4().hex
+        return load_all_or_none(spark, self.landing, load, delivery_id, files, since=of.since, run_id=run_id)
+
+
+@dataclass(frozen=True)
+class _Loading:
+    """A delivery that is as its manifest says, and what the table held of it at which snapshot."""
+
+    manifest: Manifest
+    checked: Checked
+    posted_at: datetime
+    standing: Standing | None
+    since: int | None
+
+    def with_delivery(self, transform: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], DataFrame]:
+        """The transform, and the columns that say of which delivery a row is."""
+        said = {
+            "manifest": F.lit(self.manifest.digest),
+            "posted_at": F.lit(self.posted_at),
+            "replaces": F.lit(self.standing.manifest if self.standing else None).cast("string"),
+        }
+        return lambda rows: transform(rows).withColumns(said)
+
+
+def _stop(spark: SparkSession) -> None:
+    try:
+        spark.stop()
+    except Exception as error:  # the server is gone, and the session with it
+        logger.debug("the session could not be stopped: %s", without_token(str(error)))

@@ -1,0 +1,136 @@
+"""Measurements of a stream that its shift reports with each beat: backlog, lag, rate and hindrance.
+
+Belongs here: the measurements. Does not belong here: their evaluation (`engine.stream_rows`).
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from dagster_tidemark.sources.records import Waiting
+
+_WINDOW = 60.0  # seconds of a rate
+_BEGINS_WITHIN = 15.0  # seconds that a shift may need to open its tables and queues; no fault until then
+
+
+class Counted(Protocol):
+    """Counters of a shift."""
+
+    @property
+    def commits(self) -> int:
+        """Number of commits."""
+
+    @property
+    def added(self) -> int:
+        """Number of rows added."""
+
+    @property
+    def refused(self) -> int:
+        """Number of messages turned away."""
+
+
+class Working(Protocol):
+    """A shift at work."""
+
+    @property
+    def counts(self) -> Counted: ...
+    @property
+    def looked_at(self) -> float: ...
+    @property
+    def hindrance(self) -> str: ...
+    @property
+    def lag(self) -> float: ...
+
+
+@runtime_checkable
+class HasInHand(Protocol):
+    """A shift that knows what it has received and not finished."""
+
+    @property
+    def in_hand(self) -> Waiting: ...
+    @property
+    def position(self) -> str | None: ...
+
+
+class Facts:
+    """The facts of one shift.
+
+    Args:
+        depth: Returns the number of messages waiting in the stream's queue; None if it has no queue.
+        behind: Returns the unread records of its topic after a position; None if it has no topic.
+    """
+
+    def __init__(
+        self,
+        depth: Callable[[], int] | None = None,
+        behind: Callable[[str | None], Waiting] | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._depth, self._behind, self._clock = depth, behind, clock
+        self.at_work: Working | None = None
+        self.fault = ""
+        """The fault that has kept the shift from beginning."""
+        self._began, self._commits, self._committed_at = clock(), 0, 0.0
+        self._added = deque[tuple[float, int]]()
+        self._queue_since: float | None = None
+        self._waiting_since: float | None = None
+
+    def note(self, fault: str) -> None:
+        """Note a fault that keeps the shift from beginning."""
+        self.fault = fault
+
+    def __call__(self) -> Mapping[str, Any]:
+        """Return the current facts. A fact that cannot be measured is left out."""
+        now, work = self._clock(), self.at_work
+        if work is None:
+            begins = now - self._began < _BEGINS_WITHIN
+            fault = self.fault or ("" if begins else "what it works with cannot be opened")
+            return {"looked_at": self._began, "hindrance": fault}
+        if work.counts.commits != self._commits:
+            self._commits, self._committed_at = work.counts.commits, now
+        self._added.append((now, work.counts.added))
+        while self._added[0][0] < now - _WINDOW and len(self._added) > 1:
+            self._added.popleft()
+        (first, before), (last, after) = self._added[0], self._added[-1]
+        found = {
+            "began_at": self._began,
+            "looked_at": work.looked_at,
+            "hindrance": work.hindrance,
+            "committed_at": self._committed_at,
+            "rows_per_second": round((after - before) / (last - first), 2) if last > first else 0.0,
+            "refused": work.counts.refused,
+            "lag_seconds": round(work.lag, 1),
+        }
+        try:
+            waiting = self._waiting(now, work)
+        except Exception as error:
+            said = f"what waits cannot be counted: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            return found | {"hindrance": found["hindrance"] or said}
+        self._waiting_since = (self._waiting_since or now) if waiting.count else None
+        found["backlog"] = waiting.count
+        if waiting.count:
+            found["waiting_since"] = self._waiting_since
+            found["oldest_at"] = waiting.oldest_at
+        return found
+
+    def _waiting(self, now: float, work: Working) -> Waiting:
+        """Return what the source holds, and what the shift has in hand."""
+        parts = [work.in_hand] if isinstance(work, HasInHand) else []
+        if self._depth is not None:
+            parts.append(self._in_queue(self._depth(), now))
+        if self._behind is not None:
+            parts.append(self._behind(work.position if isinstance(work, HasInHand) else None))
+        return Waiting.together(parts)
+
+    def _in_queue(self, depth: int, now: float) -> Waiting:
+        """Return what waits in a queue. SQS does not tell the age of a message that nobody has received.
+
+        The oldest waits at least since the queue was first seen to hold messages, or since the last commit.
+        """
+        if not depth:
+            self._queue_since = None
+            return Waiting()
+        self._queue_since = max(self._queue_since or now, self._committed_at)
+        return Waiting(depth, self._queue_since)

@@ -1,0 +1,161 @@
+"""What Dagster hears of a stream: observations of its table's partitions, materializations of what followed.
+
+An observation says that a partition has rows that were not there before, and since when they wait: the planner makes
+of it what it makes of a file that has arrived. How far the table is reported is a mark on the table itself, so that a
+shift that was killed between a commit and its report is made up for by the next. Does not belong here: Dagster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as clock_time
+from typing import Any, Protocol
+
+from dagster_tidemark.failpoints import reached
+from dagster_tidemark.lakehouse.append import Change, HeadMoved, at_least
+from dagster_tidemark.streams.kept import KeptMessages, oldest_by
+from dagster_tidemark.streams.stream import Reaction, Stream
+
+REPORTED = "tidemark.reported"
+"""Property of a stream's table: Dagster has heard of all that was appended up to this snapshot."""
+
+
+_COUNTED_EVERY = 10.0  # seconds: what is in the quarantine is read as a whole for it
+
+
+class EventLog(Protocol):
+    """Where reports go."""
+
+    def observed(self, asset: str, partition: str | None, *, version: str, arrived_at: float) -> None:
+        """A partition of an asset has other rows, of which the oldest arrived at this time (Unix seconds)."""
+        ...
+
+    def materialized(self, asset: str, metadata: Mapping[str, int | float | str]) -> None:
+        """An asset was written."""
+        ...
+
+    def refused(self, asset: str, by_reason: Mapping[str, int]) -> None:
+        """So many messages of an asset are in the quarantine."""
+        ...
+
+
+@dataclass
+class Reports:
+    """Collects what is to be reported, and reports it when it is time.
+
+    Args:
+        stream: Whose.
+        log: Where it is reported.
+    """
+
+    stream: Stream
+    log: EventLog
+    reported: int | None = None
+    refused: Callable[[], Mapping[str, int]] | None = None
+    """Counts what is in the quarantine; set where there is something new."""
+    _followed: dict[str, Mapping[str, int | float | str]] = field(default_factory=dict)
+    """By asset the metadata of commits of the reaction that are not yet reported to Dagster."""
+    _waiting: dict[Any, datetime] = field(default_factory=dict)
+    _since: float | None = None
+    _flushed_at: float = float("-inf")
+    _refused_at: float = float("-inf")
+
+    def begin(self, kept: KeptMessages) -> None:
+        """Take up what an earlier shift has committed and not reported."""
+        mark = kept.table.mark(REPORTED)
+        self.reported = None if mark is None else int(mark)
+        if kept.table.head is not None and self.reported != kept.table.head:
+            kept.others = True
+            self._since = time.monotonic() - self.stream.quiet.total_seconds()
+
+    def added(self, rows: list[dict[str, Any]], kept: KeptMessages, not_before: datetime | None = None) -> None:
+        """Note rows that are in the table's head.
+
+        Args:
+            not_before: No row arrived before this time, despite an earlier timestamp of its producer.
+        """
+        column = next(iter(self.stream.table.partition_columns), None)
+        for row in rows:
+            at = row[column] if column else None
+            arrived = row["sent_at"] if not_before is None else max(row["sent_at"], not_before)
+            self._waiting[at] = min(self._waiting.get(at, arrived), arrived)
+        if rows and self._since is None:
+            self._since = time.monotonic()
+
+    def added_by_others(self) -> None:
+        """Note that the table has rows this run does not hold. The report reads them from the table."""
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def marks(self, kept: KeptMessages) -> Mapping[str, str]:
+        """What the next commit of the table says of what is reported."""
+        mark = None if self.reported is None else str(self.reported)
+        return {} if mark is None or mark == kept.table.mark(REPORTED) else {REPORTED: mark}
+
+    def flush_if_due(self, kept: KeptMessages, reaction: Reaction | None, *, idle: bool) -> None:
+        """Report, if something has waited for long enough, or nothing else is to be done."""
+        now, quiet = time.monotonic(), self.stream.quiet.total_seconds()
+        if idle and now - self._refused_at >= _COUNTED_EVERY:
+            self._count_refused()
+        if self._since is None:
+            return
+        if now - self._since >= quiet or (idle and now - self._flushed_at >= quiet):
+            self.flush(kept, reaction)
+
+    def flush(self, kept: KeptMessages, reaction: Reaction | None) -> None:
+        """Report all that is committed."""
+        self._count_refused()
+        if self._since is None or kept.table.head is None:
+            return
+        head = kept.table.head
+        waiting = self._everything(kept) if kept.others else self._waiting
+        for value, oldest in sorted(waiting.items(), key=lambda item: str(item[0])):
+            partition = self.stream.key_of(value)
+            arrived = max(oldest, _start_of(value)) if value is not None else oldest
+            self.log.observed(self.stream.asset, partition, version=str(head), arrived_at=arrived.timestamp())
+        self._followed |= reaction.summary() if reaction else {}
+        for asset in sorted(self._followed):
+            self.log.materialized(asset, self._followed[asset])
+            del self._followed[asset]
+        kept.others = False
+        self.reported = head
+        self._waiting, self._since, self._flushed_at = {}, None, time.monotonic()
+        self._keep_mark(kept)
+        reached("stream_reported")
+
+    def _count_refused(self) -> None:
+        if self.refused is not None:
+            self.log.refused(self.stream.asset, self.refused())
+            self.refused, self._refused_at = None, time.monotonic()
+
+    def _everything(self, kept: KeptMessages) -> dict[Any, datetime]:
+        """All that the table has got since it was last reported, by whomever."""
+        column = next(iter(self.stream.table.partition_columns), None)
+        columns = ("sent_at",) if column is None else (column, "sent_at")
+        rows = kept.table.appended_since(self.reported, columns)
+        if rows is None:  # somebody else has let that snapshot expire
+            rows = kept.table.rows(at_least("sent_at", _long_ago(self._waiting)), columns)
+        if column is None:
+            sent = rows["sent_at"].to_pylist()
+            return {None: min(sent)} if sent else {}
+        return oldest_by(rows, column)
+
+    def _keep_mark(self, kept: KeptMessages) -> None:
+        """Nobody waits now: a commit of its own keeps the next shift from reporting all of it again."""
+        if marks := self.marks(kept):
+            with suppress(HeadMoved):  # the next commit takes it along
+                kept.table.commit(Change(marks=marks))
+
+
+def _start_of(value: datetime | date) -> datetime:
+    """Return the beginning of a partition: its messages arrived no earlier."""
+    return value if isinstance(value, datetime) else datetime.combine(value, clock_time(), UTC)
+
+
+def _long_ago(waiting: Mapping[Any, datetime]) -> datetime:
+    oldest = min(waiting.values(), default=datetime.now(UTC))
+    return oldest - timedelta(days=1)

@@ -1,0 +1,373 @@
+"""The run that fills a stream's table until it is asked to end: receive, commit, react, publish, report.
+
+A run that is killed anywhere loses nothing: unacknowledged messages are received again, and the consequences of a
+message are committed before it is acknowledged. Belongs here: the order of the steps, and the response to a failed
+step. Does not belong here: the reasons to end a shift (`streams.post`), and the start of the next one
+(`sensors.streams`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+
+import pyarrow as pa
+
+from dagster_tidemark.failpoints import reached
+from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, rows_of
+from dagster_tidemark.sources.messages import DeleteRefused
+from dagster_tidemark.sources.records import Batch, Inlet, IsHindered, Waiting
+from dagster_tidemark.streams import rejects
+from dagster_tidemark.streams.backlog import Backlog
+from dagster_tidemark.streams.decode import Decoder, Fault, judge_rules, table_rows
+from dagster_tidemark.streams.kept import KeptMessages, Overtaken
+from dagster_tidemark.streams.line import Line
+from dagster_tidemark.streams.reports import Reports
+from dagster_tidemark.streams.retries import LONGEST_BACKOFF, Chore, RunEnds, patiently, told
+from dagster_tidemark.streams.stream import LooksAfter, Reaction, TellsWhy, Workplace
+from dagster_tidemark.streams.user_rules import RaisingRules, RuleFails
+
+_WAIT_SECONDS = 2.0  # while a receiver waits, the shift does nothing else
+_WAIT_EACH_SECONDS = 0.1  # with several inlets
+_LINGER_SECONDS = 0.4  # between two commits: under load files hold more rows, and a single message never waits
+_LINGER_UNDER_LOAD_SECONDS = 1.0  # each commit adds a file to its hour, and a run that begins reads many files
+_LOAD = 500  # records of a batch
+_LARGE = 5_000  # records of a batch: there may be many more
+_ENTER_EVERY = 5.0  # seconds; if the process is killed earlier, the queue delivers the messages again
+_MOST_DEFERRED = 100  # batches: above that, the next batch waits until their entries are written
+_ENTERED_KNOWN = 100_000
+_FAULTS_NAMED = 100  # in the log, of one batch
+_KEEP_SNAPSHOTS = 60
+_LOOK_AFTER_EVERY = 50  # commits, while the shift is never idle
+
+
+@dataclass
+class Counts:
+    """Numbers of messages, rows and commits of a shift."""
+
+    received: int = 0
+    added: int = 0
+    refused: int = 0
+    published: int = 0
+    commits: int = 0
+
+
+@dataclass
+class Shift:
+    """One run at one stream.
+
+    Args:
+        place: The stream and its resources.
+        inlets: The sources of its messages.
+        reports: Reports the stream to Dagster.
+        code: The version of the code, for quarantine entries.
+        ends: Returns the reason to end, or None while the shift should work.
+        log: Receives faults and progress.
+        backlogs: By the name of an inlet, the reader that takes large steps there.
+    """
+
+    place: Workplace
+    inlets: Sequence[Inlet]
+    reports: Reports
+    code: str
+    ends: Callable[[], str | None]
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
+    backlogs: Mapping[str, Backlog] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    looked_at: float = field(default_factory=time.time)
+    """Time of the last pass that read every inlet and left no batch in hand (Unix seconds)."""
+    lag: float = 0.0
+    """Seconds from the sending of the oldest message of the last batch to its commit."""
+    _entered: set[str] = field(default_factory=set)
+    """Messages that are in the quarantine: a queue delivers each a few times."""
+    _later: list[tuple[str, Sequence[Fault]]] = field(default_factory=list)
+    _outage: str = ""
+    """The fault of a service that keeps it from finishing a batch in hand; empty if there is none."""
+    _read_at: dict[str, datetime] = field(default_factory=dict)
+    """By topic a time before which all its records are read. A later record arrived after it, despite an earlier
+    timestamp of its producer."""
+    _entered_at: float = float("-inf")
+    _committed_at: float = 0.0
+    _linger: float = _LINGER_SECONDS
+    _commits_since_look_after: int = 0
+
+    def __post_init__(self) -> None:
+        stream = self.place.stream
+        self._kept = KeptMessages(Appendable(self.place.lake, stream.table), self.inlets)
+        self._decoder = Decoder(stream, self.place.settings.start_date)
+        self._rules = RaisingRules(stream.name)
+        place = replace(self.place, refuse=self._refuse)
+        self._reaction: Reaction | None = stream.reaction(place) if stream.reaction else None
+        self._lines = [Line(inlet) for inlet in self.inlets]
+        self._reporting = Chore(f"{stream.name}: the report to Dagster", self.log)
+        self._entering = Chore(f"{stream.name}: the quarantine's entries", self.log, is_vital=True)
+        self._following = Chore(f"{stream.name}: the upkeep of what follows from its messages", self.log)
+        self._expiring = Chore(f"{stream.table.name}: the expiry of old snapshots", self.log)
+
+    def work(self) -> str:
+        """Work until there is a reason to end, and return the reason."""
+        try:
+            self._catch_up()
+            while (why := self.ends()) is None:
+                self.step()
+            # If either call fails, the next run does its work.
+            self._enter_later(now=True)
+            self._reporting.attempt(lambda: self.reports.flush(self._kept, self._reaction), now=True)
+            return why
+        except RunEnds as ended:
+            return str(ended)
+        finally:
+            for inlet in self.inlets:
+                inlet.close()
+            for backlog in self.backlogs.values():
+                backlog.close()
+
+    @property
+    def hindrance(self) -> str:
+        """The fault that keeps it from reading an inlet or finishing a batch; empty if there is none."""
+        faults = (self._outage, *(line.any_fault for line in self._lines))
+        return next(filter(None, faults), "")
+
+    @property
+    def in_hand(self) -> Waiting:
+        """Messages that it has received and not finished."""
+        return Waiting.together([line.in_hand for line in self._lines])
+
+    @property
+    def position(self) -> str | None:
+        """How far it has read its topic; None if it has none, or has not read it yet."""
+        return next((line.position for line in self._lines if line.position is not None), None)
+
+    def step(self) -> bool:
+        """Take one batch or large step from each inlet. Return True if any inlet had messages."""
+        wait = _WAIT_SECONDS if len(self._lines) == 1 else _WAIT_EACH_SECONDS
+        busy = False
+        for line in self._lines:
+            if time.monotonic() < line.again_at:
+                continue
+            try:
+                # First, because messages that cannot be committed are left in the queue for other receivers.
+                self._kept.look()
+                name = line.inlet.property_name()
+                resume = None if name is None else self._kept.positions.of(name)
+                resumed = {} if name is None else {name: resume}
+                line.position = line.position or resume
+                if self._takes_a_large_step(line, resume):
+                    busy = True
+                    continue
+                began = datetime.now(UTC)
+                batch = line.inlet.receive(resume, wait)
+            except Exception as error:
+                self._put_off(line, error)
+                continue
+            line.received(batch)
+            self._name_hindrances(line)
+            if batch is not None:
+                busy, line.may_lag = True, len(batch.records) >= _LARGE
+                if not self._finish(line, partial(self._process, line.inlet, batch, resumed)):
+                    line.put_back(batch)
+                    continue
+            elif line.rule_fault:  # the rows are committed, and the reaction is still to follow
+                self._finish(line, partial(self._react, self._kept.table.schema.empty_table()))
+            if name is not None and not line.hindrances and (batch is None or not line.may_lag):
+                self._read_at[line.inlet.name] = began
+        if all(time.monotonic() < line.again_at for line in self._lines):
+            time.sleep(0.2)
+        if not busy:
+            self._enter_later(now=True)
+            self._look_after()
+        self._reporting.attempt(lambda: self.reports.flush_if_due(self._kept, self._reaction, idle=not busy))
+        if not any(line.any_fault for line in self._lines):
+            self.looked_at = time.time()
+        if busy and (rest := self._committed_at + self._linger - time.monotonic()) > 0:
+            time.sleep(rest)
+        return busy
+
+    def _takes_a_large_step(self, line: Line, resume: str | None) -> bool:
+        """Take a large step of the inlet's backlog. Return True if there was a backlog."""
+        backlog = self.backlogs.get(line.inlet.name)
+        if backlog is None or not line.may_lag:
+            return False
+        before = self._kept.table.head
+        step = backlog.next_step(resume, self._kept.table)
+        if step is None:
+            line.may_lag = False
+            return False
+        try:
+            if any(fault.raised for fault in step.faults):
+                judge_rules(self.place.stream, self._rules, step.faults, has_rows=step.has_rows())
+            self._enter(line.inlet.name, step.faults, step.read.lost)
+            step.commit()
+        finally:
+            step.close()
+        reached("stream_committed")
+        line.position = next(iter(step.read.reached.values()), line.position)
+        self.reports.added_by_others()
+        rows = patiently(line.inlet.name, partial(self._rows_of_step, before), self.ends, self.log, self._note_outage)
+        backlog.learn(step, rows)
+        self._finish(line, partial(self._react, rows, step.faults))
+        self._count(step.read.size, rows.num_rows, len(step.faults))
+        return True
+
+    def _rows_of_step(self, before: int | None) -> pa.Table:
+        self._kept.look()
+        rows = self._kept.table.appended_since(before)
+        # None if another process of this project has expired that snapshot in the meantime.
+        return self._kept.table.rows() if rows is None else rows
+
+    def _finish(self, line: Line, work: Callable[[], object]) -> bool:
+        """See work on a batch through. Return False if a rule raises on every message, so that none can be judged."""
+        try:
+            self._see_through(line.inlet, work)
+        except RuleFails as error:
+            if line.held_up(error):
+                self.log.error("%s", error)
+            return False
+        line.finished()
+        return True
+
+    def _see_through(self, inlet: Inlet, work: Callable[[], object]) -> None:
+        """Finish the work on a batch, and keep the batch in hand through any outage of a service."""
+
+        def once() -> None:
+            try:
+                work()
+            except Overtaken as overtaken:  # the other run does the work
+                self.log.warning("%s", overtaken)
+
+        patiently(inlet.name, once, self.ends, self.log, self._note_outage)
+
+    def _note_outage(self, fault: str) -> None:
+        self._outage = fault
+
+    def _process(self, inlet: Inlet, batch: Batch, resumed: Mapping[str, str | None]) -> None:
+        reached("stream_received")
+        rows, faults = self._decoder.read(batch.records, datetime.now(UTC))
+        judge_rules(self.place.stream, self._rules, faults, has_rows=bool(rows))
+        # Only the entry of a message that its queue delivers again may wait. A topic is read on after the commit.
+        deferred = [] if batch.reached else [fault for fault in faults if fault.record.comes_again]
+        self._enter(inlet.name, faults if not deferred else [f for f in faults if not f.record.comes_again], batch.lost)
+        made = table_rows(self.place.stream, rows)
+        self._kept.look()
+        added = self._kept.add(made, batch.reached, resumed, self.reports.marks(self._kept))
+        self._committed_at = time.monotonic()
+        sent = min((record.sent_at.timestamp() for record in batch.records), default=time.time())
+        self.lag = max(0.0, time.time() - sent)
+        self._linger = _LINGER_UNDER_LOAD_SECONDS if _LOAD <= len(batch.records) < _LARGE else _LINGER_SECONDS
+        self._commits_since_look_after += 1
+        reached("stream_committed")
+        self.reports.added(made, self._kept, self._read_at.get(inlet.name))
+        told_why = self._react(rows_of(self._kept.table.schema, made), faults)
+        self._count(len(batch.records), added, len(faults))
+        # The sender was answered, so these messages are deleted below.
+        self._enter(inlet.name, [fault for fault in deferred if fault.record.message_id in told_why], ())
+        if waiting := [fault for fault in deferred if fault.record.message_id not in told_why]:
+            self._later.append((inlet.name, waiting))
+            self._enter_later(now=False)
+        if len(self._later) > _MOST_DEFERRED:
+            self._enter_all_later()
+        try:
+            inlet.acknowledge(batch, {fault.record.message_id for fault in faults}.difference(told_why))
+        except DeleteRefused as refused:
+            self.log.warning("%s", refused)  # they come again and are found unchanged
+        reached("stream_acknowledged")
+        if self._commits_since_look_after >= _LOOK_AFTER_EVERY:
+            self._look_after()
+
+    def _enter_later(self, *, now: bool) -> None:
+        """Write deferred quarantine entries together, so that the next messages do not wait for each."""
+        if self._later and (now or time.monotonic() - self._entered_at >= _ENTER_EVERY):
+            self._entering.attempt(self._enter_all_later)
+
+    def _enter_all_later(self) -> None:
+        for source, faults in self._later:
+            self._enter(source, faults, ())
+        self._later.clear()
+        self._entered_at = time.monotonic()
+
+    def _refuse(self, faults: Sequence[Fault]) -> None:
+        """Write quarantine entries for rows that the reaction leaves out."""
+        self._enter(self.place.stream.name, faults, ())
+        self.counts.refused += len(faults)
+
+    def _enter(self, source: str, faults: Sequence[Fault], lost: Sequence[str]) -> None:
+        """Write quarantine entries for messages that are no rows, and for lost ranges."""
+        if not faults and not lost:
+            return
+        stream, lake = self.place.stream, self.place.lake
+        faults = [fault for fault in faults if fault.record.message_id not in self._entered]
+        for fault in faults[:_FAULTS_NAMED]:
+            self.log.warning("%s, message %s: %s", fault.record.source, fault.record.message_id, fault.message)
+        if len(faults) > _FAULTS_NAMED:
+            self.log.warning("%s: and %d more that are no rows", source, len(faults) - _FAULTS_NAMED)
+        for sentence in lost:
+            self.log.error("%s", sentence)
+        rejects.enter(lake, stream.asset, faults, [(source, said) for said in lost], self.code)
+        if faults or lost:  # also if none is new: the entries of a commit whose answer was lost are not counted yet
+            self.reports.refused = partial(rejects.counted, lake, stream.asset)
+        self._entered.update(fault.record.message_id for fault in faults)
+        if len(self._entered) > _ENTERED_KNOWN:
+            self._entered.clear()
+        reached("stream_rejected")
+
+    def _react(self, rows: pa.Table, faults: Sequence[Fault] = ()) -> Collection[str]:
+        """Run the reaction, and return the ids of refused messages whose senders got an answer with the reason."""
+        if self._reaction is None:
+            return ()
+        self._reaction.react(rows, self._kept.table.head)
+        told_why = self._reaction.refused(faults) if faults and isinstance(self._reaction, TellsWhy) else ()
+        reached("stream_outbox")
+        self.counts.published += self._reaction.publish()
+        reached("stream_published")
+        return told_why
+
+    def _count(self, received: int, added: int, refused: int) -> None:
+        self.counts.received += received
+        self.counts.added += added
+        self.counts.refused += refused
+        self.counts.commits += 1
+        if received > refused:
+            self.log.debug("%d messages, %d new, %d refused", received, added, refused)
+
+    def _catch_up(self) -> None:
+        """Finish the work that an earlier shift has committed and not completed."""
+        patiently(f"the start of {self.place.stream.job}", self._begin, self.ends, self.log, self._note_outage)
+
+    def _begin(self) -> None:
+        self._kept.look()
+        self.reports.begin(self._kept)
+        try:
+            self._react(self._kept.table.schema.empty_table())
+        except RuleFails as error:
+            self.log.error("%s", error)
+            self._lines[0].rule_fault = str(error)
+
+    def _look_after(self) -> None:
+        """Expire old snapshots of the stream's table and of the reaction's. A fault of one does not stop the other."""
+        self._commits_since_look_after = 0
+        if isinstance(self._reaction, LooksAfter):
+            self._following.attempt(self._reaction.look_after)
+        self._expiring.attempt(self._expire)
+
+    def _expire(self) -> None:
+        needed = [self.reports.reported, self._reaction.needs_since() if self._reaction else None]
+        not_since = [each for each in needed if each is not None]
+        self._kept.table.expire(keep=_KEEP_SNAPSHOTS, not_since=not_since, batch=EXPIRED_AT_ONCE)
+
+    def _name_hindrances(self, line: Line) -> None:
+        """Log once that a part of an inlet cannot be read, and once that it is readable again."""
+        if not isinstance(line.inlet, IsHindered):
+            return
+        before, line.hindrances = line.hindrances, line.inlet.hindrances()
+        for sentence in sorted({*line.hindrances}.difference(before)):
+            self.log.error("%s", sentence)
+        for sentence in sorted(set(before).difference(line.hindrances)):
+            self.log.info("no more: %s", sentence)
+
+    def _put_off(self, line: Line, error: Exception) -> None:
+        if (seconds := line.failed(error, LONGEST_BACKOFF)) is not None:
+            self.log.warning("%s: tried again in %.0f s: %s", line.inlet.name, seconds, told(error))

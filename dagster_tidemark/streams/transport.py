@@ -1,0 +1,81 @@
+"""Queues and topics that a code location declares. Missing ones are created, on the laptop's own cloud and broker only.
+
+Belongs here: their creation, and the refusal of declarations that share one. Does not belong here: receiving and
+sending messages (`sources`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from botocore.exceptions import ClientError
+
+from dagster_tidemark.errors import TidemarkError
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.sqs import SqsQueue, create_queue, is_missing_queue, open_queue
+from dagster_tidemark.streams.alerting import Alerting
+from dagster_tidemark.streams.deliveries import Deliveries
+from dagster_tidemark.streams.stream import Stream, StreamRefused
+
+_log = logging.getLogger(__name__)
+
+
+def declared_queue(name: str, settings: Settings) -> SqsQueue:
+    """Return a queue by its name. On the laptop's cloud a missing queue is created, also after a restart that lost it.
+
+    Raises:
+        ClientError: the account has no such queue, or denies access to it.
+    """
+    options = settings.aws_options()
+    try:
+        return open_queue(name, **options)
+    except ClientError as error:
+        if not (settings.own_cloud and is_missing_queue(error)):
+            raise
+    _log.info("sqs:%s is missing: the local cloud makes it", name)
+    create_queue(name, **options)
+    return open_queue(name, **options)
+
+
+def topics_of(streams: Iterable[Stream | Deliveries], settings: Settings) -> list[str]:
+    """Return the topics that these streams read in a deployment."""
+    found = {stream.topic_in(settings) for stream in streams if isinstance(stream, Stream)}
+    return sorted(name for name in found if name is not None)
+
+
+def create_own_topic(stream: Stream, settings: Settings) -> None:
+    """Create the topic of a stream on the laptop's broker, unless it exists or the broker does not answer."""
+    topic = stream.topic_in(settings)
+    if topic is None or not settings.own_kafka:
+        return
+    from dagster_tidemark.sources.kafka_topics import create_topic
+
+    try:
+        create_topic(settings.kafka_options(), topic)
+    except (TidemarkError, ModuleNotFoundError) as error:  # the inlet reports it, and tries again
+        _log.debug("kafka:%s is not made: %s", topic, error)
+
+
+def require_distinct(streams: Sequence[Stream | Deliveries], settings: Settings) -> None:
+    """Refuse two declarations that would take each other's messages or rows.
+
+    Raises:
+        StreamRefused: two have the same name, table, queue or table of alerts. The message names both.
+    """
+    seen: dict[tuple[str, str], Stream | Deliveries] = {}
+    for stream in streams:
+        taken = [("name", stream.name, "give one another name"), ("table", stream.table.name, _TABLE)]
+        if stream.queue is not None and (queue := stream.queue_in(settings)):
+            taken.append(("queue", queue, _QUEUE))
+        if isinstance(stream, Stream) and isinstance(stream.reaction, Alerting):
+            # The table records one snapshot of one stream's table: its alerts follow from the rows up to there.
+            taken.append(("table of alerts", stream.reaction.table.name, "declare a table of alerts for each"))
+        for what, value, remedy in taken:
+            other = seen.setdefault((what, value), stream)
+            if other is not stream:
+                raise StreamRefused(f"streams {other.name} and {stream.name} have the same {what}, {value}: {remedy}")
+
+
+_TABLE = "declare a table of its own for each, or one stream with both a queue and a topic"
+_QUEUE = "each would get a part of its messages. Give each a queue of its own"

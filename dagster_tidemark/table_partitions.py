@@ -1,0 +1,100 @@
+"""Whether each table says of its rows what its asset's partitions definition says of their partitions.
+
+Where the two differ, rows would be written into other partitions than the one that Dagster thinks it has built. So the
+code location is refused as it loads, with a line for each asset. Does not belong here: the declarations themselves
+(`lakehouse.partitioning`).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import dagster as dg
+
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning
+from dagster_tidemark.lakehouse.tables import Table
+
+
+class DeclarationRefused(Terminal):
+    """Declarations of assets, feeds or tables are unusable. A line for each names it and the remedy."""
+
+
+class PartitionsDiffer(DeclarationRefused):
+    """Assets have other partitions than their tables or feeds. A line for each names both and the remedy."""
+
+
+def require_equal_partitions(assets: Iterable[Any], tables: Mapping[str, Table]) -> None:
+    """See that the tables fit their assets.
+
+    Args:
+        tables: By name, which is the asset key joined by a dot.
+
+    Raises:
+        PartitionsDiffer: some do not.
+    """
+    wrong = []
+    for asset, spec in [(each, spec) for each in assets for spec in _specs(each)]:
+        table = tables.get(".".join(spec.key.path))
+        if table and _is_cut_for_itself_alone(asset, table):
+            continue
+        if table and (why := _difference(spec.partitions_def, table.partitioning, table.columns)):
+            wrong.append(f"asset {spec.key.to_user_string()}, table {table.name}: {why}")
+    if wrong:
+        raise PartitionsDiffer("\n".join(wrong))
+
+
+def _is_cut_for_itself_alone(asset: Any, table: Table) -> bool:
+    """Whether a table is cut by keys that nobody asks Dagster for: the deliveries of an external asset."""
+    return isinstance(asset, dg.AssetSpec) and asset.partitions_def is None and isinstance(table.partitioning, ByKey)
+
+
+def _specs(asset: Any) -> Iterable[dg.AssetSpec]:
+    """What it declares; an external asset declares itself."""
+    if isinstance(asset, dg.AssetSpec):
+        return [asset]
+    return asset.specs if isinstance(asset, dg.AssetsDefinition) else ()
+
+
+def _difference(
+    definition: dg.PartitionsDefinition[Any] | None, by: Partitioning | None, columns: Mapping[str, str]
+) -> str:
+    """What differs, and what to declare; empty where nothing does."""
+    match definition, by:
+        case None, None:
+            return ""
+        case None, _:
+            return "the asset has no partitions, the table has: give the asset a partitions_def, or the table none"
+        case dg.MultiPartitionsDefinition(), ByDimensions():
+            return _of_dimensions(definition, by, columns)
+        case dg.MultiPartitionsDefinition(), _:
+            names = ", ".join(sorted(definition.partition_dimension_names))
+            return f"the asset has the dimensions {names}: say ByDimensions({{...}}) with a column for each"
+        case dg.TimeWindowPartitionsDefinition(), ByTime():
+            return _of_time(definition, by, columns)
+        case dg.TimeWindowPartitionsDefinition(), _:
+            return f"the asset is cut by time ({definition.fmt}): say partitioned_by=ByTime(<column>)"
+        case ((dg.StaticPartitionsDefinition() | dg.DynamicPartitionsDefinition()), ByKey()):
+            return ""
+        case ((dg.StaticPartitionsDefinition() | dg.DynamicPartitionsDefinition()), _):
+            return "the asset is cut by keys that are no times: say partitioned_by=ByKey(<string column>)"
+    return f"a {type(definition).__name__} has no table form; there are those of time, keys and several dimensions"
+
+
+def _of_dimensions(definition: dg.MultiPartitionsDefinition, by: ByDimensions, columns: Mapping[str, str]) -> str:
+    declared, ours = set(definition.partition_dimension_names), set(by.dimensions)
+    if declared != ours:
+        return f"the asset has the dimensions {', '.join(sorted(declared))}, the table {', '.join(sorted(ours))}"
+    for dimension in definition.partitions_defs:
+        if why := _difference(dimension.partitions_def, by.dimensions[dimension.name], columns):
+            return f"dimension {dimension.name}: {why}"
+    return ""
+
+
+def _of_time(definition: dg.TimeWindowPartitionsDefinition, by: ByTime, columns: Mapping[str, str]) -> str:
+    form = by.format_of(columns)
+    if form != definition.fmt:
+        wanted = f"say ByTime(..., format={definition.fmt!r})"
+        return f"the asset's keys are written {definition.fmt}, the table's {form}: {wanted}"
+    if columns[by.column] == "timestamp" and by.timezone != definition.timezone:
+        return f"the asset's days are those of {definition.timezone}: say ByTime(..., timezone={definition.timezone!r})"
+    return ""

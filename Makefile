@@ -13,7 +13,7 @@ INSTALLED := .venv/.installed
 
 # exec, so that a signal to make reaches the platform itself.
 dev: $(INSTALLED)
-	@exec .venv/bin/pipelines up
+	@exec .venv/bin/tidemark up
 
 # Two processes: the tests on a whole platform mostly wait; the other takes the rest.
 test: $(INSTALLED)
@@ -33,7 +33,7 @@ check: $(INSTALLED)
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	PYTHONWARNINGS=ignore .venv/bin/dg check defs
-	.venv/bin/pipelines lock check
+	.venv/bin/tidemark lock check
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) dagster_tidemark/local/platform/machine.py

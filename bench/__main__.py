@@ -20,8 +20,9 @@ from bench import latency, messages, throughput
 from bench.contestants import Baseline, ours
 from dagster_tidemark.local.spark.class_archive import record_classes
 from dagster_tidemark.local.spark.jars import fetch_jars
-from dagster_tidemark.settings import CHECKOUT, load_settings
+from dagster_tidemark.settings import load_settings
 from dagster_tidemark.sources.sqs import SqsQueue
+from tests.checkout import CHECKOUT
 from tests.conftest import end_service, make_settings, start_service
 from tests.live.platform import Platform
 

@@ -18,7 +18,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import EqualTo
 
 from dagster_tidemark.local.platform import process_tree
-from dagster_tidemark.settings import CHECKOUT, sqlalchemy_uri
+from dagster_tidemark.settings import sqlalchemy_uri
+from tests.checkout import CHECKOUT
 from tests.conftest import free_port
 from tests.live.platform import Platform
 from tests.live.ui import Ui

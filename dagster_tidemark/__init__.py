@@ -181,7 +181,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when first asked for: a schema needs no Dagster, a transform no boto3, and `pipelines env` neither.
+    # Imported when first asked for: a schema needs no Dagster, a transform no boto3, and `tidemark env` neither.
     if name not in _FOUND_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_FOUND_IN[name]}"), name)

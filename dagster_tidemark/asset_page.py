@@ -90,7 +90,7 @@ def _of_stream(stream: Stream | Deliveries, settings: Settings) -> dict[str, Any
         "shifts": f"{stream.workers} run(s) of {stream.job}",
         "state of the stream": dg.MetadataValue.md(
             f"The check `{STREAM}` of this asset shows what waits, since when, the last commit and what hinders it; "
-            f"`pipelines status --asset {stream.asset}` shows the same."
+            f"`tidemark status --asset {stream.asset}` shows the same."
         ),
     }
 

@@ -20,6 +20,7 @@ from dagster_tidemark.execution.load_asset import LakehouseResource
 from dagster_tidemark.execution.watermark import InputArrivals
 from dagster_tidemark.feed_partitions import require_loadable_feeds
 from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.project_folder import project_root
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource, QueueResource
 from dagster_tidemark.resources.spark import SparkResource
 from dagster_tidemark.sensors.automation import automation_sensors
@@ -30,7 +31,7 @@ from dagster_tidemark.sensors.landing import landing_sensor
 from dagster_tidemark.sensors.reconcile import reconcile_schedules
 from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
 from dagster_tidemark.sensors.streams import streams_sensor
-from dagster_tidemark.settings import CHECKOUT, Settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.streams.checks import post_of, state_check, stream_check
 from dagster_tidemark.streams.deliveries import Deliveries
@@ -63,7 +64,7 @@ def _assets_in(package: ModuleType) -> list[Any]:
                 found += dg.load_assets_from_modules(some, include_specs=True)
                 found += dg.load_asset_checks_from_modules(some)
         return list({id(each): each for each in found}.values())
-    tree = dg.ComponentTree.from_module(package, project_root=CHECKOUT)
+    tree = dg.ComponentTree.from_module(package, project_root=project_root())
     given = dg.Definitions()
     with refusing(package.__name__):
         given = tree.build_defs()

@@ -8,7 +8,7 @@
     │   ├── CommitConflict, WriteConflict, ChangedMeanwhile, PreviewInUse
     │   └── CannotStart, CannotReconcile, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
     └── Terminal           exits with 2   somebody has to change a setting, an option, a declaration or a file
-        ├── SettingsError, NoSuchAsset, NoSampleFeed, CannotHandle, SchemaDiffers, NoSuchTable
+        ├── SettingsError, NoProject, NoSuchAsset, NoSampleFeed, CannotHandle, SchemaDiffers, NoSuchTable
         ├── KafkaRefused, KafkaMissing, NoKafkaSource, PositionUnreadable
         ├── NotPython, LockFileUnreadable
         ├── NotDeployable  exits with 8   `plan` refuses the deploy

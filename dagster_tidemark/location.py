@@ -2,7 +2,7 @@
 
 The package that `TIDEMARK_CODE_LOCATION` names (`pipelines`) holds `definitions.defs`. It may hold
 `definitions.TABLES`, `feeds.FEEDS`, `streams.STREAMS`, and a sample feed, `demo`: `demo.feed.first_round(settings)`
-writes what is due, once, and returns a line about it; `demo.command.app` is the command `pipelines feed`, which goes
+writes what is due, once, and returns a line about it; `demo.command.app` is the command `tidemark feed`, which goes
 on.
 
 Commands import this inside a function: a code location reads the environment when it is imported.
@@ -148,7 +148,7 @@ def first_round(settings: Settings) -> str:
 
 
 def feed_command(settings: Settings) -> Any:
-    """The Typer app behind `pipelines feed`.
+    """The Typer app behind `tidemark feed`.
 
     Raises:
         NoSampleFeed: the code location brings none.

@@ -16,8 +16,8 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator, mode
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from dagster_tidemark.errors import Terminal
+from dagster_tidemark.project_folder import NoProject, code_location, project_root
 
-CHECKOUT = Path(__file__).resolve().parents[1]
 _LAPTOP_SCALE = 0.05  # an hour's contract is seen at work in three minutes
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _INTERNAL = {"TIDEMARK_STARTED_BY"}  # set by the platform for its own processes
@@ -63,8 +63,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TIDEMARK_", frozen=True, extra="ignore", populate_by_name=True)
 
     environment: Literal["local", "production"] = "local"
-    code_location: str = Field(default="pipelines", pattern=r"^[a-z_]\w*(\.[a-z_]\w*)*$")  # the user's package
-    state_dir: Path = CHECKOUT / ".tidemark"
+    project: Path = Field(default_factory=project_root)  # the folder with the user's pyproject.toml
+    code_location: str = Field(default="", pattern=r"^([a-z_]\w*(\.[a-z_]\w*)*)?$")  # by default the project's package
+    state_dir: Path = Path(".tidemark")  # relative to the project
     jars_dir: Path = Path("jars")  # relative to state_dir; absolute when several platforms share one download
     port_ui: int = Field(default=3000, ge=1, le=65535)
     port_cloud: int = Field(default=3001, ge=1, le=65535)
@@ -168,10 +169,13 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _resolve(self) -> "Settings":
-        state = self.state_dir.expanduser().absolute()
+        project = self.project.expanduser().absolute()
+        state = project / self.state_dir.expanduser()
         # WAL and a busy timeout let several processes commit to one SQLite catalog without losing a commit.
         catalog_uri = self.catalog_uri or f"jdbc:sqlite:{state}/catalog.db?journal_mode=WAL&busy_timeout=30000"
         resolved: dict[str, object] = {
+            "project": project,
+            "code_location": self.code_location or _package_of(project),
             "state_dir": state,
             "jars_dir": state / self.jars_dir.expanduser(),
             "catalog_uri": _absolute_catalog(catalog_uri),
@@ -218,7 +222,7 @@ class Settings(BaseSettings):
 
     @property
     def platform_home(self) -> Path:
-        """The Dagster home that `pipelines up` makes."""
+        """The Dagster home that `tidemark up` makes."""
         return self.state_dir / "dagster"
 
     def aws_options(self) -> dict[str, Any]:
@@ -262,7 +266,7 @@ class Settings(BaseSettings):
         return bare + (f"{question}{rest}" if rest else ""), line
 
     def for_platform(self, *, with_kafka: bool = False) -> "Settings":
-        """These settings as `pipelines up` runs with them: its own Dagster home, its own Spark server unless
+        """These settings as `tidemark up` runs with them: its own Dagster home, its own Spark server unless
         `SPARK_REMOTE` names another, and contracts on a faster clock unless `TIDEMARK_CONTRACT_SCALE` sets it.
 
         Args:
@@ -323,13 +327,22 @@ def load_settings() -> Settings:
         raise SettingsError(f"{_variable(field)}={first.get('input')}: {message}") from error
 
 
+def _package_of(project: Path) -> str:
+    if package := code_location(project):
+        return package
+    raise NoProject(
+        f'{project / "pyproject.toml"} names no code location: add package = "..." to its [tool.tidemark], '
+        "or set TIDEMARK_CODE_LOCATION"
+    )
+
+
 def _refuse_unknown_names() -> None:
     """A name that is misspelled would leave its setting at the default, and nobody would know."""
     known = {_variable(name) for name in Settings.model_fields if name not in _FOREIGN} | _INTERNAL
     for name in sorted(os.environ):
         if name.startswith("TIDEMARK_") and name not in known:
             near = get_close_matches(name, known - _INTERNAL, n=1)
-            hint = f"; is {near[0]} meant?" if near else "; `pipelines env` shows all of them"
+            hint = f"; is {near[0]} meant?" if near else "; `tidemark env` shows all of them"
             raise SettingsError(f"{name}: there is no such setting{hint}")
 
 

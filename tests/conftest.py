@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagster_tidemark.settings import CHECKOUT, Settings
+from dagster_tidemark.settings import Settings
+from tests.checkout import CHECKOUT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

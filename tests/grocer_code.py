@@ -12,7 +12,8 @@ from dagster_tidemark.code_versions.project import Definition, Project
 from dagster_tidemark.engine.code_plan import SavedState, state_of
 from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.event_log import deployed
-from dagster_tidemark.settings import CHECKOUT, load_settings
+from dagster_tidemark.settings import load_settings
+from tests.checkout import CHECKOUT
 from tests.code_edits import Sources
 
 FUNCTIONS = {

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import boto3
 
-from dagster_tidemark.settings import CHECKOUT, Settings
+from dagster_tidemark.settings import Settings
+from tests.checkout import CHECKOUT
 
 _STEP = re.compile(r"^\d\. `(?P<file>pipelines/[\w/]+\.py)`.*?\n   ```python\n(?P<code>.*?)   ```", re.S | re.M)
 _DAY = "2026-10-01"
@@ -46,7 +47,7 @@ def test_the_step_of_the_page_leads_to_a_table(spark_server: Settings, cloud: Se
     body = f"returned_at,order_id,line_number,remark\n{_DAY}T08:00,7,1,too late\n2026-10-02T08:00,8,1,wrong day\n"
     boto3.client("s3", **cloud.aws_options()).put_object(Bucket=cloud.landing_bucket, Key=key, Body=body.encode())
 
-    environment = os.environ | cloud.exports() | {"PYTHONPATH": str(tmp_path)}
+    environment = os.environ | cloud.exports() | {"PYTHONPATH": str(tmp_path), "TIDEMARK_PROJECT": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", _LOAD], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180
     )

@@ -8,7 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-from dagster_tidemark.settings import CHECKOUT, Settings
+from dagster_tidemark.settings import Settings
+from tests.checkout import CHECKOUT
 
 _STEP = re.compile(r"^\d\. `(?P<file>pipelines/[\w/]+\.py)`.*?\n   ```python\n(?P<code>.*?)   ```", re.S | re.M)
 _WORK = """
@@ -63,7 +64,8 @@ def test_the_example_of_the_page_works_beside_the_grocers_streams(cloud: Setting
     assert [Path(file).parts[1] for file, _ in followed] == ["schemas", "assets", "streams"]
     for file, code in followed:
         (tmp_path / file).write_text(code)
-    environment = os.environ | cloud.exports() | {"PYTHONPATH": str(tmp_path), "TIDEMARK_CODE_LOCATION": "pipelines"}
+    own = {"PYTHONPATH": str(tmp_path), "TIDEMARK_PROJECT": str(tmp_path), "TIDEMARK_CODE_LOCATION": "pipelines"}
+    environment = os.environ | cloud.exports() | own
     done = subprocess.run(
         [sys.executable, "-c", _WORK], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150
     )

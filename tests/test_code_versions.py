@@ -18,8 +18,8 @@ import pytest
 from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.lock_file import NAME, differences, read
 from dagster_tidemark.code_versions.project import Project
-from dagster_tidemark.settings import CHECKOUT
 from pipelines.definitions import defs
+from tests.checkout import CHECKOUT
 from tests.code_edits import COSMETIC, Sources, moved, real_edits
 from tests.grocer_code import FUNCTIONS, digests, grocer_sources
 

@@ -22,12 +22,13 @@ from pyspark.sql import SparkSession
 from dagster_tidemark import ModelStore, Table, Workplace
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.append import open_lake
-from dagster_tidemark.settings import CHECKOUT, Settings
+from dagster_tidemark.settings import Settings
 from pipelines.definitions import defs
 from pipelines.models.demand import DemandLearner
 from pipelines.schemas.core import ORDERS
 from pipelines.schemas.ml import DEMAND_FEATURES, DEMAND_FORECAST, DEMAND_MODEL
 from pipelines.streams.scoring import SCORING, DemandScores
+from tests.checkout import CHECKOUT
 from tests.grocer_demand import FIRST_DAY, order_lines
 from tests.oracle import _SQL, assert_same
 

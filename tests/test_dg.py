@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dagster_tidemark.settings import CHECKOUT
+from tests.checkout import CHECKOUT
 
 DG = Path(sys.executable).with_name("dg")
 

@@ -12,7 +12,8 @@ import typer
 import dagster_tidemark
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.location import asset_graph
-from dagster_tidemark.settings import CHECKOUT, Settings, load_settings
+from dagster_tidemark.settings import Settings, load_settings
+from tests.checkout import CHECKOUT
 
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 _PYTHON = re.compile(r"^( *)```python\n(.*?)^ *```", re.M | re.S)

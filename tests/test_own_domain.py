@@ -153,7 +153,9 @@ def environment_of(project: Path) -> dict[str, str]:
 
 def run(project: Path, arguments: Sequence[str], settings: Settings | None = None, *, quiet: bool = False) -> str:
     """What Python prints in the project; where it is to be quiet, that and nothing else."""
-    environment = environment_of(project) | (settings.exports() if settings else {})
+    environment = (
+        environment_of(project) | (settings.exports() if settings else {}) | {"TIDEMARK_PROJECT": str(project)}
+    )
     done = subprocess.run(
         [sys.executable, "-P", *arguments], cwd=project, env=environment, capture_output=True, text=True, timeout=280
     )
@@ -188,7 +190,7 @@ def test_a_bike_share_takes_its_place_by_commands(
     assert len(commands) == 5
     for command in commands:
         name, *arguments = shlex.split(command)
-        assert name == "pipelines"
+        assert name == "tidemark"
         run(copy, ["-c", "from dagster_tidemark.cli.app import main; main()", *arguments], quiet=True)
     assert len(modules(copy)) == 4
     for path, text in modules(copy):

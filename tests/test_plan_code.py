@@ -1,4 +1,4 @@
-"""`pipelines plan` on the grocer: how the code differs from the deployed code, and the question before a deploy."""
+"""`tidemark plan` on the grocer: how the code differs from the deployed code, and the question before a deploy."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from dagster_tidemark.cli import plan_view
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.engine.code_plan import AssetPlan, CodePlan, SavedState
 from dagster_tidemark.planner.rehearsal import Rebuild
-from dagster_tidemark.settings import CHECKOUT
+from tests.checkout import CHECKOUT
 from tests.grocer_code import deployed_state
 
 SALES = "pipelines/transforms/sales.py"

@@ -1,4 +1,4 @@
-"""`pipelines plan --against` on the grocer: columns that differ from the catalog's, their readers, refusals."""
+"""`tidemark plan --against` on the grocer: columns that differ from the catalog's, their readers, refusals."""
 
 import json
 import sys

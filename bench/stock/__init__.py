@@ -1,6 +1,6 @@
 """Everything at Dagster's default. By hand, while `make dev FEED=none` runs, from the checkout:
 
-eval "$(.venv/bin/pipelines env)"; unset SPARK_REMOTE
+eval "$(.venv/bin/tidemark env)"; unset SPARK_REMOTE
 export TIDEMARK_LANDING_BUCKET=stock DAGSTER_HOME=/tmp/stock TIDEMARK_CATALOG_URI=jdbc:sqlite:/tmp/stock/catalog.db
 export TIDEMARK_WAREHOUSE=/tmp/stock/warehouse
 mkdir -p $DAGSTER_HOME && cp bench/stock/dagster.yaml $DAGSTER_HOME

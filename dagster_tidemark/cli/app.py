@@ -1,14 +1,16 @@
-"""The console script `pipelines`: one module a command; what an error ends as is in `cli.commands`."""
+"""The console script `tidemark`: one module a command; what an error ends as is in `cli.commands`."""
 
 import gc
+import sys
 
 import typer
 
 from dagster_tidemark.cli import env, feed, lock, new, plan, quarantine, reconcile, redrive, status, up
 from dagster_tidemark.cli.commands import Commands
+from dagster_tidemark.project_folder import NoProject, project_root
 
 app = typer.Typer(
-    help="Tidemark's commands. `make dev` calls `pipelines up`.",
+    help="Tidemark's commands. `make dev` calls `tidemark up`.",
     cls=Commands,
     no_args_is_help=True,
     add_completion=False,
@@ -31,11 +33,28 @@ def main() -> None:
     # A command creates modules and declarations, and keeps them. Searching them for garbage at every 700th object takes
     # a quarter of the time of `lock check`.
     gc.set_threshold(1_000_000)
+    _find_project()
     try:
         app()
     finally:
         # As Python ends it searches all of them once more, which takes as long as the import of Dagster.
         gc.freeze()
+
+
+def former_name() -> None:
+    """The console script `pipelines`, as `tidemark` was called before 0.2."""
+    print("pipelines: this command is now `tidemark`; the old name goes with the next release", file=sys.stderr)
+    main()
+
+
+def _find_project() -> None:
+    """Let the project's package be imported, whether or not it is installed, as `python -m` would."""
+    try:
+        root = str(project_root())
+    except NoProject:
+        return  # a command that needs one says so
+    if root not in sys.path:
+        sys.path.insert(0, root)
 
 
 if __name__ == "__main__":

@@ -47,11 +47,11 @@ def name_left_out(settings: "Settings") -> bool:
 
     broken = location.broken_parts(settings)
     for line in broken:
-        typer.echo(f"pipelines: left out: {line}", err=True)
+        typer.echo(f"tidemark: left out: {line}", err=True)
     return bool(broken)
 
 
 def fail(message: str, *, code: int) -> NoReturn:
     """End a command that did not do what it was asked."""
-    typer.echo(f"pipelines: {message}", err=True)
+    typer.echo(f"tidemark: {message}", err=True)
     raise typer.Exit(code)

@@ -1,4 +1,4 @@
-"""A row for each asset of what `pipelines status` tells: its contract, how it stands, what is due and what ran last.
+"""A row for each asset of what `tidemark status` tells: its contract, how it stands, what is due and what ran last.
 
 Belongs here: from an instance to rows, and what rows say together. Does not belong here: how they are shown
 (`cli.contract_table`), and how a contract stands (`planner.contract_status`).

@@ -1,4 +1,4 @@
-"""The rows of `pipelines status` as a terminal shows them, to be read in 80 columns."""
+"""The rows of `tidemark status` as a terminal shows them, to be read in 80 columns."""
 
 from collections.abc import Sequence
 
@@ -71,7 +71,7 @@ def _rejected(row: ContractRow) -> str:
     files, rows = len(row.files_rejected), row.rows_rejected
     of_files = f"{_count(files, 'file')} cannot be taken ({names(row.files_rejected)})" if files else ""
     of_rows = f"{_count(rows, 'row')} {'was' if rows == 1 else 'were'} rejected" if rows else ""
-    return f"{'; '.join(filter(None, (of_files, of_rows)))}: see `pipelines quarantine --asset {row.asset}`"
+    return f"{'; '.join(filter(None, (of_files, of_rows)))}: see `tidemark quarantine --asset {row.asset}`"
 
 
 def _due(row: ContractRow, now: float) -> str:

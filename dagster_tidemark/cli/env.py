@@ -1,4 +1,4 @@
-"""`pipelines env`: how any other program connects to what runs."""
+"""`tidemark env`: how any other program connects to what runs."""
 
 import json
 import shlex
@@ -12,7 +12,7 @@ from dagster_tidemark.settings import load_settings
 def env(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of shell lines.")] = False,
 ) -> None:
-    """Print the environment of the platform that runs, for `eval "$(pipelines env)"`."""
+    """Print the environment of the platform that runs, for `eval "$(tidemark env)"`."""
     from dagster_tidemark.local.platform.instance_lock import running_environment
 
     environment = running_environment(load_settings())

@@ -1,4 +1,4 @@
-"""`pipelines feed`: the sample feed that the code location brings, with the options it has."""
+"""`tidemark feed`: the sample feed that the code location brings, with the options it has."""
 
 from typing import Any
 
@@ -17,4 +17,4 @@ def feed(context: typer.Context) -> None:
     """Write the code location's sample files to the landing bucket, and go on."""
     from dagster_tidemark import location
 
-    location.feed_command(load_settings())(context.args, prog_name="pipelines feed")
+    location.feed_command(load_settings())(context.args, prog_name="tidemark feed")

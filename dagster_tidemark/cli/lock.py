@@ -1,4 +1,4 @@
-"""`pipelines lock`: whether the code of each asset is the one that its `code_version` was given for."""
+"""`tidemark lock`: whether the code of each asset is the one that its `code_version` was given for."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dagster_tidemark.cli.commands import fail
-from dagster_tidemark.settings import CHECKOUT, load_settings
+from dagster_tidemark.settings import load_settings
 
 if TYPE_CHECKING:
     from dagster_tidemark.code_versions.lock_file import Asset, Finding
@@ -44,7 +44,7 @@ def check(as_json: Annotated[bool, typer.Option("--json", help="One JSON list in
 def update() -> None:
     """Record raised versions, new assets and those that are gone; never code that changed under the same version.
 
-    Exits with 2 if there is such code: raise its version, or `pipelines lock mark-current` it.
+    Exits with 2 if there is such code: raise its version, or `tidemark lock mark-current` it.
     """
     from dagster_tidemark.code_versions import lock_file
 
@@ -117,10 +117,10 @@ def _assets() -> "Mapping[str, Asset]":
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Dagster, which every other command shows
         assets = location.definitions(settings).assets or ()
-        return assets_of(assets, Project(CHECKOUT, settings.code_location))
+        return assets_of(assets, Project(settings.project, settings.code_location))
 
 
 def _path() -> Path:
     from dagster_tidemark.code_versions.lock_file import NAME
 
-    return CHECKOUT / NAME
+    return load_settings().project / NAME

@@ -1,4 +1,4 @@
-"""`pipelines new feed` and `pipelines new table`: modules to begin with, found by the code location as they are."""
+"""`tidemark new feed` and `tidemark new table`: modules to begin with, found by the code location as they are."""
 
 import dataclasses
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dagster_tidemark.cli.commands import fail, name_left_out
-from dagster_tidemark.settings import CHECKOUT, Settings, load_settings
+from dagster_tidemark.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from dagster_tidemark.scaffold.sample import Sample
@@ -65,11 +65,11 @@ def feed(
     seen = dataclasses.replace(seen, key=()) if no_key else seen
     text = feed_module(name, Grain(by), seen, key=named, package=settings.code_location)
     target = _package(settings) / "feeds" / f"{name}.py"
-    if not (CHECKOUT / target).exists():
-        declared = require_loads(text, str(target), package=settings.code_location)
+    if not (settings.project / target).exists():
+        declared = require_loads(text, str(target))
         if taken := location.taken_by(settings, *declared):
             fail(f"{taken}: give the new feed another name", code=2)
-    path = _write(target, text)
+    path = _write(settings.project, target, text)
     typer.echo(f"{path}: {len(seen.columns)} columns from {seen.rows} rows; read it, then reload the code location")
     for line in [*seen.left_out, *seen.notes]:
         typer.echo(f"{sample.name}: {line}")
@@ -116,10 +116,10 @@ def table(
         fail(f"--from {source}: no such table; there are {', '.join(sorted(tables)).replace('.', '/')}", code=2)
     texts = table_modules(name, tables[read], by, _columns(key), package=settings.code_location)
     package = _package(settings)
-    if there := [path for path in texts if (CHECKOUT / package / path).exists()]:
+    if there := [path for path in texts if (settings.project / package / path).exists()]:
         fail(f"{package / there[0]} is there already", code=2)
     for path, text in texts.items():
-        typer.echo(_write(package / path, text))
+        typer.echo(_write(settings.project, package / path, text))
     typer.echo(f"write what marts/{name} is to hold into the transform, then reload the code location")
 
 
@@ -131,8 +131,8 @@ def _package(settings: Settings) -> Path:
     return Path(settings.code_location.replace(".", "/"))
 
 
-def _write(path: Path, text: str) -> Path:
-    target = CHECKOUT / path
+def _write(project: Path, path: Path, text: str) -> Path:
+    target = project / path
     if target.exists():
         fail(f"{path} is there already", code=2)
     target.parent.mkdir(parents=True, exist_ok=True)

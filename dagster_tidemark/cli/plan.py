@@ -1,4 +1,4 @@
-"""`pipelines plan`: what the code of this folder would make run, before it is deployed; and deploying it."""
+"""`tidemark plan`: what the code of this folder would make run, before it is deployed; and deploying it."""
 
 import sys
 from collections.abc import Iterator, Mapping

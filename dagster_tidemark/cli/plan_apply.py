@@ -1,4 +1,4 @@
-"""`pipelines plan --apply`: the running code location takes the code of this folder, and what follows is watched.
+"""`tidemark plan --apply`: the running code location takes the code of this folder, and what follows is watched.
 
 Deploying is all there is to launch: the sensors ask for what a plan lists. Does not belong here: the plan.
 """

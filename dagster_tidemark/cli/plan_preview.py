@@ -1,4 +1,4 @@
-"""`pipelines plan --preview`, `--publish` and `--discard`: they build changed code on branches and show the result.
+"""`tidemark plan --preview`, `--publish` and `--discard`: they build changed code on branches and show the result.
 
 Belongs here: from settings to a preview, and requests to the running platform. Does not belong here: building and
 publishing (`preview`), and the printed output (`cli.preview_view`).
@@ -41,7 +41,7 @@ from dagster_tidemark.preview.manifest import (
 )
 from dagster_tidemark.preview.publish import NotToPublish, Publisher, require_publishable
 from dagster_tidemark.preview.targets import Targets, choose
-from dagster_tidemark.settings import CHECKOUT, Settings, load_settings
+from dagster_tidemark.settings import Settings, load_settings
 
 _DIFFS_AT_ONCE = 2
 
@@ -71,8 +71,8 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
         if (before := store.read()) is not None:
             if before.is_half_published:
                 raise NotToPublish(
-                    f"preview {store.name} is half published: end that with `pipelines plan --publish {store.name}`, "
-                    f"or drop it with `pipelines plan --discard {store.name}`"
+                    f"preview {store.name} is half published: end that with `tidemark plan --publish {store.name}`, "
+                    f"or drop it with `tidemark plan --discard {store.name}`"
                 )
             _discard(settings, spark, store, before)
         plan = plan_of(definitions, instance, contract_scale=settings.contract_scale)
@@ -193,7 +193,7 @@ def show_previews(settings: Settings, *, as_json: bool) -> None:
         print(json.dumps(rows, indent=2))
         return
     if not rows:
-        print("there is no preview; `pipelines plan --preview` builds one")
+        print("there is no preview; `tidemark plan --preview` builds one")
     for row in rows:
         assets = ", ".join(f"{key} ({count})" for key, count in row.get("assets", {}).items())
         age = f"{span(max(60.0, row['age_seconds']))} old; " if "age_seconds" in row else ""
@@ -210,11 +210,11 @@ def chosen(settings: Settings, name: str) -> Store:
         NoPreview: no preview has this name, none is recorded, or several are and no name is given.
     """
     names = Store.names(settings.state_dir)
-    there = f"there are {', '.join(names)}" if names else "there is none; `pipelines plan --preview` builds one"
+    there = f"there are {', '.join(names)}" if names else "there is none; `tidemark plan --preview` builds one"
     if name and name not in names:
         raise NoPreview(f"there is no preview {name!r}: {there}")
     if not names:
-        raise NoPreview("there is no preview; `pipelines plan --preview` builds one")
+        raise NoPreview("there is no preview; `tidemark plan --preview` builds one")
     if not name and len(names) > 1:
         raise NoPreview(f"which preview? {there}: give its name")
     return Store(settings.state_dir, name or names[0])
@@ -256,7 +256,7 @@ def _discard(settings: Settings, spark: SparkSession, store: Store, manifest: Ma
 def _recorded(store: Store) -> Manifest:
     found = store.read()
     if found is None:
-        raise NoPreview("there is no preview; `pipelines plan --preview` builds one")
+        raise NoPreview("there is no preview; `tidemark plan --preview` builds one")
     return found
 
 
@@ -264,7 +264,7 @@ def _code(definitions: dg.Definitions, settings: Settings) -> dict[str, str]:
     """Of each asset its code version and a hash of its code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Dagster, which every other command shows
-        found = assets_of(definitions.assets or (), Project(CHECKOUT, settings.code_location))
+        found = assets_of(definitions.assets or (), Project(settings.project, settings.code_location))
     return {key: f"{asset.code_version} {asset.fingerprint.digest}" for key, asset in found.items()}
 
 

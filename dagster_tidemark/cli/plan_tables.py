@@ -1,4 +1,4 @@
-"""Differences of declared tables from the catalog, as `pipelines plan` reports and refuses them.
+"""Differences of declared tables from the catalog, as `tidemark plan` reports and refuses them.
 
 Belongs here: from the code location and the catalog's tables to a difference for each table, with its readers, and the
 words. Does not belong here: which differences Iceberg can make (`lakehouse.table_changes`).
@@ -17,7 +17,7 @@ from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Proje
 from dagster_tidemark.engine.code_plan import CodePlan, TableDifference
 from dagster_tidemark.lakehouse.table_changes import Change, Kind, Stored, changes_of
 from dagster_tidemark.lakehouse.tables import Table
-from dagster_tidemark.settings import CHECKOUT, Settings
+from dagster_tidemark.settings import Settings
 
 
 def table_differences(
@@ -80,7 +80,7 @@ class _Readers:
         self._inputs = inputs
         self._names: dict[str, dict[str, Names]] = {}
         self._code: AssetCode | None = None
-        self._project = Project(CHECKOUT, settings.code_location)
+        self._project = Project(settings.project, settings.code_location)
 
     def told(self, asset: str, change: Change) -> list[str]:
         """Return a sentence for each reader that may break, or that declares a narrower type."""

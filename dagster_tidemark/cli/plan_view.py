@@ -1,4 +1,4 @@
-"""What `pipelines plan` prints: a table for people, or one JSON object.
+"""What `tidemark plan` prints: a table for people, or one JSON object.
 
 Belongs here: from settings to a plan, and the printing. Does not belong here: what is in a plan (`engine.code_plan`).
 """
@@ -39,7 +39,7 @@ from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.rehearsal import Rebuild
 from dagster_tidemark.planner.wording import moment
-from dagster_tidemark.settings import CHECKOUT, Settings, load_settings
+from dagster_tidemark.settings import Settings, load_settings
 
 _REASONS = 3
 """Reasons of an asset that are told; they are few where partitions are many."""
@@ -113,12 +113,12 @@ def show(
 def _moved(
     settings: Settings, definitions: dg.Definitions, code: Mapping[str, str]
 ) -> dict[str, list[MovedDefinition]]:
-    if code == code_texts(CHECKOUT, settings.code_location):
+    if code == code_texts(settings.project, settings.code_location):
         return {}
     keys = definitions.resolve_asset_graph().materializable_asset_keys
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dagster's warnings, which every other command shows
-        project = Project(CHECKOUT, settings.code_location)
+        project = Project(settings.project, settings.code_location)
         return moved_definitions(project, code, sorted(key.to_user_string() for key in keys))
 
 

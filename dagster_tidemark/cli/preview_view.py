@@ -84,7 +84,7 @@ def shown(manifest: Manifest, diffs: Mapping[str, RowDiff], checks: Sequence[Any
         lines.append(Text("a check failed, so it cannot be published: correct the code and preview again"))
     else:
         of = f" {name}" if name else ""
-        lines.append(Text(f"pipelines plan --publish{of} makes it the tables; --discard{of} drops it"))
+        lines.append(Text(f"tidemark plan --publish{of} makes it the tables; --discard{of} drops it"))
         lines.append(Text("in two days it expires"))
     return Group(*lines)
 

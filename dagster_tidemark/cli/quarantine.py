@@ -1,4 +1,4 @@
-"""The commands `pipelines quarantine ...`: their options. What they do is in `cli.quarantine_work`."""
+"""The commands `tidemark quarantine ...`: their options. What they do is in `cli.quarantine_work`."""
 
 import json
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""What `pipelines quarantine` shows of entries, to be read in 80 columns.
+"""What `tidemark quarantine` shows of entries, to be read in 80 columns.
 
 Does not belong here: which entries (`lakehouse.loading.handling`), and what is done about them (`cli.quarantine_work`).
 """

@@ -1,4 +1,4 @@
-"""What `pipelines quarantine` does: from settings to the lake and the instance that are meant, and what it prints.
+"""What `tidemark quarantine` does: from settings to the lake and the instance that are meant, and what it prints.
 
 Belongs here: which assets there are, and in which order things are written so that a command can be repeated. Does not
 belong here: entries (`lakehouse.loading.handling`), options and exit codes (`dagster_tidemark.cli.quarantine`).
@@ -129,7 +129,7 @@ def _declared(settings: Settings) -> Declared:
             streams = [stream.asset for stream in location.streams(settings)]
     except location.LocationBroken as broken:
         for line in str(broken).splitlines():
-            typer.echo(f"pipelines: left out: {line}", err=True)
+            typer.echo(f"tidemark: left out: {line}", err=True)
         return Declared()
     name_left_out(settings)
     loads, refused = loads_of(graph, feeds, tables)
@@ -220,7 +220,7 @@ def patch(place: Target, key: str, corrected: Path, because: str) -> str:
     entered = Selection(key=key)
     assets = _assets(place, entered)
     if not assets:
-        raise CannotHandle(f"nothing of {key!r} was turned away; `pipelines quarantine` shows what was")
+        raise CannotHandle(f"nothing of {key!r} was turned away; `tidemark quarantine` shows what was")
     feeds = {place.load_of(asset).feed for asset in assets}
     for feed in feeds:
         _require_place_beside(feed, key, corrected)

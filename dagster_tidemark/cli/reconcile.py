@@ -1,4 +1,4 @@
-"""`pipelines reconcile`: look at the landing bucket without having been told to."""
+"""`tidemark reconcile`: look at the landing bucket without having been told to."""
 
 import json
 from typing import TYPE_CHECKING, Annotated

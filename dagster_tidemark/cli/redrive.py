@@ -1,4 +1,4 @@
-"""`pipelines redrive`: messages that a queue has given up go back to it."""
+"""`tidemark redrive`: messages that a queue has given up go back to it."""
 
 import json
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`pipelines status`: how the contracts stand, or the services of the platform."""
+"""`tidemark status`: how the contracts stand, or the services of the platform."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What `pipelines status` prints: the contracts, or the platform's services.
+"""What `tidemark status` prints: the contracts, or the platform's services.
 
 Belongs here: from settings to the instance that is meant, and the printing. Does not belong here: what a row says
 (`cli.contract_rows`, `local.platform.service_status`) and exit codes (`cli.status`).
@@ -53,7 +53,7 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
             Console().print(explained(found, now()))
             if given_up := dead_letters_told(instance):
                 Console().print(
-                    f"{given_up} notifications were given up by the queue: `pipelines redrive` sends them again"
+                    f"{given_up} notifications were given up by the queue: `tidemark redrive` sends them again"
                 )
         else:
             with Live(explained(found, now())) as live:
@@ -91,7 +91,7 @@ def _edited(instance: DagsterInstance, settings: Settings) -> dict[str, str]:
     try:
         assets = _loaded(settings)
     except TidemarkError as error:  # what the platform has loaded is known all the same
-        typer.echo(f"pipelines: the code in this folder cannot be loaded: {error}", err=True)
+        typer.echo(f"tidemark: the code in this folder cannot be loaded: {error}", err=True)
         return {}
     graph = build.graph_of(assets, contract_scale=settings.contract_scale)
     return dict(not_loaded(deployed.kept(instance, graph), graph))

@@ -1,4 +1,4 @@
-"""`pipelines up`: the laptop platform, until Ctrl-C."""
+"""`tidemark up`: the laptop platform, until Ctrl-C."""
 
 from typing import Annotated
 
@@ -27,5 +27,5 @@ def up(
     if feed not in ("sample", "none"):
         fail(f"FEED={feed}: give sample or none", code=2)
     if settings.environment != "local":
-        fail(f"TIDEMARK_ENVIRONMENT={settings.environment}: `pipelines up` is the platform of a laptop", code=2)
+        fail(f"TIDEMARK_ENVIRONMENT={settings.environment}: `tidemark up` is the platform of a laptop", code=2)
     run_platform(settings, with_feed=feed == "sample", with_kafka=kafka, verbose=verbose, console=Console())

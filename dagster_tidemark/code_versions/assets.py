@@ -18,7 +18,7 @@ from dagster_tidemark.code_versions.lock_file import Asset
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
 from dagster_tidemark.code_versions.references import Given, Ref
 from dagster_tidemark.lakehouse.tables import Table
-from dagster_tidemark.settings import CHECKOUT, load_settings
+from dagster_tidemark.settings import load_settings
 
 
 def assets_of(definitions: Iterable[Any], project: Project) -> dict[str, Asset]:
@@ -40,12 +40,13 @@ def versioned_by_code(assets: Iterable[Any]) -> list[Any]:
     """The assets, each with the fingerprint of its code as its `code_version`: nobody has to remember to raise it.
 
     Then every change of a transform, a schema or of what they refer to has history rebuilt, a harmless one too;
-    comments, formatting, docstrings and annotations change nothing. `pipelines lock` passes such assets over.
+    comments, formatting, docstrings and annotations change nothing. `tidemark lock` passes such assets over.
 
     Args:
         assets: Everything `dg.Definitions` takes as an asset; what cannot be materialized stays as it is.
     """
-    fingerprints = AssetCode(Project(CHECKOUT, load_settings().code_location))
+    settings = load_settings()
+    fingerprints = AssetCode(Project(settings.project, settings.code_location))
 
     def versioned(asset: Any) -> Any:
         if not (isinstance(asset, dg.AssetsDefinition) and asset.is_materializable):

@@ -23,7 +23,7 @@ def moved_definitions(
 ) -> dict[str, list[MovedDefinition]]:
     """Return the differing definitions of each asset's code. Assets without a difference are left out.
 
-    Comments, formatting and docstrings alone are no difference, as for `pipelines lock`.
+    Comments, formatting and docstrings alone are no difference, as for `tidemark lock`.
 
     Args:
         project: The text now, whose modules are loaded.

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module
 from dagster_tidemark.code_versions.project import (
-    MACHINERY,
     Definition,
     External,
     Files,
@@ -51,9 +50,6 @@ _READING_METHODS = {"read_text", "read_bytes"}
 _SPARK_READS = {"csv", "json", "load", "orc", "parquet", "text"}
 _QUOTED = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"")
 _GLOB = re.compile(r"[*?\[]")
-
-
-_CHECKOUT = External(f"{MACHINERY}.settings.CHECKOUT")
 
 
 @dataclass(frozen=True)
@@ -227,8 +223,6 @@ class _Search:
         match node:
             case ast.Name(id="__file__") if self._module.path and "__file__" not in local:
                 return Place(self._module.path, is_whole=True)
-            case ast.Name() | ast.Attribute() if self._target(node, local) == _CHECKOUT:
-                return Place(self._project.root, is_whole=True)
             case ast.Name() | ast.Attribute() if (found := self._value(node, local)) is not None:
                 return found[1]._place(found[0], local if found[1] is self else {})
             case ast.Attribute(value=of, attr="parent"):

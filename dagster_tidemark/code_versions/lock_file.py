@@ -15,7 +15,7 @@ from dagster_tidemark.errors import Terminal
 
 NAME = "code-versions.lock"
 _FORMAT = "format"
-_UPDATE = "run `pipelines lock update`"
+_UPDATE = "run `tidemark lock update`"
 _NAMED = 4  # definitions that a line names
 
 
@@ -86,7 +86,7 @@ def read(path: Path) -> Lock:
     except FileNotFoundError:
         return Lock()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        remedy = "take one side of a merge, or delete it, and run `pipelines lock update`"
+        remedy = "take one side of a merge, or delete it, and run `tidemark lock update`"
         raise LockFileUnreadable(f"{path.name}: {type(error).__name__}: {error}; {remedy}") from error
 
 
@@ -113,7 +113,7 @@ def _entry(asset: Asset) -> dict[str, object]:
 
 
 def differences(lock: Lock, assets: Mapping[str, Asset]) -> list[Finding]:
-    """What `pipelines lock check` has to say, in the order of keys; nothing where all is recorded."""
+    """What `tidemark lock check` has to say, in the order of keys; nothing where all is recorded."""
     locked = {name: asset for name, asset in assets.items() if not asset.is_versioned_by_code}
     found = []
     for name in sorted(lock.assets.keys() | locked.keys()):
@@ -148,7 +148,7 @@ def _difference(name: str, before: Asset | None, now: Asset | None, is_there: bo
     if before.fingerprint.digest == now.fingerprint.digest:
         return None
     changed = changed_definitions(before.fingerprint.definitions, now.fingerprint.definitions)
-    remedy = f"run `pipelines lock mark-current {name}` where the change is harmless"
+    remedy = f"run `tidemark lock mark-current {name}` where the change is harmless"
     still = (
         f'code_version is still "{now.code_version}"; raise it, or {remedy}'
         if now.code_version is not None

@@ -32,7 +32,7 @@ _FORM = 2
 
 
 class NoSavedState(Terminal):
-    """A file is none that `pipelines plan --save` wrote, or of a version that this one does not read."""
+    """A file is none that `tidemark plan --save` wrote, or of a version that this one does not read."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class SavedState:
         try:
             found = cls(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError) as error:
-            raise NoSavedState(f"{path} holds no saved state: {error}; `pipelines plan --save` writes one") from error
+            raise NoSavedState(f"{path} holds no saved state: {error}; `tidemark plan --save` writes one") from error
         if found.form != _FORM:
             raise NoSavedState(f"{path} is of form {found.form}, and this version reads {_FORM}: save it again")
         return found

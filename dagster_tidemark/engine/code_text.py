@@ -2,17 +2,14 @@
 
 from pathlib import Path
 
-_MACHINERY = Path(__file__).parents[1]
 _MOST_CHARACTERS = 20_000_000
 
 
 def code_texts(root: Path, package: str) -> dict[str, str]:
-    """Return the text of a package's modules by path, without Tidemark's; empty if the text is too large."""
+    """Return the text of a package's modules by path; empty if the text is too large."""
     found: dict[str, str] = {}
     size = 0
     for path in sorted(root.joinpath(*package.split(".")).rglob("*.py")):
-        if path.is_relative_to(_MACHINERY):
-            continue
         try:
             text = path.read_text()
         except (OSError, UnicodeDecodeError):

@@ -1,7 +1,7 @@
 """Reasons why a contract's state is unknown: no recent look, or a service that runs need cannot be reached.
 
 Belongs here: the records of completed looks in the instance's storage, and the doubts that follow from their age. They
-are read without the code location, so that `pipelines status` gets the same answer while the code server is down. Does
+are read without the code location, so that `tidemark status` gets the same answer while the code server is down. Does
 not belong here: the looks (`sensors`), and the state as of a recent look (`planner.contract_status`).
 """
 

@@ -25,7 +25,7 @@ from dagster_tidemark.planner.decisions import Asked, CheckRequest, Plan, Reques
 from dagster_tidemark.planner.evaluate import Bound
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.planner import Planner
-from dagster_tidemark.settings import CHECKOUT, load_settings
+from dagster_tidemark.settings import load_settings
 
 K = TypeVar("K")
 
@@ -385,7 +385,8 @@ def engine_of(context: SensorEvaluationContext, assets: build.AnyGraph) -> Engin
         found.home = (origin.location_name, context.repository_name)
     if context.repository_def is not None and found.asks_for(context.repository_def):
         deployed.keep(context.instance, found.home, found.declared)
-        code = code_texts(CHECKOUT, load_settings().code_location)
+        settings = load_settings()
+        code = code_texts(settings.project, settings.code_location)
         deployed.keep_code(context.instance, found.home, found.declared, code)
         if found.partitions is not None:
             found.partitions.keep(context.instance)

@@ -1,6 +1,6 @@
 """State of the contracts at the last look of the sensor `contracts`, kept in the instance's storage.
 
-`pipelines status` reads it without loading the code location. Belongs here: the rows, and how they are kept. Does not
+`tidemark status` reads it without loading the code location. Belongs here: the rows, and how they are kept. Does not
 belong here: later doubts (`engine.doubts`), and how rows are shown (`cli.contract_table`).
 """
 

@@ -1,4 +1,4 @@
-"""State of each stream, from the last reports of its shifts: for `pipelines status`, the check and the asset's page.
+"""State of each stream, from the last reports of its shifts: for `tidemark status`, the check and the asset's page.
 
 Belongs here: the evaluation of reports. Does not belong here: the measurements (`streams.facts`).
 """

@@ -1,6 +1,6 @@
 """What a code server asked for in vain, kept in the instance's own storage: other processes ask for nothing themselves.
 
-A run that Dagster could not make, and a condition that raised, are known where the sensors tick. `pipelines status` is
+A run that Dagster could not make, and a condition that raised, are known where the sensors tick. `tidemark status` is
 another process, which would go on to show as requested what is set aside.
 """
 

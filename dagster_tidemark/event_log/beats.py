@@ -23,7 +23,7 @@ class Beat:
         began: Time when it took the post (Unix seconds).
         at: Time of the report (Unix seconds).
         stuck: Seconds since its loop last passed, by its own clock.
-        facts: Facts on its work, for `pipelines status`.
+        facts: Facts on its work, for `tidemark status`.
     """
 
     run: str

@@ -1,4 +1,4 @@
-"""Declarations and text of the deployed code, kept in the instance's storage for `pipelines plan`."""
+"""Declarations and text of the deployed code, kept in the instance's storage for `tidemark plan`."""
 
 import base64
 import json

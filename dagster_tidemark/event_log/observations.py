@@ -98,7 +98,7 @@ class EventLog:
         key = dead_letters_check()
         if adapter.latest_check_metadata(self._instance, key) == {DEAD_LETTERS: count}:
             return
-        words = f"{count} messages could not be read or followed; `pipelines redrive` sends them again"
+        words = f"{count} messages could not be read or followed; `tidemark redrive` sends them again"
         self._evaluate(key, words if count else "no message was given up", {DEAD_LETTERS: count}, passed=not count)
 
     def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:

@@ -1,6 +1,6 @@
 """Differences of a declared table from the table in the catalog, and which of the changes Iceberg can make.
 
-Belongs here: the comparison as plain data, and the rules. Runs (`catalog`, `append`) and `pipelines plan` ask the same
+Belongs here: the comparison as plain data, and the rules. Runs (`catalog`, `append`) and `tidemark plan` ask the same
 function, so a deploy that `plan` accepts is not refused by its runs. Does not belong here: reading the catalog
 (`stored_tables`), and altering a table.
 """

@@ -24,7 +24,7 @@ PROPERTIES = {
 }
 
 ROW_KEY = "tidemark.row-key"
-"""The row key that a table was last written with, joined by commas; `pipelines plan` compares the declared one."""
+"""The row key that a table was last written with, joined by commas; `tidemark plan` compares the declared one."""
 
 WIDENED = "tidemark.widened-by-preview"
 """Columns that previews have widened: `n bigint;d decimal(9,2)`. Iceberg cannot undo it, so narrower declarations stay

@@ -1,6 +1,6 @@
 """How the contracts stand: from the decisions about partitions to one verdict an asset.
 
-Pure. The contract check and `pipelines status` say what is worked out here. Does not belong here: what is pending
+Pure. The contract check and `tidemark status` say what is worked out here. Does not belong here: what is pending
 and when it is due (`planner.planner`).
 """
 

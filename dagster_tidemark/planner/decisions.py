@@ -1,6 +1,6 @@
 """What the planner decides, as plain data: one decision for each partition that has something pending.
 
-The requests, the explanations in the UI, the contract check, `pipelines status` and the tests all read this. All
+The requests, the explanations in the UI, the contract check, `tidemark status` and the tests all read this. All
 times are Unix seconds. Reasons hold only stable values (an arrival, a latest start), never an age: the UI stores an
 explanation again whenever its text changes.
 """

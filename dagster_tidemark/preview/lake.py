@@ -32,7 +32,7 @@ from dagster_tidemark.settings import load_settings
 from dagster_tidemark.sources.feed import Feed
 
 FROM_MESSAGES = (
-    "follows from messages, and its changes are sent: a branch would send none; deploy it with `pipelines plan --apply`"
+    "follows from messages, and its changes are sent: a branch would send none; deploy it with `tidemark plan --apply`"
 )
 
 

@@ -277,12 +277,12 @@ def state_of(store: Store, manifest: Manifest) -> str:
     if used := store.used_by():
         return used
     if manifest.is_half_published:
-        return f"half published: `pipelines plan --publish {store.name}` ends that"
+        return f"half published: `tidemark plan --publish {store.name}` ends that"
     if not manifest.is_built:
-        return f"not built to its end: preview again, or `pipelines plan --discard {store.name}`"
+        return f"not built to its end: preview again, or `tidemark plan --discard {store.name}`"
     if manifest.is_too_old:
-        return f"expired: preview again, or `pipelines plan --discard {store.name}`"
-    return f"ready: `pipelines plan --publish {store.name}`"
+        return f"expired: preview again, or `tidemark plan --discard {store.name}`"
+    return f"ready: `tidemark plan --publish {store.name}`"
 
 
 def half_published(folder: Path) -> list[str]:

@@ -14,7 +14,6 @@ from dagster_tidemark.sources.times import TYPES, Grain
 _DEFINITION = {Grain.HOUR: "HOURS", Grain.DAY: "DAYS", Grain.MONTH: "MONTHS"}
 OFFERED = (*_DEFINITION, Grain.NONE)
 """The grains that a feed can begin with; the others are declared by hand."""
-_TIDEMARK = __name__.partition(".scaffold")[0]
 
 
 def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...] = (), package: str) -> str:
@@ -41,9 +40,9 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
     lines = [
         f'"""{words.capitalize()}: {lies_at}, and the table {"it becomes" if by is None else "they become"}."""',
         "",
-        *([f"from {package}.partitions import {_DEFINITION[grain]}"] if by else []),
-        f"from {package}.tidemark import {', '.join(['LINEAGE', *own, 'Feed', 'Grain', 'Table', 'feed_assets'])}",
+        f"from dagster_tidemark import {', '.join(['LINEAGE', *own, 'Feed', 'Grain', 'Table', 'feed_assets'])}",
         "",
+        *([f"from {package}.partitions import {_DEFINITION[grain]}", ""] if by else []),
         "LANDING = {",
         *(f"    {literal(column)}: {literal(kind)}," for column, kind in sample.columns.items()),
         "}",
@@ -78,7 +77,7 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
     return "\n".join(lines)
 
 
-def require_loads(text: str, path: str, *, package: str) -> tuple[Feed, Table]:
+def require_loads(text: str, path: str) -> tuple[Feed, Table]:
     """Import a feed's module before it is written, as the code location will.
 
     Raises:
@@ -86,8 +85,7 @@ def require_loads(text: str, path: str, *, package: str) -> tuple[Feed, Table]:
     """
     module = ModuleType("written")
     try:
-        own = text.replace(f"from {package}.tidemark import", f"from {_TIDEMARK} import")
-        exec(compile(own, path, "exec"), vars(module))
+        exec(compile(text, path, "exec"), vars(module))
         require_readable(module.FEED)
         require_loadable(module.FEED, module.TABLE)
     except Exception as error:

@@ -86,7 +86,7 @@ def _schema(of: _Names) -> str:
     lines = [
         f'"""marts/{of.name}: what a row of it is."""',
         "",
-        f"from {of.package}.tidemark import Table",
+        "from dagster_tidemark import Table",
         "",
         f"{of.name.upper()} = Table(",
         f'    name="marts.{of.name}",',
@@ -108,11 +108,11 @@ def _transform(of: _Names) -> str:
     lines = [
         f'"""marts/{of.name}: how it is computed."""',
         "",
+        "from dagster_tidemark import shaped_as",
         "from pyspark.sql import DataFrame",
         "from pyspark.sql import functions as F",
         "",
         f"from {of.package}.schemas.{of.name} import {of.name.upper()}",
-        f"from {of.package}.tidemark import shaped_as",
         "",
         "",
         f"def {of.name}({of.input}: DataFrame) -> DataFrame:",

@@ -1,6 +1,6 @@
 """Looking at the landing zone without having been told to: for notifications that were lost.
 
-Belongs here: which part of the zone is looked at when, by the schedules and by `pipelines reconcile`. Does not belong
+Belongs here: which part of the zone is looked at when, by the schedules and by `tidemark reconcile`. Does not belong
 here: what a look finds (`sensors.change_detection`).
 """
 

@@ -52,7 +52,7 @@ def dead_letters() -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=key.asset_key,
         name=key.name,
-        description="Fails while the dead-letter queue holds messages; `pipelines redrive` sends them again.",
+        description="Fails while the dead-letter queue holds messages; `tidemark redrive` sends them again.",
     )
     def dead_letters(events_queue: QueueResource) -> dg.AssetCheckResult:
         count = events_queue.open().dead_letters()
@@ -69,7 +69,7 @@ def _mass_removal(feed: Feed, start: date) -> dg.AssetChecksDefinition:
         asset=key.asset_key,
         name=key.name,
         description='Fails with "wrong bucket?" while so much of the feed has vanished at once that nothing of it is '
-        "removed: until the files are back, or a person accepts it (`pipelines reconcile --accept-removals`).",
+        "removed: until the files are back, or a person accepts it (`tidemark reconcile --accept-removals`).",
     )
     def mass_removal(context: dg.AssetCheckExecutionContext, landing: LandingResource) -> dg.AssetCheckResult:
         found = look_at_feed(EventLog(context.instance, start), landing.open(), feed, report=False)

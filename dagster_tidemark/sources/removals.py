@@ -1,6 +1,6 @@
 """What the disappearance of files means: their rows go, or it is retention, or somebody is at the wrong bucket.
 
-One rule for whoever looks at a bucket: the landing sensor, `pipelines reconcile` and the load itself. Plain data
+One rule for whoever looks at a bucket: the landing sensor, `tidemark reconcile` and the load itself. Plain data
 in, plain data out. Does not belong here: how files are listed or known, and who removes rows.
 
 The rule, for a partition some of whose files are gone:
@@ -21,7 +21,7 @@ Who tells whom. No state is kept for this; all of it is in the observations of t
   alarm; so pass `alarm` these partitions as vanished beside those found now.
 - *Expired* is observed with the tag `OUTCOME` = `EXPIRED`. It does not count for the alarm, and a load of it changes
   no row.
-- *Accepted* (`pipelines reconcile --accept-removals`) is observed with the tag `OUTCOME` = `ACCEPTED` and the version
+- *Accepted* (`tidemark reconcile --accept-removals`) is observed with the tag `OUTCOME` = `ACCEPTED` and the version
   of no files. A load takes a partition's removal for accepted when the **latest** observation of that partition
   carries the tag; a file that comes later makes a new observation without it. Does not count for the alarm. It
   overrides rule 2 only, never rule 1.
@@ -87,7 +87,7 @@ def alarm(
     if not holding:
         return (
             f"nothing lies below {feed.prefix} any more, where {len(lost)} partitions were: wrong bucket? Nothing was "
-            "removed; `pipelines reconcile --accept-removals` removes it"
+            "removed; `tidemark reconcile --accept-removals` removes it"
         )
     # Of those that could be lost at all: years of history would make any loss a small share.
     followed = lost | {p for p in holding if follows(feed, p, now)}
@@ -95,7 +95,7 @@ def alarm(
         return None
     return (
         f"{len(lost)} of {len(followed)} partitions below {feed.prefix} vanished within 24 hours: wrong bucket? "
-        "Nothing more was removed; `pipelines reconcile --accept-removals` removes it"
+        "Nothing more was removed; `tidemark reconcile --accept-removals` removes it"
     )
 
 

@@ -72,7 +72,7 @@ def stream_check(stream: Stream) -> dg.AssetChecksDefinition:
         asset=dg.AssetKey.from_user_string(stream.asset),
         name=QUARANTINE,
         description="Warns of messages that are no rows, and fails where messages were lost before they were read; "
-        f"`pipelines quarantine --asset {stream.asset}` shows them.",
+        f"`tidemark quarantine --asset {stream.asset}` shows them.",
     )
     def quarantine() -> dg.AssetCheckResult:
         from dagster_tidemark.lakehouse.append import open_lake

@@ -50,7 +50,7 @@ class Post:
         worker: The number of the post at that stream.
         run_id: The shift's own run.
         committed: Returns the number of the shift's commits.
-        facts: Measurements of the stream, for `pipelines status`.
+        facts: Measurements of the stream, for `tidemark status`.
     """
 
     instance: DagsterInstance

@@ -1,4 +1,4 @@
-"""`pipelines feed`: the options of the sample feed, and how an error becomes one line and an exit code."""
+"""`tidemark feed`: the options of the sample feed, and how an error becomes one line and an exit code."""
 
 from datetime import datetime
 from typing import Annotated
@@ -42,5 +42,5 @@ def feed(
 
 
 def _fail(message: str, *, code: int) -> None:
-    typer.echo(f"pipelines: {message}", err=True)
+    typer.echo(f"tidemark: {message}", err=True)
     raise typer.Exit(code)

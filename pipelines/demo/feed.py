@@ -1,4 +1,4 @@
-"""The sample feed at work: `pipelines feed`.
+"""The sample feed at work: `tidemark feed`.
 
 Belongs here: putting planned files into the landing bucket, once or for as long as it runs. Does not belong
 here: what the files are (`pipelines.demo.plan`).

@@ -1,7 +1,7 @@
-"""`pipelines up` as a user gets it: a process of its own, on free ports and a temporary state folder.
+"""`tidemark up` as a user gets it: a process of its own, on free ports and a temporary state folder.
 
 Belongs here: its start, its stop and what is read of it from outside. Does not belong here: what a person clicks
-(`tests.live.ui`), and any look into `pipelines`: all that is known of the platform is what `pipelines env` prints.
+(`tests.live.ui`), and any look into `pipelines`: all that is known of the platform is what `tidemark env` prints.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ class Platform:
         said_before = self.said().count("ready after")
         with self._log.open("ab") as log:
             self._up = subprocess.Popen(
-                [_BIN / "pipelines", "up"],
+                [_BIN / "tidemark", "up"],
                 env={**self.asked, "FEED": feed},
                 stdout=log,
                 stderr=log,
@@ -107,11 +107,11 @@ class Platform:
 
     @property
     def is_up(self) -> bool:
-        """Whether `pipelines up` runs."""
+        """Whether `tidemark up` runs."""
         return self._up is not None and self._up.poll() is None
 
     def processes(self) -> list[psutil.Process]:
-        """`pipelines up` and all its descendants."""
+        """`tidemark up` and all its descendants."""
         assert self._up is not None
         up = psutil.Process(self._up.pid)
         return [up, *up.children(recursive=True)]
@@ -134,7 +134,7 @@ class Platform:
     ) -> "subprocess.CompletedProcess[str]":
         """One of the project's commands, in a shell that knows no more than which platform is meant, or in this one."""
         done = subprocess.run(
-            [_BIN / "pipelines", *arguments],
+            [_BIN / "tidemark", *arguments],
             env=self.asked if shell is None else shell,
             capture_output=True,
             text=True,
@@ -145,7 +145,7 @@ class Platform:
         return done
 
     def said(self) -> str:
-        """What `pipelines up` has printed so far."""
+        """What `tidemark up` has printed so far."""
         return self._log.read_text() if self._log.exists() else ""
 
     @property

@@ -17,8 +17,8 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark.local.platform import process_tree
-from dagster_tidemark.settings import CHECKOUT
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
+from tests.checkout import CHECKOUT
 from tests.live.waiting import eventually, holds_for
 
 CORE, DAYS = "core.numbers", "marts.days"

@@ -1,4 +1,4 @@
-"""`pipelines plan` beside a platform whose contracts run at a part of their time, which the shell does not know."""
+"""`tidemark plan` beside a platform whose contracts run at a part of their time, which the shell does not know."""
 
 from tests.live.conftest import Loaded
 

@@ -1,4 +1,4 @@
-"""`pipelines status --services`: each process of the platform, its port, its memory and how often it was restarted."""
+"""`tidemark status --services`: each process of the platform, its port, its memory and how often it was restarted."""
 
 import contextlib
 import json

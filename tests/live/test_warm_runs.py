@@ -14,8 +14,8 @@ import pytest
 
 from dagster_tidemark.local.dagster.run_launcher import server_answers
 from dagster_tidemark.local.platform import process_tree
-from dagster_tidemark.settings import CHECKOUT
 from dagster_tidemark.tags import PROCESS
+from tests.checkout import CHECKOUT
 from tests.conftest import free_port
 from tests.live.ui import Ui
 from tests.live.waiting import eventually

@@ -1,6 +1,6 @@
 """The grocer's location under Dagster's own launcher and queue, in separate processes, with storage on PostgreSQL.
 
-Belongs here: the processes, the effect of a fault on a process, and calls of `pipelines status`. Does not belong here:
+Belongs here: the processes, the effect of a fault on a process, and calls of `tidemark status`. Does not belong here:
 the list of faults, and the expectations (`tests.proof.test_faults_named`).
 """
 
@@ -27,8 +27,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from dagster_tidemark.event_log.run_process import process_of
 from dagster_tidemark.lakehouse.append import open_lake
-from dagster_tidemark.settings import CHECKOUT, LOCAL_KEY, Settings
+from dagster_tidemark.settings import LOCAL_KEY, Settings
 from dagster_tidemark.tags import STREAM
+from tests.checkout import CHECKOUT
 from tests.conftest import free_port
 from tests.live.waiting import eventually
 from tests.tidemark.postgres import postgres_server, start_server
@@ -44,7 +45,7 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class Status:
-    """An answer of `pipelines status --json`."""
+    """An answer of `tidemark status --json`."""
 
     code: int
     seconds: float
@@ -212,10 +213,10 @@ class BarePlatform:
         return [process for run in runs if STREAM in run.tags and (process := process_of(run)) is not None]
 
     def status(self) -> Status:
-        """Ask `pipelines status --json`."""
+        """Ask `tidemark status --json`."""
         begun = time.monotonic()
         done = subprocess.run(
-            [_BIN / "pipelines", "status", "--json"],
+            [_BIN / "tidemark", "status", "--json"],
             env=self.environment,
             capture_output=True,
             text=True,

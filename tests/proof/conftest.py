@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dagster_tidemark.settings import CHECKOUT
+from tests.checkout import CHECKOUT
 from tests.conftest import JARS, copied_checkout
 from tests.live.platform import Platform, running
 
@@ -63,5 +63,5 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture(name="platform")
 def platform_of_project(project: Path, tmp_path: Path) -> Iterator[Platform]:
     """A platform that runs this working tree, without a sample feed."""
-    with running(tmp_path, JARS, PYTHONPATH=str(project)) as made:
+    with running(tmp_path, JARS, PYTHONPATH=str(project), TIDEMARK_PROJECT=str(project)) as made:
         yield made

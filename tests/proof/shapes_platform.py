@@ -1,6 +1,6 @@
 """`dagster dev` on the two locations of shapes, with a home and a room of its own; and what is seen of it from outside.
 
-Belongs here: its start and stop, what lands, what the bodies wrote down, and how `pipelines status` tells of it. Does
+Belongs here: its start and stop, what lands, what the bodies wrote down, and how `tidemark status` tells of it. Does
 not belong here: what is expected (`tests.proof.shape_stories`, `tests.proof.fault_stories`).
 """
 
@@ -28,8 +28,8 @@ from dagster_tidemark.local.dagster.home import end_unfinished_runs
 from dagster_tidemark.local.dagster.run_launcher import server_answers
 from dagster_tidemark.local.platform import process_tree
 from dagster_tidemark.sensors.contracts import CHECK
-from dagster_tidemark.settings import CHECKOUT
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
+from tests.checkout import CHECKOUT
 from tests.conftest import free_port
 from tests.live.ui import Ui
 from tests.live.waiting import eventually, holds_for
@@ -240,7 +240,7 @@ class ToyPlatform:
         holds_for(check, seconds=seconds, every=1)
 
     def rows(self) -> dict[str, ContractRow]:
-        """`pipelines status` of the first location."""
+        """`tidemark status` of the first location."""
         with self._looking:
             if time.monotonic() > self._looked_at + _BETWEEN_LOOKS:  # many stories look, and a look takes a second
                 self._rows = {row.asset: row for row in rows(self.instance, defs.resolve_asset_graph())}
@@ -248,7 +248,7 @@ class ToyPlatform:
             return self._rows
 
     def why(self, asset: str) -> str:
-        """What `pipelines status` says of an asset."""
+        """What `tidemark status` says of an asset."""
         try:
             row = self.rows().get(asset)
         except Exception as error:
@@ -256,7 +256,7 @@ class ToyPlatform:
         return "no row in status" if row is None else f"{row.state}: {row.reason}; aside {row.set_aside}"
 
     def wait_row(self, asset: str, *words: str, seconds: float = 60) -> ContractRow:
-        """Wait until `pipelines status` says all these words of an asset."""
+        """Wait until `tidemark status` says all these words of an asset."""
 
         def check() -> ContractRow:
             row = self.rows().get(asset)

@@ -1,4 +1,4 @@
-"""A thousand random deploys: what `pipelines plan` lists is what then runs."""
+"""A thousand random deploys: what `tidemark plan` lists is what then runs."""
 
 import os
 import warnings

@@ -1,4 +1,4 @@
-"""A dozen deploys on a real daemon: `pipelines plan` lists what then runs, and `--apply` brings it about.
+"""A dozen deploys on a real daemon: `tidemark plan` lists what then runs, and `--apply` brings it about.
 
 The code location's code is a file; what each deploy has to list, and what has to run, is written down by hand.
 """

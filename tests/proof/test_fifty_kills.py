@@ -1,7 +1,7 @@
 """Fifty times, while the sample feed runs, some process of the platform is killed at a random moment.
 
 Afterwards every table is what the oracle computes from what lies in the bucket, no run is stuck, and a stop leaves no
-process. A kill takes one process, of all there are: `pipelines up` and the supervisor, the local cloud, Spark, the
+process. A kill takes one process, of all there are: `tidemark up` and the supervisor, the local cloud, Spark, the
 fork server, `dagster dev` with its daemon, webserver and code server, runs, and the feed itself. Where `up` ended by
 it, a person starts it again.
 """
@@ -25,7 +25,7 @@ from tests.proof.conftest import Report
 _KINDS = {
     "dagster_tidemark.cli.app feed": "feed",
     "dagster_tidemark.cli.app up": "up",
-    "bin/pipelines up": "up",
+    "bin/tidemark up": "up",
     "supervisor.supervisord": "supervisor",
     "dagster_tidemark.local.cloud.server": "cloud",
     "SparkConnectServer": "spark",

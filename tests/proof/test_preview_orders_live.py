@@ -128,7 +128,7 @@ def test_three_days_of_a_changed_core_table_are_tried_and_published(
 def _killed(platform: Platform, boundary: str) -> None:
     """Publish, and die at a boundary."""
     done = subprocess.run(
-        [_BIN / "pipelines", "plan", "--publish", "discounts"],
+        [_BIN / "tidemark", "plan", "--publish", "discounts"],
         env={**platform.asked, "TIDEMARK_KILL_AT": f"{boundary}:1"},
         capture_output=True,
         text=True,

@@ -21,8 +21,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
-from dagster_tidemark.settings import CHECKOUT, Settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.sqs import SqsQueue
+from tests.checkout import CHECKOUT
 from tests.proof.conftest import Report
 from tests.tidemark.kafka import Broker
 from tests.tidemark.streams import toy

@@ -214,13 +214,13 @@ def test_a_broken_module_is_named_and_the_others_are_there(
     for command in (["plan"], ["lock", "check"], ["plan", "--apply"]):
         refused = run(*command)
         assert refused.exit_code not in (0, 2) if command[0] == "plan" else refused.exit_code == 2
-        assert refused.output == f"pipelines: {line}\n"
+        assert refused.output == f"tidemark: {line}\n"
 
 
 def test_a_new_feed_is_written_beside_a_broken_module_and_not_beside_one_of_its_name(
     package: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dagster_tidemark.cli.new.CHECKOUT", tmp_path)
+    monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
     write("feeds/renamed.py", feed(package, "returns"))
     write("feeds/broken.py", "raise SystemExit(3)\n")
     (tmp_path / "a.csv").write_text("id,n\n1,1\n2,2\n")
@@ -235,7 +235,7 @@ def test_reconcile_looks_at_the_other_feeds_and_exits_with_2(
     package: str, write: Write, cloud: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in cloud.exports().items():
-        if name not in ("TIDEMARK_CODE_LOCATION", "DAGSTER_HOME", "TIDEMARK_STATE_DIR"):
+        if name not in ("TIDEMARK_CODE_LOCATION", "DAGSTER_HOME", "TIDEMARK_STATE_DIR", "TIDEMARK_PROJECT"):
             monkeypatch.setenv(name, value)
     write("feeds/broken.py", "raise RuntimeError('no')\n")
     looked = run("reconcile")
@@ -248,7 +248,7 @@ def test_quarantine_shows_entries_beside_a_broken_module(
     package: str, write: Write, cloud: Settings, spark_server: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (cloud.exports() | spark_server.exports()).items():
-        if name not in ("TIDEMARK_CODE_LOCATION", "DAGSTER_HOME", "TIDEMARK_STATE_DIR"):
+        if name not in ("TIDEMARK_CODE_LOCATION", "DAGSTER_HOME", "TIDEMARK_STATE_DIR", "TIDEMARK_PROJECT"):
             monkeypatch.setenv(name, value)
     write("feeds/broken.py", "raise RuntimeError('no')\n")
     shown = run("quarantine", "--asset", "core/orders")

@@ -20,8 +20,8 @@ from dagster_tidemark import (
     load_settings,
 )
 from dagster_tidemark.lakehouse.partitioning import Partitioning
-from dagster_tidemark.settings import CHECKOUT
 from dagster_tidemark.table_partitions import DeclarationRefused, PartitionsDiffer
+from tests.checkout import CHECKOUT
 
 REGIONS = dg.StaticPartitionsDefinition(["emea", "apac"])
 DAYS = dg.DailyPartitionsDefinition("2026-09-28", end_offset=1)

@@ -219,7 +219,7 @@ def test_partitions_that_nobody_would_build_are_refused_with_those_there_are() -
 )
 def test_options_that_make_no_sense_together_are_refused(options: tuple[str, ...]) -> None:
     found = CliRunner().invoke(app, ["plan", *options])
-    assert found.exit_code == 1 and found.stderr.startswith("pipelines: --"), found.output
+    assert found.exit_code == 1 and found.stderr.startswith("tidemark: --"), found.output
 
 
 def a_preview() -> tuple[Manifest, dict[str, RowDiff], list[Any]]:
@@ -346,7 +346,7 @@ def test_a_preview_has_a_name_and_an_option_without_one_means_the_only_preview(
     assert CliRunner().invoke(app, ["plan", "--discard"]).exit_code == 0
     assert asked == [("preview", ""), ("preview", ""), ("preview", "one"), ("publish", "one"), ("discard", "")]
     settings: Any = SimpleNamespace(state_dir=tmp_path)
-    with pytest.raises(NoPreview, match="there is no preview; `pipelines plan --preview` builds one"):
+    with pytest.raises(NoPreview, match="there is no preview; `tidemark plan --preview` builds one"):
         plan_preview.chosen(settings, "")
     for name in ("one", "two"):
         Store(tmp_path, name).write(a_preview()[0])
@@ -384,9 +384,9 @@ def test_previews_are_listed_with_their_age_and_what_can_be_done_with_each(
         in_use = pytest.raises(PreviewInUse, match=f"being published by process {os.getpid()} since")
         with in_use, Store(tmp_path, "used").used_for("being dropped"):
             raise AssertionError
-        assert half_published(tmp_path)[1].startswith("preview half is half published: `pipelines plan --publish half`")
+        assert half_published(tmp_path)[1].startswith("preview half is half published: `tidemark plan --publish half`")
     states = {name: row["state"] for name, row in listed.items()}
-    assert states["ready"] == "ready: `pipelines plan --publish ready`"
+    assert states["ready"] == "ready: `tidemark plan --publish ready`"
     assert states["half"].startswith("half published") and states["old"].startswith("expired")
     assert states["unbuilt"].startswith("not built to its end") and "holds no preview" in states["broken"]
     assert states["used"].startswith("being published by process")
@@ -438,4 +438,4 @@ def test_status_and_plan_name_a_half_published_preview(tmp_path: Path, monkeypat
     monkeypatch.setattr(lock, "forgotten", list)
     for command in ("status", "plan"):
         found = CliRunner().invoke(app, [command])
-        assert "preview fix is half published: `pipelines plan --publish fix` ends that" in found.stderr, command
+        assert "preview fix is half published: `tidemark plan --publish fix` ends that" in found.stderr, command

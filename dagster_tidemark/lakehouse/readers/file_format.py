@@ -88,7 +88,7 @@ class FileFormat(Generic[S]):
         not_supported: Words with which Spark says that it has no reader for a file whose bytes are all right.
         is_text: True if the files are lines of text. Spark holds each line as a whole.
         has_header: True if a file names its columns once, so that no row has a column that is not named.
-        sample: `(body, limit)`: up to `limit` sound rows as Python values for `pipelines new feed --sample`. Values of
+        sample: `(body, limit)`: up to `limit` sound rows as Python values for `tidemark new feed --sample`. Values of
             a format without types are `Written`. It may also take `encoding` and `multiline`. None for a format
             without samples.
 

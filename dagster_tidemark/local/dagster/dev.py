@@ -9,7 +9,7 @@ import sys
 
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
 from dagster_tidemark.local.platform import process_tree
-from dagster_tidemark.settings import CHECKOUT, load_settings
+from dagster_tidemark.settings import load_settings
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
         end_unfinished_runs(instance)
     # Not in the checkout: there `dagster dev` warns of a dagster.yaml it will not read, the one it does read.
     os.chdir(settings.platform_home)
-    workspace, port = str(CHECKOUT / "workspace.yaml"), str(settings.port_ui)
+    workspace, port = str(settings.project / "workspace.yaml"), str(settings.port_ui)
     arguments = ["-m", "dagster", "dev", "-w", workspace, "-h", "127.0.0.1", "-p", port]
     os.execv(sys.executable, [sys.executable, *arguments])
 

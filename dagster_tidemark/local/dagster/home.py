@@ -13,7 +13,7 @@ from dagster._core.events import RunFailureReason
 from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
 
 from dagster_tidemark.event_log.run_process import process_of
-from dagster_tidemark.settings import CHECKOUT, Settings
+from dagster_tidemark.settings import Settings
 
 _LIVE = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
 _LIVE.append(dg.DagsterRunStatus.CANCELING)
@@ -28,7 +28,7 @@ def opened_home(settings: Settings) -> Iterator[dg.DagsterInstance]:
     home = settings.platform_home
     home.mkdir(parents=True, exist_ok=True)
     is_fresh = not (home / "storage").exists()
-    _link(home / "dagster.yaml", CHECKOUT / "dagster.yaml")
+    _link(home / "dagster.yaml", settings.project / "dagster.yaml")
     with dg.DagsterInstance.from_config(str(home)) as instance:
         stamp = home / ".version"
         if not stamp.exists() or stamp.read_text() != dg.__version__:

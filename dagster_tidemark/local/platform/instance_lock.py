@@ -1,6 +1,6 @@
 """Whether the platform of a state folder runs, and with what environment.
 
-Belongs here: the lock `up` holds while it lives, and the environment it leaves for `pipelines env`. Does not
+Belongs here: the lock `up` holds while it lives, and the environment it leaves for `tidemark env`. Does not
 belong here: what the environment says (`Settings.exports`).
 """
 
@@ -19,7 +19,7 @@ _SECONDS_FOR_A_LOOK = 2
 
 
 class AlreadyRunning(Transient):
-    """Another `pipelines up` runs on this state folder."""
+    """Another `tidemark up` runs on this state folder."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(
@@ -28,7 +28,7 @@ class AlreadyRunning(Transient):
 
 
 class NothingRuns(Terminal):
-    """No `pipelines up` runs on this state folder."""
+    """No `tidemark up` runs on this state folder."""
 
     exit_code = 3
 

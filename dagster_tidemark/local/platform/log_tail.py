@@ -1,4 +1,4 @@
-"""`pipelines up --verbose`: the services' logs on the terminal, each line with the name of its service."""
+"""`tidemark up --verbose`: the services' logs on the terminal, each line with the name of its service."""
 
 import threading
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What `pipelines status --services` shows: each process of the platform that runs."""
+"""What `tidemark status --services` shows: each process of the platform that runs."""
 
 import time
 from dataclasses import asdict, dataclass

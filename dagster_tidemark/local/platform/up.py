@@ -1,4 +1,4 @@
-"""`pipelines up`: the whole platform from nothing to the UI, and back to no process.
+"""`tidemark up`: the whole platform from nothing to the UI, and back to no process.
 
 Belongs here: the order, the waits and what a person sees of them. Does not belong here: how a part is
 started (its own module).
@@ -83,7 +83,7 @@ def platform_environment(settings: Settings) -> dict[str, str]:
     inherited = dict(os.environ)
     if settings.own_cloud:
         inherited = {name: value for name, value in inherited.items() if name not in _FOREIGN_ACCOUNT}
-    # Started as .venv/bin/pipelines, without an activated environment.
+    # Started as .venv/bin/tidemark, without an activated environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
     return inherited | settings.exports() | {"PATH": path, "PYTHONUNBUFFERED": "1"}
 
@@ -143,7 +143,7 @@ def _greeting(settings: Settings, seconds: float) -> str:
         f"{_kafka(settings)}"
         f"{_pace(settings.contract_scale)}"
         f"  logs are in {settings.state_dir}/logs\n"
-        '  in another shell, eval "$(pipelines env)" connects any AWS client, pyiceberg or dagster command\n'
+        '  in another shell, eval "$(tidemark env)" connects any AWS client, pyiceberg or dagster command\n'
         "  Ctrl-C stops everything"
     )
 

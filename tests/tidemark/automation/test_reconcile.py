@@ -1,4 +1,4 @@
-"""`pipelines reconcile` against a real bucket: what it prints, and how it ends."""
+"""`tidemark reconcile` against a real bucket: what it prints, and how it ends."""
 
 import json
 import uuid

@@ -1,4 +1,4 @@
-"""What `pipelines quarantine` shows: all of it can be read in 80 columns."""
+"""What `tidemark quarantine` shows: all of it can be read in 80 columns."""
 
 import io
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""`pipelines status`: what the rows say, the share of time, and the exit codes."""
+"""`tidemark status`: what the rows say, the share of time, and the exit codes."""
 
 import dataclasses
 import io
@@ -151,7 +151,7 @@ def test_what_is_in_quarantine_is_shown_until_it_is_there_no_more() -> None:
         assert (list(found.files_rejected), found.rows_rejected) == (files, count)
         assert quarantined([found]) == (["core/orders"] if files else [])
         lines = [str(line) for line in explained([found, found], NOW).renderables[1:]]
-        assert any("pipelines quarantine --asset core/orders" in line for line in lines) == said
+        assert any("tidemark quarantine --asset core/orders" in line for line in lines) == said
         assert any("1 file cannot be taken (orders/bad.csv); 3 rows" in line for line in lines) == bool(files)
 
 

@@ -239,7 +239,7 @@ def test_an_asset_may_go_by_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
     versions = []
     for number, package in enumerate([TRIPS, replaced(TRIPS, "* 2", "*  2"), replaced(TRIPS, "* 2", "* 3")]):
         root = tmp_path / str(number)
-        monkeypatch.setattr(of_assets, "CHECKOUT", root)
+        monkeypatch.setenv("TIDEMARK_PROJECT", str(root))
         versioned = of_assets.versioned_by_code([*assets_in(load(root, package, monkeypatch)), "no asset"])
         assets = assets_of(versioned, Project(root, "toy"))
         assert versioned[-1] == "no asset"

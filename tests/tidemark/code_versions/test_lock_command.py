@@ -1,4 +1,4 @@
-"""`pipelines lock`: what each command prints, writes and ends with; and the toy location, locked as it is."""
+"""`tidemark lock`: what each command prints, writes and ends with; and the toy location, locked as it is."""
 
 import json
 from collections.abc import Mapping

@@ -41,7 +41,7 @@ def test_a_forgotten_version_names_the_function_and_both_remedies() -> None:
     assert found.definitions == (BEST,)
     assert found.message == (
         'core/orders: transforms/orders.py: best_price() changed and code_version is still "3"; raise it, or run '
-        "`pipelines lock mark-current core/orders` where the change is harmless"
+        "`tidemark lock mark-current core/orders` where the change is harmless"
     )
 
 
@@ -58,7 +58,7 @@ def test_a_raised_version_is_recorded_by_one_command(digest: str) -> None:
     after, left = updated(Lock(BEFORE), now)
 
     assert found.message == (
-        'core/orders: code_version is "4", and "3" in code-versions.lock; run `pipelines lock update`'
+        'core/orders: code_version is "4", and "3" in code-versions.lock; run `tidemark lock update`'
     )
     assert left == [] and differences(after, now) == []
 
@@ -68,7 +68,7 @@ def test_new_assets_and_those_that_are_gone_are_named_and_recorded() -> None:
     found = {finding.asset: finding for finding in differences(Lock(BEFORE), now)}
     after, left = updated(Lock(BEFORE), now)
 
-    assert found["marts/more"].message == "marts/more: is not in code-versions.lock; run `pipelines lock update`"
+    assert found["marts/more"].message == "marts/more: is not in code-versions.lock; run `tidemark lock update`"
     assert "marts/sales: is gone and still in code-versions.lock" in found["marts/sales"].message
     assert left == [] and dict(after.assets) == now
 
@@ -131,5 +131,5 @@ def test_a_file_that_a_merge_has_broken_is_named_with_the_remedy(text: str, tmp_
     path = tmp_path / "code-versions.lock"
     path.write_text(text)
 
-    with pytest.raises(LockFileUnreadable, match="run `pipelines lock update`"):
+    with pytest.raises(LockFileUnreadable, match="run `tidemark lock update`"):
         read(path)

@@ -23,10 +23,10 @@ from dagster_tidemark.lakehouse.readers.csv_text import CSV
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.lakehouse.readers.json_text import JSON
 from dagster_tidemark.scaffold.sample import NoSample, read_sample
-from dagster_tidemark.settings import CHECKOUT
 from dagster_tidemark.sources import formats
 from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.listing import BucketUnavailable
+from tests.checkout import CHECKOUT
 from tests.tidemark.lakehouse.conftest import Loading, Put, quarantined, renamed, rows
 from tests.tidemark.lakehouse.test_verdict import Holding, damage
 
@@ -148,7 +148,7 @@ def test_a_feed_is_written_from_a_sample_whose_format_is_registered_beside_the_f
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.setattr("dagster_tidemark.location.feeds", lambda settings: request.getfixturevalue("own_format"))
-    monkeypatch.setattr("dagster_tidemark.cli.new.CHECKOUT", tmp_path)
+    monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
     path = tmp_path / "trips.orc"
     path.write_bytes(as_orc(1, 30))
     said = CliRunner().invoke(app, ["new", "feed", "trips", "--sample", str(path)])
@@ -162,7 +162,7 @@ def test_a_sample_is_read_as_its_longest_ending_says_though_that_is_registered_b
         endings=(".own.csv",), shape=CSV.shape, rows=CSV.rows, sample=lambda body, limit: [{"own": 1}], is_text=True
     )
     monkeypatch.setattr("dagster_tidemark.location.feeds", lambda settings: register_format(own))
-    monkeypatch.setattr("dagster_tidemark.cli.new.CHECKOUT", tmp_path)
+    monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
     path = tmp_path / "trips.own.csv"
     path.write_text("own\n1\n")
     said = CliRunner().invoke(app, ["new", "feed", "trips", "--sample", str(path), "--key", "own"])

@@ -1,4 +1,4 @@
-"""`pipelines env`: the environment from which any other process reads the same settings."""
+"""`tidemark env`: the environment from which any other process reads the same settings."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def test_a_wrong_setting_is_exit_code_2_and_one_line_that_names_it(tmp_path: Pat
 def test_a_misspelled_setting_is_named_with_the_one_that_is_meant(tmp_path: Path) -> None:
     result = _pipelines("up", cwd=tmp_path, TIDEMARK_STATE_DIR=str(tmp_path), TIDEMARK_START_DAY="2026-09-28")
     assert result.returncode == 2
-    assert result.stderr == ("pipelines: TIDEMARK_START_DAY: there is no such setting; is TIDEMARK_START_DATE meant?\n")
+    assert result.stderr == ("tidemark: TIDEMARK_START_DAY: there is no such setting; is TIDEMARK_START_DATE meant?\n")
     assert list(tmp_path.iterdir()) == []
 
 

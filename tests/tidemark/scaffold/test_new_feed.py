@@ -19,8 +19,8 @@ from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.scaffold.feed_module import OFFERED, feed_module
 from dagster_tidemark.scaffold.python_text import NoModule
 from dagster_tidemark.scaffold.sample import NoSample, Sample, read_sample
-from dagster_tidemark.settings import CHECKOUT
 from dagster_tidemark.sources.feed import Grain
+from tests.checkout import CHECKOUT
 
 ROWS = [
     {
@@ -123,9 +123,7 @@ def is_tidy(texts: Iterable[str], folder: Path) -> None:
     """See modules pass `make check` as they were written."""
     for number, text in enumerate(texts):
         (folder / f"module_{number}.py").write_text(text)
-    # Of a package that is not there ruff would not know that it is ours.
-    ours = 'lint.isort.known-first-party = ["pipelines"]'
-    rules = ["--config", str(CHECKOUT / "pyproject.toml"), "--config", ours]
+    rules = ["--config", str(CHECKOUT / "pipelines" / "ruff.toml")]
     for command in (["check"], ["format", "--diff"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, *rules, str(folder)],

@@ -34,7 +34,7 @@ DAY = "2026-10-01"
 def new_feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Taken | Refused], tuple[Result, Path]]:
     """The command for a case, in an empty checkout; and the module that it may have written."""
     monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "pipelines")
-    monkeypatch.setattr("dagster_tidemark.cli.new.CHECKOUT", tmp_path)
+    monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
 
     def _new(case: Taken | Refused) -> tuple[Result, Path]:
         sample = tmp_path / case.file
@@ -52,7 +52,7 @@ def test_a_sample_that_no_feed_can_take_is_refused_in_one_line_and_nothing_is_wr
     said, module = new_feed(case)
     assert (said.exit_code, module.exists()) == (2, False), said.output
     (line,) = said.output.splitlines()
-    assert case.said in line and line.startswith("pipelines: ")
+    assert case.said in line and line.startswith("tidemark: ")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_the_alarm_says_what_is_missing_and_what_to_do() -> None:
     assert some and all_of_it
     assert "20 of 40 partitions below orders/ vanished within 24 hours: wrong bucket?" in some
     assert "nothing lies below orders/ any more, where 3 partitions were: wrong bucket?" in all_of_it
-    assert all("pipelines reconcile --accept-removals" in words for words in (some, all_of_it))
+    assert all("tidemark reconcile --accept-removals" in words for words in (some, all_of_it))
 
 
 def test_what_vanished_longer_than_a_day_ago_or_expired_does_not_count() -> None:

@@ -1,4 +1,4 @@
-"""Facts that a shift reports about its stream, and their lines in `pipelines status`."""
+"""Facts that a shift reports about its stream, and their lines in `tidemark status`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

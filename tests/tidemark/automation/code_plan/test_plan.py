@@ -1,4 +1,4 @@
-"""`pipelines plan` says what a deploy makes run: what it lists is what then runs, and nothing else."""
+"""`tidemark plan` says what a deploy makes run: what it lists is what then runs, and nothing else."""
 
 import pytest
 

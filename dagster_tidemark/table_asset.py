@@ -1,0 +1,81 @@
+"""Declare a derived table and its asset in one place; `dg.asset` with everything written out gives the same asset."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import dagster as dg
+
+from dagster_tidemark.lakehouse.tables import Table
+
+_Decorator = Callable[[Callable[..., Any]], dg.AssetsDefinition]
+
+
+def table_asset(
+    table: Table,
+    *,
+    ins: Mapping[str, str | dg.AssetIn] | None = None,
+    partitions: dg.PartitionsDefinition[str] | None = None,
+    fresh: timedelta | dg.FreshnessPolicy | None = None,
+    **options: Any,
+) -> _Decorator:
+    """Return the decorator of a function that computes a table from other tables.
+
+        @table_asset(SALES_DAILY, ins={"orders": "core/orders"}, partitions=DAYS, fresh=timedelta(hours=24))
+        def sales_daily(orders: DataFrame) -> DataFrame: ...
+
+    The asset's key is the table's name. Group, kinds and backfill policy follow from the table and the partitions.
+
+    Args:
+        ins: The asset that each parameter reads, as `namespace/table`. A table by another time partition is read
+            for the window of the partition; give a `dg.AssetIn` for any other mapping.
+        fresh: How old data may be that the table does not contain yet, or a policy. None: as its readers need it.
+        options: More of what `dg.asset` takes; each replaces what is derived here.
+    """
+    key = table.name.split(".")
+    derived = {
+        "key": key,
+        "ins": {name: _input(read) for name, read in (ins or {}).items()},
+        "group_name": key[0],
+        "kinds": {"iceberg", "pyspark"},
+        "partitions_def": partitions,
+        "freshness_policy": dg.FreshnessPolicy.time_window(fail_window=fresh) if isinstance(fresh, timedelta) else fresh,
+        "backfill_policy": dg.BackfillPolicy.single_run() if partitions else None,
+    }
+    # Typed, because options as keywords make a decorator of no type.
+    decorator: _Decorator = dg.asset(**(derived | options))
+    return decorator
+
+
+def _input(read: str | dg.AssetIn) -> dg.AssetIn:
+    return dg.AssetIn(key=dg.AssetKey.from_user_string(read)) if isinstance(read, str) else read
+
+
+def with_window_mappings(assets: Iterable[Any]) -> list[Any]:
+    """Return the assets, each input by another time partition mapped by time unless the asset says how.
+
+    Dagster's own default is the same mapping, but fails while the window's last partitions do not exist yet.
+    """
+    assets = list(assets)
+    partitions: dict[dg.AssetKey, Any] = {}
+    for asset in assets:
+        if isinstance(asset, dg.AssetsDefinition):
+            partitions |= {spec.key: spec.partitions_def for spec in asset.specs}
+        elif isinstance(asset, dg.AssetSpec | dg.SourceAsset):
+            partitions[asset.key] = asset.partitions_def
+    mapped = partial(_mapped, partitions=partitions)
+    return [each.map_asset_specs(mapped) if isinstance(each, dg.AssetsDefinition) else each for each in assets]
+
+
+def _mapped(spec: dg.AssetSpec, partitions: Mapping[dg.AssetKey, Any]) -> dg.AssetSpec:
+    deps = [_by_time(dep, spec.partitions_def, partitions.get(dep.asset_key)) for dep in spec.deps]
+    return spec if deps == list(spec.deps) else spec.replace_attributes(deps=deps)
+
+
+def _by_time(dep: dg.AssetDep, own: Any, read: Any) -> dg.AssetDep:
+    times = dg.TimeWindowPartitionsDefinition
+    if dep.partition_mapping or own == read or not (isinstance(own, times) and isinstance(read, times)):
+        return dep
+    mapping = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
+    return dg.AssetDep(dep.asset_key, partition_mapping=mapping, metadata=dep.metadata)

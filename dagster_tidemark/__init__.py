@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dagster_tidemark.code_versions.assets import versioned_by_code as versioned_by_code
     from dagster_tidemark.definitions import assets_in as assets_in
     from dagster_tidemark.definitions import build_definitions as build_definitions
+    from dagster_tidemark.derived_table import table_asset as table_asset
     from dagster_tidemark.discovery import declared as declared
     from dagster_tidemark.engine.condition import derived as derived
     from dagster_tidemark.engine.condition import with_automation as with_automation
@@ -120,6 +121,7 @@ _FOUND_IN = {
     "Deliveries": "streams.deliveries",
     "Stream": "streams.stream",
     "Workplace": "streams.stream",
+    "table_asset": "derived_table",
 }
 # Written out, because type checkers and ruff read it as text.
 __all__ = [
@@ -175,6 +177,7 @@ __all__ = [
     "rows_of_spark",
     "shaped_as",
     "shipped",
+    "table_asset",
     "versioned_by_code",
     "with_automation",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.asset_page import with_pages
+from dagster_tidemark.derived_table import with_window_mappings
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
 from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.engine.doubts import Watched
@@ -146,7 +147,7 @@ def build_definitions(
         "io_manager": iceberg_io_manager(by_name, InputArrivals),
     }
     delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
-    assets, feeds = list(assets), _each_name_once(feeds)
+    assets, feeds = with_window_mappings(assets), _each_name_once(feeds)
     if not adapter.is_loaded_for_a_run():  # there nobody looks at a page, and the code server has looked at the rest
         assets = _each_key_once(assets)
         with refusing():

@@ -37,8 +37,8 @@ FORMAT = 2
 
 OPTIONS_THAT_COMPUTE_NOTHING = {
     "automation_condition", "backfill_policy", "check_specs", "code_version", "column_comments", "comment",
-    "description", "freshness_policy", "group_name", "kinds", "metadata", "owners", "partitions_def",
-    "quarantine_share", "retention", "retry_policy", "tags",
+    "description", "fresh", "freshness_policy", "group_name", "kinds", "metadata", "owners", "partitions",
+    "partitions_def", "quarantine_share", "retention", "retry_policy", "tags",
 }  # fmt: skip
 """What a decorator, a table or a feed says that does not change rows: when something runs, how it is shown."""
 

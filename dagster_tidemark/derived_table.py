@@ -40,12 +40,18 @@ def table_asset(
         "group_name": key[0],
         "kinds": {"iceberg", "pyspark"},
         "partitions_def": partitions,
-        "freshness_policy": dg.FreshnessPolicy.time_window(fail_window=fresh) if isinstance(fresh, timedelta) else fresh,
+        "freshness_policy": dg.FreshnessPolicy.time_window(fail_window=fresh)
+        if isinstance(fresh, timedelta)
+        else fresh,
         "backfill_policy": dg.BackfillPolicy.single_run() if partitions else None,
     }
     # Typed, because options as keywords make a decorator of no type.
     decorator: _Decorator = dg.asset(**(derived | options))
     return decorator
+
+
+def _policy(fresh: timedelta | dg.FreshnessPolicy | None) -> dg.FreshnessPolicy | None:
+    return dg.FreshnessPolicy.time_window(fail_window=fresh) if isinstance(fresh, timedelta) else fresh
 
 
 def _input(read: str | dg.AssetIn) -> dg.AssetIn:

@@ -31,11 +31,6 @@ def literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def list_of(texts: Sequence[str]) -> str:
-    """A list of texts."""
-    return f"[{', '.join(map(literal, texts))}]"
-
-
 def fitted(begin: str, items: Sequence[str], end: str, *, indent: int = 4) -> list[str]:
     """A line with items between brackets; where it is too long a line for each item, as `ruff format` has it."""
     margin = " " * indent

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.lakehouse.tables import LINEAGE, Table
-from dagster_tidemark.scaffold.python_text import fitted, list_of, literal, require_name
+from dagster_tidemark.scaffold.python_text import fitted, literal, require_name
 
 _GRAINS = {
     "hour": ("HOURS", "timestamp", 'F.date_trunc("HOUR", "{}")'),
@@ -126,29 +126,24 @@ def _transform(of: _Names) -> str:
 
 
 def _asset(of: _Names) -> str:
-    reads_many = of.by is not None and not of.same_grain and bool(of.source.partition_columns)
-    names = [*([of.definition] if of.definition else []), *(["WITHIN"] if reads_many else [])]
-    mapping = ", partition_mapping=WITHIN" if reads_many else ""
     lines = [
         f'"""marts/{of.name}."""',
         "",
         "from datetime import timedelta",
         "",
-        "import dagster as dg",
+        "from dagster_tidemark import table_asset",
         "from pyspark.sql import DataFrame",
         "",
-        *([f"from {of.package}.partitions import {', '.join(names)}"] if names else []),
+        *([f"from {of.package}.partitions import {of.definition}"] if of.definition else []),
+        f"from {of.package}.schemas.{of.name} import {of.name.upper()}",
         f"from {of.package}.transforms import {of.name} as transform",
         "",
         "",
-        "@dg.asset(",
-        f'    key=["marts", "{of.name}"],',
-        f'    ins={{"{of.input}": dg.AssetIn(key={list_of(of.source_key.split("/"))}{mapping})}},',
-        '    group_name="marts",',
-        '    kinds={"iceberg", "pyspark"},',
-        *([f"    partitions_def={of.definition},"] if of.definition else []),
-        "    freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=1)),",
-        *(["    backfill_policy=dg.BackfillPolicy.single_run(),"] if of.definition else []),
+        "@table_asset(",
+        f"    {of.name.upper()},",
+        f'    ins={{"{of.input}": "{of.source_key}"}},',
+        *([f"    partitions={of.definition},"] if of.definition else []),
+        "    fresh=timedelta(hours=1),",
         '    code_version="1",',
         ")",
         f"def {of.name}({of.input}: DataFrame) -> DataFrame:",

@@ -32,7 +32,6 @@ HOURS = dg.HourlyPartitionsDefinition("2026-09-28-00:00", end_offset=1)
 DAYS = dg.DailyPartitionsDefinition("2026-09-28", end_offset=1)
 WEEKS = dg.WeeklyPartitionsDefinition("2026-09-28", day_offset=1, end_offset=1)
 MONTHS = dg.MonthlyPartitionsDefinition("2026-09-01", end_offset=1)
-WITHIN = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
 """
 HOUR = datetime(2026, 10, 7, 23, tzinfo=UTC).replace(tzinfo=None)
 EXPECTED = {
@@ -50,7 +49,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         (tmp_path / name / room).mkdir(parents=True, exist_ok=True)
         (tmp_path / name / room / "__init__.py").touch()
     (tmp_path / name / "partitions.py").write_text(PARTITIONS)
-    (tmp_path / name / "tidemark.py").write_text("from dagster_tidemark import *\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield name
     for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
@@ -89,7 +87,7 @@ def test_the_modules_load_and_the_transform_counts(package: str, tmp_path: Path,
 def test_a_table_of_an_unpartitioned_input_may_be_cut_by_its_time() -> None:
     texts = table_modules("opened", STATIONS, "month", (), package="shop")
     assert 'F.date_trunc("MONTH", "opened")' in texts["transforms/opened.py"]
-    assert "WITHIN" not in texts["assets/marts/opened.py"], "there is nothing to map"
+    assert "AssetIn" not in texts["assets/marts/opened.py"], "there is nothing to map"
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ import pytest
 from dagster_tidemark.local.platform.instance_lock import AlreadyRunning, publish_environment, running
 from dagster_tidemark.local.platform.up import platform_environment
 from dagster_tidemark.settings import Settings, sqlalchemy_uri
+from tests.checkout import CHECKOUT
 from tests.conftest import make_settings
 
 NAMES = {
     *(f"TIDEMARK_{name}" for name in ("ENVIRONMENT", "STATE_DIR", "JARS_DIR", "LANDING_BUCKET", "EVENTS_QUEUE")),
     *(f"TIDEMARK_{name}" for name in ("CATALOG_URI", "WAREHOUSE", "START_DATE", "CONTRACT_SCALE")),
-    *(f"TIDEMARK_{name}" for name in ("SPARK_MEMORY", "CODE_LOCATION")),
+    *(f"TIDEMARK_{name}" for name in ("SPARK_MEMORY", "CODE_LOCATION", "PROJECT")),
     *(f"TIDEMARK_{name}" for name in ("READINGS_QUEUE", "READINGS_TOPIC", "ALERTS_QUEUE", "SCORING_QUEUE")),
     *(f"TIDEMARK_{name}" for name in ("SCORES_QUEUE", "DELIVERIES_QUEUE", "DELIVERY_ANSWERS_QUEUE")),
     *(f"TIDEMARK_KAFKA_{name}" for name in ("SECURITY_PROTOCOL", "SASL_MECHANISM")),
@@ -31,6 +32,7 @@ NAMES = {
 
 def _pipelines(*arguments: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     inherited = {name: value for name, value in os.environ.items() if name not in NAMES}
+    inherited["TIDEMARK_PROJECT"] = str(CHECKOUT)
     command = [sys.executable, "-m", "dagster_tidemark.cli.app", *arguments]
     return subprocess.run(command, cwd=cwd, env=inherited | environment, capture_output=True, text=True, timeout=60)
 
@@ -91,6 +93,7 @@ def test_every_setting_is_exported_and_reads_back_the_same(monkeypatch: pytest.M
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[tool.tidemark]\npackage = "pipelines"\n')
     first = Settings(state_dir=Path("state"), warehouse="file:house", start_date=date(2026, 10, 5)).for_platform()
     exports = first.exports()
     assert set(exports) == NAMES

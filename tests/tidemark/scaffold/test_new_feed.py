@@ -127,6 +127,7 @@ def is_tidy(texts: Iterable[str], folder: Path) -> None:
     for command in (["check"], ["format", "--diff"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, *rules, str(folder)],
+            cwd=folder,  # what lies beside it would count as the project's own
             capture_output=True,
             text=True,
         )

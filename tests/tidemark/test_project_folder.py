@@ -1,0 +1,80 @@
+"""The project is found from the working directory or by `TIDEMARK_PROJECT`, and anything else is refused by name."""
+
+from pathlib import Path
+
+import pytest
+
+from dagster_tidemark.cli.app import former_name
+from dagster_tidemark.project_folder import NoProject, code_location, project_root
+from dagster_tidemark.settings import load_settings
+
+TABLE = '[tool.tidemark]\npackage = "acme.lake"\n'
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("TIDEMARK_PROJECT", "TIDEMARK_CODE_LOCATION", "TIDEMARK_STATE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    root = tmp_path / "project"
+    (root / "deep" / "below").mkdir(parents=True)
+    (root / "pyproject.toml").write_text(TABLE)
+    (root / "deep" / "pyproject.toml").write_text("[project]\nname = 'another'\n")  # no project of ours
+    monkeypatch.chdir(root / "deep" / "below")
+    return root
+
+
+def test_the_nearest_folder_with_the_table_is_the_project(project: Path) -> None:
+    assert project_root() == project
+    settings = load_settings()
+    assert (settings.project, settings.code_location) == (project, "acme.lake")
+    assert settings.state_dir == project / ".tidemark"
+    assert settings.exports()["TIDEMARK_PROJECT"] == str(project)
+
+
+def test_variables_win_over_the_folder_and_its_table(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
+    monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "other")
+    settings = load_settings()
+    assert (settings.project, settings.code_location, settings.state_dir) == (tmp_path, "other", tmp_path / ".tidemark")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "no pyproject.toml with .tool.tidemark. in .*below or above: go into the project's folder, or set TID"),
+        ("[tool.other]\n", "no pyproject.toml with .tool.tidemark."),
+        ("[tool", "pyproject.toml cannot be read: "),
+        ("[tool.tidemark]\n", "names no code location: add package = "),
+        ("[tool.tidemark]\npackage = 3\n", "package = 3; expected a package's name"),
+    ],
+)
+def test_without_a_project_the_error_names_folder_and_remedy(project: Path, text: str | None, said: str) -> None:
+    (project / "pyproject.toml").unlink()
+    if text is not None:
+        (project / "pyproject.toml").write_text(text)
+    with pytest.raises(NoProject, match=said):
+        load_settings()
+
+
+def test_a_folder_that_is_not_there_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_PROJECT", str(project / "gone"))
+    with pytest.raises(NoProject, match="gone: there is no such folder"):
+        project_root()
+
+
+def test_a_project_may_name_no_package(project: Path) -> None:
+    (project / "pyproject.toml").write_text("[tool.tidemark]\n")
+    assert code_location(project) is None
+
+
+def test_the_former_name_of_the_command_works_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["pipelines", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        former_name()
+    said = capsys.readouterr()
+    assert ended.value.code == 0 and "quarantine" in said.out
+    assert said.err == "pipelines: this command is now `tidemark`; the old name goes with the next release\n"

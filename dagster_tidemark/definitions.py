@@ -1,6 +1,6 @@
 """From a code location's assets, feeds and tables to its Dagster definitions: sensors, checks, schedules, resources."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +30,7 @@ from dagster_tidemark.sensors.contracts import contract_checks, contract_sensor
 from dagster_tidemark.sensors.dead_runs import dead_runs_sensor
 from dagster_tidemark.sensors.landing import landing_sensor
 from dagster_tidemark.sensors.reconcile import reconcile_schedules
+from dagster_tidemark.sensors.scope import IO_MANAGER, PREFIX, WHOLE_LOCATION, Scope
 from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
 from dagster_tidemark.sensors.streams import streams_sensor
 from dagster_tidemark.settings import Settings
@@ -116,7 +117,7 @@ def build_definitions(
     streams: Sequence[Stream | Deliveries] = (),
     **overrides: Any,
 ) -> dg.Definitions:
-    """The definitions of a code location, in one deployment.
+    """Return the definitions of a code location that is Tidemark's alone. For one of others see `extend`.
 
     Args:
         assets: Everything `dg.Definitions` takes as an asset or an asset check, as `assets_in` finds it; each asset
@@ -133,21 +134,84 @@ def build_definitions(
         DeclarationRefused: a table and its asset, or an asset and the files of its feed, have different partitions, or
             a feed cannot be loaded into its table.
     """
+    tables = list(tables)
+    resources = _resources(settings, tables, spark="spark") | overrides
+    # The library's own sensors, checks and assets ask for the names that they have in every location.
+    prefixed = {f"{PREFIX}{name}": resources[name] for name in ("landing", "events_queue", "lakehouse", "io_manager")}
+    ours = _parts(settings, assets, feeds, tables, streams)
+    return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=recorded_in_process))
+
+
+def extend(
+    defs: dg.Definitions,
+    settings: Settings,
+    *,
+    assets: Iterable[Any] = (),
+    tables: Iterable[Table] = (),
+    feeds: Sequence[Feed] = (),
+    streams: Sequence[Stream | Deliveries] = (),
+) -> dg.Definitions:
+    """Return the definitions of an existing code location with Tidemark's assets added.
+
+    What the location has stays as it is: conditions, IO managers, resources, executor, jobs, schedules and sensors.
+    Only the added assets get Tidemark's automation. Resources and sensors added here have the prefix `tidemark_`: a
+    function asks for `tidemark_lakehouse` where it would ask for `lakehouse` in a location of `build_definitions`.
+
+    Args:
+        assets: The assets and asset checks to add; see `build_definitions` for these and the other arguments.
+
+    Raises:
+        DeclarationRefused: an added asset has the key of an existing one, or stores its table by the location's IO
+            manager; otherwise as `build_definitions`.
+    """
+    tables, assets = list(tables), list(assets)
+    theirs = [*(defs.assets or ()), *(defs.asset_checks or ())]
+    with refusing():
+        _require_apart(assets, theirs, {table.name for table in tables})
+    resources = _resources(settings, tables, spark=f"{PREFIX}spark")
+    ours = _parts(settings, assets, feeds, tables, streams, others=theirs, prefix=PREFIX)
+    own = dg.Definitions(resources={f"{PREFIX}{name}": resource for name, resource in resources.items()})
+    return dg.Definitions.merge(defs, ours, own)
+
+
+def _resources(settings: Settings, tables: Iterable[Table], *, spark: str) -> dict[str, Any]:
+    """Return the library's resources.
+
+    Args:
+        spark: The key under which the location has the Spark resource.
+    """
+    aws: dict[str, Any] = {"endpoint_url": settings.aws_endpoint_url, "region_name": settings.aws_region}
+    landing, session = LandingResource(s3=ImpatientS3(**aws), bucket=settings.landing_bucket), SparkResource()
+    return {
+        "landing": landing,
+        "events_queue": QueueResource(queue=settings.events_queue, **aws),
+        "spark": session,
+        "lakehouse": LakehouseResource(spark=session, landing=landing),
+        "io_manager": iceberg_io_manager({table.name: table for table in tables}, InputArrivals, spark=spark),
+    }
+
+
+def _parts(
+    settings: Settings,
+    assets: Iterable[Any],
+    feeds: Sequence[Feed],
+    tables: Iterable[Table],
+    streams: Sequence[Stream | Deliveries],
+    *,
+    others: Sequence[Any] = (),
+    prefix: str = "",
+) -> dg.Definitions:
+    """Return assets, checks, sensors and schedules, without resources and executor.
+
+    Args:
+        others: The location's other assets and checks.
+        prefix: Of sensors, schedules and jobs; empty if the location has no others.
+    """
     with refusing():
         require_distinct(streams, settings)
     by_name = {table.name: table for table in tables}
-    aws: dict[str, Any] = {"endpoint_url": settings.aws_endpoint_url, "region_name": settings.aws_region}
-    landing = LandingResource(s3=ImpatientS3(**aws), bucket=settings.landing_bucket)
-    spark = SparkResource()
-    resources = {
-        "landing": landing,
-        "events_queue": QueueResource(queue=settings.events_queue, **aws),
-        "spark": spark,
-        "lakehouse": LakehouseResource(spark=spark, landing=landing),
-        "io_manager": iceberg_io_manager(by_name, InputArrivals),
-    }
     delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
-    assets, feeds = with_window_mappings(assets), _each_name_once(feeds)
+    assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds)
     if not adapter.is_loaded_for_a_run():  # there nobody looks at a page, and the code server has looked at the rest
         assets = _each_key_once(assets)
         with refusing():
@@ -159,28 +223,51 @@ def build_definitions(
     automated = [each for each in every if not isinstance(each, dg.AssetChecksDefinition)]
     own = [each for each in every if isinstance(each, dg.AssetChecksDefinition)]
     kept = [stream for stream in streams if isinstance(stream, Stream)]
+    lands = bool(feeds or streams or not prefix)
     of_sources = [
         *landing_checks(feeds, settings.start_date),
-        dead_letters(),
+        *([dead_letters()] if lands else []),
         *map(stream_check, kept),
         *map(state_check, streams),
     ]
     checks = [*own, *contract_checks(automated), *with_automation(of_sources)]
+    automated += [notifications()] if lands else []
+    scope = Scope(prefix, frozenset(_keys_of(automated))) if prefix else WHOLE_LOCATION
     return dg.Definitions(
-        assets=[*automated, notifications()],
+        assets=automated,
         asset_checks=checks,
         sensors=[
-            landing_sensor(feeds, settings.start_date, delivered),
-            *automation_sensors([*automated, *checks]),
-            catch_up_sensor(),
-            contract_sensor(_watched(settings, feeds, streams)),
-            dead_runs_sensor(),
-            *([streams_sensor(streams)] if streams else []),
+            *([landing_sensor(feeds, settings.start_date, delivered, scope=scope)] if lands else []),
+            *automation_sensors([*automated, *checks], scope=scope, others=others),
+            catch_up_sensor(scope),
+            contract_sensor(_watched(settings, feeds, streams), scope=scope),
+            dead_runs_sensor(scope),
+            *([streams_sensor(streams, scope=scope)] if streams else []),
         ],
-        schedules=reconcile_schedules(feeds, settings.start_date),
-        resources=resources | overrides,
-        executor=recorded_in_process,
+        schedules=reconcile_schedules(feeds, settings.start_date, scope=scope) if lands else [],
     )
+
+
+def _keys_of(assets: Iterable[Any]) -> Iterator[dg.AssetKey]:
+    for asset in assets:
+        if isinstance(asset, dg.AssetsDefinition):
+            yield from asset.keys
+        elif isinstance(asset, dg.AssetSpec | dg.SourceAsset):
+            yield asset.key
+
+
+def _require_apart(ours: Sequence[Any], theirs: Sequence[Any], tables: Collection[str]) -> None:
+    known = set(_keys_of(theirs))
+    if double := known.intersection(_keys_of(ours)):
+        names = ", ".join(sorted(key.to_user_string() for key in double))
+        raise DeclarationRefused(f"asset {names} is in this code location already; give one of the two another key")
+    for asset in (each for each in ours if isinstance(each, dg.AssetsDefinition) and each.is_materializable):
+        for key in asset.keys:
+            if ".".join(key.path) in tables and asset.get_io_manager_key_for_asset_key(key) == "io_manager":
+                raise DeclarationRefused(
+                    f"asset {key.to_user_string()} has a table of Tidemark, and the code location's IO manager "
+                    f'`io_manager`: declare it by table_asset, or give it io_manager_key="{IO_MANAGER}"'
+                )
 
 
 def _watched(settings: Settings, feeds: Sequence[Feed], streams: Sequence[Stream | Deliveries]) -> Watched:

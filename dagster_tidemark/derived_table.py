@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.sensors.scope import IO_MANAGER
 
 _Decorator = Callable[[Callable[..., Any]], dg.AssetsDefinition]
 
@@ -43,6 +44,7 @@ def table_asset(
         "freshness_policy": dg.FreshnessPolicy.time_window(fail_window=fresh)
         if isinstance(fresh, timedelta)
         else fresh,
+        "io_manager_key": IO_MANAGER,
         "backfill_policy": dg.BackfillPolicy.single_run() if partitions else None,
     }
     # Typed, because options as keywords make a decorator of no type.
@@ -58,14 +60,17 @@ def _input(read: str | dg.AssetIn) -> dg.AssetIn:
     return dg.AssetIn(key=dg.AssetKey.from_user_string(read)) if isinstance(read, str) else read
 
 
-def with_window_mappings(assets: Iterable[Any]) -> list[Any]:
+def with_window_mappings(assets: Iterable[Any], others: Iterable[Any] = ()) -> list[Any]:
     """Return the assets, each input by another time partition mapped by time unless the asset says how.
 
     Dagster's own default is the same mapping, but fails while the window's last partitions do not exist yet.
+
+    Args:
+        others: All other assets of the code location, which the assets may read.
     """
     assets = list(assets)
     partitions: dict[dg.AssetKey, Any] = {}
-    for asset in assets:
+    for asset in [*others, *assets]:
         if isinstance(asset, dg.AssetsDefinition):
             partitions |= {spec.key: spec.partitions_def for spec in asset.specs}
         elif isinstance(asset, dg.AssetSpec | dg.SourceAsset):

@@ -12,6 +12,7 @@ from dagster_tidemark.execution.load_check import landed_checks
 from dagster_tidemark.lakehouse.tables import Table
 from dagster_tidemark.resources.aws import LandingResource
 from dagster_tidemark.sensors.on_demand import observe_file, observe_partitions
+from dagster_tidemark.sensors.scope import IO_MANAGER
 from dagster_tidemark.sources.feed import Feed
 
 _AsAsset = Callable[[Callable[..., Any]], dg.AssetsDefinition]
@@ -55,12 +56,13 @@ def feed_assets(
         description=_one_row(feed, table),
         metadata={"dagster/code_references": _caller(), **core.pop("metadata", {})},
         check_specs=landed_checks(feed, key),
+        io_manager_key=IO_MANAGER,
         **core,
     )
 
     @as_asset
-    def _table(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        return lakehouse.load(context, feed, table, transform)
+    def _table(context: dg.AssetExecutionContext, tidemark_lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        return tidemark_lakehouse.load(context, feed, table, transform)
 
     return [_source(feed, raw, partitions_def), _table]
 
@@ -94,13 +96,13 @@ def _source(feed: Feed, key: list[str], partitions_def: dg.PartitionsDefinition[
     if partitions_def is None:
 
         @as_source
-        def _file(context: dg.OpExecutionContext, landing: LandingResource) -> dg.ObserveResult:
-            return observe_file(landing.open(), feed, context.instance)
+        def _file(context: dg.OpExecutionContext, tidemark_landing: LandingResource) -> dg.ObserveResult:
+            return observe_file(tidemark_landing.open(), feed, context.instance)
 
         return _file
 
     @as_source
-    def _partitions(context: dg.OpExecutionContext, landing: LandingResource) -> dg.DataVersionsByPartition:
-        return observe_partitions(context, landing.open(), feed)
+    def _partitions(context: dg.OpExecutionContext, tidemark_landing: LandingResource) -> dg.DataVersionsByPartition:
+        return observe_partitions(context, tidemark_landing.open(), feed)
 
     return _partitions

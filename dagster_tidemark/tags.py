@@ -3,6 +3,9 @@
 A key is written and read in different rooms and in different releases: renaming one is a migration.
 """
 
+PREFIX = "tidemark_"
+"""Prefix of the library's sensors, schedules and resources in a code location that has others."""
+
 # On assets, set by users.
 PACE = "tidemark/pace"
 """`asap`: run as soon as anything is pending."""

@@ -41,6 +41,7 @@ from dagster_tidemark.preview.manifest import (
 )
 from dagster_tidemark.preview.publish import NotToPublish, Publisher, require_publishable
 from dagster_tidemark.preview.targets import Targets, choose
+from dagster_tidemark.sensors.scope import PREFIX
 from dagster_tidemark.settings import Settings, load_settings
 
 _DIFFS_AT_ONCE = 2
@@ -79,7 +80,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
         plan = plan if select is None else plan_view.selected(plan, definitions, select)
         history = follow(definitions, instance, contract_scale=settings.contract_scale).history
         manifest = Manifest.begun({}, {})
-        landing = dict(definitions.resources or {})["landing"]
+        landing = dict(definitions.resources or {})[f"{PREFIX}landing"]
         lake = PreviewLake(spark, tables, manifest, landing=landing.open, instance=instance)
         planned = [asset.key for asset in plan.assets if asset.rebuilds]
         refused = build.refusals(definitions, history.graph, lake, planned)

@@ -71,7 +71,7 @@ def _automated(spec: dg.AssetSpec) -> dg.AssetSpec:
 class Derived(dg.AutomationCondition[dg.AssetKey]):
     """See `derived`."""
 
-    is_the_planners = True
+    is_the_planners = is_ours = True
     requires_cursor = False  # the planner remembers; a cursor would be written at every tick
 
     @property

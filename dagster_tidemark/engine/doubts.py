@@ -20,7 +20,7 @@ from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import RANGES, Standing
 from dagster_tidemark.planner.wording import moment, names
-from dagster_tidemark.tags import LOOKED
+from dagster_tidemark.tags import LOOKED, PREFIX
 
 LOOK_SECONDS = 25.0
 """Longest age of a look that counts (seconds): sensors tick at least every ten seconds, and `status` names a fault
@@ -205,7 +205,7 @@ def _of_post(post: PostOf, saved: Mapping[str, str], starts_none: str, now: floa
 
 def _of_sensors(instance: DagsterInstance, now: float) -> dict[str, Doubt]:
     silent = [tick for tick in adapter.sensor_ticks(instance) if tick.is_off or now - tick.at > LOOK_SECONDS]
-    return {tick.sensor: Doubt(tick.at, _silent(tick, now)) for tick in silent}
+    return {tick.sensor.removeprefix(PREFIX): Doubt(tick.at, _silent(tick, now)) for tick in silent}
 
 
 def _silent(tick: adapter.SensorTick, now: float) -> str:

@@ -43,21 +43,22 @@ def log_new(context: Context, engine: Engine, plan: Plan, instance: dg.DagsterIn
         context.log.warning(f"{asset} was built by code {version}, which is not loaded here: reload the code location")
 
 
-def planned(assets: Iterable[Any]) -> Graph:
+def planned(assets: Iterable[Any], others: Iterable[Any] = ()) -> Graph:
     """The planner's graph of a code location as it loads; warns of each asset that is refused.
 
     `dagster definitions validate` shows the warnings. Where Dagster itself refuses the location the graph is empty.
 
     Args:
-        assets: All of the location: what an asset reads is part of what is looked at.
+        assets: The assets that the planner looks after.
+        others: All others of the location: what an asset reads is part of what is looked at.
     """
     log = dg.get_dagster_logger("automation")  # Python's own warnings, `dagster definitions validate` shows nobody
     try:
-        graph = graph_of(loaded(assets))
+        graph = graph_of(loaded([*assets, *others]))
     except Exception as error:  # what is wrong with the location is Dagster's to refuse, in its own words
         log.warning(f"the assets cannot be planned: {type(error).__name__}: {error}")
         return Graph({})
     for node in graph.nodes.values():
-        if node.refused:
+        if node.refused and (node.automated or not others):
             log.warning(f"set aside: {node.key}: {node.refused}")
     return graph

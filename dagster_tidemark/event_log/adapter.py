@@ -47,7 +47,7 @@ from dagster._time import get_current_timestamp
 from dagster._utils.warnings import disable_dagster_warnings
 
 from dagster_tidemark.sources.feed import Partition
-from dagster_tidemark.tags import CONTENT, STREAM
+from dagster_tidemark.tags import CONTENT, PREFIX, STREAM
 
 SHIFTS_TAKE_NO_SLOT = "shifts_take_no_slot"
 """Attribute of a run coordinator that starts runs of streams without counting them against its limit."""
@@ -276,7 +276,7 @@ def dynamic_partitions(instance: DagsterInstance, names: Collection[str]) -> dic
 def stopped_sensors(
     instance: DagsterInstance, *, location: str | None = None, repository: str | None = None
 ) -> frozenset[str]:
-    """Return the names of stopped sensors. Sensors without a stored state are as their code declares them.
+    """Return the names of stopped sensors, without our prefix. Sensors without a stored state are as their code declares.
 
     Args:
         location: Only of this code location; None: of any.
@@ -289,7 +289,7 @@ def stopped_sensors(
     )
     found = [(state.repository_selector, state.instigator_name) for state in states]
     return frozenset(
-        name
+        name.removeprefix(PREFIX)
         for owner, name in found
         if location in (None, owner.location_name) and repository in (None, owner.repository_name)
     )

@@ -89,12 +89,18 @@ class Inputs(Protocol):
 
 
 def iceberg_io_manager(
-    tables: Mapping[str, Table], inputs: Callable[[], Inputs] | None = None
+    tables: Mapping[str, Table], inputs: Callable[[], Inputs] | None = None, *, spark: str = "spark"
 ) -> dg.IOManagerDefinition:
-    """The IO manager over these tables; needs the resource `spark`."""
+    """The IO manager over these tables.
 
-    @dg.io_manager(required_resource_keys={"spark"})
+    Args:
+        spark: The key of the resource that gives the session.
+    """
+
+    @dg.io_manager(required_resource_keys={spark})
     def _build(context: dg.InitResourceContext) -> IcebergIOManager:
-        return IcebergIOManager(tables, cast(SessionSource, context.resources.spark), inputs() if inputs else None)
+        return IcebergIOManager(
+            tables, cast(SessionSource, getattr(context.resources, spark)), inputs() if inputs else None
+        )
 
     return _build

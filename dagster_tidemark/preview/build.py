@@ -31,6 +31,7 @@ from dagster_tidemark.preview.lake import FROM_MESSAGES, BranchIOManager, Previe
 from dagster_tidemark.preview.manifest import Manifest, RunPreview, Store, TablePreview
 from dagster_tidemark.preview.targets import Targets, runs_of
 from dagster_tidemark.sensors.contracts import ReportedBySensor
+from dagster_tidemark.sensors.scope import PREFIX
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import CONTENT
 
@@ -61,7 +62,7 @@ def refusals(definitions: dg.Definitions, graph: Graph, lake: PreviewLake, plann
     for key in planned:
         node = graph.nodes[key]
         of_sources = [r.key for r in node.inputs if (n := graph.nodes.get(r.key)) is not None and n.source]
-        if any(map(lake.keeps, of_sources)) and "lakehouse" in needs.get(key, ()):
+        if any(map(lake.keeps, of_sources)) and {"lakehouse", f"{PREFIX}lakehouse"} & needs.get(key, set()):
             found[key] = FROM_MESSAGES
             continue
         try:
@@ -185,12 +186,13 @@ def _run(
     keys = [dg.AssetKey.from_user_string(name) for name in assets]
     every: list[Any] = [*(definitions.assets or ()), *(definitions.asset_checks or ())]
     checks = users_checks(every, keys)
-    resources = {
-        **(definitions.resources or {}),
+    resources = dict(definitions.resources or {})
+    ours = {
         "spark": dg.ResourceDefinition.hardcoded_resource(_Session(lake.spark)),
         "lakehouse": dg.ResourceDefinition.hardcoded_resource(lake),
         "io_manager": BranchIOManager(lake),
     }
+    resources |= ours | {f"{PREFIX}{name}": resource for name, resource in ours.items()}
     done = dg.materialize(
         every,
         selection=dg.AssetSelection.assets(*keys).without_checks() | dg.AssetSelection.checks(*checks),

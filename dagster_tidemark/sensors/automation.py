@@ -21,6 +21,7 @@ from dagster_tidemark.engine.tick_log import line_of_run
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.wording import name
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 
 _MOST = 500
 _NAMED = 5
@@ -32,15 +33,18 @@ def automation_sensor() -> dg.SensorDefinition:
     return _Automation(FIRST, dg.AssetSelection.all())
 
 
-def automation_sensors(definitions: Iterable[Any]) -> list[dg.SensorDefinition]:
+def automation_sensors(
+    definitions: Iterable[Any], *, scope: Scope = WHOLE_LOCATION, others: Iterable[Any] = ()
+) -> list[dg.SensorDefinition]:
     """Runs for what the planner finds due, one a partition. Warns of the assets that the planner cannot look after.
 
     Args:
-        definitions: All assets and checks of the code location, after `with_automation`.
+        definitions: The assets and checks to look after, after `with_automation`.
+        others: All other assets of the code location.
     """
     definitions = list(definitions)
     # Each run loads the location, and none needs the graph, which takes a good part of that time.
-    graph = Graph({}) if adapter.is_loaded_for_a_run() else planned(definitions)
+    graph = Graph({}) if adapter.is_loaded_for_a_run() else planned(definitions, others)
     names = {key: node.sensor for key, node in graph.nodes.items()}
     every = [each for each in definitions if isinstance(each, dg.AssetsDefinition)]
     shares: dict[str, _Share] = {FIRST: _Share()}
@@ -56,7 +60,7 @@ def automation_sensors(definitions: Iterable[Any]) -> list[dg.SensorDefinition]:
             shares.setdefault(sensor, _Share()).idle.append(spec.key)
         else:
             _with_room(shares, sensor).checks.append(spec.key)
-    return [_Automation(name, share.evaluated, share.idle) for name, share in shares.items()]
+    return [_Automation(scope.named(name), share.evaluated, share.idle) for name, share in shares.items()]
 
 
 @dataclass

@@ -14,6 +14,7 @@ from dagster_tidemark.engine.tick_log import line
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.planner.decisions import RANGES, Plan
 from dagster_tidemark.sensors.automation import automation_sensor, automation_sensors
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.tags import CHECK
 
 __all__ = ["automation_sensor", "automation_sensors", "catch_up_sensor", "due_now"]
@@ -21,14 +22,14 @@ __all__ = ["automation_sensor", "automation_sensors", "catch_up_sensor", "due_no
 _TOLD = 10
 
 
-def catch_up_sensor() -> dg.SensorDefinition:
+def catch_up_sensor(scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
     """Return the sensor that requests runs over ranges of due partitions: in a first load, or after an outage."""
 
     @dg.sensor(
-        name=RANGES,
+        name=scope.named(RANGES),
         description="One run for each range of due partitions, all its assets together. Its ticks say which, and why.",
         # Not `target`: that would need one partitions definition for all.
-        asset_selection=dg.AssetSelection.all() | dg.AssetSelection.all_asset_checks(),  # also of external assets
+        asset_selection=scope.assets | scope.checks,  # also of external assets
         minimum_interval_seconds=1,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )

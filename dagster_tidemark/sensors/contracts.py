@@ -21,7 +21,7 @@ from dagster import AutomationContext, AutomationResult
 
 from dagster_tidemark.asset_graph.build import AnyGraph, loaded
 from dagster_tidemark.engine import engine
-from dagster_tidemark.engine.doubts import Looked, Watched, doubts, note_look
+from dagster_tidemark.engine.doubts import CONTRACTS, Looked, Watched, doubts, note_look
 from dagster_tidemark.engine.overview import doubted, judged, overview
 from dagster_tidemark.engine.saved_overview import CHECK, Kept, keep, standing_rows
 from dagster_tidemark.event_log import adapter
@@ -30,6 +30,7 @@ from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import Standing
 from dagster_tidemark.planner.wording import names
 from dagster_tidemark.sensors.reachable import unreachable
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.sensors.stream_states import changed_streams
 from dagster_tidemark.settings import Settings, load_settings
 
@@ -70,7 +71,7 @@ def contract_checks(assets: Iterable[Any]) -> list[dg.AssetChecksDefinition]:
     return [_check(spec.key, graph) for spec in specs if spec.freshness_policy is not None]
 
 
-def contract_sensor(watched: Watched | None = None) -> dg.SensorDefinition:
+def contract_sensor(watched: Watched | None = None, *, scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
     """Return the sensor that reports the state of the contracts.
 
     Args:
@@ -79,10 +80,10 @@ def contract_sensor(watched: Watched | None = None) -> dg.SensorDefinition:
     world = _World()
 
     @dg.sensor(
-        name="contracts",
+        name=scope.named(CONTRACTS),
         description="Writes a result of the check `contract`, and Dagster's freshness state, where a contract stands "
         "otherwise or its asset was built again.",
-        asset_selection=dg.AssetSelection.all(),
+        asset_selection=scope.assets,
         minimum_interval_seconds=10,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )

@@ -15,25 +15,26 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.run_process import Fate, fate_of
 from dagster_tidemark.event_log.starting_runs import fate_while_starting, note_code_server
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.tags import PROCESS
 
 NAME = "dead_runs"
 _UNDER_WAY = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
 
 
-def dead_runs_sensor() -> dg.SensorDefinition:
+def dead_runs_sensor(scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
     """Return the sensor that ends runs whose process is gone."""
 
     @dg.sensor(
-        name=NAME,
+        name=scope.named(NAME),
         description="Ends runs whose process is gone, so that their work is requested again.",
-        asset_selection=dg.AssetSelection.all(),
+        asset_selection=scope.assets,
         minimum_interval_seconds=5,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         note_code_server(context.instance)
-        ended = end_dead_runs(context.instance)
+        ended = end_dead_runs(context.instance, scope)
         for run in ended:
             context.log.warning(f"run {run.run_id} of {run.job_name} was ended: its process is gone")
         return dg.SkipReason(f"{len(ended)} runs were ended: their process is gone")
@@ -41,9 +42,14 @@ def dead_runs_sensor() -> dg.SensorDefinition:
     return dead_runs
 
 
-def end_dead_runs(instance: DagsterInstance) -> list[dg.DagsterRun]:
-    """End each unfinished run whose process is gone, and return these runs."""
-    dead = _dead(instance, instance.get_runs(RunsFilter(statuses=_UNDER_WAY)))
+def end_dead_runs(instance: DagsterInstance, scope: Scope = WHOLE_LOCATION) -> list[dg.DagsterRun]:
+    """End each unfinished run whose process is gone, and return these runs.
+
+    Args:
+        scope: Runs of other assets are left alone.
+    """
+    runs = [run for run in instance.get_runs(RunsFilter(statuses=_UNDER_WAY)) if _is_ours(run, scope)]
+    dead = _dead(instance, runs)
     ended = []
     for suspect in dead:
         # A process reports its result before it exits. The run is read after its process was missed, so it has the
@@ -59,6 +65,12 @@ def end_dead_runs(instance: DagsterInstance) -> list[dg.DagsterRun]:
 
 def _dead(instance: DagsterInstance, runs: Iterable[dg.DagsterRun]) -> list[dg.DagsterRun]:
     return [run for run in runs if _is_gone(instance, run)]
+
+
+def _is_ours(run: dg.DagsterRun, scope: Scope) -> bool:
+    if scope.keys is None or PROCESS in run.tags:
+        return True
+    return bool(run.asset_selection) and scope.has(run.asset_selection or ())
 
 
 def _is_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:

@@ -24,6 +24,7 @@ from dagster_tidemark.failpoints import reached
 from dagster_tidemark.resources.aws import LandingResource, QueueResource
 from dagster_tidemark.sensors.catch_up import due_now
 from dagster_tidemark.sensors.change_detection import Changes, observe, observe_beside
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.settings import load_settings
 from dagster_tidemark.sources.feed import Feed, Partition, refuse_overlaps
 from dagster_tidemark.sources.hints import LandingZone, Stray
@@ -109,7 +110,9 @@ class Taken:
         return said + (f", removals held {found.held}" if found.held else "")
 
 
-def landing_sensor(feeds: Sequence[Feed], start: date, elsewhere: Sequence[Feed] = ()) -> dg.SensorDefinition:
+def landing_sensor(
+    feeds: Sequence[Feed], start: date, elsewhere: Sequence[Feed] = (), *, scope: Scope = WHOLE_LOCATION
+) -> dg.SensorDefinition:
     """The sensor on the queue of the landing bucket's notifications.
 
     Args:
@@ -124,16 +127,16 @@ def landing_sensor(feeds: Sequence[Feed], start: date, elsewhere: Sequence[Feed]
     others = tuple(feed.prefix for feed in elsewhere)
 
     @dg.sensor(
-        name=LANDING,
+        name=scope.named(LANDING),
         description="Looks again at the partitions that notifications name, observes what changed, starts what is due.",
-        asset_selection=dg.AssetSelection.all(),  # it also asks for the runs of what is due by its news
+        asset_selection=scope.assets,  # it also asks for the runs of what is due by its news
         minimum_interval_seconds=1,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def landing_events(
-        context: dg.SensorEvaluationContext, events_queue: QueueResource, landing: LandingResource
+        context: dg.SensorEvaluationContext, tidemark_events_queue: QueueResource, tidemark_landing: LandingResource
     ) -> dg.SensorResult | dg.SkipReason:
-        bucket, location = landing.open(), load_settings().code_location
+        bucket, location = tidemark_landing.open(), load_settings().code_location
         try:
             bucket.probe()
         except BucketUnavailable as fault:
@@ -144,13 +147,13 @@ def landing_sensor(feeds: Sequence[Feed], start: date, elsewhere: Sequence[Feed]
         zone, ledger, queue = (
             LandingZone(bucket.name, feeds, start, others),
             EventLog(context.instance, start),
-            events_queue.open(),
+            tidemark_events_queue.open(),
         )
         try:
             with holding(queue) as hold:
                 tick = take(hold, zone, bucket, ledger)
         except Exception as fault:
-            said = f"the queue {events_queue.queue} cannot be read: {type(fault).__name__}: {fault}"
+            said = f"the queue {tidemark_events_queue.queue} cannot be read: {type(fault).__name__}: {fault}"
             note_look(context.instance, location, LANDING, Looked(hindrance=said.partition("\n")[0]))
             raise
         failed = {

@@ -17,6 +17,7 @@ from dagster_tidemark.event_log.executor import recorded_in_process
 from dagster_tidemark.event_log.observations import EventLog, Ledger
 from dagster_tidemark.resources.aws import LandingResource
 from dagster_tidemark.sensors.change_detection import Changes, look_at_days, look_at_feed
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable
@@ -121,30 +122,34 @@ def last_days(count: int) -> list[date]:
     return [today - timedelta(days=n) for n in range(count)]
 
 
-def reconcile_schedules(feeds: Sequence[Feed], start: date) -> list[dg.ScheduleDefinition]:
+def reconcile_schedules(
+    feeds: Sequence[Feed], start: date, *, scope: Scope = WHOLE_LOCATION
+) -> list[dg.ScheduleDefinition]:
     """Recent days are looked at often, everything once a night.
 
     Args:
         start: The first day of which there are partitions.
     """
-    job = _reconcile_job(feeds, start)
+    job = _reconcile_job(feeds, start, scope)
 
     @dg.schedule(
-        name="reconcile_recent",
+        name=scope.named("reconcile_recent"),
         description="Looks again at the last days of every feed, for notifications that were lost.",
         cron_schedule=_RECENT_EVERY,
         execution_timezone="UTC",
         job=job,  # never asked for: a few listings need no run, the tick does the work
         default_status=dg.DefaultScheduleStatus.RUNNING,
     )
-    def reconcile_recent(context: dg.ScheduleEvaluationContext, landing: LandingResource) -> dg.SkipReason:
-        found = reconcile(EventLog(context.instance, start), landing.open(), feeds, days=last_days(RECENT_DAYS))
+    def reconcile_recent(context: dg.ScheduleEvaluationContext, tidemark_landing: LandingResource) -> dg.SkipReason:
+        found = reconcile(
+            EventLog(context.instance, start), tidemark_landing.open(), feeds, days=last_days(RECENT_DAYS)
+        )
         for alarm in found.alarms.values():
             context.log.error(alarm)
         return dg.SkipReason("; ".join([f"{len(found.changed)} partitions changed", *found.alarms.values()]))
 
     reconcile_all = dg.ScheduleDefinition(
-        name="reconcile_all",
+        name=scope.named("reconcile_all"),
         description="Looks again at all of every feed, once a night.",
         cron_schedule=_ALL_EVERY,
         execution_timezone="UTC",
@@ -154,21 +159,21 @@ def reconcile_schedules(feeds: Sequence[Feed], start: date) -> list[dg.ScheduleD
     return [reconcile_recent, reconcile_all]
 
 
-def _reconcile_job(feeds: Sequence[Feed], start: date) -> dg.JobDefinition:
+def _reconcile_job(feeds: Sequence[Feed], start: date, scope: Scope) -> dg.JobDefinition:
     """A job that looks at every prefix of the landing bucket."""
 
     @dg.op(name="look_at_every_prefix")
-    def look_at_every_prefix(context: dg.OpExecutionContext, landing: LandingResource) -> None:
+    def look_at_every_prefix(context: dg.OpExecutionContext, tidemark_landing: LandingResource) -> None:
         """Looks at every prefix and reports what no notification told."""
 
         def _tell(feed: Feed, found: Changes) -> None:
             context.log.info(f"{feed.name}: {len(found.changed)} partitions changed")
 
-        found = reconcile(EventLog(context.instance, start), landing.open(), feeds, looked=_tell)
+        found = reconcile(EventLog(context.instance, start), tidemark_landing.open(), feeds, looked=_tell)
         if found.alarms:
             raise dg.Failure("; ".join(found.alarms.values()), allow_retries=False)
 
-    @dg.job(name="reconcile", executor_def=recorded_in_process)
+    @dg.job(name=scope.named("reconcile"), executor_def=recorded_in_process)
     def _reconcile() -> None:
         look_at_every_prefix()
 

@@ -54,8 +54,8 @@ def dead_letters() -> dg.AssetChecksDefinition:
         name=key.name,
         description="Fails while the dead-letter queue holds messages; `tidemark redrive` sends them again.",
     )
-    def dead_letters(events_queue: QueueResource) -> dg.AssetCheckResult:
-        count = events_queue.open().dead_letters()
+    def dead_letters(tidemark_events_queue: QueueResource) -> dg.AssetCheckResult:
+        count = tidemark_events_queue.open().dead_letters()
         said = "the queue has no dead-letter queue" if count is None else f"{count} messages were given up"
         return dg.AssetCheckResult(passed=not count, description=said, metadata={DEAD_LETTERS: count or 0})
 
@@ -71,8 +71,8 @@ def _mass_removal(feed: Feed, start: date) -> dg.AssetChecksDefinition:
         description='Fails with "wrong bucket?" while so much of the feed has vanished at once that nothing of it is '
         "removed: until the files are back, or a person accepts it (`tidemark reconcile --accept-removals`).",
     )
-    def mass_removal(context: dg.AssetCheckExecutionContext, landing: LandingResource) -> dg.AssetCheckResult:
-        found = look_at_feed(EventLog(context.instance, start), landing.open(), feed, report=False)
+    def mass_removal(context: dg.AssetCheckExecutionContext, tidemark_landing: LandingResource) -> dg.AssetCheckResult:
+        found = look_at_feed(EventLog(context.instance, start), tidemark_landing.open(), feed, report=False)
         alarm = found.alarms.get(feed)
         return dg.AssetCheckResult(passed=alarm is None, description=alarm, metadata={ALARM: alarm} if alarm else {})
 
@@ -89,8 +89,8 @@ def _misplaced(feed: Feed, start: date) -> dg.AssetChecksDefinition:
         "does not have, before the start date, or days ahead of the clock, and nobody has waived them. Nothing of them "
         "is loaded.",
     )
-    def misplaced(context: dg.AssetCheckExecutionContext, landing: LandingResource) -> dg.AssetCheckResult:
-        beside = look_beside_all(landing.open(), feed, start=start)
+    def misplaced(context: dg.AssetCheckExecutionContext, tidemark_landing: LandingResource) -> dg.AssetCheckResult:
+        beside = look_beside_all(tidemark_landing.open(), feed, start=start)
         return misplaced_result(beside, EventLog(context.instance).waived(feed))
 
     return misplaced

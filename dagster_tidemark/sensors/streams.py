@@ -17,6 +17,7 @@ from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.run_process import Fate, fate_of
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.sensors.stopping import CodeServer
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.streams.deliveries import Deliveries
@@ -51,13 +52,13 @@ class Ended:
         return self.at + min(2.0 ** (self.failures - 1) * 5, _LONGEST_WAIT) if self.failures > 1 else 0.0
 
 
-def streams_sensor(streams: Sequence[Stream | Deliveries]) -> dg.SensorDefinition:
+def streams_sensor(streams: Sequence[Stream | Deliveries], *, scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
     """Return the sensor that starts the jobs of these streams."""
 
     server, beats = CodeServer(), Beats()
 
     @dg.sensor(
-        name=STREAMS,
+        name=scope.named(STREAMS),
         description="Starts a run for each stream at which nobody works: its messages are taken within seconds.",
         jobs=[shift_job(stream) for stream in streams],
         minimum_interval_seconds=1,

@@ -507,7 +507,7 @@ def test_while_the_bucket_is_away_no_message_is_received(instance: dg.DagsterIns
     queue = FakeMessageSource()
     queue.send(event(KEY))
     sensor = defs.get_repository_def().get_sensor_def("landing")
-    resources = {"landing": Opens(Away(now=NOON)), "events_queue": Opens(queue)}
+    resources = {"tidemark_landing": Opens(Away(now=NOON)), "tidemark_events_queue": Opens(queue)}
     context = dg.build_sensor_context(instance, resources=resources, repository_def=defs.get_repository_def())
     result = sensor(context)
     assert isinstance(result, dg.SkipReason) and "no message is received until the bucket answers" in str(result)
@@ -524,7 +524,7 @@ def test_dead_letters_that_nobody_may_count_end_no_tick(instance: dg.DagsterInst
     bucket.put(KEY, b"1")
     queue.send(event(KEY))
     sensor = defs.get_repository_def().get_sensor_def("landing")
-    resources = {"landing": Opens(bucket), "events_queue": Opens(queue)}
+    resources = {"tidemark_landing": Opens(bucket), "tidemark_events_queue": Opens(queue)}
     with dg.build_sensor_context(instance, resources=resources, repository_def=defs.get_repository_def()) as context:
         sensor(context)
     assert len(observations(instance)) == 1

@@ -1,0 +1,47 @@
+"""What of a code location is ours: names and selections of sensors, in a location of our own or in an extended one."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dagster_tidemark.tags import PREFIX
+
+__all__ = ["IO_MANAGER", "PREFIX", "WHOLE_LOCATION", "Scope"]
+IO_MANAGER = f"{PREFIX}io_manager"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The library's part of a code location.
+
+    Args:
+        prefix: Prefix of the names of sensors, schedules and jobs.
+        keys: The assets of this part; None: all of the location.
+    """
+
+    prefix: str = ""
+    keys: frozenset[dg.AssetKey] | None = None
+
+    def named(self, name: str) -> str:
+        """Return the name of a sensor, schedule or job in this location."""
+        return f"{self.prefix}{name}"
+
+    def has(self, keys: Collection[dg.AssetKey]) -> bool:
+        """Return True if all these assets are of this part."""
+        return self.keys is None or self.keys.issuperset(keys)
+
+    @property
+    def assets(self) -> dg.AssetSelection:
+        """The selection of this part's assets."""
+        return dg.AssetSelection.all() if self.keys is None else dg.AssetSelection.assets(*sorted(self.keys))
+
+    @property
+    def checks(self) -> dg.AssetSelection:
+        """The selection of the checks on this part's assets."""
+        if self.keys is None:
+            return dg.AssetSelection.all_asset_checks()
+        return dg.AssetSelection.checks_for_assets(*sorted(self.keys))
+
+
+WHOLE_LOCATION = Scope()

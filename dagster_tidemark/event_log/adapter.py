@@ -276,7 +276,7 @@ def dynamic_partitions(instance: DagsterInstance, names: Collection[str]) -> dic
 def stopped_sensors(
     instance: DagsterInstance, *, location: str | None = None, repository: str | None = None
 ) -> frozenset[str]:
-    """Return the names of stopped sensors, without our prefix. Sensors without a stored state are as their code declares.
+    """Return the names of stopped sensors, without our prefix. A sensor without a stored state is as its code declares.
 
     Args:
         location: Only of this code location; None: of any.

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dagster_tidemark.code_versions.assets import versioned_by_code as versioned_by_code
     from dagster_tidemark.definitions import assets_in as assets_in
     from dagster_tidemark.definitions import build_definitions as build_definitions
+    from dagster_tidemark.definitions import extend as extend
     from dagster_tidemark.derived_table import table_asset as table_asset
     from dagster_tidemark.discovery import declared as declared
     from dagster_tidemark.engine.condition import derived as derived
@@ -70,6 +71,8 @@ _FOUND_IN = {
     "versioned_by_code": "code_versions.assets",
     "assets_in": "definitions",
     "build_definitions": "definitions",
+    "extend": "definitions",
+    "table_asset": "derived_table",
     "declared": "discovery",
     "feed_assets": "feed_factory",
     "derived": "engine.condition",
@@ -121,7 +124,6 @@ _FOUND_IN = {
     "Deliveries": "streams.deliveries",
     "Stream": "streams.stream",
     "Workplace": "streams.stream",
-    "table_asset": "derived_table",
 }
 # Written out, because type checkers and ruff read it as text.
 __all__ = [
@@ -165,6 +167,7 @@ __all__ = [
     "current_version",
     "declared",
     "derived",
+    "extend",
     "feed_assets",
     "filled_check",
     "filled_result",

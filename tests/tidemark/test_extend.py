@@ -1,0 +1,228 @@
+"""Tidemark's assets in a code location of others: theirs stay as they are, ours get their data and their automation."""
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from dagster_tidemark import LINEAGE, Feed, Grain, Table, extend, feed_assets, load_settings, table_asset
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.table_partitions import DeclarationRefused
+
+C = dg.AutomationCondition
+DAYS = dg.DailyPartitionsDefinition("2026-10-05", end_offset=1)
+HOURS = dg.HourlyPartitionsDefinition("2026-10-05-00:00", end_offset=1)
+COUNTRIES = dg.StaticPartitionsDefinition(["dk", "se"])
+PARTITIONS: Sequence[dg.PartitionsDefinition | None] = (
+    None,
+    DAYS,
+    HOURS,
+    COUNTRIES,
+    dg.WeeklyPartitionsDefinition("2026-09-28"),
+    dg.MultiPartitionsDefinition({"day": DAYS, "country": COUNTRIES}),
+    dg.DynamicPartitionsDefinition(name="customers"),
+)
+CONDITIONS: Sequence[dg.AutomationCondition | None] = (
+    None,
+    C.eager(),
+    C.on_missing(),
+    C.on_cron("0 * * * *"),
+    C.on_cron("15 6 * * *"),
+    C.eager().without(~C.any_deps_missing()),
+    C.newly_updated() | C.code_version_changed(),
+)
+SALES = Table("marts.sales", {"day": "date", "sold": "bigint"}, partitioned_by="day", row_key=("day",))
+TRIPS = Table(
+    "core.trips", {"day": "date", "trip_id": "bigint"} | LINEAGE, partitioned_by="day", row_key=("day", "trip_id")
+)
+
+
+def their_assets(count: int, seed: int) -> list[dg.AssetsDefinition]:
+    """Make assets of every kind of partitions and condition; each reads up to two that come before it."""
+    chosen = random.Random(seed)
+    made: list[dg.AssetsDefinition] = []
+    for number in range(count):
+        partitions = PARTITIONS[number % len(PARTITIONS)]
+        like_it = [each for each in made if each.partitions_def in (None, partitions)]
+
+        @dg.asset(
+            name=f"theirs_{number}",
+            deps=chosen.sample(like_it, min(len(like_it), chosen.randint(0, 2))),
+            partitions_def=partitions,
+            automation_condition=chosen.choice(CONDITIONS),
+            code_version=chosen.choice(["1", None]),
+            freshness_policy=dg.FreshnessPolicy.time_window(timedelta(hours=1)) if number % 3 == 0 else None,
+            io_manager_key=chosen.choice(["io_manager", "spark"]),
+        )
+        def theirs() -> int:
+            return 1
+
+        made.append(theirs)
+    return made
+
+
+@dg.job
+def their_job() -> None: ...
+
+
+@dg.sensor(name="landing", job=their_job)
+def their_sensor() -> dg.SkipReason:
+    return dg.SkipReason("nothing")
+
+
+def their_location(count: int = 20, seed: int = 0) -> dg.Definitions:
+    """Return a location that uses for itself every name that ours would have without a prefix."""
+    resources = dict.fromkeys(("io_manager", "spark", "landing", "lakehouse", "events_queue"), dg.mem_io_manager)
+    return dg.Definitions(
+        assets=their_assets(count, seed),
+        jobs=[their_job],
+        schedules=[dg.ScheduleDefinition("reconcile_all", job=their_job, cron_schedule="0 0 * * *")],
+        sensors=[their_sensor],
+        resources=resources,
+        executor=dg.multiprocess_executor,
+    )
+
+
+@table_asset(SALES, ins={"rows": "theirs_1"}, partitions=DAYS, fresh=timedelta(hours=1), code_version="1")
+def sales(rows: Any) -> Any:
+    """One row per day."""
+    return rows
+
+
+def extended(theirs: dg.Definitions) -> dg.Definitions:
+    feed = Feed("trips", "trips/", Grain.DAY, {"trip_id": "bigint"}, required=("trip_id",))
+    assets = [sales, *feed_assets(feed, TRIPS, partitions_def=DAYS)]
+    return extend(theirs, load_settings(), assets=assets, tables=[SALES, TRIPS], feeds=[feed])
+
+
+def test_what_is_there_stays_and_what_is_added_has_our_prefix() -> None:
+    theirs, both = their_location(), extended(their_location())
+    assert both.executor is theirs.executor
+    before, after = theirs.get_repository_def(), both.get_repository_def()
+    for kind in ("sensor_defs", "schedule_defs"):
+        old, new = ({each.name for each in getattr(found, kind)} for found in (before, after))
+        assert old < new and all(name.startswith("tidemark_") for name in new - old)
+    old, new = before.get_top_level_resources(), after.get_top_level_resources()
+    assert old.items() <= new.items() and all(name.startswith("tidemark_") for name in new.keys() - old.keys())
+    for key in before.asset_graph.get_all_asset_keys():
+        one, other = before.asset_graph.get(key), after.asset_graph.get(key)
+        assert one.automation_condition is other.automation_condition
+        assert one.freshness_policy == other.freshness_policy and one.metadata == other.metadata
+    [own] = [each for each in before.sensor_defs if each.name == "default_automation_condition_sensor"]
+    [still] = [each for each in after.sensor_defs if each.name == own.name]
+    assert still.asset_selection is not None and own.asset_selection is not None
+    assert still.asset_selection.resolve(after.asset_graph) == own.asset_selection.resolve(before.asset_graph)
+    ours = after.asset_graph.get_all_asset_keys() - before.asset_graph.get_all_asset_keys()
+    assert {key.to_user_string() for key in ours} == {"marts/sales", "core/trips", "raw/trips", "ops/landing_events"}
+    assert {key.asset_key for key in after.asset_graph.asset_check_keys} <= ours
+
+
+def test_without_feeds_there_is_no_landing_sensor() -> None:
+    both = extend(their_location(), load_settings(), assets=[sales], tables=[SALES]).get_repository_def()
+    ours = {each.name for each in both.sensor_defs if each.name.startswith("tidemark_")}
+    assert ours == {f"tidemark_{name}" for name in ("automation", "catch_up", "contracts", "dead_runs")}
+    assert not [each.name for each in both.schedule_defs if each.name.startswith("tidemark_")]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_their_conditions_ask_for_the_same_with_and_without_us(seed: int) -> None:
+    count, keys = 40, [dg.AssetKey(f"theirs_{number}") for number in range(40)]
+    asked: list[list[tuple[str, str | None]]] = []
+    for definitions in (their_location(count, seed), extended(their_location(count, seed))):
+        ticks: list[tuple[str, str | None]] = []
+        with dg.DagsterInstance.ephemeral() as instance:
+            instance.add_dynamic_partitions("customers", ["ada", "bob"])
+            cursor, at = None, datetime.fromisoformat("2026-10-07T05:50+00:00")
+            for tick in range(8):
+                result = dg.evaluate_automation_conditions(
+                    definitions,
+                    instance,
+                    asset_selection=dg.AssetSelection.assets(*keys),
+                    cursor=cursor,
+                    evaluation_time=at + tick * timedelta(minutes=30),
+                )
+                cursor = result.cursor
+                wanted = sorted(
+                    (key.to_user_string(), partition)
+                    for key in keys
+                    for partition in map(str, result.get_requested_partitions(key))
+                )
+                ticks += wanted
+                for name, partition in random.Random(tick).sample(wanted, len(wanted) // 2):
+                    part = None if partition == "None" else partition
+                    instance.report_runless_asset_event(dg.AssetMaterialization(name, partition=part))
+        asked.append(ticks)
+    assert asked[0] == asked[1] and len(asked[0]) > 5
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test() as made:
+        yield made
+
+
+def test_the_planner_asks_for_ours_once_theirs_has_data_and_for_none_of_theirs(instance: dg.DagsterInstance) -> None:
+    repository = extended(their_location()).get_repository_def()
+    today = DAYS.get_last_partition_key()
+
+    def tick(name: str) -> Any:
+        context = dg.build_sensor_context(instance, repository_def=repository)
+        return repository.get_sensor_def(name).evaluate_tick(context)
+
+    tick("tidemark_automation")
+    instance.report_runless_asset_event(dg.AssetMaterialization("theirs_1", partition=today))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TIDEMARK_CONTRACT_SCALE", "0.0001")
+        asked = [run for name in ("automation", "catch_up") for run in tick(f"tidemark_{name}").run_requests or ()]
+    wanted = {(key.to_user_string(), run.partition_key) for run in asked for key in run.asset_selection or ()}
+    assert wanted <= {("marts/sales", today)}
+    said = tick("tidemark_contracts")
+    assert {event.asset_key.to_user_string() for event in said.asset_events} <= {"marts/sales", "core/trips"}
+
+
+@pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources
+def test_ours_reads_theirs_by_their_io_manager_and_theirs_reads_ours_by_our_own(
+    spark_server: Settings, monkeypatch: pytest.MonkeyPatch, instance: dg.DagsterInstance
+) -> None:
+    for name, value in spark_server.exports().items():
+        monkeypatch.setenv(name, value)
+    table = Table("marts.of_theirs", {"id": "bigint"}, row_key=("id",))
+    seen: list[Any] = []
+
+    @dg.asset
+    def numbers() -> list[int]:
+        return [1, 2]
+
+    @table_asset(table, ins={"numbers": "numbers"}, code_version="1")
+    def of_theirs(numbers: list[int], tidemark_spark: dg.ResourceParam[Any]) -> DataFrame:
+        session: SparkSession = tidemark_spark.session
+        return session.createDataFrame([(number,) for number in numbers], "id bigint")
+
+    @dg.asset(ins={"rows": dg.AssetIn(["marts", "of_theirs"])})
+    def reads_ours(rows: DataFrame) -> None:
+        seen.extend(row.id for row in rows.collect())
+
+    theirs = dg.Definitions(assets=[numbers, reads_ours], resources={"io_manager": dg.mem_io_manager})
+    both = extend(theirs, load_settings(), assets=[of_theirs], tables=[table])
+    ran = both.resolve_implicit_global_asset_job_def().execute_in_process(instance=instance)
+    assert ran.success and sorted(seen) == [1, 2]
+
+
+def test_an_asset_of_both_is_refused_by_name() -> None:
+    @dg.asset(key=["theirs_1"])
+    def again() -> None: ...
+
+    with pytest.raises(DeclarationRefused, match="asset theirs_1 is in this code location already"):
+        extend(their_location(), load_settings(), assets=[again])
+
+
+def test_a_table_of_ours_that_their_io_manager_would_store_is_refused_with_the_remedy() -> None:
+    @dg.asset(key=["marts", "sales"], partitions_def=DAYS)
+    def written_out() -> None: ...
+
+    with pytest.raises(DeclarationRefused, match='io_manager_key="tidemark_io_manager"'):
+        extend(their_location(), load_settings(), assets=[written_out], tables=[SALES])

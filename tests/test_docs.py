@@ -17,7 +17,7 @@ from tests.checkout import CHECKOUT
 
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 _PYTHON = re.compile(r"^( *)```python\n(.*?)^ *```", re.M | re.S)
-_COMMAND = re.compile(r"`pipelines ([a-z]+(?: [a-z]+)?)((?: [^`]*)?)`|^ *pipelines ([a-z]+(?: [a-z]+)?)( .*)?$", re.M)
+_COMMAND = re.compile(r"`tidemark ([a-z]+(?: [a-z]+)?)((?: [^`]*)?)`|^ *tidemark ([a-z]+(?: [a-z]+)?)( .*)?$", re.M)
 
 
 def commands() -> dict[str, set[str]]:
@@ -38,7 +38,7 @@ def commands() -> dict[str, set[str]]:
 def test_what_a_page_points_at_is_there(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         assert target.startswith("http") or (page.parent / target).exists(), target
-    for path in re.findall(r"`((?:pipelines|tests|docs|bench)/[\w/.]*)`", page.read_text()):
+    for path in re.findall(r"`((?:dagster_tidemark|pipelines|tests|docs|bench)/[\w/.]*)`", page.read_text()):
         written_here = f"`{path}`: " in page.read_text() or f"writes `{path}`" in page.read_text()
         assert written_here or (CHECKOUT / path).exists(), path
 
@@ -49,7 +49,7 @@ def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
     for quoted, its_options, shown, more in _COMMAND.findall(page.read_text().replace("\n  ", " ")):
         words = (quoted or shown).split()
         name = " ".join(words) if " ".join(words) in known else words[0]
-        assert name in known, f"pipelines {quoted or shown}"
+        assert name in known, f"tidemark {quoted or shown}"
         if name == "feed":
             continue  # whose options are the sample feed's
         assert set(re.findall(r"--[a-z-]+", its_options or more)) <= known[name], (name, its_options or more)

@@ -112,11 +112,12 @@ def _assets() -> "Mapping[str, Asset]":
     from dagster_tidemark import location
     from dagster_tidemark.code_versions.assets import assets_of
     from dagster_tidemark.code_versions.project import Project
+    from dagster_tidemark.engine.condition import own_assets
 
     settings = load_settings()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Dagster, which every other command shows
-        assets = location.definitions(settings).assets or ()
+        assets = own_assets(location.definitions(settings))
         return assets_of(assets, Project(settings.project, settings.code_location))
 
 

@@ -24,6 +24,7 @@ from dagster_tidemark.cli.webserver import Webserver
 from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.engine.code_plan import follow, plan_of
+from dagster_tidemark.engine.condition import own_assets
 from dagster_tidemark.lakehouse.row_diff import RowDiff, row_diff
 from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.planner.contract_status import span
@@ -265,7 +266,7 @@ def _code(definitions: dg.Definitions, settings: Settings) -> dict[str, str]:
     """Of each asset its code version and a hash of its code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Dagster, which every other command shows
-        found = assets_of(definitions.assets or (), Project(settings.project, settings.code_location))
+        found = assets_of(own_assets(definitions), Project(settings.project, settings.code_location))
     return {key: f"{asset.code_version} {asset.fingerprint.digest}" for key, asset in found.items()}
 
 

@@ -13,6 +13,7 @@ from dagster import AutomationContext, AutomationResult
 from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
 from dagster._core.asset_graph_view.entity_subset import EntitySubset
 
+from dagster_tidemark.asset_graph.build import OURS
 from dagster_tidemark.asset_graph.dep_metadata import with_dep_metadata_moved
 from dagster_tidemark.engine.because import because
 from dagster_tidemark.engine.engine import Engine, engine_for
@@ -53,6 +54,12 @@ def with_automation(definitions: Iterable[Any]) -> list[Any]:
     also of checks, are put into a guard: one that raises harms its own asset only.
     """
     return [_with_automation(each) if isinstance(each, dg.AssetsDefinition) else each for each in definitions]
+
+
+def own_assets(definitions: dg.Definitions) -> list[dg.AssetsDefinition]:
+    """Return the assets that Tidemark looks after. In an extended location the others are not among them."""
+    every = [each for each in definitions.assets or () if isinstance(each, dg.AssetsDefinition)]
+    return [each for each in every if any(getattr(spec.automation_condition, OURS, False) for spec in each.specs)]
 
 
 def _with_automation(definition: dg.AssetsDefinition) -> dg.AssetsDefinition:

@@ -10,8 +10,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark import LINEAGE, Feed, Grain, Table, extend, feed_assets, load_settings, table_asset
+from dagster_tidemark.engine.condition import own_assets
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.table_partitions import DeclarationRefused
+from tests.checkout import CHECKOUT
 
 C = dg.AutomationCondition
 DAYS = dg.DailyPartitionsDefinition("2026-10-05", end_offset=1)
@@ -226,3 +228,23 @@ def test_a_table_of_ours_that_their_io_manager_would_store_is_refused_with_the_r
 
     with pytest.raises(DeclarationRefused, match='io_manager_key="tidemark_io_manager"'):
         extend(their_location(), load_settings(), assets=[written_out], tables=[SALES])
+
+
+def test_the_ten_lines_of_the_page_add_a_table_that_is_looked_after() -> None:
+    page = (CHECKOUT / "docs" / "existing-location.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+
+    @dg.asset
+    def orders() -> list[tuple[int, int]]:
+        return [(1, 2)]
+
+    module: dict[str, Any] = {"defs": dg.Definitions(assets=[orders])}
+    exec(compile(code, "docs/existing-location.md", "exec"), module)
+    graph = module["defs"].resolve_asset_graph()
+    found = graph.get(dg.AssetKey(["marts", "sales"]))
+    assert found.parent_keys == {dg.AssetKey("orders")} and found.automation_condition is not None
+    assert graph.get(dg.AssetKey("orders")).automation_condition is None
+    added = code.partition("from dagster_tidemark")[2].partition("defs = extend")[0]
+    statements = [line for line in added.splitlines() if line.strip()]
+    assert len(statements) <= 10
+    assert [spec.key for each in own_assets(module["defs"]) for spec in each.specs] == [found.key]

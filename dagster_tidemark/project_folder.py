@@ -18,6 +18,10 @@ class NoProject(Terminal):
     """No project was found, or its pyproject.toml cannot be read. The message names the folder and the remedy."""
 
 
+class NoneFound(NoProject):
+    """The working directory is in no project."""
+
+
 def project_root() -> Path:
     """Return the folder that `TIDEMARK_PROJECT` names, else the nearest project in or above the working directory.
 
@@ -33,9 +37,21 @@ def project_root() -> Path:
     for folder in (here, *here.parents):
         if "tidemark" in _tools(folder):
             return folder
-    raise NoProject(
+    raise NoneFound(
         f"no pyproject.toml with [tool.tidemark] in {here} or above: go into the project's folder, or set {VARIABLE}"
     )
+
+
+def found_project() -> Path | None:
+    """Return the same as `project_root`, but None if there is no project.
+
+    Raises:
+        NoProject: `TIDEMARK_PROJECT` names no folder, or a pyproject.toml cannot be read.
+    """
+    try:
+        return project_root()
+    except NoneFound:
+        return None
 
 
 def code_location(root: Path) -> str | None:

@@ -16,11 +16,12 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator, mode
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.project_folder import NoProject, code_location, project_root
+from dagster_tidemark.project_folder import NoProject, code_location, found_project, project_root
 
 _LAPTOP_SCALE = 0.05  # an hour's contract is seen at work in three minutes
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _INTERNAL = {"TIDEMARK_STARTED_BY"}  # set by the platform for its own processes
+NO_PACKAGE = "unnamed"  # the code location of a process that finds no project
 LOCAL_KEY = "tidemark"  # the local cloud looks at no key, but every AWS client wants one
 
 Boundary = Literal[
@@ -63,7 +64,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TIDEMARK_", frozen=True, extra="ignore", populate_by_name=True)
 
     environment: Literal["local", "production"] = "local"
-    project: Path = Field(default_factory=project_root)  # the folder with the user's pyproject.toml
+    project: Path | None = Field(default_factory=found_project)  # the folder with the user's pyproject.toml
     code_location: str = Field(default="", pattern=r"^([a-z_]\w*(\.[a-z_]\w*)*)?$")  # by default the project's package
     state_dir: Path = Path(".tidemark")  # relative to the project
     jars_dir: Path = Path("jars")  # relative to state_dir; absolute when several platforms share one download
@@ -169,13 +170,13 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _resolve(self) -> "Settings":
-        project = self.project.expanduser().absolute()
-        state = project / self.state_dir.expanduser()
+        project = self.project and self.project.expanduser().absolute()
+        state = (project or Path.cwd()) / self.state_dir.expanduser()
         # WAL and a busy timeout let several processes commit to one SQLite catalog without losing a commit.
         catalog_uri = self.catalog_uri or f"jdbc:sqlite:{state}/catalog.db?journal_mode=WAL&busy_timeout=30000"
         resolved: dict[str, object] = {
             "project": project,
-            "code_location": self.code_location or _package_of(project),
+            "code_location": self.code_location or (_package_of(project) if project else NO_PACKAGE),
             "state_dir": state,
             "jars_dir": state / self.jars_dir.expanduser(),
             "catalog_uri": _absolute_catalog(catalog_uri),
@@ -192,6 +193,15 @@ class Settings(BaseSettings):
         for name, value in resolved.items():
             object.__setattr__(self, name, value)
         return self
+
+    @property
+    def root(self) -> Path:
+        """The project's folder.
+
+        Raises:
+            NoProject: there is none. A code server works without one, commands do not.
+        """
+        return self.project or project_root()
 
     @property
     def message_queues(self) -> tuple[str, ...]:

@@ -16,10 +16,10 @@ from tests.checkout import CHECKOUT
 _STEP = re.compile(r"^\d\. `(?P<file>pipelines/[\w/]+\.py)`.*?\n   ```python\n(?P<code>.*?)   ```", re.S | re.M)
 _DAY = "2026-10-01"
 _LOAD = f"""
-import dagster as dg, dagster_tidemark.settings
+import dagster as dg, pipelines
 from pathlib import Path
 from pipelines.definitions import defs
-assert Path(dagster_tidemark.settings.__file__).parents[2] == Path.cwd(), "not the copy"
+assert Path(pipelines.__file__).parents[1] == Path.cwd(), "not the copy"
 key = dg.AssetKey(["core", "returns"])
 assets = [a for a in defs.assets if isinstance(a, dg.AssetsDefinition) and key in a.keys]
 with dg.DagsterInstance.ephemeral() as instance:

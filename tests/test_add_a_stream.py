@@ -17,9 +17,9 @@ import json, os, threading, time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 import boto3, dagster as dg
-import dagster_tidemark.settings
+import pipelines
 from pyiceberg.catalog import load_catalog
-assert Path(dagster_tidemark.settings.__file__).parents[2] == Path.cwd(), "not the copy"
+assert Path(pipelines.__file__).parents[1] == Path.cwd(), "not the copy"
 from pipelines.definitions import defs
 repository = defs.get_repository_def()
 repository.load_all_definitions()

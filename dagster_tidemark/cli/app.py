@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from contextlib import suppress
 
 import typer
 
@@ -49,12 +50,10 @@ def former_name() -> None:
 
 def _find_project() -> None:
     """Let the project's package be imported, whether or not it is installed, as `python -m` would."""
-    try:
+    with suppress(NoProject):  # a command that needs a project says so
         root = str(project_root())
-    except NoProject:
-        return  # a command that needs one says so
-    if root not in sys.path:
-        sys.path.insert(0, root)
+        if root not in sys.path:
+            sys.path.insert(0, root)
 
 
 if __name__ == "__main__":

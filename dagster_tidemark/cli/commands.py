@@ -7,12 +7,13 @@ because a table cannot be made as declared or a reader would fail. 9: the state 
 is behind.
 """
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from dagster_tidemark.errors import TidemarkError
+from dagster_tidemark.project_folder import project_root
 
 if TYPE_CHECKING:
     from dagster_tidemark.settings import Settings
@@ -26,8 +27,13 @@ _OF_OTHERS = {"botocore", "pyspark"}
 class Commands(TyperGroup):
     """A group of commands whose errors end in one line."""
 
+    without_project: ClassVar = {"init"}
+
     def invoke(self, ctx: Any) -> Any:
         try:
+            words = [*ctx._protected_args, *ctx.args]
+            if "--help" not in words and self.without_project.isdisjoint(words[:1]):
+                project_root()
             return super().invoke(ctx)
         except TidemarkError as error:
             fail(str(error), code=error.exit_code)

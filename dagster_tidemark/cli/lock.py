@@ -118,10 +118,10 @@ def _assets() -> "Mapping[str, Asset]":
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Dagster, which every other command shows
         assets = own_assets(location.definitions(settings))
-        return assets_of(assets, Project(settings.project, settings.code_location))
+        return assets_of(assets, Project(settings.root, settings.code_location))
 
 
 def _path() -> Path:
     from dagster_tidemark.code_versions.lock_file import NAME
 
-    return load_settings().project / NAME
+    return load_settings().root / NAME

@@ -65,11 +65,11 @@ def feed(
     seen = dataclasses.replace(seen, key=()) if no_key else seen
     text = feed_module(name, Grain(by), seen, key=named, package=settings.code_location)
     target = _package(settings) / "feeds" / f"{name}.py"
-    if not (settings.project / target).exists():
+    if not (settings.root / target).exists():
         declared = require_loads(text, str(target))
         if taken := location.taken_by(settings, *declared):
             fail(f"{taken}: give the new feed another name", code=2)
-    path = _write(settings.project, target, text)
+    path = _write(settings.root, target, text)
     typer.echo(f"{path}: {len(seen.columns)} columns from {seen.rows} rows; read it, then reload the code location")
     for line in [*seen.left_out, *seen.notes]:
         typer.echo(f"{sample.name}: {line}")
@@ -116,10 +116,10 @@ def table(
         fail(f"--from {source}: no such table; there are {', '.join(sorted(tables)).replace('.', '/')}", code=2)
     texts = table_modules(name, tables[read], by, _columns(key), package=settings.code_location)
     package = _package(settings)
-    if there := [path for path in texts if (settings.project / package / path).exists()]:
+    if there := [path for path in texts if (settings.root / package / path).exists()]:
         fail(f"{package / there[0]} is there already", code=2)
     for path, text in texts.items():
-        typer.echo(_write(settings.project, package / path, text))
+        typer.echo(_write(settings.root, package / path, text))
     typer.echo(f"write what marts/{name} is to hold into the transform, then reload the code location")
 
 

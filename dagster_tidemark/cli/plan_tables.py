@@ -80,7 +80,7 @@ class _Readers:
         self._inputs = inputs
         self._names: dict[str, dict[str, Names]] = {}
         self._code: AssetCode | None = None
-        self._project = Project(settings.project, settings.code_location)
+        self._project = Project(settings.root, settings.code_location)
 
     def told(self, asset: str, change: Change) -> list[str]:
         """Return a sentence for each reader that may break, or that declares a narrower type."""

@@ -113,12 +113,12 @@ def show(
 def _moved(
     settings: Settings, definitions: dg.Definitions, code: Mapping[str, str]
 ) -> dict[str, list[MovedDefinition]]:
-    if code == code_texts(settings.project, settings.code_location):
+    if code == code_texts(settings.root, settings.code_location):
         return {}
     keys = definitions.resolve_asset_graph().materializable_asset_keys
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dagster's warnings, which every other command shows
-        project = Project(settings.project, settings.code_location)
+        project = Project(settings.root, settings.code_location)
         return moved_definitions(project, code, sorted(key.to_user_string() for key in keys))
 
 

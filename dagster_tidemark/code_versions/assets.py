@@ -46,7 +46,7 @@ def versioned_by_code(assets: Iterable[Any]) -> list[Any]:
         assets: Everything `dg.Definitions` takes as an asset; what cannot be materialized stays as it is.
     """
     settings = load_settings()
-    fingerprints = AssetCode(Project(settings.project, settings.code_location))
+    fingerprints = AssetCode(Project(settings.root, settings.code_location))
 
     def versioned(asset: Any) -> Any:
         if not (isinstance(asset, dg.AssetsDefinition) and asset.is_materializable):

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from dagster_tidemark.cli.app import former_name
+from dagster_tidemark.cli.app import app, former_name
 from dagster_tidemark.project_folder import NoProject, code_location, project_root
-from dagster_tidemark.settings import load_settings
+from dagster_tidemark.settings import NO_PACKAGE, load_settings
 
 TABLE = '[tool.tidemark]\npackage = "acme.lake"\n'
 
@@ -43,19 +44,38 @@ def test_variables_win_over_the_folder_and_its_table(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "no pyproject.toml with .tool.tidemark. in .*below or above: go into the project's folder, or set TID"),
-        ("[tool.other]\n", "no pyproject.toml with .tool.tidemark."),
         ("[tool", "pyproject.toml cannot be read: "),
         ("[tool.tidemark]\n", "names no code location: add package = "),
         ("[tool.tidemark]\npackage = 3\n", "package = 3; expected a package's name"),
     ],
 )
-def test_without_a_project_the_error_names_folder_and_remedy(project: Path, text: str | None, said: str) -> None:
+def test_a_project_that_cannot_be_read_is_refused_by_name(project: Path, text: str, said: str) -> None:
+    (project / "pyproject.toml").write_text(text)
+    with pytest.raises(NoProject, match=said):
+        load_settings()
+
+
+@pytest.mark.parametrize("text", [None, "[tool.other]\n"])
+def test_outside_of_a_project_a_code_server_works_and_a_command_names_folder_and_remedy(
+    project: Path, text: str | None
+) -> None:
     (project / "pyproject.toml").unlink()
     if text is not None:
         (project / "pyproject.toml").write_text(text)
-    with pytest.raises(NoProject, match=said):
-        load_settings()
+    settings = load_settings()
+    assert (settings.project, settings.code_location) == (None, NO_PACKAGE)
+    assert "TIDEMARK_PROJECT" not in settings.exports()
+    said = "no pyproject.toml with [tool.tidemark] in "
+    with pytest.raises(NoProject, match="go into the project's folder, or set TIDEMARK_PROJECT"):
+        assert settings.root
+    for command in (["status"], ["plan"], ["lock", "check"], ["new", "feed", "a", "--sample", __file__], ["env"]):
+        ended = CliRunner().invoke(app, command)
+        assert (
+            ended.exit_code == 2
+            and ended.output.startswith(f"tidemark: {said}")
+            and len(ended.output.splitlines()) == 1
+        )
+    assert CliRunner().invoke(app, ["status", "--help"]).exit_code == 0
 
 
 def test_a_folder_that_is_not_there_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def main() -> None:
         end_unfinished_runs(instance)
     # Not in the checkout: there `dagster dev` warns of a dagster.yaml it will not read, the one it does read.
     os.chdir(settings.platform_home)
-    workspace, port = str(settings.project / "workspace.yaml"), str(settings.port_ui)
+    workspace, port = str(settings.root / "workspace.yaml"), str(settings.port_ui)
     arguments = ["-m", "dagster", "dev", "-w", workspace, "-h", "127.0.0.1", "-p", port]
     os.execv(sys.executable, [sys.executable, *arguments])
 

@@ -28,7 +28,7 @@ def opened_home(settings: Settings) -> Iterator[dg.DagsterInstance]:
     home = settings.platform_home
     home.mkdir(parents=True, exist_ok=True)
     is_fresh = not (home / "storage").exists()
-    _link(home / "dagster.yaml", settings.project / "dagster.yaml")
+    _link(home / "dagster.yaml", settings.root / "dagster.yaml")
     with dg.DagsterInstance.from_config(str(home)) as instance:
         stamp = home / ".version"
         if not stamp.exists() or stamp.read_text() != dg.__version__:

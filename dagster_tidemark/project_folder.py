@@ -4,6 +4,7 @@ Belongs here: finding this folder and its table. Does not belong here: settings 
 """
 
 import os
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,8 @@ class NoneFound(NoProject):
 def project_root() -> Path:
     """Return the folder that `TIDEMARK_PROJECT` names, else the nearest project in or above the working directory.
 
+    Outside of any project, return the one that holds the virtual environment: its `tidemark env` works in any folder.
+
     Raises:
         NoProject: there is none.
     """
@@ -34,7 +37,7 @@ def project_root() -> Path:
             raise NoProject(f"{VARIABLE}={named}: there is no such folder")
         return root
     here = Path.cwd()
-    for folder in (here, *here.parents):
+    for folder in (here, *here.parents, *Path(sys.prefix).parents):
         if "tidemark" in _tools(folder):
             return folder
     raise NoneFound(

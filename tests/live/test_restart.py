@@ -50,7 +50,7 @@ def test_a_second_start_on_the_same_state_does_nothing(
 
 
 def test_pipelines_env_connects_a_shell(loaded: Loaded) -> None:
-    pipelines = shlex.quote(str(sys.executable).rpartition("/")[0] + "/pipelines")
+    pipelines = shlex.quote(str(sys.executable).rpartition("/")[0] + "/tidemark")
     script = f'eval "$({pipelines} env)"; {shlex.quote(sys.executable)} -c {shlex.quote(LISTED)}'
     done = subprocess.run(
         ["bash", "-ec", script], env=loaded.platform.asked, cwd="/", capture_output=True, text=True, timeout=60

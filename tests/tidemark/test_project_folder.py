@@ -21,6 +21,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "pyproject.toml").write_text(TABLE)
     (root / "deep" / "pyproject.toml").write_text("[project]\nname = 'another'\n")  # no project of ours
     monkeypatch.chdir(root / "deep" / "below")
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "no environment"))
     return root
 
 
@@ -76,6 +77,14 @@ def test_outside_of_a_project_a_code_server_works_and_a_command_names_folder_and
             and len(ended.output.splitlines()) == 1
         )
     assert CliRunner().invoke(app, ["status", "--help"]).exit_code == 0
+
+
+def test_the_project_of_the_virtual_environment_is_found_from_any_folder(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.prefix", str(project / ".venv"))
+    assert project_root() == project
 
 
 def test_a_folder_that_is_not_there_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

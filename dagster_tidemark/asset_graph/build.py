@@ -42,8 +42,6 @@ _LONGEST = 120  # characters of a definition in words
 
 PLANNERS = "is_the_planners"
 """What the planner's own condition has as an attribute."""
-OURS = "is_ours"
-"""What the condition of each asset has as an attribute that `engine.condition.with_automation` has prepared."""
 
 _LASTING = {
     "BackfillInProgressAutomationCondition",
@@ -132,10 +130,7 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
         reading.of(f"how it reads {p.to_user_string()}", partial(input_of, asset_graph, key, p, keys_of), _unread(p))
         for p in parents
     ]
-    # Beside an extended location's own assets, whose policies Dagster judges.
-    is_judged = source or getattr(asset.automation_condition, OURS, False)
-    policy = asset.freshness_policy if is_judged else None
-    contract = reading.of("its freshness policy", lambda: contract_of(policy), None)
+    contract = reading.of("its freshness policy", lambda: contract_of(asset.freshness_policy), None)
     asap = reading.of("its tags", lambda: tagged(asset.tags, PACE, ASAP), False)
     requires_all = reading.of("its tags", lambda: tagged(asset.tags, REQUIRES, EVERY_INPUT_CHANGED), False)
     automated = reading.of("its condition", lambda: _asks_the_planner(asset.automation_condition), True)

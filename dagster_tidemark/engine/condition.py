@@ -13,11 +13,10 @@ from dagster import AutomationContext, AutomationResult
 from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
 from dagster._core.asset_graph_view.entity_subset import EntitySubset
 
-from dagster_tidemark.asset_graph.build import OURS
 from dagster_tidemark.asset_graph.dep_metadata import with_dep_metadata_moved
 from dagster_tidemark.engine.because import because
 from dagster_tidemark.engine.engine import Engine, engine_for
-from dagster_tidemark.engine.guarded import guarded, with_guarded_checks
+from dagster_tidemark.engine.guarded import Guarded, guarded, with_guarded_checks
 from dagster_tidemark.engine.labels import label, urgency
 from dagster_tidemark.engine.set_aside import log_new
 from dagster_tidemark.planner.decisions import Plan
@@ -59,7 +58,9 @@ def with_automation(definitions: Iterable[Any]) -> list[Any]:
 def own_assets(definitions: dg.Definitions) -> list[dg.AssetsDefinition]:
     """Return the assets that Tidemark looks after. In an extended location the others are not among them."""
     every = [each for each in definitions.assets or () if isinstance(each, dg.AssetsDefinition)]
-    return [each for each in every if any(getattr(spec.automation_condition, OURS, False) for spec in each.specs)]
+    return [
+        each for each in every if any(isinstance(spec.automation_condition, Derived | Guarded) for spec in each.specs)
+    ]
 
 
 def _with_automation(definition: dg.AssetsDefinition) -> dg.AssetsDefinition:
@@ -78,7 +79,7 @@ def _automated(spec: dg.AssetSpec) -> dg.AssetSpec:
 class Derived(dg.AutomationCondition[dg.AssetKey]):
     """See `derived`."""
 
-    is_the_planners = is_ours = True
+    is_the_planners = True
     requires_cursor = False  # the planner remembers; a cursor would be written at every tick
 
     @property

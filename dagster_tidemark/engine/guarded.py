@@ -44,8 +44,6 @@ class Guarded(dg.AutomationCondition[Any]):
     ticks in which it raises, so that what happened meanwhile still counts afterwards.
     """
 
-    is_ours = True
-
     def __init__(self, condition: Condition) -> None:
         self.condition = condition
         self._told = ""

@@ -12,6 +12,7 @@ sensor looks. The same holds for "unknown": a sensor or a shift has not looked l
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 from zlib import crc32
@@ -23,7 +24,7 @@ from dagster_tidemark.asset_graph.build import AnyGraph, loaded
 from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.doubts import CONTRACTS, Looked, Watched, doubts, note_look
 from dagster_tidemark.engine.overview import doubted, judged, overview
-from dagster_tidemark.engine.saved_overview import CHECK, Kept, keep, standing_rows
+from dagster_tidemark.engine.saved_overview import CHECK, Kept, StandingRow, keep, standing_rows
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.planner.contracts import FreshnessStatus
@@ -93,13 +94,14 @@ def contract_sensor(watched: Watched | None = None, *, scope: Scope = WHOLE_LOCA
             raise dg.DagsterInvariantViolationError("the contracts are those of a code location")
         built = _last_built(context.instance, repository.asset_graph)  # first: what comes meanwhile is told next time
         instance, graph = context.instance, engine.engine_for(context.instance, repository.asset_graph).graph
-        plan, standings = judged(instance, repository.asset_graph)
+        plan, every = judged(instance, repository.asset_graph)
         if plan.catching_up:
             return dg.SkipReason(plan.catching_up)
+        standings = {asset: found for asset, found in every.items() if scope.has([dg.AssetKey.from_user_string(asset)])}
         if watched is not None:
             settings = load_settings()
             world.look(instance, settings, watched.location, plan.now)
-            rows = tuple(standing_rows(graph, plan, standings))
+            rows = tuple(_only_ours(row, scope) for row in standing_rows(graph, plan, standings))
             keep(instance, watched.location, Kept(plan.now, code_of(settings), watched, rows))
         doubt = doubts(instance, watched or Watched(), plan.now)
         standings = doubted(standings, graph, doubt)
@@ -115,6 +117,11 @@ def contract_sensor(watched: Watched | None = None, *, scope: Scope = WHOLE_LOCA
         return dg.SensorResult(asset_events=events, cursor=json.dumps(states | stream_states))
 
     return contracts
+
+
+def _only_ours(row: StandingRow, scope: Scope) -> StandingRow:
+    """Return the row, not to be shown if its asset is of others."""
+    return row if scope.has([dg.AssetKey.from_user_string(row.asset)]) else replace(row, shown=False)
 
 
 class _World:

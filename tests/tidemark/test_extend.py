@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark import LINEAGE, Feed, Grain, Table, extend, feed_assets, load_settings, table_asset
+from dagster_tidemark.engine import saved_overview
 from dagster_tidemark.engine.condition import own_assets
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.table_partitions import DeclarationRefused
@@ -184,6 +185,9 @@ def test_the_planner_asks_for_ours_once_theirs_has_data_and_for_none_of_theirs(i
     assert wanted <= {("marts/sales", today)}
     said = tick("tidemark_contracts")
     assert {event.asset_key.to_user_string() for event in said.asset_events} <= {"marts/sales", "core/trips"}
+    kept = saved_overview.kept(instance, load_settings().code_location)
+    assert kept is not None and "marts/sales" in {row.asset for row in kept.rows if row.shown}
+    assert not [row.asset for row in kept.rows if row.shown and row.asset.startswith("theirs")]
 
 
 @pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources

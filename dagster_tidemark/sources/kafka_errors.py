@@ -7,7 +7,7 @@ class KafkaMissing(Terminal):
     """The client library is not installed."""
 
     def __init__(self) -> None:
-        super().__init__("Kafka needs the package confluent-kafka: pip install 'tidemark[kafka]'")
+        super().__init__("Kafka needs the package confluent-kafka: pip install 'dagster-tidemark[kafka]'")
 
 
 class KafkaUnavailable(Transient):

@@ -474,7 +474,7 @@ def test_a_text_that_is_no_position_is_shown(kafka: Broker, opened: Opened, text
 def test_without_the_client_library_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     monkeypatch.delitem(sys.modules, "dagster_tidemark.sources.kafka_client", raising=False)
-    with pytest.raises(KafkaMissing, match=r"pip install 'tidemark\[kafka\]'"):
+    with pytest.raises(KafkaMissing, match=r"pip install 'dagster-tidemark\[kafka\]'"):
         KafkaTopic({"bootstrap.servers": "127.0.0.1:1"}, "t")
 
 

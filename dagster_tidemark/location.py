@@ -2,8 +2,8 @@
 
 The package that `TIDEMARK_CODE_LOCATION` names (`pipelines`) holds `definitions.defs`. It may hold
 `definitions.TABLES`, `feeds.FEEDS`, `streams.STREAMS`, and a sample feed, `demo`: `demo.feed.first_round(settings)`
-writes what is due, once, and returns a line about it; `demo.command.app` is the command `tidemark feed`, which goes
-on.
+writes what is due, once, and returns a line about it. The sample feed may have a command: `demo.command.app` is
+`tidemark feed`, which adds files until it is stopped.
 
 Commands import this inside a function: a code location reads the environment when it is imported.
 
@@ -130,8 +130,13 @@ def taken_by(settings: Settings, feed: "Feed", table: "Table") -> str:
 
 
 def has_sample_feed(settings: Settings) -> bool:
-    """Whether the code location brings data to look at."""
+    """Return True if the code location brings data to look at."""
     return _has(settings, "demo") and _has(settings, "demo.feed")
+
+
+def has_feed_command(settings: Settings) -> bool:
+    """Return True if the sample feed has a command, which adds files until it is stopped."""
+    return has_sample_feed(settings) and _has(settings, "demo.command")
 
 
 def first_round(settings: Settings) -> str:
@@ -151,7 +156,7 @@ def feed_command(settings: Settings) -> Any:
     """The Typer app behind `tidemark feed`.
 
     Raises:
-        NoSampleFeed: the code location brings none.
+        NoSampleFeed: the code location brings none, or only `demo.feed`.
     """
     return _demo(settings, "command").app
 
@@ -159,6 +164,8 @@ def feed_command(settings: Settings) -> Any:
 def _demo(settings: Settings, name: str) -> Any:
     if not has_sample_feed(settings):
         raise NoSampleFeed(f"{settings.code_location} has no module `demo.feed`: there is no sample feed to start")
+    if not _has(settings, f"demo.{name}"):
+        raise NoSampleFeed(f"{settings.code_location} has no module `demo.{name}`: `tidemark up` writes the sample")
     return _module(settings, f"demo.{name}")
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import typer
 
-from dagster_tidemark.cli import env, feed, lock, new, plan, quarantine, reconcile, redrive, status, up
+from dagster_tidemark.cli import env, feed, init, lock, new, plan, quarantine, reconcile, redrive, status, up
 from dagster_tidemark.cli.commands import Commands
 from dagster_tidemark.project_folder import NoProject, project_root
 
@@ -17,6 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(init.init)
 app.command()(up.up)
 app.command(**feed.OPTIONS)(feed.feed)
 app.command()(env.env)

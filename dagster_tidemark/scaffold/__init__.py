@@ -1,1 +1,1 @@
-"""What `tidemark new` writes: a feed's module from a sample file, a table's module from its inputs."""
+"""What `tidemark init` and `tidemark new` write: a project, a feed's module from a sample, a table's modules."""

@@ -123,7 +123,8 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, own_k
         with _step(console, "sample feed"):
             summary = location.first_round(settings)
         console.print(f"  {summary}", highlight=False)
-        supervisor.start_service("feed")
+        if location.has_feed_command(settings):
+            supervisor.start_service("feed")
     with _step(console, "first look at every prefix"):
         seen = _look(settings)
     console.print(f"  {seen}", highlight=False)

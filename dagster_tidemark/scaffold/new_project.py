@@ -1,0 +1,112 @@
+"""The files of a new project: a code location with one feed, one table, one test and a Makefile.
+
+The files are in `project/`. In those that end in `.tmpl`, `$package` and `$name` are replaced; `package/` gets the
+name of the package. The feed and the table are written by the same functions as by `tidemark new`. Does not belong
+here: a feed or table of an existing project (`feed_module`, `table_modules`).
+"""
+
+import keyword
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.resources import as_file, files
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.lakehouse.tables import LINEAGE, Table
+from dagster_tidemark.scaffold.feed_module import feed_module
+from dagster_tidemark.scaffold.sample import read_sample
+from dagster_tidemark.scaffold.table_modules import table_modules
+from dagster_tidemark.sources.times import Grain
+
+_TEMPLATE = ".tmpl"
+_FEED, _SAMPLE, _KEY = "stock", "samples/stock.csv", ("item_id",)
+_TABLE, _TABLE_KEY = "stock_by_category", ("category",)
+_SHOWN = 3  # files that a message lists
+
+
+class ProjectRefused(Terminal):
+    """A project cannot be written to this folder. The message gives the reason."""
+
+
+def package_of(directory: Path) -> str:
+    """Return the package's name for a project in a directory: `my-pipelines` gives `my_pipelines`.
+
+    Raises:
+        ProjectRefused: the directory is not empty, or its name cannot be the name of a package.
+    """
+    name = directory.resolve().name
+    package = re.sub(r"[-. ]", "_", name.lower())
+    if directory.exists() and not directory.is_dir():
+        raise ProjectRefused(f"{directory} is a file: name a new or an empty folder")
+    if found := sorted(path.name for path in directory.iterdir()) if directory.exists() else []:
+        listed = ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+        raise ProjectRefused(f"{directory} is not empty ({listed}): name a new or an empty folder")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", package):
+        raise ProjectRefused(
+            f"{name!r} makes no name of a Python package: name a folder of a-z, 0-9, - and _ that begins with a letter"
+        )
+    if why := _taken(package):
+        raise ProjectRefused(f"{package!r} cannot be the project's package: {why}; name another folder")
+    return package
+
+
+def project_files(package: str) -> Mapping[str, str]:
+    """Return the text of each file of a new project, by its path below the project's folder."""
+    values = {"package": package, "name": package.replace("_", "-")}
+    texts = {}
+    with as_file(files("dagster_tidemark.scaffold") / "project") as templates:
+        for path in _below(templates):
+            text = path.read_text(encoding="utf-8")
+            if path.suffix == _TEMPLATE:
+                text = Template(text).substitute(values)
+            texts[_target(path.relative_to(templates), package)] = text
+        sample = read_sample(templates / _SAMPLE, feed=_FEED, key=_KEY)
+    below = {f"feeds/{_FEED}.py": feed_module(_FEED, Grain.DAY, sample, key=_KEY, package=package)}
+    stock = Table(
+        name=f"core.{_FEED}",
+        columns={"day": "date", **sample.columns, **LINEAGE},
+        partitioned_by="day",
+        row_key=("day", *_KEY),
+    )
+    below |= table_modules(_TABLE, stock, "day", _TABLE_KEY, package=package)
+    return dict(sorted((texts | {f"{package}/{path}": text for path, text in below.items()}).items()))
+
+
+def write_project(directory: Path) -> Mapping[str, str]:
+    """Write a new project into an empty or new directory, and return its files.
+
+    Raises:
+        ProjectRefused: nothing was written, for a reason of `package_of`.
+    """
+    texts = project_files(package_of(directory))
+    for path, text in texts.items():
+        target = directory / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    return texts
+
+
+def _taken(package: str) -> str:
+    """Return why a name is not free for a package; empty if it is."""
+    if keyword.iskeyword(package):
+        return "it is a keyword of Python"
+    if package in sys.stdlib_module_names:
+        return "Python has a module of this name"
+    if package in ("samples", "tests"):
+        return "the project has a folder of this name for something else"
+    found = find_spec(package)
+    if found is not None and found.origin is not None:  # a folder without modules has no origin
+        return "an installed package has this name"
+    return ""
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+
+
+def _target(path: Path, package: str) -> str:
+    first, *others = path.with_suffix("").parts if path.suffix == _TEMPLATE else path.parts
+    return "/".join([package if first == "package" else first, *others])

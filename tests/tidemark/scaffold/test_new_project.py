@@ -1,0 +1,168 @@
+"""`tidemark init`: which folders it refuses, which files it writes, and that they are tidy and load."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.project_folder import VARIABLE, code_location
+from dagster_tidemark.scaffold.new_project import project_files
+from tests.checkout import CHECKOUT
+
+ABOVE = {
+    ".github/workflows/ci.yml",
+    ".gitignore",
+    "Makefile",
+    "README.md",
+    "dagster.yaml",
+    "pyproject.toml",
+    "samples/stock.csv",
+    "tests/conftest.py",
+    "tests/test_stock_by_category.py",
+    "workspace.yaml",
+}
+MODULES = {
+    "assets/marts/stock_by_category.py",
+    "definitions.py",
+    "demo/feed.py",
+    "feeds/stock.py",
+    "partitions.py",
+    "schemas/stock_by_category.py",
+    "transforms/stock_by_category.py",
+}
+PACKAGES = ("", "assets/", "assets/marts/", "demo/", "feeds/", "schemas/", "transforms/")
+LISTED = """
+from my_shop.definitions import defs
+print(*sorted(key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()))
+"""
+
+
+def written(folder: Path) -> list[str]:
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+
+
+def ran(project: Path, *arguments: str, code: int = 0) -> str:
+    """What Python prints in the project, of which it knows no more than a shell in its folder."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
+    environment = mine | {"PYTHONPATH": str(project), "PYTHONWARNINGS": "error:::my_shop"}
+    done = subprocess.run(
+        [sys.executable, "-P", *arguments], cwd=project, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("new") / "my-shop"
+    done = CliRunner().invoke(app, ["init", str(folder)])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_the_files_are_those_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my-shop").mkdir()
+    monkeypatch.chdir(tmp_path / "my-shop")
+    done = CliRunner().invoke(app, ["init", "."])
+    assert done.exit_code == 0, done.output
+    modules = MODULES | {f"{package}__init__.py" for package in PACKAGES}
+    assert set(written(tmp_path / "my-shop")) == ABOVE | {f"my_shop/{module}" for module in modules}
+
+
+def test_no_placeholder_is_left(project: Path) -> None:
+    for name, text in project_files("my_shop").items():
+        assert "$package" not in text and "$name" not in text and "$$" not in text.replace("$$p", ""), name
+
+
+def test_the_configuration_names_the_package(project: Path) -> None:
+    assert code_location(project) == "my_shop"
+    said = tomllib.loads((project / "pyproject.toml").read_text())
+    assert said["project"]["name"] == "my-shop"
+    assert said["project"]["dependencies"] == ["dagster-tidemark[local]"]
+    assert said["tool"]["dagster"]["module_name"] == "my_shop.definitions"
+    assert yaml.safe_load((project / "workspace.yaml").read_text())["load_from"] == [
+        {"python_module": {"module_name": "my_shop.definitions", "location_name": "my_shop"}}
+    ]
+    assert "make test" in str(yaml.safe_load((project / ".github/workflows/ci.yml").read_text()))
+
+
+def test_the_instance_is_configured_as_that_of_this_checkout(project: Path) -> None:
+    assert (project / "dagster.yaml").read_text() == (CHECKOUT / "dagster.yaml").read_text()
+
+
+def test_the_readme_fits_on_a_screen(project: Path) -> None:
+    assert len((project / "README.md").read_text().splitlines()) <= 50
+
+
+@pytest.mark.parametrize("name", ["my_shop", "a", "the_warehouse_of_a_company_with_a_long_name"])
+def test_the_modules_are_tidy_by_their_own_rules(name: str, tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["init", str(tmp_path / name)]).exit_code == 0
+    for command in ("check", "format --check"):
+        ran(tmp_path / name, "-m", "ruff", *command.split(), "--no-cache", ".")
+
+
+def test_the_definitions_load_and_the_next_modules_are_added(project: Path) -> None:
+    assert ran(project, "-c", LISTED).split() == [
+        "core/stock",
+        "marts/stock_by_category",
+        "ops/landing_events",
+        "raw/stock",
+    ]
+    (project / "prices.csv").write_text("item_id,price_usd\n1001,29.90\n1002,89.00\n")
+    command = ["-m", "dagster_tidemark.cli.app", "new"]
+    ran(project, *command, "feed", "prices", "--sample", "prices.csv", "--by", "hour", "--key", "item_id")
+    ran(project, *command, "table", "price_changes", "--from", "core/prices", "--by", "week", "--key", "item_id")
+    assert {"core/prices", "marts/price_changes"} < set(ran(project, "-c", LISTED).split())
+    for command in ("check", "format --check"):
+        ran(project, "-m", "ruff", *command.split(), "--no-cache", ".")
+
+
+def test_the_sample_is_written_once_by_the_platform_and_has_no_command(project: Path) -> None:
+    said = ran(project, "-m", "dagster_tidemark.cli.app", "feed", code=2)
+    assert said == "tidemark: my_shop has no module `demo.command`: `tidemark up` writes the sample\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("2fast", "'2fast' makes no name of a Python package"),
+        ("größe", "'größe' makes no name of a Python package"),
+        ("class", "'class' cannot be the project's package: it is a keyword"),
+        ("json", "'json' cannot be the project's package: Python has a module"),
+        ("dagster", "'dagster' cannot be the project's package: an installed package"),
+        ("dagster-tidemark", "'dagster_tidemark' cannot be the project's package: an installed package"),
+        ("Tests", "'tests' cannot be the project's package: the project has a folder"),
+    ],
+)
+def test_a_name_that_is_no_package_is_refused(name: str, said: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["init", str(tmp_path / name)])
+    assert done.exit_code == 2
+    assert said in done.stderr and done.stderr.count("\n") == 1
+    assert written(tmp_path) == [] and not (tmp_path / name).exists()
+
+
+def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for name in ("a.txt", "b.txt", "c.txt", "d.txt"):
+        (tmp_path / "mine" / name).touch()
+    done = CliRunner().invoke(app, ["init", str(tmp_path / "mine")])
+    assert done.exit_code == 2
+    assert done.stderr.endswith("mine is not empty (a.txt, b.txt, c.txt, ...): name a new or an empty folder\n")
+    assert len(written(tmp_path)) == 4
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    done = CliRunner().invoke(app, ["init", str(tmp_path / "mine")])
+    assert done.exit_code == 2 and "mine is a file: name a new or an empty folder" in done.stderr
+
+
+def test_a_wrong_project_variable_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "nowhere"))
+    assert CliRunner().invoke(app, ["init", str(tmp_path / "mine")]).exit_code == 0

@@ -43,10 +43,16 @@ class Stopped:
 
 
 class Platform:
-    """One platform; it can be stopped and started again on its state."""
+    """One platform; it can be stopped and started again on its state.
 
-    def __init__(self, state: Path, jars: Path, log: Path) -> None:
+    Args:
+        project: A folder whose `make dev` starts it; by default it is `tidemark up` of this checkout.
+    """
+
+    def __init__(self, state: Path, jars: Path, log: Path, *, project: Path | None = None) -> None:
         self.state = state
+        self._project = project
+        self._tidemark = (project / ".venv" / "bin" if project else _BIN) / "tidemark"
         ports = {name: free_port() for name in ("UI", "CLOUD", "SPARK", "KAFKA")}
         # Every contract is the shortest there is, a minute, and due at once: these tests are about what runs do.
         settings = {"TIDEMARK_STATE_DIR": state, "TIDEMARK_JARS_DIR": jars, "TIDEMARK_CONTRACT_SCALE": 0.0001}
@@ -58,17 +64,18 @@ class Platform:
         self._log = log
         self._up: subprocess.Popen[bytes] | None = None
 
-    def start(self, feed: str = "none") -> float:
+    def start(self, feed: str = "none", *, seconds: float = _SECONDS_TO_START) -> float:
         """Start it and wait for its greeting; how many seconds that took.
 
         Args:
-            feed: `sample` for the grocer's files.
+            feed: `sample` for the sample files.
         """
         begun = time.monotonic()
         said_before = self.said().count("ready after")
         with self._log.open("ab") as log:
             self._up = subprocess.Popen(
-                [_BIN / "tidemark", "up"],
+                ["make", "dev"] if self._project else [self._tidemark, "up"],
+                cwd=self._project,
                 env={**self.asked, "FEED": feed},
                 stdout=log,
                 stderr=log,
@@ -79,7 +86,7 @@ class Platform:
             assert self._up is not None and self._up.poll() is None, f"it ended:\n{self.said()}"
             assert self.said().count("ready after") > said_before, f"it is not ready:\n{self.said()}"
 
-        eventually(greeted, seconds=_SECONDS_TO_START, every=0.1)
+        eventually(greeted, seconds=seconds, every=0.1)
         took = time.monotonic() - begun
         self.environment = json.loads(self.pipelines("env", "--json").stdout)
         return took
@@ -134,7 +141,8 @@ class Platform:
     ) -> "subprocess.CompletedProcess[str]":
         """One of the project's commands, in a shell that knows no more than which platform is meant, or in this one."""
         done = subprocess.run(
-            [_BIN / "tidemark", *arguments],
+            [self._tidemark, *arguments],
+            cwd=self._project,
             env=self.asked if shell is None else shell,
             capture_output=True,
             text=True,

@@ -1,0 +1,149 @@
+"""A new project from the built wheel, in a fresh virtual environment: `make dev`, `make test` and `make check` work.
+
+Belongs here: all that a user does first, with the packages that pip finds today. Does not belong here: which folders
+`tidemark init` refuses and what it writes (`tests.tidemark.scaffold.test_new_project`).
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.checkout import CHECKOUT
+from tests.live.platform import Platform
+from tests.live.waiting import eventually
+from tests.proof.conftest import Report
+
+SAMPLE_ROWS = 8
+SECONDS_TO_INSTALL, SECONDS_TO_FILL = 1800, 600
+
+
+class Shell:
+    """Commands in a folder, with the time that each takes. pip also finds the wheel.
+
+    Args:
+        wheels: The folder of the wheel.
+    """
+
+    def __init__(self, folder: Path, wheels: Path) -> None:
+        self.folder, self.seconds = folder, dict[str, float]()
+        inherited = {name: value for name, value in os.environ.items() if not re.match("TIDEMARK_|PYTHONPATH", name)}
+        self.environment = inherited | {"PIP_FIND_LINKS": f"{wheels} {inherited.get('PIP_FIND_LINKS', '')}".strip()}
+
+    def run(self, what: str, *command: str | Path) -> str:
+        """Run a command, which has to succeed, and return its output."""
+        begun = time.monotonic()
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS_TO_INSTALL,
+        )
+        self.seconds[what] = round(time.monotonic() - begun, 1)
+        assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}"
+        return done.stdout
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """The library's wheel, built from this checkout."""
+    folder = tmp_path / "wheels"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--quiet", "-w", folder, CHECKOUT], check=True, timeout=600)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture
+def shell(tmp_path: Path, wheel: Path) -> Shell:
+    """A shell in an empty folder, with the library installed in a virtual environment beside it."""
+    (tmp_path / "empty").mkdir()
+    made = Shell(tmp_path / "empty", wheel.parent)
+    python = tmp_path / "venv" / "bin" / "python"
+    made.run("venv", sys.executable, "-m", "venv", tmp_path / "venv")
+    made.run("pip install", python, "-m", "pip", "install", "--quiet", f"{wheel}[local]")
+    return made
+
+
+@pytest.fixture
+def project(tmp_path: Path, shell: Shell) -> Path:
+    """The new project; the shell goes into it."""
+    shell.run("tidemark init", tmp_path / "venv" / "bin" / "tidemark", "init", "acme")
+    shell.folder /= "acme"
+    return shell.folder
+
+
+@pytest.fixture
+def platform(tmp_path: Path, jars: Path, project: Path, shell: Shell) -> Iterator[Platform]:
+    """The platform of the new project, not started yet, at the pace that a user gets."""
+    made = Platform(tmp_path / "state", jars, tmp_path / "up.log", project=project)
+    del made.asked["TIDEMARK_CONTRACT_SCALE"]
+    made.asked["PIP_FIND_LINKS"] = shell.environment["PIP_FIND_LINKS"]
+    made.asked.pop("PYTHONPATH", None)
+    yield made
+    made.end()
+
+
+def test_the_wheel_holds_the_library_with_its_templates_and_nothing_of_the_example(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"dagster_tidemark"}
+    assert "dagster_tidemark/py.typed" in names
+    here = CHECKOUT / "dagster_tidemark" / "scaffold" / "project"
+    templates = {path.relative_to(CHECKOUT).as_posix() for path in here.rglob("*") if path.is_file()}
+    assert templates and templates <= {*names}
+
+
+def test_a_new_project_runs_and_its_tests_are_green(
+    project: Path, platform: Platform, shell: Shell, report: Report
+) -> None:
+    figures: dict[str, Any] = {"seconds": shell.seconds, "files": sum(path.is_file() for path in project.rglob("*"))}
+    try:
+        shell.seconds["first make dev, until ready"] = platform.start("sample", seconds=SECONDS_TO_INSTALL)
+        begun = time.monotonic()
+
+        def filled() -> None:
+            for name, rows in (("core.stock", 2 * SAMPLE_ROWS), ("marts.stock_by_category", 2 * 4)):
+                assert platform.table(name).num_rows == rows, f"{name}: {platform.table(name).num_rows} rows"
+                shell.seconds.setdefault(f"{name}, after ready", round(time.monotonic() - begun, 1))
+
+        eventually(filled, seconds=SECONDS_TO_FILL, every=1)
+        assert sum(platform.table("marts.stock_by_category")["rows"].to_pylist()) == 2 * SAMPLE_ROWS
+        status = platform.pipelines("status")
+        figures["stopped"] = _stopped(platform)
+        shell.seconds["second make dev, until ready"] = platform.start("sample")
+        figures["stopped again"] = _stopped(platform)
+        figures["tests"] = shell.run("make test", "make", "test").splitlines()[-1]
+        shell.run("make check", "make", "check")
+        _add_the_next_modules(project, shell)
+        shell.run("make check, with a feed and a table more", "make", "check")
+    finally:
+        report("init", figures)
+    assert "marts/stock_by_category" in status.stdout
+    assert figures["stopped"]["left"] == figures["stopped again"]["left"] == []
+    assert re.search(r"\b1 passed\b", figures["tests"])
+
+
+def _stopped(platform: Platform) -> dict[str, Any]:
+    """End it by Ctrl-C."""
+    done = platform.stop(signal.SIGINT)
+    return {"seconds": round(done.seconds, 1), "exit_code": done.exit_code, "left": done.left}
+
+
+def _add_the_next_modules(project: Path, shell: Shell) -> None:
+    tidemark = project / ".venv" / "bin" / "tidemark"
+    (project / "samples" / "prices.csv").write_text("item_id,price_usd\n1001,29.90\n1002,89.00\n")
+    by = ("--by", "day", "--key", "item_id")
+    shell.run("tidemark new feed", tidemark, "new", "feed", "prices", "--sample", "samples/prices.csv", *by)
+    shell.run("tidemark new table", tidemark, "new", "table", "price_changes", "--from", "core/prices", *by)
+    shell.run("tidemark lock update", tidemark, "lock", "update")

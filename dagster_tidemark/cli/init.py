@@ -1,4 +1,4 @@
-"""`tidemark init`: a new project, with which `make dev` works at once."""
+"""`tidemark init`: a new project whose `make dev` works at once."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ import typer
 def init(
     directory: Annotated[Path, typer.Argument(help="A new or an empty folder; its name becomes the package's.")],
 ) -> None:
-    """Write a new project: one feed with a sample file, one table, one test, and a Makefile.
+    """Write a new project: one feed with a sample file, one table, one test and a Makefile.
 
     Exits with 2, and writes nothing, if the folder is not empty or its name cannot be the name of a package.
     """

@@ -1,8 +1,8 @@
 """The files of a new project: a code location with one feed, one table, one test and a Makefile.
 
-The files are in `project/`. In those that end in `.tmpl`, `$package` and `$name` are replaced; `package/` gets the
-name of the package. The feed and the table are written by the same functions as by `tidemark new`. Does not belong
-here: a feed or table of an existing project (`feed_module`, `table_modules`).
+`project/` holds its files. A file `*.tmpl` has the placeholders `$package` and `$name`, and the folder `package/` gets
+the package's name. `feed_module` and `table_modules` write the feed and the table, as for `tidemark new`. Does not
+belong here: a feed or table of an existing project.
 """
 
 import keyword

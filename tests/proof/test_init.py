@@ -1,6 +1,6 @@
 """A new project from the built wheel, in a fresh virtual environment: `make dev`, `make test` and `make check` work.
 
-Belongs here: all that a user does first, with the packages that pip finds today. Does not belong here: which folders
+Belongs here: the first commands of a user, with the packages that pip finds today. Does not belong here: which folders
 `tidemark init` refuses and what it writes (`tests.tidemark.scaffold.test_new_project`).
 """
 
@@ -67,7 +67,7 @@ def wheel(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shell(tmp_path: Path, wheel: Path) -> Shell:
-    """A shell in an empty folder, with the library installed in a virtual environment beside it."""
+    """A shell in an empty folder. Another folder has a virtual environment with the library."""
     (tmp_path / "empty").mkdir()
     made = Shell(tmp_path / "empty", wheel.parent)
     python = tmp_path / "venv" / "bin" / "python"
@@ -126,7 +126,7 @@ def test_a_new_project_runs_and_its_tests_are_green(
         figures["tests"] = shell.run("make test", "make", "test").splitlines()[-1]
         shell.run("make check", "make", "check")
         _add_the_next_modules(project, shell)
-        shell.run("make check, with a feed and a table more", "make", "check")
+        shell.run("make check, with another feed and table", "make", "check")
     finally:
         report("init", figures)
     assert "marts/stock_by_category" in status.stdout

@@ -48,7 +48,7 @@ def written(folder: Path) -> list[str]:
 
 
 def ran(project: Path, *arguments: str, code: int = 0) -> str:
-    """What Python prints in the project, of which it knows no more than a shell in its folder."""
+    """Return the output of Python in the project's folder, without settings."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
     environment = mine | {"PYTHONPATH": str(project), "PYTHONWARNINGS": "error:::my_shop"}
     done = subprocess.run(

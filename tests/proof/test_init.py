@@ -109,7 +109,7 @@ def test_a_new_project_runs_and_its_tests_are_green(
 ) -> None:
     figures: dict[str, Any] = {"seconds": shell.seconds, "files": sum(path.is_file() for path in project.rglob("*"))}
     try:
-        shell.seconds["first make dev, until ready"] = platform.start("sample", seconds=SECONDS_TO_INSTALL)
+        shell.seconds["first make dev, until ready"] = round(platform.start("sample", seconds=SECONDS_TO_INSTALL), 1)
         begun = time.monotonic()
 
         def filled() -> None:
@@ -121,7 +121,7 @@ def test_a_new_project_runs_and_its_tests_are_green(
         assert sum(platform.table("marts.stock_by_category")["rows"].to_pylist()) == 2 * SAMPLE_ROWS
         status = platform.pipelines("status")
         figures["stopped"] = _stopped(platform)
-        shell.seconds["second make dev, until ready"] = platform.start("sample")
+        shell.seconds["second make dev, until ready"] = round(platform.start("sample"), 1)
         figures["stopped again"] = _stopped(platform)
         figures["tests"] = shell.run("make test", "make", "test").splitlines()[-1]
         shell.run("make check", "make", "check")

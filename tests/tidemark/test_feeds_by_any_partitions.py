@@ -168,7 +168,9 @@ class Place:
         """A tick of the landing sensor and one for what is due over ranges; their runs, to their ends."""
         repository, requests = self.defs.get_repository_def(), []
         for name in ("landing", "catch_up"):
-            resources = {n: self.resources[n] for n in ("landing", "events_queue")} if name == "landing" else {}
+            resources = {}
+            if name == "landing":
+                resources = {n: self.resources[n] for n in ("tidemark_landing", "tidemark_events_queue")}
             sensor = repository.get_sensor_def(name)
             with dg.build_sensor_context(self.instance, resources=resources, repository_def=repository) as context:
                 result = sensor(context)

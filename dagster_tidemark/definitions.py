@@ -30,7 +30,7 @@ from dagster_tidemark.sensors.contracts import contract_checks, contract_sensor
 from dagster_tidemark.sensors.dead_runs import dead_runs_sensor
 from dagster_tidemark.sensors.landing import landing_sensor
 from dagster_tidemark.sensors.reconcile import reconcile_schedules
-from dagster_tidemark.sensors.scope import IO_MANAGER, PREFIX, WHOLE_LOCATION, Scope
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
 from dagster_tidemark.sensors.streams import streams_sensor
 from dagster_tidemark.settings import Settings
@@ -40,6 +40,7 @@ from dagster_tidemark.streams.deliveries import Deliveries
 from dagster_tidemark.streams.stream import Stream
 from dagster_tidemark.streams.transport import require_distinct
 from dagster_tidemark.table_partitions import DeclarationRefused, require_equal_partitions
+from dagster_tidemark.tags import IO_MANAGER, PREFIX
 
 
 class ComponentHoldsMore(Terminal):
@@ -73,7 +74,7 @@ def _assets_in(package: ModuleType) -> list[Any]:
     if more := [name for name in ("jobs", "schedules", "sensors", "resources") if getattr(given, name)]:
         raise ComponentHoldsMore(
             f"the components below {package.__name__} give {', '.join(more)}: take only assets and checks from them, "
-            "and put the others into pipelines/definitions.py (dg.Definitions.merge)"
+            "and merge the others into the location's definitions (dg.Definitions.merge)"
         )
     return [*(given.assets or ()), *(given.asset_checks or ())]
 
@@ -85,7 +86,7 @@ def _each_key_once(assets: Sequence[Any]) -> list[Any]:
     seen: set[dg.AssetKey] = set()
     kept = []
     for asset in assets:
-        keys = set(getattr(asset, "keys", ()) or (() if isinstance(asset, dg.AssetChecksDefinition) else (asset.key,)))
+        keys = set(_keys_of([asset]))
         with refusing():
             if double := keys & seen:
                 names = ", ".join(sorted(key.to_user_string() for key in double))

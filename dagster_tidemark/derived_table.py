@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.lakehouse.tables import Table
-from dagster_tidemark.sensors.scope import IO_MANAGER
+from dagster_tidemark.tags import IO_MANAGER
 
 _Decorator = Callable[[Callable[..., Any]], dg.AssetsDefinition]
 
@@ -41,9 +41,7 @@ def table_asset(
         "group_name": key[0],
         "kinds": {"iceberg", "pyspark"},
         "partitions_def": partitions,
-        "freshness_policy": dg.FreshnessPolicy.time_window(fail_window=fresh)
-        if isinstance(fresh, timedelta)
-        else fresh,
+        "freshness_policy": _policy(fresh),
         "io_manager_key": IO_MANAGER,
         "backfill_policy": dg.BackfillPolicy.single_run() if partitions else None,
     }

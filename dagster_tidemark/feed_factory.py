@@ -7,15 +7,13 @@ from typing import Any
 import dagster as dg
 from pyspark.sql import DataFrame
 
+from dagster_tidemark.derived_table import table_asset
 from dagster_tidemark.execution.load_asset import LakehouseResource
 from dagster_tidemark.execution.load_check import landed_checks
 from dagster_tidemark.lakehouse.tables import Table
 from dagster_tidemark.resources.aws import LandingResource
 from dagster_tidemark.sensors.on_demand import observe_file, observe_partitions
-from dagster_tidemark.sensors.scope import IO_MANAGER
 from dagster_tidemark.sources.feed import Feed
-
-_AsAsset = Callable[[Callable[..., Any]], dg.AssetsDefinition]
 
 
 def feed_assets(
@@ -43,24 +41,17 @@ def feed_assets(
         raise ValueError(f"feed {feed.name} is by {feed.layout.by}: give feed_assets the partitions_def of that grain")
     raw, key = ["raw", feed.name], table.name.split(".")
 
-    # Typed, because options as keywords make a decorator of no type.
-    as_asset: _AsAsset = dg.asset(
-        key=key,
+    @table_asset(
+        table,
+        partitions=partitions_def,
         deps=[raw],
-        group_name=key[0],
-        kinds={"iceberg", "pyspark"},
         owners=owners,
-        partitions_def=partitions_def,
-        backfill_policy=dg.BackfillPolicy.single_run() if partitions_def else None,
         code_version=code_version,
         description=_one_row(feed, table),
         metadata={"dagster/code_references": _caller(), **core.pop("metadata", {})},
         check_specs=landed_checks(feed, key),
-        io_manager_key=IO_MANAGER,
         **core,
     )
-
-    @as_asset
     def _table(context: dg.AssetExecutionContext, tidemark_lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
         return tidemark_lakehouse.load(context, feed, table, transform)
 

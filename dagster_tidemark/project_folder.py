@@ -7,6 +7,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ def code_location(root: Path) -> str | None:
     return package
 
 
+@cache  # the settings are read at each tick
 def _tools(folder: Path) -> Mapping[str, Any]:
     file = folder / "pyproject.toml"
     try:

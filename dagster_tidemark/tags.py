@@ -5,6 +5,8 @@ A key is written and read in different rooms and in different releases: renaming
 
 PREFIX = "tidemark_"
 """Prefix of the library's sensors, schedules and resources in a code location that has others."""
+IO_MANAGER = f"{PREFIX}io_manager"
+"""Key of the IO manager that stores the library's tables."""
 
 # On assets, set by users.
 PACE = "tidemark/pace"

@@ -42,8 +42,8 @@ from dagster_tidemark.preview.manifest import (
 )
 from dagster_tidemark.preview.publish import NotToPublish, Publisher, require_publishable
 from dagster_tidemark.preview.targets import Targets, choose
-from dagster_tidemark.sensors.scope import PREFIX
 from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.tags import PREFIX
 
 _DIFFS_AT_ONCE = 2
 

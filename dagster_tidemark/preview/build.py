@@ -31,9 +31,8 @@ from dagster_tidemark.preview.lake import FROM_MESSAGES, BranchIOManager, Previe
 from dagster_tidemark.preview.manifest import Manifest, RunPreview, Store, TablePreview
 from dagster_tidemark.preview.targets import Targets, runs_of
 from dagster_tidemark.sensors.contracts import ReportedBySensor
-from dagster_tidemark.sensors.scope import PREFIX
 from dagster_tidemark.sources.feed import Partition
-from dagster_tidemark.tags import CONTENT
+from dagster_tidemark.tags import CONTENT, PREFIX
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run config: keeps the terminal quiet, because the run's events hold its messages."""

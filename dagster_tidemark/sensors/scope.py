@@ -5,11 +5,6 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from dagster_tidemark.tags import PREFIX
-
-__all__ = ["IO_MANAGER", "PREFIX", "WHOLE_LOCATION", "Scope"]
-IO_MANAGER = f"{PREFIX}io_manager"
-
 
 @dataclass(frozen=True)
 class Scope:

@@ -17,7 +17,7 @@ from typing import NoReturn
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.local.platform import machine
 from dagster_tidemark.local.spark.ivy import Bundle, bundle_folder, fetch_with_dependencies
-from dagster_tidemark.local.spark.server import spark_home
+from dagster_tidemark.local.spark.server import CONSOLE_LOGGING, spark_home
 from dagster_tidemark.settings import Settings, load_settings
 
 JARS = Bundle(
@@ -26,15 +26,6 @@ JARS = Bundle(
     count=45,
 )
 
-_LOGGING = """\
-rootLogger.level = warn
-rootLogger.appenderRef.stderr.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
-"""
 _ONE_NODE = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -86,7 +77,7 @@ def prepare(settings: Settings, overrides: Mapping[str, str]) -> list[str]:
     fetch_with_dependencies(settings, JARS)
     place = folder(settings)
     place.mkdir(parents=True, exist_ok=True)
-    (place / "log4j2.properties").write_text(_LOGGING)
+    (place / "log4j2.properties").write_text(CONSOLE_LOGGING)
     properties = place / "server.properties"
     conf = _ONE_NODE | _listeners(settings) | dict(overrides)
     properties.write_text("".join(f"{name}={value}\n" for name, value in conf.items()))

@@ -14,7 +14,7 @@ from dagster_tidemark.lakehouse.session import ONE_MACHINE, kafka_jars, keep_pas
 from dagster_tidemark.local.spark.class_archive import conf_dir, java_options
 from dagster_tidemark.settings import Settings, load_settings
 
-_LOGGING = """\
+CONSOLE_LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = console
 appender.console.type = Console
@@ -22,6 +22,10 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+"""Of log4j, for a service whose standard error the supervisor keeps."""
+_LOGGING = f"""\
+{CONSOLE_LOGGING}\
 # Says at every start that a laptop has no native Hadoop library, and that it has no metrics file.
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error

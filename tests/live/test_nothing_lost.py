@@ -183,10 +183,18 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Futur
                 command, cwd=home, env=environment, stdout=log, stderr=log, start_new_session=True
             )
         try:
+            # The time that a daemon takes to start, on a busy machine more than a minute, is no part of any story.
+            eventually(lambda: _looks(instance), seconds=240)
             with ThreadPoolExecutor(len(STORIES)) as pool:
                 yield {play.__name__: pool.submit(play, made) for play in STORIES}
         finally:
             process_tree.end_group(daemon, seconds=8)
+
+
+def _looks(instance: dg.DagsterInstance) -> None:
+    """Both sensors of the location have ticked."""
+    ticks = {state.name for state in instance.all_instigator_state() if state.instigator_data.last_tick_timestamp}
+    assert len(ticks) == 2, f"sensors that ticked: {sorted(ticks)}"
 
 
 @pytest.mark.parametrize("name", [play.__name__ for play in STORIES])

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from dagster_tidemark.execution.load_asset import LakehouseResource as LakehouseResource
     from dagster_tidemark.execution.load_check import landed_checks as landed_checks
     from dagster_tidemark.feed_factory import feed_assets as feed_assets
-    from dagster_tidemark.lakehouse.models import Learner as Learner
-    from dagster_tidemark.lakehouse.models import Model as Model
-    from dagster_tidemark.lakehouse.models import ModelStore as ModelStore
-    from dagster_tidemark.lakehouse.models import current_version as current_version
+    from dagster_tidemark.lakehouse.model_store import Learner as Learner
+    from dagster_tidemark.lakehouse.model_store import Model as Model
+    from dagster_tidemark.lakehouse.model_store import ModelStore as ModelStore
+    from dagster_tidemark.lakehouse.model_store import current_version as current_version
     from dagster_tidemark.lakehouse.partitioning import ByDimensions as ByDimensions
     from dagster_tidemark.lakehouse.partitioning import ByKey as ByKey
     from dagster_tidemark.lakehouse.partitioning import ByTime as ByTime
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from dagster_tidemark.lakehouse.readers.typed_rows import rows_of_spark as rows_of_spark
     from dagster_tidemark.lakehouse.shape import shaped_as as shaped_as
     from dagster_tidemark.lakehouse.shipping import shipped as shipped
-    from dagster_tidemark.lakehouse.tables import DELIVERY as DELIVERY
-    from dagster_tidemark.lakehouse.tables import LINEAGE as LINEAGE
-    from dagster_tidemark.lakehouse.tables import MESSAGE as MESSAGE
-    from dagster_tidemark.lakehouse.tables import MODEL_VERSIONS as MODEL_VERSIONS
-    from dagster_tidemark.lakehouse.tables import SOURCE_ROW as SOURCE_ROW
-    from dagster_tidemark.lakehouse.tables import Table as Table
+    from dagster_tidemark.lakehouse.table import DELIVERY as DELIVERY
+    from dagster_tidemark.lakehouse.table import LINEAGE as LINEAGE
+    from dagster_tidemark.lakehouse.table import MESSAGE as MESSAGE
+    from dagster_tidemark.lakehouse.table import MODEL_VERSIONS as MODEL_VERSIONS
+    from dagster_tidemark.lakehouse.table import SOURCE_ROW as SOURCE_ROW
+    from dagster_tidemark.lakehouse.table import Table as Table
     from dagster_tidemark.resources.aws import LandingResource as LandingResource
     from dagster_tidemark.resources.aws import QueueResource as QueueResource
     from dagster_tidemark.resources.spark import SparkResource as SparkResource
@@ -60,12 +60,12 @@ if TYPE_CHECKING:
     from dagster_tidemark.sources.feed import Grain as Grain
     from dagster_tidemark.sources.feed import NewColumns as NewColumns
     from dagster_tidemark.sources.feed import OnRemoval as OnRemoval
+    from dagster_tidemark.streams.alert_declaration import Alerting as Alerting
     from dagster_tidemark.streams.alert_identity import Episode as Episode
-    from dagster_tidemark.streams.alerting import Alerting as Alerting
-    from dagster_tidemark.streams.answering import Answering as Answering
-    from dagster_tidemark.streams.deliveries import Deliveries as Deliveries
-    from dagster_tidemark.streams.stream import Stream as Stream
-    from dagster_tidemark.streams.stream import Workplace as Workplace
+    from dagster_tidemark.streams.answer_declaration import Answering as Answering
+    from dagster_tidemark.streams.delivery_declaration import Deliveries as Deliveries
+    from dagster_tidemark.streams.stream_declaration import Stream as Stream
+    from dagster_tidemark.streams.stream_declaration import Workplace as Workplace
 
 _FOUND_IN = {
     "versioned_by_code": "code_versions.assets",
@@ -85,10 +85,10 @@ _FOUND_IN = {
     "ByDimensions": "lakehouse.partitioning",
     "ByKey": "lakehouse.partitioning",
     "ByTime": "lakehouse.partitioning",
-    "Learner": "lakehouse.models",
-    "Model": "lakehouse.models",
-    "ModelStore": "lakehouse.models",
-    "current_version": "lakehouse.models",
+    "Learner": "lakehouse.model_store",
+    "Model": "lakehouse.model_store",
+    "ModelStore": "lakehouse.model_store",
+    "current_version": "lakehouse.model_store",
     "Snapshot": "lakehouse.read",
     "FileFormat": "lakehouse.readers.file_format",
     "Shape": "lakehouse.readers.file_format",
@@ -101,12 +101,12 @@ _FOUND_IN = {
     "rows_of_spark": "lakehouse.readers.typed_rows",
     "shaped_as": "lakehouse.shape",
     "shipped": "lakehouse.shipping",
-    "DELIVERY": "lakehouse.tables",
-    "LINEAGE": "lakehouse.tables",
-    "MESSAGE": "lakehouse.tables",
-    "MODEL_VERSIONS": "lakehouse.tables",
-    "SOURCE_ROW": "lakehouse.tables",
-    "Table": "lakehouse.tables",
+    "DELIVERY": "lakehouse.table",
+    "LINEAGE": "lakehouse.table",
+    "MESSAGE": "lakehouse.table",
+    "MODEL_VERSIONS": "lakehouse.table",
+    "SOURCE_ROW": "lakehouse.table",
+    "Table": "lakehouse.table",
     "LandingResource": "resources.aws",
     "QueueResource": "resources.aws",
     "SparkResource": "resources.spark",
@@ -119,11 +119,11 @@ _FOUND_IN = {
     "NewColumns": "sources.feed",
     "OnRemoval": "sources.feed",
     "Episode": "streams.alert_identity",
-    "Alerting": "streams.alerting",
-    "Answering": "streams.answering",
-    "Deliveries": "streams.deliveries",
-    "Stream": "streams.stream",
-    "Workplace": "streams.stream",
+    "Alerting": "streams.alert_declaration",
+    "Answering": "streams.answer_declaration",
+    "Deliveries": "streams.delivery_declaration",
+    "Stream": "streams.stream_declaration",
+    "Workplace": "streams.stream_declaration",
 }
 # Written out, because type checkers and ruff read it as text.
 __all__ = [

@@ -14,13 +14,13 @@ import dagster as dg
 from dagster_tidemark.asset_graph.declarations import contract_of
 from dagster_tidemark.asset_graph.refusal import Refused
 from dagster_tidemark.execution.metadata import COLUMNS, column_schema
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import Contract, LagContract
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.checks import STREAM
-from dagster_tidemark.streams.deliveries import Deliveries
-from dagster_tidemark.streams.stream import Stream
+from dagster_tidemark.streams.delivery_declaration import Deliveries
+from dagster_tidemark.streams.stream_declaration import Stream
 
 _MACHINERY = Path(__file__).parent
 

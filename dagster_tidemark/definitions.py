@@ -20,24 +20,24 @@ from dagster_tidemark.execution.io_manager import iceberg_io_manager
 from dagster_tidemark.execution.load_asset import LakehouseResource
 from dagster_tidemark.execution.watermark import InputArrivals
 from dagster_tidemark.feed_partitions import require_loadable_feeds
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.project_folder import project_root
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource, QueueResource
 from dagster_tidemark.resources.spark import SparkResource
 from dagster_tidemark.sensors.automation import automation_sensors
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
-from dagster_tidemark.sensors.contracts import contract_checks, contract_sensor
+from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
 from dagster_tidemark.sensors.dead_runs import dead_runs_sensor
 from dagster_tidemark.sensors.landing import landing_sensor
-from dagster_tidemark.sensors.reconcile import reconcile_schedules
+from dagster_tidemark.sensors.reconcile_schedules import reconcile_schedules
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
 from dagster_tidemark.sensors.streams import streams_sensor
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.streams.checks import post_of, state_check, stream_check
-from dagster_tidemark.streams.deliveries import Deliveries
-from dagster_tidemark.streams.stream import Stream
+from dagster_tidemark.streams.delivery_declaration import Deliveries
+from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.streams.transport import require_distinct
 from dagster_tidemark.table_partitions import DeclarationRefused, require_equal_partitions
 from dagster_tidemark.tags import IO_MANAGER, PREFIX

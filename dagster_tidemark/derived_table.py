@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.tags import IO_MANAGER
 
 _Decorator = Callable[[Callable[..., Any]], dg.AssetsDefinition]

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from dagster_tidemark.derived_table import table_asset
 from dagster_tidemark.execution.load_asset import LakehouseResource
 from dagster_tidemark.execution.load_check import landed_checks
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.resources.aws import LandingResource
 from dagster_tidemark.sensors.on_demand import observe_file, observe_partitions
 from dagster_tidemark.sources.feed import Feed

@@ -12,7 +12,7 @@ import dagster as dg
 
 from dagster_tidemark.event_log.observations import QUARANTINE, source_key
 from dagster_tidemark.lakehouse.loading.spec import require_cut_alike, require_loadable
-from dagster_tidemark.lakehouse.tables import DELIVERY, LINEAGE, Table
+from dagster_tidemark.lakehouse.table import DELIVERY, LINEAGE, Table
 from dagster_tidemark.sources.feed import Feed, require_readable
 from dagster_tidemark.sources.rule_columns import require_known_columns
 from dagster_tidemark.sources.times import FORMATS, TYPES, Grain

@@ -27,9 +27,9 @@ from dagster_tidemark.sources.feed import refuse_overlaps
 if TYPE_CHECKING:
     from dagster import BaseAssetGraph, Definitions
 
-    from dagster_tidemark.lakehouse.tables import Table
+    from dagster_tidemark.lakehouse.table import Table
     from dagster_tidemark.sources.feed import Feed
-    from dagster_tidemark.streams.stream import Stream
+    from dagster_tidemark.streams.stream_declaration import Stream
 
 
 class NoSampleFeed(Terminal):

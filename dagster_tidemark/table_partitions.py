@@ -12,7 +12,7 @@ import dagster as dg
 
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 
 
 class DeclarationRefused(Terminal):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 
 _CONF: dict[str, bool | float | int | str | None] = {
     "spark.sql.session.timeZone": "UTC",

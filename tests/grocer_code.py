@@ -6,7 +6,7 @@ from pathlib import Path
 from dagster import DagsterInstance
 
 from dagster_tidemark import location
-from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.code_versions.fingerprint import Code
 from dagster_tidemark.code_versions.project import Definition, Project
 from dagster_tidemark.engine.code_plan import SavedState, state_of

@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from dagster_tidemark import Table
 from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.streams import rejects
-from dagster_tidemark.streams.alerting import Alerting
-from dagster_tidemark.streams.alerts import Alerts
+from dagster_tidemark.streams import rejected_messages
+from dagster_tidemark.streams.alert_declaration import Alerting
+from dagster_tidemark.streams.alert_reaction import Alerts
 from dagster_tidemark.streams.decode import Fault
-from dagster_tidemark.streams.stream import Workplace
+from dagster_tidemark.streams.stream_declaration import Workplace
 from pipelines.definitions import defs
 from pipelines.schemas import alerts, core, marts, raw
 from pipelines.streams.readings import READINGS
@@ -152,7 +152,7 @@ def test_a_message_on_which_the_rule_raises_leaves_the_alerts_of_the_others(lake
 
     def refuse(faults: Sequence[Fault]) -> None:
         refused.extend(fault.record.message_id for fault in faults)
-        rejects.enter(catalog, READINGS.asset, faults, (), "code-1")
+        rejected_messages.enter(catalog, READINGS.asset, faults, (), "code-1")
 
     place = Workplace(lake.settings, catalog, READINGS, refuse)
     Alerts(READINGS.reaction, place, lambda: pytest.fail("nothing is sent")).react(pa.table({}), None)

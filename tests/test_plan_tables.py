@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from dagster_tidemark import location
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.engine.code_plan import SavedState, state_of
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.lakehouse.table_changes import Stored
-from dagster_tidemark.lakehouse.tables import Table
 from dagster_tidemark.settings import load_settings
 from tests.grocer_code import deployed_state
 

@@ -2,7 +2,7 @@
 
 A freshness policy, the tags `tidemark/pace` and `tidemark/requires`, the metadata `ripple_days`, `use_latest` and
 `optional` of a dependency, a backfill policy. Belongs here: what each may be; all else is refused by name. Does not
-belong here: where they stand in Dagster's graph (`asset_graph.build`).
+belong here: where they stand in Dagster's graph (`asset_graph.planner_graph`).
 """
 
 from collections.abc import Mapping

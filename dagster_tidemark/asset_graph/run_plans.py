@@ -12,7 +12,7 @@ from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NA
 from dagster._core.errors import DagsterInvalidConfigError
 from dagster._core.execution.api import create_execution_plan
 
-from dagster_tidemark.asset_graph.build import AnyGraph
+from dagster_tidemark.asset_graph.planner_graph import AnyGraph
 
 EntityKey = dg.AssetKey | dg.AssetCheckKey
 

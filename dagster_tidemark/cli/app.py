@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import typer
 
-from dagster_tidemark.cli import env, feed, init, lock, new, plan, quarantine, reconcile, redrive, status, up
+from dagster_tidemark.cli import env, init, lock, new, plan, quarantine, reconcile, redrive, sample_feed, status, up
 from dagster_tidemark.cli.commands import Commands
 from dagster_tidemark.project_folder import NoProject, project_root
 
@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 app.command()(init.init)
 app.command()(up.up)
-app.command(**feed.OPTIONS)(feed.feed)
+app.command(**sample_feed.OPTIONS)(sample_feed.feed)
 app.command()(env.env)
 app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)

@@ -23,7 +23,7 @@ from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus
 
 if TYPE_CHECKING:
-    from dagster_tidemark.asset_graph.build import AnyGraph
+    from dagster_tidemark.asset_graph.planner_graph import AnyGraph
 
 _DAY = 86_400.0
 

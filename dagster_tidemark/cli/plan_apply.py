@@ -9,7 +9,7 @@ from dagster import DagsterInstance
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dagster_tidemark import location
-from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.cli.webserver import OtherCode, Webserver
 from dagster_tidemark.engine.code_plan import CodePlan, plan_of
 from dagster_tidemark.event_log import deployed

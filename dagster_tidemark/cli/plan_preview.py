@@ -29,7 +29,7 @@ from dagster_tidemark.lakehouse.row_diff import RowDiff, row_diff
 from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.decisions import RANGES
-from dagster_tidemark.preview import build
+from dagster_tidemark.preview import preview_runs
 from dagster_tidemark.preview.lake import PreviewLake
 from dagster_tidemark.preview.manifest import (
     DEFAULT,
@@ -84,7 +84,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
         landing = dict(definitions.resources or {})[f"{PREFIX}landing"]
         lake = PreviewLake(spark, tables, manifest, landing=landing.open, instance=instance)
         planned = [asset.key for asset in plan.assets if asset.rebuilds]
-        refused = build.refusals(definitions, history.graph, lake, planned)
+        refused = preview_runs.refusals(definitions, history.graph, lake, planned)
         targets = choose(plan, history.graph, partitions, refused)
         manifest.left_out = targets.left_out | _unversioned(targets, select, definitions)
         code = _code(definitions, settings)
@@ -92,14 +92,14 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
         diffs: dict[str, RowDiff] = {}
         if targets.groups:
             try:
-                build.build(definitions, history, targets, lake, store, _say)
+                preview_runs.build(definitions, history, targets, lake, store, _say)
                 with ThreadPoolExecutor(_DIFFS_AT_ONCE) as pool:  # each thread mostly waits for Spark
                     found = pool.map(lambda own: _diff(spark, lake, own), manifest.tables)
                     diffs = dict(zip((own.asset for own in manifest.tables), found, strict=True))
             except BaseException:
-                build.discard(spark, tables, store, manifest)
+                preview_runs.discard(spark, tables, store, manifest)
                 raise
-    checks = [check for run in manifest.runs for check in build.events(run.checks)]
+    checks = [check for run in manifest.runs for check in preview_runs.events(run.checks)]
     if as_json:
         print(json.dumps({"name": store.name, **as_dict(manifest, diffs, checks)}, indent=2))
     else:
@@ -145,7 +145,7 @@ def publish(settings: Settings, name: str = "") -> None:
                     if any(own.decided for own in manifest.tables):
                         webserver.reload()
             plan_apply.wait_for_code(instance, settings)
-            build.discard(spark, tables, store, manifest)
+            preview_runs.discard(spark, tables, store, manifest)
     Console().print(told(found))
 
 
@@ -252,7 +252,7 @@ def _switch_on(webserver: Webserver, manifest: Manifest) -> None:
 
 def _discard(settings: Settings, spark: SparkSession, store: Store, manifest: Manifest) -> None:
     _switch_on(Webserver.of(settings), manifest)
-    build.discard(spark, location.tables(settings), store, manifest)
+    preview_runs.discard(spark, location.tables(settings), store, manifest)
 
 
 def _recorded(store: Store) -> Manifest:

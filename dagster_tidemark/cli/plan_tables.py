@@ -15,8 +15,8 @@ from dagster_tidemark.code_versions.assets import AssetCode
 from dagster_tidemark.code_versions.column_names import Names, names_in
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Project
 from dagster_tidemark.engine.code_plan import CodePlan, TableDifference
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.lakehouse.table_changes import Change, Kind, Stored, changes_of
-from dagster_tidemark.lakehouse.tables import Table
 from dagster_tidemark.settings import Settings
 
 

@@ -36,7 +36,7 @@ from dagster_tidemark.lakehouse.loading.handling import Selection
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded
 from dagster_tidemark.lakehouse.loading.turned_away import backlog_of, largest_share
 from dagster_tidemark.lakehouse.session import naming_the_server, new_session
-from dagster_tidemark.lakehouse.tables import LINEAGE, Table
+from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.sensors.change_detection import ask_again
 from dagster_tidemark.settings import Settings, load_settings

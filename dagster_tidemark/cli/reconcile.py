@@ -32,7 +32,7 @@ def reconcile(
     from rich.progress import Progress
 
     from dagster_tidemark import location
-    from dagster_tidemark.sensors.reconcile import instance_of, last_days, reconcile_instance
+    from dagster_tidemark.sensors.reconcile_schedules import instance_of, last_days, reconcile_instance
 
     settings = load_settings()
     with location.without_broken_parts():

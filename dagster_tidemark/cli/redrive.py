@@ -20,7 +20,7 @@ def redrive(
     """Send the messages again that a queue has given up; exits with 1 if it cannot be reached."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from dagster_tidemark.sources.messages import QueueUnavailable
+    from dagster_tidemark.sources.notification_queue import QueueUnavailable
     from dagster_tidemark.sources.sqs import open_queue
 
     settings = load_settings()

@@ -28,7 +28,7 @@ from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.settings import Settings
 
 if TYPE_CHECKING:
-    from dagster_tidemark.asset_graph.build import AnyGraph
+    from dagster_tidemark.asset_graph.planner_graph import AnyGraph
 
 _WATCH_SECONDS = 3.0
 
@@ -84,7 +84,7 @@ def _loaded(settings: Settings) -> "AnyGraph":
 
 def _edited(instance: DagsterInstance, settings: Settings) -> dict[str, str]:
     """Return, by asset, edited code in this folder that the platform has not loaded yet."""
-    from dagster_tidemark.asset_graph import build
+    from dagster_tidemark.asset_graph import planner_graph
     from dagster_tidemark.event_log import deployed
     from dagster_tidemark.planner.code_changes import not_loaded
 
@@ -93,7 +93,7 @@ def _edited(instance: DagsterInstance, settings: Settings) -> dict[str, str]:
     except TidemarkError as error:  # what the platform has loaded is known all the same
         typer.echo(f"tidemark: the code in this folder cannot be loaded: {error}", err=True)
         return {}
-    graph = build.graph_of(assets, contract_scale=settings.contract_scale)
+    graph = planner_graph.graph_of(assets, contract_scale=settings.contract_scale)
     return dict(not_loaded(deployed.kept(instance, graph), graph))
 
 

@@ -21,7 +21,7 @@ def up(
     """Start local cloud, Spark, sample feed and Dagster, and Kafka if asked for; Ctrl-C stops them all."""
     from rich.console import Console
 
-    from dagster_tidemark.local.platform.up import run_platform
+    from dagster_tidemark.local.platform.whole_platform import run_platform
 
     settings = load_settings()
     if feed not in ("sample", "none"):

@@ -17,7 +17,7 @@ from dagster_tidemark.code_versions.given_resources import ANY
 from dagster_tidemark.code_versions.lock_file import Asset
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
 from dagster_tidemark.code_versions.references import Given, Ref
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.settings import load_settings
 
 

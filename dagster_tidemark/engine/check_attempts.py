@@ -6,7 +6,7 @@ run is asked for (`engine.run_requests`).
 
 from dataclasses import dataclass, field
 
-from dagster_tidemark.planner import retries
+from dagster_tidemark.planner import run_retries
 from dagster_tidemark.planner.decisions import CheckRequest, Plan
 from dagster_tidemark.sources.feed import Partition
 
@@ -30,7 +30,7 @@ class CheckAttempts:
         for request in found:
             times, _, written = self.asked.get(_key(request), (0, 0.0, request.written))
             times = 1 if request.written > written else times + 1
-            self.asked[_key(request)] = times, plan.now + retries.backoff(times), request.written
+            self.asked[_key(request)] = times, plan.now + run_retries.backoff(times), request.written
         return found
 
     def next_tries(self, plan: Plan) -> list[float]:
@@ -40,7 +40,7 @@ class CheckAttempts:
     def _next_try(self, request: CheckRequest) -> float:
         times, until, written = self.asked.get(_key(request), (0, 0.0, request.written))
         if request.written > written:  # new data ends a long pause
-            return until - retries.backoff(times) + retries.FIRST_PAUSE
+            return until - run_retries.backoff(times) + run_retries.FIRST_PAUSE
         return until
 
 

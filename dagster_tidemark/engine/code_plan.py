@@ -15,7 +15,7 @@ import dagster as dg
 from dagster import DagsterInstance
 from dagster._core.definitions.partitions.context import partition_loading_context
 
-from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.asset_graph.run_plans import RunPlans
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log import adapter, checkpoint, deployed

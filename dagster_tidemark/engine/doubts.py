@@ -154,7 +154,7 @@ def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
 
 
 _PROBED, _BUCKET = ("Spark", "catalog"), "S3"
-"""Services that `sensors.contracts` tries to reach, by record. A bucket that fails concerns only assets of feeds."""
+"""Services that `sensors.contract_sensor` tries to reach, by record. A bucket that fails concerns assets of feeds."""
 
 
 def _of_world(name: str, looked: Looked, now: float) -> Doubt | None:

@@ -13,14 +13,14 @@ from typing import TypeVar
 
 from dagster import AssetCheckKey, AssetKey, DagsterInstance, RepositoryDefinition, SensorEvaluationContext
 
-from dagster_tidemark.asset_graph import build
+from dagster_tidemark.asset_graph import planner_graph
 from dagster_tidemark.asset_graph.run_plans import EntityKey, RunPlans
 from dagster_tidemark.engine.check_attempts import CheckAttempts
 from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.event_log import adapter, asked_in_vain, checkpoint, deployed
 from dagster_tidemark.event_log.consumer import Follower
 from dagster_tidemark.event_log.redefined import PartitionsDefinitions
-from dagster_tidemark.planner import retries
+from dagster_tidemark.planner import run_retries
 from dagster_tidemark.planner.decisions import Asked, CheckRequest, Plan, Request, held
 from dagster_tidemark.planner.evaluate import Bound
 from dagster_tidemark.planner.graph import Graph, Target
@@ -292,7 +292,7 @@ class Engine:
                 continue  # its run may just be slow to appear
             else:
                 asked = self.unanswered.get(target, (0, now))[0] + 1
-                pause = 0.0 if asked == 1 else retries.backoff(asked - 1)
+                pause = 0.0 if asked == 1 else run_retries.backoff(asked - 1)
                 self.unanswered[target] = (asked, now + pause)
             del self.reserved[target]
         for target in self.unanswered.keys() & self.follower.planned:
@@ -343,11 +343,11 @@ def _after(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
-_engines: dict[str, list[tuple[build.AnyGraph, Engine]]] = {}
+_engines: dict[str, list[tuple[planner_graph.AnyGraph, Engine]]] = {}
 """Of each instance those of the code locations in this process: most processes have one."""
 
 
-def engine_for(instance: DagsterInstance, assets: build.AnyGraph) -> Engine:
+def engine_for(instance: DagsterInstance, assets: planner_graph.AnyGraph) -> Engine:
     """The engine of this process for an instance; made when first asked for, and again when the code is another."""
     identity = adapter.identity_of(instance)
     # Without the lock: who only looks up his engine does not wait until another sensor has read the log.
@@ -356,7 +356,7 @@ def engine_for(instance: DagsterInstance, assets: build.AnyGraph) -> Engine:
     with _lock:
         if (found := _made_for(identity, assets)) is not None:
             return found
-        graph = build.graph_of(assets, contract_scale=load_settings().contract_scale)
+        graph = planner_graph.graph_of(assets, contract_scale=load_settings().contract_scale)
         loaded_after = adapter.last_event_id(instance)
         definitions = PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph)
         graph.moment.defined_at = definitions.since
@@ -374,11 +374,11 @@ def engine_for(instance: DagsterInstance, assets: build.AnyGraph) -> Engine:
         return engine
 
 
-def _made_for(identity: str, assets: build.AnyGraph) -> Engine | None:
+def _made_for(identity: str, assets: planner_graph.AnyGraph) -> Engine | None:
     return next((engine for known, engine in _engines.get(identity, ()) if known is assets), None)
 
 
-def engine_of(context: SensorEvaluationContext, assets: build.AnyGraph) -> Engine:
+def engine_of(context: SensorEvaluationContext, assets: planner_graph.AnyGraph) -> Engine:
     """The engine for a sensor's instance, which knows from now on whose sensors these are."""
     found, origin = engine_for(context.instance, assets), context.code_location_origin
     if origin is not None:

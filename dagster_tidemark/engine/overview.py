@@ -1,7 +1,7 @@
 """The present state of an instance's contracts, from the plan and the event log.
 
 Belongs here: from an instance and its asset graph to standings. Does not belong here: the state of a contract
-(`planner.contract_status`), doubts about it (`engine.doubts`), and its reports (`sensors.contracts`,
+(`planner.contract_status`), doubts about it (`engine.doubts`), and its reports (`sensors.contract_sensor`,
 `cli.contract_rows`).
 """
 
@@ -16,7 +16,7 @@ import dagster as dg
 from dagster import DagsterInstance
 from dagster._core.definitions.partitions.context import partition_loading_context
 
-from dagster_tidemark.asset_graph.build import AnyGraph
+from dagster_tidemark.asset_graph.planner_graph import AnyGraph
 from dagster_tidemark.engine import engine, saved_overview
 from dagster_tidemark.engine.doubts import Doubts, Watched, doubts, in_doubt
 from dagster_tidemark.event_log import adapter

@@ -16,7 +16,7 @@ from dagster._core.storage.tags import (
 )
 from dagster_shared.record import replace
 
-from dagster_tidemark.asset_graph.build import AnyGraph
+from dagster_tidemark.asset_graph.planner_graph import AnyGraph
 from dagster_tidemark.asset_graph.run_plans import checks_along
 from dagster_tidemark.engine.engine import Engine
 from dagster_tidemark.errors import Terminal

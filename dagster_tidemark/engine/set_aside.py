@@ -1,7 +1,7 @@
 """How people hear of what is set aside: in the log of a sensor, and as a warning when the code location loads.
 
 What is set aside is what the planner cannot look after: an event, a partition or an asset. Does not belong here: why
-(`asset_graph.build`, `planner.history`), and how a contract then stands (`planner.contract_status`).
+(`asset_graph.planner_graph`, `planner.history`), and how a contract then stands (`planner.contract_status`).
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from dagster_tidemark.asset_graph.build import graph_of, loaded
+from dagster_tidemark.asset_graph.planner_graph import graph_of, loaded
 from dagster_tidemark.engine.engine import Engine
 from dagster_tidemark.planner.decisions import Plan
 from dagster_tidemark.planner.graph import Graph

@@ -1,7 +1,7 @@
 """The parts of Dagster that are not annotated as public, behind plain functions.
 
 Everything here may break with an upgrade; tests/tidemark/automation/test_adapter.py says so loudly, one test an
-attribute. Does not belong here: any decision, the asset graph (`asset_graph.build`), the event log as a table
+attribute. Does not belong here: any decision, the asset graph (`asset_graph.planner_graph`), the event log as a table
 (`event_log.event_rows`), and how runs end (`event_log.run_facts`).
 
 Longer than 250 lines, so that all of it that an upgrade may break is in one place.

@@ -14,9 +14,9 @@ from sys import intern
 from typing import Any
 
 from dagster_tidemark.planner.check_results import CheckResult, Results
+from dagster_tidemark.planner.event_records import SAMPLES, Built, Change, Failure, Materialization, OpenRun
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.records import SAMPLES, Built, Change, Failure, Materialization, OpenRun
 from dagster_tidemark.tags import HISTORY
 
 _FORM = 5

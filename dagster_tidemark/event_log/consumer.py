@@ -20,9 +20,9 @@ from dagster_tidemark.event_log.event_rows import Event
 from dagster_tidemark.event_log.intake import Intake
 from dagster_tidemark.event_log.reader import LogReader
 from dagster_tidemark.event_log.run_facts import RunFacts, run_facts
+from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.records import Outcome
 from dagster_tidemark.tags import HISTORY, JOURNAL
 
 _BETWEEN_LOOKS_AT_THE_CLOCK = 200

@@ -20,9 +20,9 @@ from dagster import DagsterInstance
 from dagster_tidemark.event_log import event_rows
 from dagster_tidemark.event_log.checkpoint import keys_of, newest, packed, row_of, take, take_keys, unpacked
 from dagster_tidemark.event_log.event_rows import Event, Kind
+from dagster_tidemark.planner.event_records import SAMPLES
 from dagster_tidemark.planner.graph import Target
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.records import SAMPLES
 from dagster_tidemark.tags import JOURNAL
 
 _FORM = 1

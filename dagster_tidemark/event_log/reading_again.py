@@ -17,7 +17,7 @@ from dagster_tidemark.event_log.event_rows import Event, Kind
 from dagster_tidemark.event_log.intake import Intake
 from dagster_tidemark.event_log.reader import LogReader
 from dagster_tidemark.event_log.run_facts import RunFacts, run_facts
-from dagster_tidemark.planner.records import Outcome
+from dagster_tidemark.planner.event_records import Outcome
 
 _NEVER = float("-inf")
 _EVALUATIONS = 10_000

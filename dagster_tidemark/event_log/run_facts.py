@@ -24,7 +24,7 @@ from dagster_shared.error import SerializableErrorInfo
 
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.lakehouse.session import SparkLost, SparkUnreachable
-from dagster_tidemark.planner.records import Outcome
+from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.tags import PUBLISHED, REBUILD, REQUESTED_BY
 
 _PAGE = 1000

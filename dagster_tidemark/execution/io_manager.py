@@ -15,7 +15,7 @@ from dagster_tidemark.execution.metadata import partition_metadata, table_state
 from dagster_tidemark.lakehouse import catalog, read, write
 from dagster_tidemark.lakehouse.content import content_of
 from dagster_tidemark.lakehouse.session import naming_the_server
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 
 
 class NoSuchTable(Terminal):

@@ -15,17 +15,17 @@ from dagster_tidemark.execution.metadata import COLUMNS, column_schema, partitio
 from dagster_tidemark.execution.watermark import through
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse.loading.load import Landing, Load, Loaded, Observed, run_load
-from dagster_tidemark.lakehouse.models import Given, Learner, ModelStore, Told
+from dagster_tidemark.lakehouse.model_store import Given, Learner, ModelStore, Told
 from dagster_tidemark.lakehouse.read import read
 from dagster_tidemark.lakehouse.session import naming_the_server
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.resources.aws import LandingResource
 from dagster_tidemark.resources.spark import SparkResource
 from dagster_tidemark.settings import load_settings
 from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.misplaced import Misplaced
 from dagster_tidemark.sources.removals import ACCEPTED
-from dagster_tidemark.streams.stream import Stream
+from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.tags import CODE_VERSION, LISTED_AT, OUTCOME
 
 _TOLD = 20  # files that are spelled out in the metadata of a run
@@ -79,7 +79,7 @@ class LakehouseResource(dg.ConfigurableResource[None]):
                 facts, `started_at` and `last_at` (timestamps).
         """
         # Here, because pyiceberg takes a second to import, which every load of the code location would pay.
-        from dagster_tidemark.execution.reevaluation import reevaluate
+        from dagster_tidemark.execution.alert_episodes import reevaluate
 
         return reevaluate(context, self.spark.session, stream, episodes)
 

@@ -14,8 +14,8 @@ import dagster as dg
 
 from dagster_tidemark.event_log.observations import QUARANTINE
 from dagster_tidemark.lakehouse.loading.load import Loaded
+from dagster_tidemark.lakehouse.loading.load_plan import Where
 from dagster_tidemark.lakehouse.loading.new_columns import Additions
-from dagster_tidemark.lakehouse.loading.plan import Where
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.removals import follows
 

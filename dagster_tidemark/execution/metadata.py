@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.lakehouse.content import Content
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.tags import CONTENT
 
 COLUMNS = "dagster/column_schema"

@@ -12,9 +12,9 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_tidemark.asset_graph.build import dynamic_names, edge_between
 from dagster_tidemark.asset_graph.edges import Edge
 from dagster_tidemark.asset_graph.partition_keys import KeysOf
+from dagster_tidemark.asset_graph.planner_graph import dynamic_names, edge_between
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.planner.graph import Moment
 from dagster_tidemark.sources.feed import Partition

@@ -49,9 +49,9 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ra
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.lakehouse import snapshot_expiry
 from dagster_tidemark.lakehouse.iceberg_schema import stored_of
+from dagster_tidemark.lakehouse.table import CATALOG, Table
 from dagster_tidemark.lakehouse.table_changes import Kind, changes_of, comments_after, require_possible
 from dagster_tidemark.lakehouse.table_properties import created_with, generation_of, location_of
-from dagster_tidemark.lakehouse.tables import CATALOG, Table
 from dagster_tidemark.settings import LOCAL_KEY, Settings, sqlalchemy_uri
 
 _TYPES: Mapping[str, PrimitiveType] = {

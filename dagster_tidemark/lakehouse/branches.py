@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog, direct
 from dagster_tidemark.lakehouse.read import with_declared_columns
+from dagster_tidemark.lakehouse.table import BRANCH_DAYS, CATALOG, SchemaDiffers, Table, as_ddl, quoted
 from dagster_tidemark.lakehouse.table_changes import Change, Kind, require_possible
-from dagster_tidemark.lakehouse.tables import BRANCH_DAYS, CATALOG, SchemaDiffers, Table, as_ddl, quoted
 from dagster_tidemark.lakehouse.write import RUN_ID, CommitConflict, current_snapshot
 
 if TYPE_CHECKING:

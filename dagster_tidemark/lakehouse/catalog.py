@@ -12,6 +12,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
 from dagster_tidemark.lakehouse import direct
 from dagster_tidemark.lakehouse.session import without_token
+from dagster_tidemark.lakehouse.table import CATALOG, Table, as_ddl, quoted
 from dagster_tidemark.lakehouse.table_changes import (
     NOT_DECLARED,
     RETIRED,
@@ -34,7 +35,6 @@ from dagster_tidemark.lakehouse.table_properties import (
     properties_of,
     widened_columns,
 )
-from dagster_tidemark.lakehouse.tables import CATALOG, Table, as_ddl, quoted
 
 _RACES = ("UncheckedSQLException", "AlreadyExistsException", "CommitFailedException", "FIELD_ALREADY_EXISTS")
 

@@ -15,7 +15,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse.read import naming_an_expired_snapshot
-from dagster_tidemark.lakehouse.tables import LINEAGE, Table, quoted
+from dagster_tidemark.lakehouse.table import LINEAGE, Table, quoted
 
 _FILE = ("source_file", "source_version")
 _LOW = 0xFFFF_FFFF

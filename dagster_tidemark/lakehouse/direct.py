@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from dagster_tidemark.lakehouse.session import settings_of, without_token
-from dagster_tidemark.lakehouse.tables import CATALOG, Table
+from dagster_tidemark.lakehouse.table import CATALOG, Table
 from dagster_tidemark.settings import sqlalchemy_uri
 
 if TYPE_CHECKING:

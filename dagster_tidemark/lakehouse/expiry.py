@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse.session import without_token
-from dagster_tidemark.lakehouse.tables import CATALOG, Retention, Table
+from dagster_tidemark.lakehouse.table import CATALOG, Retention, Table
 
 logger = logging.getLogger(__name__)
 

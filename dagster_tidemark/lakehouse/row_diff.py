@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse.branches import rows_of
-from dagster_tidemark.lakehouse.tables import LINEAGE, Table, quoted
+from dagster_tidemark.lakehouse.table import LINEAGE, Table, quoted
 
 EXAMPLES = 3
 _GROUPS = 64

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from dagster_tidemark.errors import Transient
-from dagster_tidemark.lakehouse.tables import CATALOG
+from dagster_tidemark.lakehouse.table import CATALOG
 from dagster_tidemark.settings import LOCAL_KEY, Settings, load_settings
 
 if TYPE_CHECKING:

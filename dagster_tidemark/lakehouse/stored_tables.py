@@ -15,8 +15,8 @@ from dagster_tidemark.errors import Transient
 from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.lakehouse.iceberg_schema import stored_of
 from dagster_tidemark.lakehouse.session import without_token
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.lakehouse.table_changes import Stored
-from dagster_tidemark.lakehouse.tables import Table
 from dagster_tidemark.settings import Settings, sqlalchemy_uri
 
 _AT_ONCE = 8

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from dagster_tidemark.lakehouse.tables import SchemaDiffers, Table, as_ddl, quoted
+from dagster_tidemark.lakehouse.table import SchemaDiffers, Table, as_ddl, quoted
 
 NOT_DECLARED = "not declared: "
 """Beginning of the comment of a column that a load has added from its files (`NewColumns.ADD`)."""

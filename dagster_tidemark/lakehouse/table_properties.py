@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 
 # Writers of disjoint partitions never conflict but have to take turns at the catalog.
 PROPERTIES = {

@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.errors import Terminal, TidemarkError, Transient
-from dagster_tidemark.lakehouse.tables import MESSAGE
+from dagster_tidemark.lakehouse.table import MESSAGE
 from dagster_tidemark.sources.kafka_errors import KafkaRefused, KafkaUnavailable, TopicUnknown
 from dagster_tidemark.sources.kafka_range import Range
 
 COLUMNS = {"body": "binary", **MESSAGE}
-"""Of a record, as `sources.records.Record` has them."""
+"""Of a record, as `sources.received_messages.Record` has them."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOGIN = {

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.lakehouse import catalog, direct, expiry
-from dagster_tidemark.lakehouse.tables import Table, quoted
+from dagster_tidemark.lakehouse.table import Table, quoted
 
 RUN_ID = "tidemark.run-id"
 ATTEMPTS = 5

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from dagster_tidemark.planner.contracts import LagContract, Pace, reserve
 from dagster_tidemark.planner.decisions import Asked, Decision, Request, State
+from dagster_tidemark.planner.event_records import FEW
 from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.records import FEW
 from dagster_tidemark.planner.wording import names
 
 _OF_AN_HOUR = 3600.0

@@ -4,7 +4,7 @@ Most partitions are built because an input of theirs has data. Some only their d
 without inputs, and those that read nothing but a table without partitions. Dynamic keys come and go. And a table that
 is made from its own past goes through the windows without data that lie between others.
 
-Belongs here: which partitions that are, and since when. Does not belong here: what they lack (`planner.backlog`).
+Belongs here: which partitions that are, and since when. Does not belong here: what they lack (`planner.staleness`).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

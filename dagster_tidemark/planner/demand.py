@@ -12,10 +12,10 @@ of its readers, so that a thousand days read by one table, which a thousand othe
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dagster_tidemark.planner.backlog import Backlog, Pending
 from dagster_tidemark.planner.contracts import Due, Pace, due, first_tick
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.staleness import Backlog, Pending
 
 _MOST_TERMS = 16
 """Beyond so many terms of a kind two are taken together, as the stricter of each: earlier than needed, never later."""

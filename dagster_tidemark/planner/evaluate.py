@@ -1,7 +1,7 @@
 """One look at everything pending: what is due now, what waits for what.
 
 Belongs here: the decision on each partition, at one time. Does not belong here: what is pending
-(`planner.backlog`), when it is due (`planner.demand`), what it waits for (`planner.waiting`) and which runs
+(`planner.staleness`), when it is due (`planner.demand`), what it waits for (`planner.waiting`) and which runs
 to ask for (`planner.requests`). Whatever goes wrong about one partition sets that one aside, with the reason.
 """
 
@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from dagster_tidemark.planner import retries
+from dagster_tidemark.planner import run_retries
 from dagster_tidemark.planner.admission import Admission
-from dagster_tidemark.planner.backlog import Backlog, Pending
 from dagster_tidemark.planner.capacity import Upcoming, earlier_starts
 from dagster_tidemark.planner.contracts import CronContract, first_tick, warn_at
 from dagster_tidemark.planner.decisions import Asked, Decision, Plan, Request, State
@@ -21,6 +20,7 @@ from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.loops import Loop
 from dagster_tidemark.planner.requests import Requests
+from dagster_tidemark.planner.staleness import Backlog, Pending
 from dagster_tidemark.planner.waiting import Waiting, waiting
 from dagster_tidemark.planner.wording import moment, names
 from dagster_tidemark.sources.feed import Partition
@@ -314,7 +314,7 @@ class Tick:
         )
         failure = self.history.failures.get(target)
         if failure is not None:
-            again = retries.next_try(failure, has_new_data=self.history.has_new_data(target, failure.as_of))
+            again = run_retries.next_try(failure, has_new_data=self.history.has_new_data(target, failure.as_of))
             facts = facts.but(attempts=failure.attempts, next_try=again)
         own = None if pending.arrival is None else self.demands.own(target, pending.arrival)
         if own is None or pending.arrival is None or node.contract is None:

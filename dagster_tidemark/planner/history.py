@@ -15,11 +15,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from dagster_tidemark.planner import retries
+from dagster_tidemark.planner import run_retries
 from dagster_tidemark.planner.check_results import CheckResult, CheckResults, Written
-from dagster_tidemark.planner.graph import Graph, Input, Node, Target
-from dagster_tidemark.planner.loops import Loops
-from dagster_tidemark.planner.records import (
+from dagster_tidemark.planner.event_records import (
     DEFAULT_LEAD,
     FEW,
     SAMPLES,
@@ -33,6 +31,8 @@ from dagster_tidemark.planner.records import (
     lead_of,
     reaches,
 )
+from dagster_tidemark.planner.graph import Graph, Input, Node, Target
+from dagster_tidemark.planner.loops import Loops
 from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sources.feed import Partition
 
@@ -198,7 +198,7 @@ class History:
             node, before = self.graph.nodes.get(target[0]), self.failures.get(target)
             if before is not None and before.as_of == as_of:  # this attempt counts already: its events are read again
                 continue
-            self.failures[target] = retries.after(
+            self.failures[target] = run_retries.after(
                 before,
                 outcome,
                 as_of=as_of,
@@ -557,7 +557,7 @@ class History:
     def _shorten_pauses(self, asset: str) -> None:
         for target, failure in self.failures.items():
             if target[0] == asset:
-                self.failures[target] = retries.shortened(failure)
+                self.failures[target] = run_retries.shortened(failure)
 
     def _stop(self, target: Target, run_id: str) -> None:
         runs = self.running.get(target, set())

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from dagster_tidemark.planner import retries
+from dagster_tidemark.planner import run_retries
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.wording import names
 
@@ -159,7 +159,9 @@ class Loops:
             tables = _on_the_way(graph, source, count.tables, caused)
             if not tables:
                 continue
-            pause = retries.backoff(1 + count.confirmed) if count.confirmed else _PAUSE_OF_A_TEST * (count.usual or 0.0)
+            pause = (
+                run_retries.backoff(1 + count.confirmed) if count.confirmed else _PAUSE_OF_A_TEST * (count.usual or 0.0)
+            )
             loop = Loop(source, tuple(key for key in graph.nodes if key in tables), pause, bool(count.confirmed))
             for reader, read in graph.readers.get(source, ()):
                 known = found.get(reader.key)

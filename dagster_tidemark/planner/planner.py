@@ -8,12 +8,12 @@ belong here: the decisions (`planner.evaluate`).
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from dagster_tidemark.planner.backlog import Backlog
 from dagster_tidemark.planner.contracts import margin_of
 from dagster_tidemark.planner.decisions import Asked, Plan
 from dagster_tidemark.planner.evaluate import Bound, Tick
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.staleness import Backlog
 
 TICK_SECONDS = 5.0
 """Dagster's daemon looks at its sensors that often."""

@@ -12,10 +12,10 @@ from itertools import count
 
 from dagster_tidemark.planner.decisions import CheckRequest, Decision, Plan, State
 from dagster_tidemark.planner.evaluate import Bound
+from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.planner import Planner
-from dagster_tidemark.planner.records import Outcome
 from dagster_tidemark.planner.requests import held_by_operation
 from dagster_tidemark.planner.wording import name, names
 

@@ -7,12 +7,12 @@ Pure. Belongs here: the reasons not to request a run now. Does not belong here: 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from dagster_tidemark.planner.backlog import Backlog, Pending
 from dagster_tidemark.planner.decisions import CheckRequest, Decision, State
 from dagster_tidemark.planner.demand import Demand, Demands
 from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.models import Refits
+from dagster_tidemark.planner.model_assets import Refits
+from dagster_tidemark.planner.staleness import Backlog, Pending
 from dagster_tidemark.planner.wording import failed, lost, moment, name, names, unanswered
 from dagster_tidemark.sources.feed import Partition
 

@@ -1,7 +1,7 @@
 """The lake in a preview: tables as they were when the preview began, and the preview's own rows on branches.
 
 Belongs here: the resource `lakehouse` and the IO manager of a preview's runs. Does not belong here: the runs
-(`preview.build`).
+(`preview.preview_runs`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,11 +20,11 @@ from dagster_tidemark.execution.metadata import partition_metadata
 from dagster_tidemark.lakehouse import branches, catalog
 from dagster_tidemark.lakehouse.content import content_of
 from dagster_tidemark.lakehouse.loading.load import Landing, Load
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
-from dagster_tidemark.lakehouse.models import Given, Learner, ModelStore, Told
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
+from dagster_tidemark.lakehouse.model_store import Given, Learner, ModelStore, Told
 from dagster_tidemark.lakehouse.read import Snapshot, as_declared
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.lakehouse.table_changes import Stored
-from dagster_tidemark.lakehouse.tables import Table
 from dagster_tidemark.lakehouse.write import current_snapshot
 from dagster_tidemark.preview import quarantined
 from dagster_tidemark.preview.manifest import Manifest

@@ -1,7 +1,7 @@
 """The record of each preview's progress, a file of the state folder under the preview's name.
 
 The record is written before anything is made. After a kill the branches can therefore be dropped, and a publish can be
-completed. Belongs here: the record. Does not belong here: the work it records (`preview.build`, `preview.publish`).
+completed. Does not belong here: the work it records (`preview.preview_runs`, `preview.publish`).
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.errors import Terminal, Transient
-from dagster_tidemark.lakehouse.tables import BRANCH_DAYS
+from dagster_tidemark.lakehouse.table import BRANCH_DAYS
 from dagster_tidemark.sources.feed import Partition
 
 DEFAULT = "default"

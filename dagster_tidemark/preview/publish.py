@@ -33,16 +33,16 @@ from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse import branches, catalog, write
 from dagster_tidemark.lakehouse.content import content_of
 from dagster_tidemark.lakehouse.loading.load import Loaded
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.loading.turned_away import backlog_of, largest_share
 from dagster_tidemark.lakehouse.read import SnapshotExpired
 from dagster_tidemark.lakehouse.session import naming_the_server
-from dagster_tidemark.lakehouse.tables import BRANCH_DAYS, Table
+from dagster_tidemark.lakehouse.table import BRANCH_DAYS, Table
 from dagster_tidemark.lakehouse.write import ATTEMPTS, CommitConflict, WriteConflict
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.preview import quarantined
-from dagster_tidemark.preview.build import QUIET, events, read_digest, run_of, told
 from dagster_tidemark.preview.manifest import Manifest, RunPreview, Store, TablePreview
+from dagster_tidemark.preview.preview_runs import QUIET, events, read_digest, run_of, told
 from dagster_tidemark.preview.published_runs import (
     arrivals,
     others,

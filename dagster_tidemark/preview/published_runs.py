@@ -14,8 +14,8 @@ from dagster import DagsterInstance
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.execution.watermark import THROUGH, through
 from dagster_tidemark.planner.graph import Node
-from dagster_tidemark.preview.build import events
 from dagster_tidemark.preview.manifest import RunPreview
+from dagster_tidemark.preview.preview_runs import events
 from dagster_tidemark.sources.feed import Partition
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import branches, catalog, direct, write
-from dagster_tidemark.lakehouse.loading.quarantine import NO_ROWS, QUARANTINE, within
+from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, within
 from dagster_tidemark.preview.manifest import Manifest
 from dagster_tidemark.sources.feed import Partition
 

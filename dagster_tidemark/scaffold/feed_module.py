@@ -5,7 +5,7 @@ from types import ModuleType
 
 from dagster_tidemark.discovery import in_words
 from dagster_tidemark.lakehouse.loading.spec import require_loadable
-from dagster_tidemark.lakehouse.tables import SOURCE_ROW, Table
+from dagster_tidemark.lakehouse.table import SOURCE_ROW, Table
 from dagster_tidemark.scaffold.python_text import NoModule, fitted, literal, require_name
 from dagster_tidemark.scaffold.sample import Sample
 from dagster_tidemark.sources.feed import Feed, require_readable

@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Template
 
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.lakehouse.tables import LINEAGE, Table
+from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.scaffold.feed_module import feed_module
 from dagster_tidemark.scaffold.sample import read_sample
 from dagster_tidemark.scaffold.table_modules import table_modules

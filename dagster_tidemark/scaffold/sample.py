@@ -25,7 +25,7 @@ from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, r
 from dagster_tidemark.scaffold.column_types import type_of
 from dagster_tidemark.scaffold.row_key import guessed, repeated
 from dagster_tidemark.sources.feed import Feed, Grain
-from dagster_tidemark.sources.formats import GZIP, Format, ending_of, every_ending
+from dagster_tidemark.sources.file_endings import GZIP, Format, ending_of, every_ending
 
 _ROWS, _BYTES = 300_000, 32 << 20
 """The largest sample. Every row is looked at for types and key, and takes about a kilobyte of memory."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.lakehouse.tables import LINEAGE, Table
+from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.scaffold.python_text import fitted, literal, require_name
 
 _GRAINS = {

@@ -6,7 +6,7 @@ Does not belong here: the choice of work (`planner.requests`), and its translati
 
 import dagster as dg
 
-from dagster_tidemark.asset_graph.build import AnyGraph
+from dagster_tidemark.asset_graph.planner_graph import AnyGraph
 from dagster_tidemark.engine.engine import engine_of
 from dagster_tidemark.engine.run_requests import check_run, run_requests
 from dagster_tidemark.engine.set_aside import log_new

@@ -15,7 +15,7 @@ from datetime import date, datetime
 
 import dagster as dg
 
-from dagster_tidemark.asset_graph.build import AnyGraph
+from dagster_tidemark.asset_graph.planner_graph import AnyGraph
 from dagster_tidemark.discovery import refusing
 from dagster_tidemark.engine.doubts import LANDING, Looked, note_look
 from dagster_tidemark.engine.engine import engine_of
@@ -29,8 +29,8 @@ from dagster_tidemark.settings import load_settings
 from dagster_tidemark.sources.feed import Feed, Partition, refuse_overlaps
 from dagster_tidemark.sources.hints import LandingZone, Stray
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable
-from dagster_tidemark.sources.messages import DeleteRefused, Hold, Message, QueueUnavailable, holding
 from dagster_tidemark.sources.misplaced import Misplaced
+from dagster_tidemark.sources.notification_queue import DeleteRefused, Hold, Message, QueueUnavailable, holding
 from dagster_tidemark.sources.sqs import SqsQueue
 
 # Dagster looks every five seconds whether a tick has ended. One that ends before makes a message wait a second at most,

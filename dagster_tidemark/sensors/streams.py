@@ -20,10 +20,10 @@ from dagster_tidemark.event_log.run_process import Fate, fate_of
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.sensors.stopping import CodeServer
 from dagster_tidemark.settings import Settings, load_settings
-from dagster_tidemark.streams.deliveries import Deliveries
+from dagster_tidemark.streams.delivery_declaration import Deliveries
 from dagster_tidemark.streams.job import shift_job
 from dagster_tidemark.streams.post import STUCK_SECONDS
-from dagster_tidemark.streams.stream import Stream
+from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.tags import CODE_OF_STREAMS, STREAM, WORKED, WORKER
 
 _GONE = (WorkerStatus.NOT_FOUND, WorkerStatus.FAILED, WorkerStatus.SUCCESS)

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.condition import Derived
 from dagster_tidemark.engine.guarded import ASKS_FOR_NOTHING
@@ -25,7 +25,7 @@ from dagster_tidemark.simulation.instance import simulated_instance
 from dagster_tidemark.simulation.log import Clock, Log
 from dagster_tidemark.simulation.run import Run, RunPace
 from dagster_tidemark.simulation.runs import Runs
-from dagster_tidemark.simulation.tables import Content, Reads, Tables
+from dagster_tidemark.simulation.simulated_tables import Content, Reads, Tables
 from dagster_tidemark.sources.feed import Partition
 
 _LOOKS_FOR_NEWS = 2

@@ -13,7 +13,7 @@ from dagster._core.events import RunFailureReason
 
 from dagster_tidemark.simulation.log import Clock, Log
 from dagster_tidemark.simulation.run import CheckFate, Failing, Lasting, Meeting, Run, RunFate, RunPace, Stalling
-from dagster_tidemark.simulation.tables import Tables
+from dagster_tidemark.simulation.simulated_tables import Tables
 
 _PRIORITY = "dagster/priority"
 _DEQUEUE_SECONDS = 1.0

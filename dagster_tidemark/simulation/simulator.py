@@ -10,7 +10,7 @@ they wait, last and fail as `Pace` says, and write the events a real run writes.
 
 Belongs here: the vocabulary of tests. Does not belong here: what then happens (`simulation.platform`), the
 life of a run (`simulation.runs`), how it is written down (`simulation.log`), what a table then
-holds (`simulation.tables`).
+holds (`simulation.simulated_tables`).
 """
 
 import itertools

@@ -14,7 +14,7 @@ from numbers import Number
 
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.sources.columns import require_columns, require_names
-from dagster_tidemark.sources.formats import ending_of, every_ending
+from dagster_tidemark.sources.file_endings import ending_of, every_ending
 from dagster_tidemark.sources.layout import Classified, Layout, Partition
 from dagster_tidemark.sources.times import FOLDERS, Grain
 

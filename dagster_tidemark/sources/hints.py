@@ -3,7 +3,7 @@
 A notification is a hint and nothing more: what is true is what a listing finds. So nothing is taken from a
 message but keys and the time it speaks of, and of its kind (created, removed, restored, ...) nothing at all.
 
-Belongs here: the envelopes in which S3's events travel. Does not belong here: queues (`sources.messages`).
+Belongs here: the envelopes in which S3's events travel. Does not belong here: queues (`sources.notification_queue`).
 """
 
 import json

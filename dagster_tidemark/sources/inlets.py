@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from dagster_tidemark.sources.messages import (
+from dagster_tidemark.sources.notification_queue import (
     HOLD_SECONDS,
     GivesUp,
     Hold,
@@ -19,7 +19,7 @@ from dagster_tidemark.sources.messages import (
     QueueUnavailable,
     holding,
 )
-from dagster_tidemark.sources.records import Batch, Record
+from dagster_tidemark.sources.received_messages import Batch, Record
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dagster_tidemark.sources.kafka_errors import KafkaMissing, KafkaUnavailable
 from dagster_tidemark.sources.kafka_position import Position, begin, position_after_rows
-from dagster_tidemark.sources.records import Batch, Record
+from dagster_tidemark.sources.received_messages import Batch, Record
 
 if TYPE_CHECKING:
     from dagster_tidemark.sources.kafka_client import KafkaClient

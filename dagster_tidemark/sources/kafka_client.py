@@ -28,7 +28,7 @@ from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.sources.kafka_errors import KafkaRefused
 from dagster_tidemark.sources.kafka_faults import MOMENTARY, NO_CONCERN, NOT_LET_IN, named, text
 from dagster_tidemark.sources.kafka_position import Log
-from dagster_tidemark.sources.records import Record
+from dagster_tidemark.sources.received_messages import Record
 
 _SECONDS_TO_ANSWER = 4.0
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dagster_tidemark.sources.kafka import open_client
 from dagster_tidemark.sources.kafka_position import Position, begin
-from dagster_tidemark.sources.records import Waiting
+from dagster_tidemark.sources.received_messages import Waiting
 
 if TYPE_CHECKING:
     from dagster_tidemark.sources.kafka_client import KafkaClient

@@ -1,7 +1,7 @@
 """A partner's message "delivery complete": which files a delivery consists of, and what each has to be.
 
-Belongs here: what such a message means. Does not belong here: whether the files are so (`streams.delivery_check`), and
-queues (`sources.messages`).
+Belongs here: what such a message means. Does not belong here: whether the files are so (`streams.delivery_files`), and
+queues (`sources.notification_queue`).
 """
 
 import hashlib

@@ -9,7 +9,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dagster_tidemark.sources.messages import HOLD_SECONDS, DeleteRefused, Message, QueueUnavailable
+from dagster_tidemark.sources.notification_queue import HOLD_SECONDS, DeleteRefused, Message, QueueUnavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

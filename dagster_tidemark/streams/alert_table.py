@@ -1,7 +1,7 @@
 """The table of alerts: those that stand, the rows of changes, and what was not sent yet.
 
 Belongs here: rows and properties. Does not belong here: which alert is raised (`alert_identity`), and when something is
-sent (`alerting`).
+sent (`alert_declaration`).
 """
 
 from __future__ import annotations

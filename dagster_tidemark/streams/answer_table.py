@@ -6,7 +6,7 @@ each sixteen bytes: what it looks like, and when it was answered. Files know bet
 answered, so an old answer is found by its time in a file or two. Measured with 1,000 files of 20 answers: the first
 look 1.4 s, an id that is not there 1 us, a hundred answers from all over the table 0.4 s.
 
-Does not belong here: who answers, and what is sent (`answers`).
+Does not belong here: who answers, and what is sent (`answer_reaction`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyiceberg.expressions import And
 
 from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, Change, one_of, rows_of
-from dagster_tidemark.streams.answering import ERROR, Answer
+from dagster_tidemark.streams.answer_declaration import ERROR, Answer
 
 _LONGEST_ERROR = 1_000
 _RECENT = 20_000

@@ -15,8 +15,8 @@ from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.event_log.beats import post_keys
 from dagster_tidemark.event_log.observations import QUARANTINE
 from dagster_tidemark.settings import Settings, load_settings
-from dagster_tidemark.streams.deliveries import Deliveries
-from dagster_tidemark.streams.stream import Stream
+from dagster_tidemark.streams.delivery_declaration import Deliveries
+from dagster_tidemark.streams.stream_declaration import Stream
 
 LOST = "lost"
 """The reason of an entry about messages that were never read."""
@@ -76,7 +76,7 @@ def stream_check(stream: Stream) -> dg.AssetChecksDefinition:
     )
     def quarantine() -> dg.AssetCheckResult:
         from dagster_tidemark.lakehouse.append import open_lake
-        from dagster_tidemark.streams.rejects import counted
+        from dagster_tidemark.streams.rejected_messages import counted
 
         return refused_result(counted(open_lake(load_settings()), stream.asset))
 

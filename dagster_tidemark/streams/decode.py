@@ -1,6 +1,6 @@
 """From bodies to rows: JSON objects whose members have the declared types, and what is none.
 
-Belongs here: what a body means. Does not belong here: what becomes of a body that is no row (`rejects`).
+Belongs here: what a body means. Does not belong here: what becomes of a body that is no row (`rejected_messages`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import from_json
 
-from dagster_tidemark.sources.records import Record
-from dagster_tidemark.streams.stream import Fields, Stream
+from dagster_tidemark.sources.received_messages import Record
+from dagster_tidemark.streams.stream_declaration import Fields, Stream
 from dagster_tidemark.streams.user_rules import RaisingRules, blames_the_message, raised
 
 _LONGEST_SHOWN = 10_000

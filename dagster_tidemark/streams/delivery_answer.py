@@ -1,6 +1,6 @@
 """What a partner is answered: what became of a delivery, what was found of each file, and a sentence.
 
-Belongs here: the words, and the form on the wire. Does not belong here: the verdict (`delivering`).
+Belongs here: the words, and the form on the wire. Does not belong here: the verdict (`delivery_run`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from dagster_tidemark.lakehouse.loading.all_or_none import Refusal
 from dagster_tidemark.sources.manifests import Manifest
-from dagster_tidemark.streams.delivery_check import Checked, CheckedFile, Finding
+from dagster_tidemark.streams.delivery_files import Checked, CheckedFile, Finding
 from dagster_tidemark.streams.delivery_table import Standing
 
 LONGEST = 200_000

@@ -13,7 +13,7 @@ from datetime import datetime
 from pyiceberg.catalog import Catalog
 
 from dagster_tidemark.lakehouse.append import Appendable, equal
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The verdict on a delivery: is it loaded already, is all of it there, does it load; and if not, is it waited for?
 
 What stands in the table decides what was loaded, and the later message wins, in whatever order they are seen to. A
-fault of the world is never a verdict: it is raised. Does not belong here: the way of a message (`delivering`).
+fault of the world is never a verdict: it is raised. Does not belong here: the way of a message (`delivery_run`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.listing import ObjectChanged, ObjectUnavailable
 from dagster_tidemark.sources.manifests import Manifest
 from dagster_tidemark.streams import delivery_answer as answers
-from dagster_tidemark.streams.deliveries import Deliveries
 from dagster_tidemark.streams.delivery_answer import Answer
-from dagster_tidemark.streams.delivery_check import Checked, Checker
+from dagster_tidemark.streams.delivery_declaration import Deliveries
+from dagster_tidemark.streams.delivery_files import Checked, Checker
 from dagster_tidemark.streams.delivery_table import DeliveryTable, Standing
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from dagster_tidemark.sources.records import Waiting
+from dagster_tidemark.sources.received_messages import Waiting
 
 _WINDOW = 60.0  # seconds of a rate
 _BEGINS_WITHIN = 15.0  # seconds that a shift may need to open its tables and queues; no fault until then

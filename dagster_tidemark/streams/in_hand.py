@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from dagster_tidemark.sources.messages import HOLD_SECONDS, Hold, Message, MessageSource, holding
+from dagster_tidemark.sources.notification_queue import HOLD_SECONDS, Hold, Message, MessageSource, holding
 
 MOST = 500
 """Messages at once; others are left to whoever else receives."""

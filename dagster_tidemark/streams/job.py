@@ -20,18 +20,18 @@ from dagster_tidemark.event_log.observations import QUARANTINE
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.sources.inlets import QueueInlet
-from dagster_tidemark.sources.records import Inlet
+from dagster_tidemark.sources.received_messages import Inlet
 from dagster_tidemark.streams.checks import refused_result, state_of
-from dagster_tidemark.streams.deliveries import Deliveries
+from dagster_tidemark.streams.delivery_declaration import Deliveries
 from dagster_tidemark.streams.facts import Facts
 from dagster_tidemark.streams.post import BEAT_SECONDS, Post
-from dagster_tidemark.streams.retries import RunEnds, patiently
-from dagster_tidemark.streams.stream import Stream, Workplace
+from dagster_tidemark.streams.shift_retries import RunEnds, patiently
+from dagster_tidemark.streams.stream_declaration import Stream, Workplace
 from dagster_tidemark.streams.transport import create_own_topic, declared_queue
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT, PRIORITY, STREAM, TABLES, WORKER
 
 if TYPE_CHECKING:
-    from dagster_tidemark.streams.delivering import Delivering
+    from dagster_tidemark.streams.delivery_run import Delivering
     from dagster_tidemark.streams.shift import Shift
 
 Ends = Callable[[], str | None]
@@ -129,9 +129,9 @@ def _depth_of(queue: str, settings: Settings) -> Callable[[], int]:
 def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, ends: Ends, facts: Facts) -> "Shift":
     # Here, because pyiceberg takes a second to import, which every load of the code location would pay.
     from dagster_tidemark.lakehouse.append import open_lake
-    from dagster_tidemark.streams.backlog import Backlog
     from dagster_tidemark.streams.reports import Reports
     from dagster_tidemark.streams.shift import Shift
+    from dagster_tidemark.streams.topic_backlog import Backlog
 
     inlets = inlets_of(stream, settings)
     context.log.info(f"takes messages from {', '.join(inlet.name for inlet in inlets)}")
@@ -165,7 +165,7 @@ def _delivering(
     context: dg.OpExecutionContext, declared: Deliveries, settings: Settings, ends: Ends, facts: Facts
 ) -> "Delivering":
     from dagster_tidemark.lakehouse.append import open_lake
-    from dagster_tidemark.streams.delivering import Delivering
+    from dagster_tidemark.streams.delivery_run import Delivering
     from dagster_tidemark.streams.delivery_verdict import Verdicts
     from dagster_tidemark.streams.in_hand import InHand
 

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse.append import Change, HeadMoved, at_least
-from dagster_tidemark.streams.kept import KeptMessages, oldest_by
-from dagster_tidemark.streams.stream import Reaction, Stream
+from dagster_tidemark.streams.stream_declaration import Reaction, Stream
+from dagster_tidemark.streams.stream_table import KeptMessages, oldest_by
 
 REPORTED = "tidemark.reported"
 """Property of a stream's table: Dagster has heard of all that was appended up to this snapshot."""

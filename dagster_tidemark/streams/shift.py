@@ -19,16 +19,16 @@ import pyarrow as pa
 
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, rows_of
-from dagster_tidemark.sources.messages import DeleteRefused
-from dagster_tidemark.sources.records import Batch, Inlet, IsHindered, Waiting
-from dagster_tidemark.streams import rejects
-from dagster_tidemark.streams.backlog import Backlog
+from dagster_tidemark.sources.notification_queue import DeleteRefused
+from dagster_tidemark.sources.received_messages import Batch, Inlet, IsHindered, Waiting
+from dagster_tidemark.streams import rejected_messages
 from dagster_tidemark.streams.decode import Decoder, Fault, judge_rules, table_rows
-from dagster_tidemark.streams.kept import KeptMessages, Overtaken
-from dagster_tidemark.streams.line import Line
+from dagster_tidemark.streams.inlet_progress import Line
 from dagster_tidemark.streams.reports import Reports
-from dagster_tidemark.streams.retries import LONGEST_BACKOFF, Chore, RunEnds, patiently, told
-from dagster_tidemark.streams.stream import LooksAfter, Reaction, TellsWhy, Workplace
+from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, Chore, RunEnds, patiently, told
+from dagster_tidemark.streams.stream_declaration import LooksAfter, Reaction, TellsWhy, Workplace
+from dagster_tidemark.streams.stream_table import KeptMessages, Overtaken
+from dagster_tidemark.streams.topic_backlog import Backlog
 from dagster_tidemark.streams.user_rules import RaisingRules, RuleFails
 
 _WAIT_SECONDS = 2.0  # while a receiver waits, the shift does nothing else
@@ -306,9 +306,9 @@ class Shift:
             self.log.warning("%s: and %d more that are no rows", source, len(faults) - _FAULTS_NAMED)
         for sentence in lost:
             self.log.error("%s", sentence)
-        rejects.enter(lake, stream.asset, faults, [(source, said) for said in lost], self.code)
+        rejected_messages.enter(lake, stream.asset, faults, [(source, said) for said in lost], self.code)
         if faults or lost:  # also if none is new: the entries of a commit whose answer was lost are not counted yet
-            self.reports.refused = partial(rejects.counted, lake, stream.asset)
+            self.reports.refused = partial(rejected_messages.counted, lake, stream.asset)
         self._entered.update(fault.record.message_id for fault in faults)
         if len(self._entered) > _ENTERED_KNOWN:
             self._entered.clear()

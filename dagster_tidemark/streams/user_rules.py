@@ -1,7 +1,7 @@
 """Exceptions of a user's rule: which ones are a verdict on a message, and which ones are a defect of the rule.
 
 Belongs here: that distinction, and the search for the messages that make a rule raise. Does not belong here: the
-evaluation of rules (`decode`, `alerts`), and what happens to a message (`shift`).
+evaluation of rules (`decode`, `alert_reaction`), and what happens to a message (`shift`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 import dagster as dg
 
 from dagster_tidemark.engine.condition import derived
-from dagster_tidemark.planner import retries
+from dagster_tidemark.planner import run_retries
 from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
 from dagster_tidemark.tags import CONTENT
 
@@ -23,7 +23,7 @@ DAYS = dg.DailyPartitionsDefinition("2026-11-02", end_offset=1)
 WITHIN = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
 
 # A minute is the smallest pause there is; a test has no minute for each failure. Only the daemon loads this.
-retries.FIRST_PAUSE = 8.0
+run_retries.FIRST_PAUSE = 8.0
 
 
 @dg.observable_source_asset(key=["raw", "numbers"], partitions_def=HOURS)

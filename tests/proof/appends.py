@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.session import new_session
-from dagster_tidemark.lakehouse.tables import Retention
+from dagster_tidemark.lakehouse.table import Retention
 from dagster_tidemark.settings import load_settings
 from tests.toys import schemas
 

@@ -22,10 +22,10 @@ from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.kafka import KafkaTopic
 from dagster_tidemark.sources.sqs import open_queue
 from dagster_tidemark.streams import job
-from dagster_tidemark.streams.kept import KeptMessages
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream import Workplace
+from dagster_tidemark.streams.stream_declaration import Workplace
+from dagster_tidemark.streams.stream_table import KeptMessages
 from tests.tidemark.streams import toy
 
 assert job.shift_job

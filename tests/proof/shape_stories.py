@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from dagster_tidemark.event_log import adapter
-from dagster_tidemark.sensors.contracts import CHECK
+from dagster_tidemark.sensors.contract_sensor import CHECK
 from tests.proof.shapes_location import BERLIN_HOURS, DAYS, SHELVES
 from tests.proof.shapes_platform import ToyPlatform
 

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 import dagster as dg
 
-from dagster_tidemark.planner import retries
+from dagster_tidemark.planner import run_retries
 from dagster_tidemark.tags import CONTENT
 
 # As in `pipelines.definitions`: used knowingly, and said by every run it would drown what matters.
@@ -29,7 +29,7 @@ warnings.filterwarnings("ignore", message="Non-built-in PartitionMappings")
 Reads = Callable[[str | None], Iterable[tuple[str, str | None]]]
 
 if "SHAPES_ROOM" in os.environ:  # only where the location is loaded: a story has no minute for each failure
-    retries.FIRST_PAUSE = 10.0
+    run_retries.FIRST_PAUSE = 10.0
 
 MINUTE = dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=1))
 SOON: dict[str, Any] = {"tags": {"tidemark/pace": "asap"}, "freshness_policy": MINUTE}

@@ -27,7 +27,7 @@ from dagster_tidemark.event_log import adapter
 from dagster_tidemark.local.dagster.home import end_unfinished_runs
 from dagster_tidemark.local.dagster.run_launcher import server_answers
 from dagster_tidemark.local.platform import process_tree
-from dagster_tidemark.sensors.contracts import CHECK
+from dagster_tidemark.sensors.contract_sensor import CHECK
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 from tests.checkout import CHECKOUT
 from tests.conftest import free_port

@@ -55,8 +55,8 @@ DEFECTS = [
         play,
     ),
     # What is found anew of all history.
-    Defect("streams.reevaluation:Reevaluation._with_news", "if not stretch.holds(e.started_at)", "if True", play),
-    Defect("streams.reevaluation:Reevaluation._commit", "before=before.get(key, ())", "before=()", play),
+    Defect("streams.alert_reevaluation:Reevaluation._with_news", "if not stretch.holds(e.started_at)", "if True", play),
+    Defect("streams.alert_reevaluation:Reevaluation._commit", "before=before.get(key, ())", "before=()", play),
     # What is committed and sent.
     Defect("streams.alert_table:AlertTable._unused", "times += 1", "return wanted", play),
     Defect("streams.alert_table:AlertTable._unused", "if not is_used(", "if True or not is_used(", play),
@@ -67,8 +67,8 @@ DEFECTS = [
         'at_least("retracted_in", published + 2)',
         play,
     ),
-    Defect("streams.alerts:Alerts._follow", "if self._table.refresh() or", "if", play),
-    Defect("streams.alerts:Alerts._follow", "if raised or", "if False and", play),
+    Defect("streams.alert_reaction:Alerts._follow", "if self._table.refresh() or", "if", play),
+    Defect("streams.alert_reaction:Alerts._follow", "if raised or", "if False and", play),
 ]
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
 from dagster_tidemark.lakehouse.stored_tables import stored_tables
+from dagster_tidemark.lakehouse.table import SchemaDiffers, Table
 from dagster_tidemark.lakehouse.table_changes import changes_of
-from dagster_tidemark.lakehouse.tables import SchemaDiffers, Table
 from tests.conftest import make_settings
 from tests.proof.conftest import Report
 

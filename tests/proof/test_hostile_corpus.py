@@ -17,14 +17,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded, run_load
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.readers import small_files
 from dagster_tidemark.sensors.landing import Received
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Grain, Partition
 from dagster_tidemark.sources.hints import LandingZone
 from dagster_tidemark.sources.looking import look_beside_all
-from dagster_tidemark.sources.messages import Message
+from dagster_tidemark.sources.notification_queue import Message
 from dagster_tidemark.sources.s3 import S3Bucket
 from tests.proof.conftest import Report
 from tests.proof.hostile import changes_of_files

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_tidemark.lakehouse.tables import Retention
+from dagster_tidemark.lakehouse.table import Retention
 from dagster_tidemark.local.spark.jars import fetch_jars
 from tests.conftest import make_settings
 from tests.proof.appends import MERGED, TURN

@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark.lakehouse import write
-from dagster_tidemark.lakehouse.loading import quarantine, rejects
+from dagster_tidemark.lakehouse.loading import quarantine_table, rejected_rows
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded, run_load
+from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState
-from dagster_tidemark.lakehouse.loading.plan import KnownFile, Where
 from dagster_tidemark.lakehouse.session import new_session
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.sources.s3 import S3Bucket
@@ -71,7 +71,7 @@ def _validated_from_the_commit_alone() -> Any:
 
 @contextmanager
 def _takes_out_what_it_did_not_see() -> Iterator[None]:
-    enter, replace = rejects.enter, quarantine.replace
+    enter, replace = rejected_rows.enter, quarantine_table.replace
     looked: list[LoadState] = []
 
     def _enter(load: Load, found: LoadState, *more: Any) -> Any:
@@ -82,7 +82,7 @@ def _takes_out_what_it_did_not_see() -> Iterator[None]:
         entries: DataFrame, asset: str, gone: Mapping[Partition, Collection[KnownFile]], *, run_id: str
     ) -> None:
         seen = {k.key for known in looked[-1].known.values() for k in known}
-        there = entries.sparkSession.table(quarantine.QUARANTINE.identifier).where(f"asset = '{asset}'").collect()
+        there = entries.sparkSession.table(quarantine_table.QUARANTINE.identifier).where(f"asset = '{asset}'").collect()
         unseen: dict[Partition, list[KnownFile]] = {p: [] for p in gone}
         for r in there:
             if r.partition in gone and r.source_file not in seen:
@@ -90,7 +90,7 @@ def _takes_out_what_it_did_not_see() -> Iterator[None]:
                 unseen[r.partition].append(KnownFile(r.source_file, r.source_version, r.loaded_by, where))
         replace(entries, asset, {p: [*known, *unseen[p]] for p, known in gone.items()}, run_id=run_id)
 
-    with mock.patch.object(rejects, "enter", _enter), mock.patch.object(quarantine, "replace", _replace):
+    with mock.patch.object(rejected_rows, "enter", _enter), mock.patch.object(quarantine_table, "replace", _replace):
         yield
 
 

@@ -13,7 +13,7 @@ from dagster_tidemark.sensors.landing import take
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.sources.hints import LandingZone
 from dagster_tidemark.sources.listing import FakeBucket
-from dagster_tidemark.sources.messages import FakeMessageSource, holding
+from dagster_tidemark.sources.notification_queue import FakeMessageSource, holding
 from tests.proof.conftest import Report
 from tests.toys.feeds import FEEDS, ORDERS
 

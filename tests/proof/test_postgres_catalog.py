@@ -8,7 +8,7 @@ import pytest
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.read import read
 from dagster_tidemark.lakehouse.session import new_session
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.local.spark.jars import fetch_jars
 from dagster_tidemark.settings import Settings
 from tests.conftest import end_service, make_settings, start_service

@@ -59,13 +59,13 @@ DEFECTS = [
         meaning.test_an_observation_with_an_older_listing_is_dropped,
     ),
     Defect(
-        "planner.records:contains",
+        "planner.event_records:contains",
         "change.id <= built.as_of",
         "change.id <= built.id",
         meaning.test_an_update_that_arrives_during_the_run_of_its_partition_is_taken_over_afterwards,
     ),
     Defect(
-        "planner.records:contains",
+        "planner.event_records:contains",
         "or (change.run_id is not None and change.run_id == built.run_id)",
         "",
         meaning.test_in_a_run_of_both_the_consumer_contains_what_the_run_made_and_does_not_run_again,
@@ -103,7 +103,7 @@ DEFECTS = [
         (None, 2),
     ),
     Defect(
-        "planner.backlog:Backlog._mark_readers",
+        "planner.staleness:Backlog._mark_readers",
         "marked.update(self.history.reading(node, read, target[1]))",
         "marked.update(self.of.get(node.key, ()))",
         meaning.test_a_late_hour_into_an_old_day_refreshes_that_day_only,
@@ -121,13 +121,13 @@ DEFECTS = [
         meaning.test_a_failed_run_backs_off_from_a_minute_on_to_an_hour_and_heals_without_a_person,
     ),
     Defect(
-        "planner.retries:backoff",
+        "planner.run_retries:backoff",
         "2.0 **",
         "1.0 **",
         meaning.test_a_failed_run_backs_off_from_a_minute_on_to_an_hour_and_heals_without_a_person,
     ),
     Defect(
-        "planner.retries:next_try",
+        "planner.run_retries:next_try",
         "if has_new_data else pause",
         "if False else pause",
         meaning.test_new_data_ends_the_pause_after_a_failure,
@@ -199,7 +199,7 @@ DEFECTS = [
         contracts.test_a_path_longer_than_the_bound_starts_earlier_and_goes_again_for_what_came_later,
     ),
     Defect(
-        "planner.backlog:Backlog._first",
+        "planner.staleness:Backlog._first",
         "arrival = None if missing_inputs else max(first, default=without_required)",
         "arrival = None if missing_inputs else min(first, default=without_required)",
         contracts.test_of_a_partition_never_built_the_clock_starts_when_its_last_required_input_has_data,
@@ -235,25 +235,25 @@ DEFECTS = [
         contracts.test_pace_asap_runs_at_once_whatever_the_contract,
     ),
     Defect(
-        "asset_graph.build:input_of",
+        "asset_graph.planner_graph:input_of",
         "use_latest_of(metadata, name)",
         "False",
         contracts.test_a_use_latest_input_makes_its_consumer_neither_pending_nor_late_but_has_to_exist,
     ),
     Defect(
-        "planner.records:reaches",
+        "planner.event_records:reaches",
         "if read.ripple_days is None or arrived_at is None or window is None:",
         "if True:",
         contracts.test_a_rippling_input_makes_the_last_days_stale_and_not_history,
     ),
     Defect(
-        "planner.backlog:Backlog._stale",
+        "planner.staleness:Backlog._stale",
         "built.code_version != node.code_version",
         "False",
         contracts.test_other_code_rebuilds_what_was_built_and_never_what_was_not,
     ),
     Defect(
-        "planner.backlog:Backlog._stale",
+        "planner.staleness:Backlog._stale",
         "built.as_of <= self.graph.moment.loaded_after",
         "True",
         rebuilds.test_code_that_is_edited_and_not_yet_loaded_makes_nothing_run_again_and_again,
@@ -276,7 +276,7 @@ DEFECTS = [
     ),
     # Graphs of other shapes.
     Defect(
-        "planner.backlog:Backlog._look",
+        "planner.staleness:Backlog._look",
         "except Exception as error:",
         "except ZeroDivisionError as error:",
         shapes.test_what_raises_for_one_partition_leaves_the_others_of_its_asset,
@@ -288,7 +288,7 @@ DEFECTS = [
         shapes.test_a_mapping_that_raises_sets_its_asset_aside_and_nobody_else,
     ),
     Defect(
-        "planner.backlog:Backlog._look",
+        "planner.staleness:Backlog._look",
         "self._sleep(target, now + _LOOK_AGAIN)",
         "pass",
         shapes.test_a_mapping_that_raised_for_a_while_is_asked_again_without_any_event,
@@ -306,7 +306,7 @@ DEFECTS = [
         shapes.test_partitions_of_an_asset_without_inputs_are_built_once_their_window_is_over,
     ),
     Defect(
-        "planner.backlog:Backlog._exists",
+        "planner.staleness:Backlog._exists",
         "exists = node.exists(target[1])",
         "exists = True",
         shapes.test_dynamic_keys_are_built_when_they_are_added_and_no_more_once_they_are_removed,
@@ -342,19 +342,19 @@ DEFECTS = [
         shapes.test_a_stream_that_never_pauses_does_not_starve_a_reader_that_runs_as_soon_as_possible,
     ),
     Defect(
-        "planner.retries:next_try",
+        "planner.run_retries:next_try",
         "max(FIRST_PAUSE, failure.seconds)",
         "0.0",
         shapes.test_an_input_that_fails_under_a_stream_keeps_a_rate,
     ),
     Defect(
-        "planner.retries:after",
+        "planner.run_retries:after",
         "1 if starts_over else attempts + 1",
         "attempts + 1",
         shapes.test_the_count_of_attempts_starts_over_with_new_data,
     ),
     Defect(
-        "planner.retries:after",
+        "planner.run_retries:after",
         "if outcome is Outcome.LOST:",
         "if False:",
         shapes.test_an_attempt_lost_with_the_platform_is_none_of_the_partition,

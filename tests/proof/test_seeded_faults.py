@@ -21,7 +21,7 @@ DEFECTS = [
         judge,
     ),
     # A file counts as known for the rows of it that were turned away.
-    Defect("lakehouse.loading.plan:_step", "if k.where is not Where.REJECTED_ROWS} - again", "}", judge),
+    Defect("lakehouse.loading.load_plan:_step", "if k.where is not Where.REJECTED_ROWS} - again", "}", judge),
 ]
 
 NOT_GIVEN_AND_GONE = Defect("lakehouse.loading.load_state:LoadState.without", "fates[file.partition] = ", "_ = ", judge)

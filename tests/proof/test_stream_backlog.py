@@ -12,7 +12,7 @@ from dagster_tidemark.settings import Settings
 from tests.proof.conftest import Report
 from tests.tidemark.kafka import Broker
 from tests.tidemark.streams import toy
-from tests.tidemark.streams.test_backlog import shift_at
+from tests.tidemark.streams.test_topic_backlog import shift_at
 
 MESSAGES = 600_000
 GADGETS = 500

@@ -7,7 +7,7 @@ from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.sqs import SqsQueue
 from tests.proof.test_elasticmq import client, queue
 from tests.tidemark.streams import toy
-from tests.tidemark.streams.test_alerting import Post, any_order, post
+from tests.tidemark.streams.test_alert_reaction import Post, any_order, post
 
 __all__ = ["client", "post", "queue"]
 

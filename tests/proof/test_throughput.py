@@ -18,7 +18,7 @@ from dagster_tidemark.sensors.landing import Taken, take
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.hints import LandingZone
 from dagster_tidemark.sources.listing import Listing
-from dagster_tidemark.sources.messages import holding
+from dagster_tidemark.sources.notification_queue import holding
 from dagster_tidemark.sources.s3 import S3Bucket
 from dagster_tidemark.sources.sqs import SqsQueue
 from tests.conftest import end_service, make_settings, start_service

@@ -18,7 +18,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.engine import engine
 from dagster_tidemark.event_log import checkpoint
 from dagster_tidemark.event_log.checkpoint_parts import Saving

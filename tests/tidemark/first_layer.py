@@ -27,8 +27,8 @@ from dagster_tidemark.event_log.observations import EventLog
 from dagster_tidemark.execution.load_asset import load_partitions
 from dagster_tidemark.feed_factory import feed_assets
 from dagster_tidemark.lakehouse.loading.load import Load
-from dagster_tidemark.lakehouse.tables import LINEAGE, Table
-from dagster_tidemark.preview import build, publish
+from dagster_tidemark.lakehouse.table import LINEAGE, Table
+from dagster_tidemark.preview import preview_runs, publish
 from dagster_tidemark.preview.lake import PreviewLake
 from dagster_tidemark.preview.manifest import Manifest, Store
 from dagster_tidemark.preview.targets import choose
@@ -200,9 +200,9 @@ class Layer:
             selection=dg.AssetSelection.assets([self.tag, asset]),
             instance=self.instance,
             resources=dict(code.resources or {}),
-            run_config=build.QUIET,
+            run_config=preview_runs.QUIET,
             raise_on_error=True,
-            **build.run_of(partitions),
+            **preview_runs.run_of(partitions),
         )
         assert done.success
 
@@ -245,10 +245,10 @@ class Layer:
             return self.landing
 
         lake = PreviewLake(self.spark, tables, manifest, landing=landing, instance=self.instance)
-        refused = build.refusals(code, history.graph, lake, [asset.key for asset in plan.assets])
+        refused = preview_runs.refusals(code, history.graph, lake, [asset.key for asset in plan.assets])
         targets = choose(plan, history.graph, partitions, refused)
         manifest.left_out = targets.left_out
-        build.build(code, history, targets, lake, self.store, lambda _: None)
+        preview_runs.build(code, history, targets, lake, self.store, lambda _: None)
         return manifest
 
     def publish(self, code: dg.Definitions, version: Code) -> publish.Published:
@@ -260,7 +260,7 @@ class Layer:
             code, self.instance, self.spark, tables, manifest, self.store, [self.feed(version)]
         )
         found = publisher.publish()
-        build.discard(self.spark, tables, self.store, manifest)
+        preview_runs.discard(self.spark, tables, self.store, manifest)
         return found
 
     # What is there.

@@ -28,8 +28,8 @@ from dagster_tidemark import (
     feed_assets,
 )
 from dagster_tidemark.event_log.observations import EventLog
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
-from dagster_tidemark.sensors.reconcile import reconcile
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
+from dagster_tidemark.sensors.reconcile_schedules import reconcile
 from dagster_tidemark.settings import Settings
 
 START = date(2026, 9, 28)

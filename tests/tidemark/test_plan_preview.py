@@ -19,10 +19,9 @@ from dagster_tidemark.cli.app import app
 from dagster_tidemark.cli.webserver import Sensor
 from dagster_tidemark.engine.code_plan import AssetPlan, CodePlan
 from dagster_tidemark.lakehouse.row_diff import Example, RowDiff, Total
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.rehearsal import Rebuild
-from dagster_tidemark.preview.build import first_line, refusals
 from dagster_tidemark.preview.lake import FROM_MESSAGES, PreviewLake
 from dagster_tidemark.preview.manifest import (
     Manifest,
@@ -34,6 +33,7 @@ from dagster_tidemark.preview.manifest import (
     half_published,
     publishing,
 )
+from dagster_tidemark.preview.preview_runs import first_line, refusals
 from dagster_tidemark.preview.targets import Group, NoSuchPartitions, Targets, choose
 
 KEYS = [f"k{number}" for number in range(6)]

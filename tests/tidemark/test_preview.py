@@ -19,8 +19,8 @@ from dagster_tidemark.engine.code_plan import CodePlan, follow, plan_of
 from dagster_tidemark.event_log import deployed
 from dagster_tidemark.lakehouse.row_diff import RowDiff, row_diff
 from dagster_tidemark.lakehouse.session import new_session
-from dagster_tidemark.lakehouse.tables import Table
-from dagster_tidemark.preview import build, publish
+from dagster_tidemark.lakehouse.table import Table
+from dagster_tidemark.preview import preview_runs, publish
 from dagster_tidemark.preview.lake import PreviewLake
 from dagster_tidemark.preview.manifest import Manifest, Store
 from dagster_tidemark.preview.targets import choose
@@ -133,8 +133,8 @@ class Toy:
             selection=[dg.AssetKey([self.tag, asset])],
             instance=self.instance,
             resources=dict(code.resources or {}),
-            run_config=build.QUIET,
-            **build.run_of(partitions),
+            run_config=preview_runs.QUIET,
+            **preview_runs.run_of(partitions),
         )
         assert done.success
 
@@ -166,10 +166,10 @@ class Toy:
         plan = self.plan(code)
         manifest = Manifest.begun({}, {})
         lake = PreviewLake(self.spark, self.tables, manifest)
-        refused = build.refusals(code, follower.history.graph, lake, [asset.key for asset in plan.assets])
+        refused = preview_runs.refusals(code, follower.history.graph, lake, [asset.key for asset in plan.assets])
         targets = choose(plan, follower.history.graph, partitions, refused)
         manifest.left_out = targets.left_out
-        build.build(code, follower.history, targets, lake, self.store, lambda _: None)
+        preview_runs.build(code, follower.history, targets, lake, self.store, lambda _: None)
         return manifest
 
     def diff(self, manifest: Manifest, asset: str) -> RowDiff:
@@ -185,7 +185,7 @@ class Toy:
         publish.require_publishable(manifest, {})
         publisher = publish.Publisher(code, self.instance, self.spark, self.tables, manifest, self.store)
         found = publisher.publish()
-        build.discard(self.spark, self.tables, self.store, manifest)
+        preview_runs.discard(self.spark, self.tables, self.store, manifest)
         return found
 
     def rows(self, asset: str) -> Rows:
@@ -273,7 +273,7 @@ def test_a_preview_shows_the_difference_and_publishing_makes_it_the_table_withou
         sum(row[2] for row in toy.expected(7)["hourly"]),
     )
     assert toy.diff(manifest, "daily").changed == 2
-    checks = [check for run in manifest.runs for check in build.events(run.checks)]
+    checks = [check for run in manifest.runs for check in preview_runs.events(run.checks)]
     assert {check.check_name: check.passed for check in checks} == {"positive": True, "seen": True}
     (seen,) = [check for check in checks if check.check_name == "seen"]
     assert seen.metadata["sum"].value == sum(n for _, n in toy.expected(7)["daily"]), "it looked at the branch"
@@ -386,16 +386,16 @@ def test_a_preview_whose_check_fails_is_not_published_and_what_is_dropped_is_gon
         publish.require_publishable(replace(manifest, code={"x": "1"}), {"x": "2"})
     with pytest.raises(publish.NotToPublish, match="older than 2 days"):
         publish.require_publishable(replace(manifest, created=manifest.created - 3 * 86_400), {})
-    build.discard(toy.spark, toy.tables, toy.store, manifest)
+    preview_runs.discard(toy.spark, toy.tables, toy.store, manifest)
     assert toy.branches() == set() and toy.store.read() is None and toy.all_rows() == before
 
     def dies(_: str) -> None:
         raise Killed
 
-    monkeypatch.setattr(build, "reached", dies)
+    monkeypatch.setattr(preview_runs, "reached", dies)
     with pytest.raises(Killed):
         toy.preview(code, HOUR_KEYS[0])
     left = toy.store.read()
     assert left is not None and toy.branches() == {left.branch}
-    build.discard(toy.spark, toy.tables, toy.store, left)
+    preview_runs.discard(toy.spark, toy.tables, toy.store, left)
     assert toy.branches() == set()

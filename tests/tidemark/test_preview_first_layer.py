@@ -12,7 +12,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse.loading import load
-from dagster_tidemark.preview import build, publish
+from dagster_tidemark.preview import preview_runs, publish
 from dagster_tidemark.settings import Settings
 from tests.tidemark.first_layer import OLD, Code, Layer
 
@@ -36,7 +36,7 @@ def layer(spark: SparkSession, cloud: Settings, spark_server: Settings, tmp_path
         made.fill()
         yield made
         if (left := made.store.read()) is not None:
-            build.discard(spark, made.tables(), made.store, left)
+            preview_runs.discard(spark, made.tables(), made.store, left)
 
 
 def test_a_changed_load_is_previewed_with_its_quarantine_and_published_without_reading_a_file(layer: Layer) -> None:
@@ -125,7 +125,7 @@ def test_a_preview_of_a_load_that_dies_or_is_dropped_leaves_nothing(
     before, code = layer.found(), layer.code(NEW)
     manifest = layer.preview(code, NEW, layer.partitions()[0])
     assert layer.branches() == {manifest.branch}
-    build.discard(layer.spark, layer.tables(NEW), layer.store, manifest)
+    preview_runs.discard(layer.spark, layer.tables(NEW), layer.store, manifest)
     assert layer.branches() == set()
 
     def dies(boundary: str) -> None:
@@ -133,9 +133,9 @@ def test_a_preview_of_a_load_that_dies_or_is_dropped_leaves_nothing(
             raise Killed
 
     monkeypatch.setattr(load, "reached", dies)
-    with pytest.raises(build.PreviewFailed, match="Killed"):
+    with pytest.raises(preview_runs.PreviewFailed, match="Killed"):
         layer.preview(code, NEW)
     left = layer.store.read()
     assert left is not None
-    build.discard(layer.spark, layer.tables(NEW), layer.store, left)
+    preview_runs.discard(layer.spark, layer.tables(NEW), layer.store, left)
     assert layer.branches() == set() and layer.found() == before

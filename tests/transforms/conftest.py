@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, is_remote
 
 from dagster_tidemark.lakehouse.session import new_session
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.testing import frame_of, local_session
 
 HERE = Path(__file__).parent

@@ -13,7 +13,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from dagster_tidemark.lakehouse.loading.plan import Version
+from dagster_tidemark.lakehouse.loading.load_plan import Version
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sources.feed import Partition
 

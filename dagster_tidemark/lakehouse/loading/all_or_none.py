@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse import catalog, write
-from dagster_tidemark.lakehouse.loading import quarantine
+from dagster_tidemark.lakehouse.loading import quarantine_table
 from dagster_tidemark.lakehouse.loading.load import check_scanned, judge_rows
-from dagster_tidemark.lakehouse.loading.rejects import Tally
+from dagster_tidemark.lakehouse.loading.rejected_rows import Tally
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.validation import has_duplicate_keys
 from dagster_tidemark.lakehouse.readers.batch import reading_of
@@ -116,7 +116,7 @@ def _first_of(judged: DataFrame, load: Load, tally: Mapping[str, Tally]) -> list
     rejected = {key: of.first_rows for key, of in tally.items() if of.reasons}
     if not rejected:
         return []
-    entries = quarantine.of_rows(judged, load.asset, rejected).orderBy("source_file", "row_number").limit(_TOLD)
+    entries = quarantine_table.of_rows(judged, load.asset, rejected).orderBy("source_file", "row_number").limit(_TOLD)
     return [BadRow(e.source_file, e.row_number, e.reason, e.message) for e in entries.collect()]
 
 

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog
-from dagster_tidemark.lakehouse.loading import new_columns, rejects
+from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
 from dagster_tidemark.lakehouse.loading.load import Landing, Load, Observed, is_emptied, judge_rows, look_into_files
 from dagster_tidemark.lakehouse.loading.load_state import look
-from dagster_tidemark.lakehouse.loading.quarantine import NO_ROWS, QUARANTINE, within
+from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, within
 from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
 from dagster_tidemark.lakehouse.readers.files import NotScanned
 from dagster_tidemark.sources.feed import Partition
@@ -108,10 +108,10 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
             tally = {}
         rows, rejected = Counter[Partition](), Counter[Partition]()
         for file in reading.files:
-            of = tally.get(file.key, rejects.Tally())
+            of = tally.get(file.key, rejected_rows.Tally())
             rows[file.partition] += of.rows
             rejected[file.partition] += sum(of.reasons.values())
-        then = rejects.entries_of(load, reading, judged, tally)
+        then = rejected_rows.entries_of(load, reading, judged, tally)
         reasons, changes = _compared(_entries_now(spark, load, partitions, reading), then)
     finally:
         judged.unpersist()

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.loading import waivers
-from dagster_tidemark.lakehouse.loading.plan import AGAIN
-from dagster_tidemark.lakehouse.loading.quarantine import NO_ROWS, QUARANTINE, quoted
+from dagster_tidemark.lakehouse.loading.load_plan import AGAIN
+from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, quoted
 from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.loading.waivers import WAIVERS, same_thing
 from dagster_tidemark.sources.feed import Partition

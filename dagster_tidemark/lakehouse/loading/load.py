@@ -21,11 +21,11 @@ from pyspark.sql import functions as F
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.content import Content
-from dagster_tidemark.lakehouse.loading import new_columns, rejects
+from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
 from dagster_tidemark.lakehouse.loading.accounting import Account, accounts_of
+from dagster_tidemark.lakehouse.loading.load_plan import AGAIN, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState, Observed, look
 from dagster_tidemark.lakehouse.loading.new_columns import Additions
-from dagster_tidemark.lakehouse.loading.plan import AGAIN, Where
 from dagster_tidemark.lakehouse.loading.provenance import Held, as_keys, held_at, rows_at
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.turned_away import TurnedAway, backlog_of, largest_share
@@ -35,7 +35,7 @@ from dagster_tidemark.lakehouse.read import fetched
 from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
 from dagster_tidemark.lakehouse.readers.files import FileFault, NotScanned, SourceFile
 from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.sources.listing import ObjectChanged, ObjectUnavailable
 from dagster_tidemark.sources.misplaced import Misplaced
@@ -127,7 +127,7 @@ def run_load(
         wide: Load | None = None
         try:
             found = look(spark, landing, load, partitions, observed, misplaced)
-            rejects.enter_misplaced(spark, load, found, run_id)
+            rejected_rows.enter_misplaced(spark, load, found, run_id)
             found, inspected = look_into_files(landing, load, found, left_out)
             wider = new_columns.widened(spark, load, inspected, before)
             wide = wider.load
@@ -229,11 +229,11 @@ def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, ru
         check_scanned(landing, reading.inspected.large)
         if is_emptied(load, found, tally):
             reading = reading.without_rows("the rows of the last version stay")
-            rejects.enter(load, found, reading, judged, tally, run_id)
+            rejected_rows.enter(load, found, reading, judged, tally, run_id)
             held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
             kept = Loaded(found.snapshot_id, held.content, files_rejected=reading.faults)
             return _with_state(spark, load, found, kept), found.snapshot_id
-        entered = rejects.enter(load, found, reading, judged, tally, run_id)
+        entered = rejected_rows.enter(load, found, reading, judged, tally, run_id)
         reached("between_quarantine_and_table")
         rows_read = sum(t.rows for t in tally.values())
         commit = _commit(load, found, _one_a_key(load, reading, judged, rows_read), run_id)
@@ -242,7 +242,7 @@ def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, ru
         accounts = _accounts(load, found, reading, judged, tally, held, commit)
     finally:
         judged.unpersist()
-    rejects.enter_files_without_rows(spark, load, found, entered, held.files, run_id)
+    rejected_rows.enter_files_without_rows(spark, load, found, entered, held.files, run_id)
     loaded = Loaded(
         commit.snapshot_id,
         held.content,
@@ -280,12 +280,12 @@ def _accounts(
     found: LoadState,
     reading: Batch,
     judged: DataFrame,
-    tally: Mapping[str, rejects.Tally],
+    tally: Mapping[str, rejected_rows.Tally],
     held: Held,
     commit: write.Commit,
 ) -> list[Account]:
     spark, table, partitions = reading.spark, load.table, as_keys(list(found.steps))
-    counts = {file: tally.get(file.key, rejects.Tally()) for file in reading.files}
+    counts = {file: tally.get(file.key, rejected_rows.Tally()) for file in reading.files}
     read = {(file.partition, file.key, file.version) for file in reading.files}
     stays = {
         (partition, key, version): rows
@@ -305,7 +305,7 @@ def _accounts(
     )
 
 
-def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejects.Tally]) -> bool:
+def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejected_rows.Tally]) -> bool:
     """Whether a new version of a feed's one object would leave nothing of the table."""
     step = found.steps.get(None)
     if not load.feed.is_one_object or load.feed.allow_empty or step is None:
@@ -316,7 +316,7 @@ def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejects.Tally])
     return bool(step.read) and holds_another and not good
 
 
-def judge_rows(load: Load, reading: Batch) -> tuple[Batch, DataFrame, dict[str, rejects.Tally]]:
+def judge_rows(load: Load, reading: Batch) -> tuple[Batch, DataFrame, dict[str, rejected_rows.Tally]]:
     """The rows with their verdicts, evaluated once; without the files that a scan fails on.
 
     Raises:
@@ -332,9 +332,9 @@ def judge_rows(load: Load, reading: Batch) -> tuple[Batch, DataFrame, dict[str, 
                 rows = fetched(judged)
                 if rows.num_rows:
                     judged = reading.spark.createDataFrame(rows)  # none of the work on the texts is in it any more
-                return reading, judged, rejects.tally_of_few(rows)
+                return reading, judged, rejected_rows.tally_of_few(rows)
             judged = judged.persist()
-            return reading, judged, rejects.tally_of(judged)
+            return reading, judged, rejected_rows.tally_of(judged)
         except PySparkException as failure:
             with contextlib.suppress(PySparkException):  # what cannot even be analyzed was never kept
                 judged.unpersist()

@@ -1,7 +1,7 @@
 """What a load finds before it reads anything: what lies there, what is known, and so what there is to do.
 
 Belongs here: the questions, and that they are asked in an order in which no answer can be overtaken unnoticed. Does
-not belong here: the decisions (`plan`, `sources.removals`) and doing anything about them (`load`).
+not belong here: the decisions (`load_plan`, `sources.removals`) and doing anything about them (`load`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse import write
-from dagster_tidemark.lakehouse.loading.plan import KnownFile, Step, Version, Where, held_keys, steps
+from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Step, Version, Where, held_keys, steps
 from dagster_tidemark.lakehouse.loading.provenance import Entries, known_files, rows_of_partitions
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.readers.files import SourceFile

@@ -20,8 +20,8 @@ from dagster_tidemark.lakehouse.readers.batch import no_rows
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.lakehouse.readers.probe import Inspected
+from dagster_tidemark.lakehouse.table import LINEAGE, SOURCE_ROW, SchemaDiffers
 from dagster_tidemark.lakehouse.table_changes import NOT_DECLARED
-from dagster_tidemark.lakehouse.tables import LINEAGE, SOURCE_ROW, SchemaDiffers
 
 MOST = 200
 """The columns of a table, declared ones among them, beyond which none is added."""

@@ -1,6 +1,6 @@
 """What table and quarantine say was incorporated: the files a partition knows, and what it holds.
 
-Belongs here: the queries. Does not belong here: what follows from the answers (`plan`).
+Belongs here: the queries. Does not belong here: what follows from the answers (`load_plan`).
 """
 
 from collections import Counter
@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark.lakehouse import direct
 from dagster_tidemark.lakehouse.content import Content, content_of_files
-from dagster_tidemark.lakehouse.loading.plan import KnownFile, Version, Where
-from dagster_tidemark.lakehouse.loading.quarantine import within
+from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Version, Where
+from dagster_tidemark.lakehouse.loading.quarantine_table import within
 from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.read import naming_an_expired_snapshot
-from dagster_tidemark.lakehouse.tables import Table, quoted
+from dagster_tidemark.lakehouse.table import Table, quoted
 from dagster_tidemark.sources.feed import Partition
 
 _FILE = ("source_file", "source_version", "loaded_by")

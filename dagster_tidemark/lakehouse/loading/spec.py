@@ -9,10 +9,10 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning
 from dagster_tidemark.lakehouse.readers.files import ObjectStore
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import Bucket
 from dagster_tidemark.sources.times import FORMATS, TYPES

@@ -1,7 +1,7 @@
 """What of an asset was turned away, counted: for its check, and for whoever asks.
 
 Counted where it lies, so that it costs no more to say when there is more of it. Does not belong here: single entries
-(`quarantine`), and what a load has to know of its own partitions (`provenance`).
+(`quarantine_table`), and what a load has to know of its own partitions (`provenance`).
 """
 
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from datetime import datetime
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from dagster_tidemark.lakehouse.loading.plan import Where
-from dagster_tidemark.lakehouse.loading.quarantine import NO_ROWS, QUARANTINE, quoted
+from dagster_tidemark.lakehouse.loading.load_plan import Where
+from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, quoted
 from dagster_tidemark.lakehouse.loading.waivers import WAIVERS, same_thing
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sources.feed import Partition
 
 NAMED = 20

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from dagster_tidemark.lakehouse.tables import LINEAGE, SOURCE_ROW, Table
+from dagster_tidemark.lakehouse.table import LINEAGE, SOURCE_ROW, Table
 from dagster_tidemark.sources.feed import Feed
 
 _LONGEST_NUMBER = 400

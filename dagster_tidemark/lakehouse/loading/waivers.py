@@ -1,7 +1,7 @@
 """The table of what a person has decided about things that were turned away, ops/waivers.
 
 A waiver speaks of a version of a file and a reason. So it holds however often and with whatever code that version is
-read again, and says nothing of the next version. Does not belong here: what was turned away (`quarantine`).
+read again, and says nothing of the next version. Does not belong here: what was turned away (`quarantine_table`).
 """
 
 import logging
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog, write
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 
 logger = logging.getLogger(__name__)
 

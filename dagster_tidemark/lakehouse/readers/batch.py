@@ -17,7 +17,7 @@ from dagster_tidemark.lakehouse.readers import in_memory, spark_scan, verdict
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import FileFault, ObjectStore, SourceFile, columns_of_rows
 from dagster_tidemark.lakehouse.readers.probe import Inspected
-from dagster_tidemark.lakehouse.tables import LINEAGE, as_ddl
+from dagster_tidemark.lakehouse.table import LINEAGE, as_ddl
 from dagster_tidemark.sources.feed import Feed
 
 _FEW = 5_000  # rows that one task handles as fast as several

@@ -21,7 +21,7 @@ from dagster_tidemark.lakehouse.readers.spark_place import paths_of, place_of
 from dagster_tidemark.lakehouse.readers.text import NO_ROW, fields_of, records_of, text_of
 from dagster_tidemark.lakehouse.readers.text_files import NOT_SUPPORTED, Head, looked_into, verify, weight_of
 from dagster_tidemark.sources.feed import Feed
-from dagster_tidemark.sources.formats import Format, endings_of
+from dagster_tidemark.sources.file_endings import Format, endings_of
 
 
 def _shape(store: ObjectStore, feed: Feed, file: SourceFile, body: bytes | None) -> Shape:

@@ -15,7 +15,7 @@ from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.lakehouse.readers.json_text import JSON
 from dagster_tidemark.lakehouse.readers.parquet import PARQUET
-from dagster_tidemark.sources import formats
+from dagster_tidemark.sources import file_endings
 
 AnyFormat = FileFormat[Any]
 S = TypeVar("S", bound=Shape)
@@ -33,7 +33,7 @@ def register_format(added: AnyFormat) -> None:
     """
     if added.name in _REGISTERED:
         raise ValueError(f"format {added.name}: there is a format of this name already")
-    formats.claim(added.name, added.endings)
+    file_endings.claim(added.name, added.endings)
     _REGISTERED[added.name] = added
 
 
@@ -50,7 +50,7 @@ def format_named(name: str) -> AnyFormat:
 
 def format_of(key: str) -> AnyFormat:
     """The format that a key's name says."""
-    return _REGISTERED[formats.format_of(key)]
+    return _REGISTERED[file_endings.format_of(key)]
 
 
 def by_format(shapes: Mapping[SourceFile, S]) -> list[tuple[AnyFormat, dict[SourceFile, S]]]:

@@ -43,9 +43,9 @@ from dagster_tidemark.lakehouse.readers.text import (
 )
 from dagster_tidemark.lakehouse.readers.text_files import NOT_SUPPORTED, Head, looked_into, verify, weight_of
 from dagster_tidemark.lakehouse.readers.values import nested_anew, nested_as_written
-from dagster_tidemark.lakehouse.tables import as_ddl
+from dagster_tidemark.lakehouse.table import as_ddl
 from dagster_tidemark.sources.feed import Feed
-from dagster_tidemark.sources.formats import Format, endings_of
+from dagster_tidemark.sources.file_endings import Format, endings_of
 
 _NO_OBJECT = "no line of it is a JSON object"
 

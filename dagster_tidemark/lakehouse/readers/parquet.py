@@ -20,7 +20,7 @@ from dagster_tidemark.lakehouse.readers.files import ObjectStore, SourceFile, Un
 from dagster_tidemark.lakehouse.readers.remote_file import RemoteFile, arrow_faults
 from dagster_tidemark.lakehouse.readers.typed_rows import rows_of_arrow, rows_of_spark
 from dagster_tidemark.sources.feed import Feed
-from dagster_tidemark.sources.formats import Format, endings_of
+from dagster_tidemark.sources.file_endings import Format, endings_of
 
 _CALLED = "Parquet"
 _INT96 = "INT96"

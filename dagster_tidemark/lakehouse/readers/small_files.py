@@ -11,7 +11,7 @@ from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, SourceFile, Unusable
 from dagster_tidemark.lakehouse.readers.formats import format_of
 from dagster_tidemark.sources.feed import Feed
-from dagster_tidemark.sources.formats import GZIP
+from dagster_tidemark.sources.file_endings import GZIP
 
 SMALL = 1 << 20  # bytes up to which a file is fetched whole
 _TOGETHER = 32 << 20  # bytes of small files of one load, inflated; they pass through the memory of the run

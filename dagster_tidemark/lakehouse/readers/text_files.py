@@ -24,7 +24,7 @@ from dagster_tidemark.lakehouse.readers.text import (
     text_of,
 )
 from dagster_tidemark.sources.feed import Feed
-from dagster_tidemark.sources.formats import GZIP
+from dagster_tidemark.sources.file_endings import GZIP
 
 NOT_SUPPORTED = ("not a gzip file",)  # zeros behind its end, say
 """What Spark says of a text that is whole and that it cannot inflate."""

@@ -1,7 +1,7 @@
 """The service that becomes `dagster dev`.
 
 Belongs here: what has to be true before it starts, at first and after a crash. Does not belong here: the
-order of services (`dagster_tidemark.local.platform.up`).
+order of services (`dagster_tidemark.local.platform.whole_platform`).
 """
 
 import os

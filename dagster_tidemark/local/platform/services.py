@@ -1,7 +1,7 @@
 """The services of the platform: what each is started with and how one sees that it is ready.
 
 Belongs here: the declarations and the supervisor's configuration file. Does not belong here: starting and
-stopping (`dagster_tidemark.local.platform.supervision`) and the order (`dagster_tidemark.local.platform.up`).
+stopping (`local.platform.supervision`) and the order (`local.platform.whole_platform`).
 """
 
 import shlex

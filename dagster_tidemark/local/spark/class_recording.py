@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog, content, read, write
 from dagster_tidemark.lakehouse.session import new_session
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.local.platform.services import port_answers
 from dagster_tidemark.settings import Settings, load_settings
 

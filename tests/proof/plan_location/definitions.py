@@ -13,7 +13,7 @@ import dagster as dg
 from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.sensors.automation import automation_sensors
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
-from dagster_tidemark.sensors.contracts import contract_checks, contract_sensor
+from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
 from tests.proof.shapes_bodies import room, source, table
 
 _STARTS = "2026-10-01"

@@ -14,8 +14,8 @@ from datetime import UTC, date, datetime, timedelta
 import dagster as dg
 
 from dagster_tidemark.event_log.observations import Tags
+from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Step, Where, held_keys, steps
 from dagster_tidemark.lakehouse.loading.load_state import LoadState
-from dagster_tidemark.lakehouse.loading.plan import KnownFile, Step, Where, held_keys, steps
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sensors import change_detection, landing
 from dagster_tidemark.settings import Boundary
@@ -24,8 +24,8 @@ from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.hints import LandingZone
 from dagster_tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing, ObjectUnavailable
 from dagster_tidemark.sources.looking import Walk, look
-from dagster_tidemark.sources.messages import FakeMessageSource, Message, holding
 from dagster_tidemark.sources.misplaced import Misplaced
+from dagster_tidemark.sources.notification_queue import FakeMessageSource, Message, holding
 from dagster_tidemark.tags import OUTCOME
 from tests.toys.feeds import ORDERS
 

@@ -28,8 +28,8 @@ from dagster._core.scheduler.instigation import (
     SensorInstigatorData,
 )
 
-from dagster_tidemark.asset_graph.build import graph_of
 from dagster_tidemark.asset_graph.partition_context import as_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.event_log import adapter, event_rows
 from dagster_tidemark.event_log.event_rows import Kind
 from dagster_tidemark.event_log.run_facts import run_facts

@@ -5,8 +5,8 @@ from typing import Any
 
 from dagster_tidemark.planner.contracts import CronContract, LagContract, Window
 from dagster_tidemark.planner.decisions import Asked, State
+from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.planner.graph import Graph, Input, Moment, Node
-from dagster_tidemark.planner.records import Outcome
 from tests.tidemark.automation.world import World, same
 
 HOUR = LagContract(3600)

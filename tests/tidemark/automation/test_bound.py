@@ -4,7 +4,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.planner.contract_status import standings
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import Asked, State

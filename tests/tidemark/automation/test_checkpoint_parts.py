@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.event_log import adapter, checkpoint, checkpoint_parts
 from dagster_tidemark.event_log.consumer import Follower
 from dagster_tidemark.planner.history import History

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_tidemark.asset_graph.build import dynamic_names, graph_of
+from dagster_tidemark.asset_graph.planner_graph import dynamic_names, graph_of
 from dagster_tidemark.asset_graph.sensor_names import sensor_names
 from dagster_tidemark.engine.condition import derived
 from dagster_tidemark.planner.contracts import CronContract, tick_at_or_after

@@ -12,7 +12,7 @@ from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 
-from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.condition import derived
 from dagster_tidemark.event_log import adapter, checkpoint, consumer

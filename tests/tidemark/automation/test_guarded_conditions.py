@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from dagster import AutomationContext, AutomationResult
 
-from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.engine.condition import Derived, derived, with_automation
 from dagster_tidemark.engine.guarded import Guarded
 from tests.tidemark.automation.ticks import Location

@@ -10,7 +10,7 @@ from dagster import AutomationContext, AutomationResult
 from dagster_tidemark.cli.contract_rows import rows
 from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.sensors.automation import automation_sensors
-from dagster_tidemark.sensors.contracts import contract_checks
+from dagster_tidemark.sensors.contract_sensor import contract_checks
 from dagster_tidemark.simulation.runs import RunPace
 from dagster_tidemark.simulation.simulator import Simulation
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source

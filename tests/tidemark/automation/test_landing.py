@@ -16,13 +16,13 @@ from dagster_tidemark.event_log.observations import QUARANTINE, EventLog, holds_
 from dagster_tidemark.sensors import change_detection
 from dagster_tidemark.sensors.change_detection import changes, observe
 from dagster_tidemark.sensors.landing import Taken, loads_for_misplaced, take
-from dagster_tidemark.sensors.reconcile import reconcile
+from dagster_tidemark.sensors.reconcile_schedules import reconcile
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.hints import LandingZone
 from dagster_tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing, data_version
 from dagster_tidemark.sources.looking import look
-from dagster_tidemark.sources.messages import (
+from dagster_tidemark.sources.notification_queue import (
     DeleteRefused,
     FakeMessageSource,
     Message,

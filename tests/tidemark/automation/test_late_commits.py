@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Table
 
-from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.event_log import adapter, reader
 from dagster_tidemark.event_log.consumer import Follower
 from dagster_tidemark.tags import DATA_VERSION

@@ -11,7 +11,7 @@ from dagster_tidemark.event_log.observations import EventLog, holds_files, mass_
 from dagster_tidemark.execution.load_asset import observed_removals
 from dagster_tidemark.sensors.change_detection import ask_again, observe
 from dagster_tidemark.sensors.on_demand import observe_file, observe_partitions
-from dagster_tidemark.sensors.reconcile import reconcile
+from dagster_tidemark.sensors.reconcile_schedules import reconcile
 from dagster_tidemark.sources.listing import NO_FILES, BucketUnavailable, FakeBucket, Listing
 from dagster_tidemark.sources.removals import ACCEPTED, EXPIRED
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, OUTCOME

@@ -8,7 +8,7 @@ from dagster._core.events import JobFailureData, RunFailureReason
 
 from dagster_tidemark.event_log.run_facts import run_facts
 from dagster_tidemark.lakehouse.session import SparkLost, SparkUnreachable
-from dagster_tidemark.planner.records import Outcome
+from dagster_tidemark.planner.event_records import Outcome
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.planner import Planner
-from dagster_tidemark.planner.retries import backoff
+from dagster_tidemark.planner.run_retries import backoff
 from tests.tidemark.automation.world import NOW, World, day_of, day_window, hours_of, ordinal, same
 
 GRAPH = Graph(

@@ -6,11 +6,11 @@ import dagster as dg
 import pytest
 import sqlalchemy
 
-from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.consumer import Follower
-from dagster_tidemark.planner.records import Built, Failure
+from dagster_tidemark.planner.event_records import Built, Failure
 from dagster_tidemark.simulation.instance import simulated_instance
 from dagster_tidemark.simulation.simulator import RunFate
 from tests.tidemark.automation.shapes.playing import REGIONS, built, play

@@ -7,10 +7,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_tidemark.asset_graph import build
+from dagster_tidemark.asset_graph import planner_graph
 from dagster_tidemark.engine import overview as overview_module
 from dagster_tidemark.planner.graph import Graph
-from dagster_tidemark.sensors.contracts import CHECK, STATE, contract_checks, contract_sensor
+from dagster_tidemark.sensors.contract_sensor import CHECK, STATE, contract_checks, contract_sensor
 from dagster_tidemark.simulation.simulator import Simulation
 from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
@@ -156,13 +156,13 @@ def test_a_person_can_execute_it() -> None:
 
 def refuse(monkeypatch: pytest.MonkeyPatch, asset_key: str, reason: str) -> None:
     """The planner has no answer for an asset."""
-    real = build.graph_of
+    real = planner_graph.graph_of
 
-    def _graph_of(assets: build.AnyGraph, **more: float) -> Graph:
+    def _graph_of(assets: planner_graph.AnyGraph, **more: float) -> Graph:
         nodes = real(assets, **more).nodes
         return Graph({key: replace(n, refused=reason if key == asset_key else "") for key, n in nodes.items()})
 
-    monkeypatch.setattr(build, "graph_of", _graph_of)
+    monkeypatch.setattr(planner_graph, "graph_of", _graph_of)
 
 
 def test_an_asset_that_nobody_looks_after_is_not_judged_and_fails_with_the_reason(

@@ -27,7 +27,7 @@ from dagster_tidemark.event_log import adapter, run_process, starting_runs
 from dagster_tidemark.event_log.run_facts import run_facts
 from dagster_tidemark.event_log.run_process import Fate, Place, container_in, fate_of, identity_of, this_place
 from dagster_tidemark.event_log.starting_runs import fate_while_starting
-from dagster_tidemark.planner.records import Outcome
+from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.sensors.dead_runs import end_dead_runs
 from dagster_tidemark.tags import CODE_SERVERS, PROCESS
 

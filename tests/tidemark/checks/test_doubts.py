@@ -33,7 +33,7 @@ from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.beats import Beat
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import Standing
-from dagster_tidemark.sensors.contracts import _World, contract_sensor
+from dagster_tidemark.sensors.contract_sensor import _World, contract_sensor
 from dagster_tidemark.sensors.reachable import unreachable
 from dagster_tidemark.settings import Settings
 from tests.tidemark.checks.test_contract import HOUR_7
@@ -122,8 +122,8 @@ def test_a_sensor_that_is_switched_off_is_named_by_what_it_no_longer_looks_after
 
 def test_a_service_that_fails_once_has_no_fault(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([{"Spark": "away"}, {"Spark": ""}, {"Spark": "away"}, {"Spark": "away"}, {"Spark": "still away"}])
-    monkeypatch.setattr("dagster_tidemark.sensors.contracts.unreachable", lambda _: next(answers))
-    monkeypatch.setattr("dagster_tidemark.sensors.contracts._ASKED_AGAIN", 0.0)
+    monkeypatch.setattr("dagster_tidemark.sensors.contract_sensor.unreachable", lambda _: next(answers))
+    monkeypatch.setattr("dagster_tidemark.sensors.contract_sensor._ASKED_AGAIN", 0.0)
     world = _World()
     for expected in ({}, {"Spark: away"}, {"Spark: still away"}):
         world.look(instance, Settings(), "grocer", NOW)

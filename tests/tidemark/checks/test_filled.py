@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark.execution.filled_check import counting_missing, filled_check, filled_result
 from dagster_tidemark.execution.io_manager import IcebergIOManager, SessionSource
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 
 
 def test_rows_without_a_value_are_counted_while_they_are_written(spark: SparkSession) -> None:

@@ -11,7 +11,7 @@ from dagster_tidemark.execution.load_check import accounting_result, quarantine_
 from dagster_tidemark.lakehouse.content import Content
 from dagster_tidemark.lakehouse.loading.accounting import Account
 from dagster_tidemark.lakehouse.loading.load import Loaded
-from dagster_tidemark.lakehouse.loading.plan import Where
+from dagster_tidemark.lakehouse.loading.load_plan import Where
 from dagster_tidemark.lakehouse.loading.turned_away import TurnedAway
 from dagster_tidemark.sources.removals import Fate
 from tests.toys.feeds import ORDERS

@@ -12,7 +12,7 @@ import dagster as dg
 from dagster_tidemark.definitions import build_definitions
 from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.lakehouse import write
-from dagster_tidemark.lakehouse.loading import load, quarantine, rejects
+from dagster_tidemark.lakehouse.loading import load, quarantine_table, rejected_rows
 from dagster_tidemark.sensors import landing
 from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
 from dagster_tidemark.settings import load_settings
@@ -34,15 +34,15 @@ def _delete_before_observing() -> None:
 
 
 def _table_before_quarantine() -> None:
-    enter, held_at, replace = rejects.enter, load.held_at, quarantine.replace
+    enter, held_at, replace = rejected_rows.enter, load.held_at, quarantine_table.replace
     postponed: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
     def _enter(*arguments: Any) -> Any:
-        quarantine.replace = lambda *entries, **more: postponed.append((entries, more))
+        quarantine_table.replace = lambda *entries, **more: postponed.append((entries, more))
         try:
             return enter(*arguments)
         finally:
-            quarantine.replace = replace
+            quarantine_table.replace = replace
 
     def _held_at(*arguments: Any) -> Any:
         while postponed:  # the table is committed by now
@@ -50,14 +50,14 @@ def _table_before_quarantine() -> None:
             replace(*entries, **more)
         return held_at(*arguments)
 
-    rejects.enter, load.held_at = _enter, _held_at
+    rejected_rows.enter, load.held_at = _enter, _held_at
 
 
 def _append_instead_of_merge() -> None:
     merge = write.merge
 
     def _append(rows: Any, table: Any, *, run_id: str, **how: Any) -> write.Commit:
-        if table is quarantine.QUARANTINE:
+        if table is quarantine_table.QUARANTINE:
             return merge(rows, table, run_id=run_id, **how)
         writer = rows.select(*table.columns).writeTo(table.identifier)
         writer.option(f"snapshot-property.{write.RUN_ID}", run_id).append()

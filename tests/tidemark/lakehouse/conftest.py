@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded, run_load
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.readers import small_files
 from dagster_tidemark.lakehouse.session import new_session
-from dagster_tidemark.lakehouse.tables import LINEAGE
+from dagster_tidemark.lakehouse.table import LINEAGE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.s3 import S3Bucket

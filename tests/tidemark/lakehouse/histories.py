@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse.loading.load import Load, run_load
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.readers import small_files
 from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import csv, renamed

@@ -11,7 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from dagster_tidemark.lakehouse import snapshot_expiry
 from dagster_tidemark.lakehouse.append import Appendable, Change, HeadMoved, equal, open_lake, rows_of
-from dagster_tidemark.lakehouse.tables import SchemaDiffers, Table
+from dagster_tidemark.lakehouse.table import SchemaDiffers, Table
 from tests.conftest import make_settings
 
 TABLE = Table("raw.pings", {"id": "string"}, ("id",))

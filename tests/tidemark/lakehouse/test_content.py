@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.content import content_of
-from dagster_tidemark.lakehouse.tables import LINEAGE, Table
+from dagster_tidemark.lakehouse.table import LINEAGE, Table
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 from dagster_tidemark.lakehouse import catalog, direct, write
 from dagster_tidemark.lakehouse.loading import provenance
 from dagster_tidemark.lakehouse.loading.load import Load
-from dagster_tidemark.lakehouse.loading.plan import Where
+from dagster_tidemark.lakehouse.loading.load_plan import Where
 from dagster_tidemark.lakehouse.loading.provenance import Known, known_files
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.read import SnapshotExpired
 from dagster_tidemark.lakehouse.session import new_session
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.settings import Settings
 from tests.tidemark.lakehouse.conftest import HOUR, Delete, Loading, Put, a_second, csv, key, line
 

@@ -17,7 +17,7 @@ from dagster_tidemark.lakehouse.loading import load as load_module
 from dagster_tidemark.lakehouse.loading.load import Load, run_load
 from dagster_tidemark.lakehouse.loading.load_state import LoadState
 from dagster_tidemark.lakehouse.read import SnapshotExpired, read
-from dagster_tidemark.lakehouse.tables import Retention, Table
+from dagster_tidemark.lakehouse.table import Retention, Table
 from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import HOUR, Delete, Loading, Put, csv, key, line, quantities
 

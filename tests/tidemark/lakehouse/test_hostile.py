@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from dagster_tidemark.execution.load_check import quarantine_result
 from dagster_tidemark.lakehouse.loading.load import Load
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.readers import small_files
 from dagster_tidemark.sources.looking import look_beside, look_beside_all
 from dagster_tidemark.sources.misplaced import Misplaced

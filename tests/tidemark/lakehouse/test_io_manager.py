@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from dagster_tidemark.execution.io_manager import IcebergIOManager, NoSuchTable, iceberg_io_manager
 from dagster_tidemark.execution.watermark import THROUGH, InputArrivals, through
 from dagster_tidemark.lakehouse.read import Snapshot
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.lakehouse.write import current_snapshot
 from dagster_tidemark.tags import CONTENT
 from tests.toys.partitions import DAYS, HOURS, WITHIN

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse.loading.load import Load
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.readers import small_files
-from dagster_tidemark.lakehouse.tables import LINEAGE, Table
+from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.sources.feed import Feed, Grain
 from tests.tidemark.lakehouse.conftest import HEADER, HOUR, Loading, Put, key, quarantined, renamed, rows
 from tests.toys import feeds, schemas

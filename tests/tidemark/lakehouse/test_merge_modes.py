@@ -11,10 +11,10 @@ from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.loading import handling
 from dagster_tidemark.lakehouse.loading.handling import Selection
 from dagster_tidemark.lakehouse.loading.load import Load
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
 from dagster_tidemark.lakehouse.readers import small_files
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from tests.tidemark.lakehouse.conftest import HOUR, Loading, Put, csv, key, line, quantities, quarantined
 
 BAD = line(9).replace(",0.1,", ",7,")  # a discount of seven

@@ -22,7 +22,7 @@ from dagster_tidemark.lakehouse.loading.dry_run import rehearse
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded, run_load
 from dagster_tidemark.lakehouse.loading.new_columns import MOST, addable
 from dagster_tidemark.lakehouse.read import read
-from dagster_tidemark.lakehouse.tables import LINEAGE, SchemaDiffers, Table
+from dagster_tidemark.lakehouse.table import LINEAGE, SchemaDiffers, Table
 from dagster_tidemark.sources.feed import Feed, Grain, NewColumns
 from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import Loading, Put, quarantined, renamed

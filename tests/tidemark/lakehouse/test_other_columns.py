@@ -18,7 +18,7 @@ from dagster_tidemark.lakehouse.readers import small_files
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.lakehouse.readers.in_memory import rows_of_all
 from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
-from dagster_tidemark.lakehouse.tables import LINEAGE, SOURCE_ROW, Table
+from dagster_tidemark.lakehouse.table import LINEAGE, SOURCE_ROW, Table
 from dagster_tidemark.sources.feed import Feed, Grain, NewColumns
 from tests.tidemark.lakehouse.conftest import Loading, Put, quarantined, renamed
 from tests.tidemark.lakehouse.test_inspection import Store

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.read import read
 from dagster_tidemark.lakehouse.session import new_session
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.settings import Settings
 
 DAY = "2026-10-01"

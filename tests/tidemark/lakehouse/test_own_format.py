@@ -23,7 +23,7 @@ from dagster_tidemark.lakehouse.readers.csv_text import CSV
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.lakehouse.readers.json_text import JSON
 from dagster_tidemark.scaffold.sample import NoSample, read_sample
-from dagster_tidemark.sources import formats
+from dagster_tidemark.sources import file_endings
 from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.listing import BucketUnavailable
 from tests.checkout import CHECKOUT
@@ -44,7 +44,7 @@ BEGAN = datetime(2026, 10, 1, 7, 30, 0, 250_000)
 @pytest.fixture
 def own_format(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module of the page, imported as a user's would be; afterwards nobody knows of ORC."""
-    monkeypatch.setattr(formats, "_NAMES", dict(formats._NAMES))
+    monkeypatch.setattr(file_endings, "_NAMES", dict(file_endings._NAMES))
     monkeypatch.setattr(registered, "_REGISTERED", dict(registered._REGISTERED))
     (snippet,) = re.findall(r'```python\n("""ORC.*?)```', (CHECKOUT / "docs" / "feeds.md").read_text(), re.S)
     module = ModuleType("own_orc")
@@ -199,10 +199,10 @@ def a_format(**changed: Any) -> FileFormat[Shape]:
 def test_a_format_that_takes_what_is_taken_is_refused_by_name(
     own_format: ModuleType, changed: dict[str, Any], said: str
 ) -> None:
-    known = formats.every_ending()
+    known = file_endings.every_ending()
     with pytest.raises(ValueError, match=re.escape(said)):
         register_format(a_format(**changed))
-    assert formats.every_ending() == known, "nothing of it was registered"
+    assert file_endings.every_ending() == known, "nothing of it was registered"
 
 
 def test_a_format_that_lacks_an_operation_is_refused_by_name() -> None:
@@ -214,4 +214,4 @@ def test_a_format_that_lacks_an_operation_is_refused_by_name() -> None:
 
 def test_the_longest_ending_that_is_known_says_the_format(own_format: ModuleType) -> None:
     register_format(a_format(endings=(".v2.orc",)))
-    assert (formats.format_of("a.v2.orc"), formats.format_of("a.orc")) == ("own", "orc")
+    assert (file_endings.format_of("a.v2.orc"), file_endings.format_of("a.orc")) == ("own", "orc")

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning, text_literal
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 
 NASTY = [
     "eu",

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse import branches, catalog, write
 from dagster_tidemark.lakehouse.row_diff import RowDiff, compared, row_diff
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 
 DAYS = ("2026-10-01", "2026-10-02", "2026-10-03")
 SCHEMA = "day date, k string, n bigint, price decimal(10,2), note string, share double"

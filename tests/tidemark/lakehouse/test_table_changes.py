@@ -20,8 +20,8 @@ from pyiceberg.types import (
 from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
 from dagster_tidemark.lakehouse.iceberg_schema import spark_type, stored_of
 from dagster_tidemark.lakehouse.stored_tables import CatalogUnreadable, stored_tables
+from dagster_tidemark.lakehouse.table import SchemaDiffers, Table
 from dagster_tidemark.lakehouse.table_changes import Kind, Stored, changes_of
-from dagster_tidemark.lakehouse.tables import SchemaDiffers, Table
 from tests.conftest import make_settings
 
 TABLE = Table("core.x", {"day": "date", "id": "bigint", "n": "int", "name": "string"}, ("day", "id"), "day")

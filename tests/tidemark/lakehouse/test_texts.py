@@ -16,7 +16,7 @@ from dagster_tidemark.lakehouse.readers.text import (
     text_of,
 )
 from dagster_tidemark.sources.feed import Feed, Grain
-from dagster_tidemark.sources.formats import Format, format_of
+from dagster_tidemark.sources.file_endings import Format, format_of
 
 
 def csv(text: bytes, encoding: str = "utf-8", *, multiline: bool = False) -> list[Record]:

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.lakehouse.readers.verdict import damage_of, unreadable
-from dagster_tidemark.sources.formats import Format
+from dagster_tidemark.sources.file_endings import Format
 from dagster_tidemark.sources.listing import BucketUnavailable, ObjectVersion
 from tests.toys.feeds import ORDERS
 

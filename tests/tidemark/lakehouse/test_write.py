@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.read import read, read_snapshot
+from dagster_tidemark.lakehouse.table import SchemaDiffers, Table
 from dagster_tidemark.lakehouse.table_changes import Change, Kind
-from dagster_tidemark.lakehouse.tables import SchemaDiffers, Table
 
 DAYS = ("2026-10-01", "2026-10-02")
 

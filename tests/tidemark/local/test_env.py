@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dagster_tidemark.local.platform.instance_lock import AlreadyRunning, publish_environment, running
-from dagster_tidemark.local.platform.up import platform_environment
+from dagster_tidemark.local.platform.whole_platform import platform_environment
 from dagster_tidemark.settings import Settings, sqlalchemy_uri
 from tests.checkout import CHECKOUT
 from tests.conftest import make_settings

@@ -9,7 +9,7 @@ from dagster._core.utils import make_new_run_id
 
 from dagster_tidemark.event_log.run_facts import run_facts
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
-from dagster_tidemark.planner.records import Outcome
+from dagster_tidemark.planner.event_records import Outcome
 from tests.checkout import CHECKOUT
 from tests.conftest import make_settings
 

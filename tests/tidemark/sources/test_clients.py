@@ -17,7 +17,7 @@ from dagster_tidemark.sources import sqs
 from dagster_tidemark.sources.hints import LandingZone
 from dagster_tidemark.sources.listing import BucketUnavailable, LandedObject, ObjectChanged, ObjectUnavailable
 from dagster_tidemark.sources.looking import look
-from dagster_tidemark.sources.messages import DeleteRefused, Message
+from dagster_tidemark.sources.notification_queue import DeleteRefused, Message
 from dagster_tidemark.sources.s3 import S3Bucket
 from dagster_tidemark.sources.sqs import SqsQueue
 from tests.toys.feeds import ORDERS

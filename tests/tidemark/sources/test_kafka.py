@@ -21,7 +21,7 @@ from dagster_tidemark.sources.kafka_errors import (
 )
 from dagster_tidemark.sources.kafka_position import Position, position_after_rows
 from dagster_tidemark.sources.kafka_waiting import TopicBacklog
-from dagster_tidemark.sources.records import Batch, Inlet, Record, Waiting
+from dagster_tidemark.sources.received_messages import Batch, Inlet, Record, Waiting
 from tests.conftest import free_port
 from tests.tidemark.kafka import PASSWORD, READER, STRANGER, Broker, eventually
 

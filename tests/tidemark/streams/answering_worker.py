@@ -20,7 +20,7 @@ from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream import Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Stream, Workplace
 from tests.tidemark.streams import questions, toy
 from tests.tidemark.streams.questions import Desk
 

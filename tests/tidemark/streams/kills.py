@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import psutil
 
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.settings import Settings, StreamBoundary
 from dagster_tidemark.sources.sqs import SqsQueue
 from tests.live.waiting import eventually

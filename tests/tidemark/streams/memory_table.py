@@ -1,7 +1,8 @@
 """A table of the lake in memory, for those who commit through `Appendable`: as fast as ten thousand histories need.
 
 What it has of the real one: several writers, each of which sees what it has looked at; commits that require that head;
-rows that were appended since a snapshot; snapshots that expire. `test_alerting` and `test_kills` use the real one.
+rows that were appended since a snapshot; snapshots that expire. The real one is used by `test_alert_reaction` and
+`test_kills`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ import pyarrow as pa
 from pyiceberg import expressions as e
 
 from dagster_tidemark.lakehouse.append import Change, HeadMoved
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 
 Row = Mapping[str, Any]
 _ARROW = {

@@ -13,14 +13,14 @@ from typing import Any
 import boto3
 
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.partitioning import ByKey
-from dagster_tidemark.lakehouse.tables import DELIVERY, LINEAGE, Table
+from dagster_tidemark.lakehouse.table import DELIVERY, LINEAGE, Table
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.s3 import S3Bucket
 from dagster_tidemark.sources.sqs import SqsQueue
-from dagster_tidemark.streams.deliveries import Deliveries
-from dagster_tidemark.streams.delivering import Delivering
+from dagster_tidemark.streams.delivery_declaration import Deliveries
+from dagster_tidemark.streams.delivery_run import Delivering
 from dagster_tidemark.streams.delivery_verdict import Verdicts
 from dagster_tidemark.streams.in_hand import InHand
 from tests.tidemark.streams import toy

@@ -9,14 +9,14 @@ from datetime import timedelta
 from typing import Any
 
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
-from dagster_tidemark.lakehouse.tables import MESSAGE, Table
+from dagster_tidemark.lakehouse.table import MESSAGE, Table
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.sqs import SqsQueue
-from dagster_tidemark.streams.answering import Answer, Answering
-from dagster_tidemark.streams.answers import Answers
+from dagster_tidemark.streams.answer_declaration import Answer, Answering
+from dagster_tidemark.streams.answer_reaction import Answers
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream import Fields, Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Fields, Stream, Workplace
 from tests.tidemark.streams import toy
 
 

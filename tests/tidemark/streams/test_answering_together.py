@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.streams.answering import Answer
+from dagster_tidemark.streams.answer_declaration import Answer
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream import Fields, Workplace
+from dagster_tidemark.streams.stream_declaration import Fields, Workplace
 from tests.live.waiting import eventually
 from tests.tidemark.streams.answering_worker import are_ready, has_stopped, working
 from tests.tidemark.streams.questions import TWO, Desk, question, reaction

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from dagster_tidemark.lakehouse.append import rows_of
-from dagster_tidemark.lakehouse.tables import MESSAGE, Table
-from dagster_tidemark.sources.records import Record
+from dagster_tidemark.lakehouse.table import MESSAGE, Table
+from dagster_tidemark.sources.received_messages import Record
 from dagster_tidemark.streams.decode import Decoder, Fault, Row, table_rows
-from dagster_tidemark.streams.stream import Stream
+from dagster_tidemark.streams.stream_declaration import Stream
 
 KINDS = {
     "a_bigint": ("bigint", pa.int64()),

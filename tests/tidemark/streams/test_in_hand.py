@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagster_tidemark.sources.messages import FakeMessageSource
+from dagster_tidemark.sources.notification_queue import FakeMessageSource
 from dagster_tidemark.streams.in_hand import InHand
 
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from dagster_tidemark.lakehouse.append import Appendable, Change, equal, open_lake, rows_of
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet, _InHand
-from dagster_tidemark.sources.messages import FakeMessageSource
-from dagster_tidemark.sources.records import Batch, Record
+from dagster_tidemark.sources.notification_queue import FakeMessageSource
+from dagster_tidemark.sources.received_messages import Batch, Record
 from dagster_tidemark.sources.sqs import SqsQueue
-from dagster_tidemark.streams.kept import highest_offsets
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream import Stream
+from dagster_tidemark.streams.stream_declaration import Stream
+from dagster_tidemark.streams.stream_table import highest_offsets
 from tests.live.waiting import eventually
 from tests.tidemark.streams import toy
 

@@ -15,17 +15,17 @@ import pytest
 
 from dagster_tidemark.lakehouse import append
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet
-from dagster_tidemark.sources.messages import FakeMessageSource, Message
-from dagster_tidemark.streams import alerts as alerts_module
-from dagster_tidemark.streams import retries
+from dagster_tidemark.sources.notification_queue import FakeMessageSource, Message
+from dagster_tidemark.streams import alert_reaction as alerts_module
 from dagster_tidemark.streams import shift as shift_module
-from dagster_tidemark.streams.answers import Answers
+from dagster_tidemark.streams import shift_retries
+from dagster_tidemark.streams.answer_reaction import Answers
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream import Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Stream, Workplace
 from tests.conftest import make_settings
 from tests.tidemark.streams import questions, toy
 
@@ -123,7 +123,7 @@ def locked(settings: Settings) -> Iterator[None]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries follow at once, and a locked database is reported at once."""
-    monkeypatch.setattr(retries, "LONGEST_BACKOFF", 0.05)
+    monkeypatch.setattr(shift_retries, "LONGEST_BACKOFF", 0.05)
     monkeypatch.setattr(shift_module, "LONGEST_BACKOFF", 0.05)
 
 

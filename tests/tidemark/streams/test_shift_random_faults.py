@@ -14,15 +14,15 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from dagster_tidemark.lakehouse.append import Appendable, CatalogUnavailable, open_lake
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.sources.inlets import QueueInlet
-from dagster_tidemark.sources.messages import FakeMessageSource, Message
-from dagster_tidemark.streams import retries
+from dagster_tidemark.sources.notification_queue import FakeMessageSource, Message
 from dagster_tidemark.streams import shift as shift_module
-from dagster_tidemark.streams.alerts import Alerts
+from dagster_tidemark.streams import shift_retries
+from dagster_tidemark.streams.alert_reaction import Alerts
 from tests.conftest import make_settings
 from tests.tidemark.streams import toy
-from tests.tidemark.streams.test_kept import Log
+from tests.tidemark.streams.test_stream_table import Log
 
 SEEDS = range(int(os.environ.get("SHIFT_SEEDS", "2")))
 _CALLS: list[tuple[type[Any], str]] = [
@@ -71,7 +71,7 @@ def faults(dice: random.Random) -> Iterator[Callable[[bool], None]]:
         for owner, name in _CALLS:
             stack.enter_context(patch.object(owner, name, failing(getattr(owner, name))))
         stack.enter_context(patch.object(Appendable, "commit", commit))
-        for module in (retries, shift_module):
+        for module in (shift_retries, shift_module):
             stack.enter_context(patch.object(module, "LONGEST_BACKOFF", 0.01))
         for name in ("_LINGER_SECONDS", "_WAIT_SECONDS", "_WAIT_EACH_SECONDS"):
             stack.enter_context(patch.object(shift_module, name, 0.0))

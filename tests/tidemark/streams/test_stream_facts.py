@@ -15,8 +15,8 @@ from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.beats import Beat
 from dagster_tidemark.sensors.stream_states import changed_streams
-from dagster_tidemark.sources.messages import QueueUnavailable
-from dagster_tidemark.sources.records import Waiting
+from dagster_tidemark.sources.notification_queue import QueueUnavailable
+from dagster_tidemark.sources.received_messages import Waiting
 from dagster_tidemark.streams.facts import Facts
 from dagster_tidemark.streams.job import InstanceLog
 

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from dagster_tidemark.definitions import build_definitions
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.sources.sqs import MAX_RECEIVES
-from dagster_tidemark.streams.stream import Stream, StreamRefused
+from dagster_tidemark.streams.stream_declaration import Stream, StreamRefused
 from dagster_tidemark.streams.transport import declared_queue, topics_of
 from tests.tidemark.streams import toy
 

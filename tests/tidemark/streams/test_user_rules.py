@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
-from dagster_tidemark.lakehouse.loading.quarantine import QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet
-from dagster_tidemark.sources.messages import FakeMessageSource, QueueUnavailable
-from dagster_tidemark.streams import line as line_module
+from dagster_tidemark.sources.notification_queue import FakeMessageSource, QueueUnavailable
+from dagster_tidemark.streams import inlet_progress as line_module
 from dagster_tidemark.streams import shift as shift_module
+from dagster_tidemark.streams.alert_declaration import Alerting
 from dagster_tidemark.streams.alert_identity import Episode
-from dagster_tidemark.streams.alerting import Alerting
-from dagster_tidemark.streams.alerts import Alerts
-from dagster_tidemark.streams.answering import Answerer, Answering
+from dagster_tidemark.streams.alert_reaction import Alerts
+from dagster_tidemark.streams.answer_declaration import Answerer, Answering
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream import Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Stream, Workplace
 from dagster_tidemark.streams.user_rules import to_leave_out
 from tests.conftest import make_settings
 from tests.tidemark.streams import questions, toy

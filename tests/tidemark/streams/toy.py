@@ -10,19 +10,19 @@ from typing import Any
 import boto3
 
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
-from dagster_tidemark.lakehouse.tables import MESSAGE, Table
+from dagster_tidemark.lakehouse.table import MESSAGE, Table
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources import sqs
 from dagster_tidemark.sources.inlets import QueueInlet
-from dagster_tidemark.sources.messages import Message
-from dagster_tidemark.sources.records import Inlet, Record
+from dagster_tidemark.sources.notification_queue import Message
+from dagster_tidemark.sources.received_messages import Inlet, Record
 from dagster_tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.streams.alert_declaration import Alerting
 from dagster_tidemark.streams.alert_identity import Episode
-from dagster_tidemark.streams.alerting import Alerting
 from dagster_tidemark.streams.decode import Decoder, table_rows
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream import Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Stream, Workplace
 
 HOUR = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 

@@ -11,11 +11,11 @@ import time
 from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.sources.kafka import KafkaTopic
-from dagster_tidemark.sources.records import Inlet
-from dagster_tidemark.streams.backlog import Backlog
+from dagster_tidemark.sources.received_messages import Inlet
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream import Workplace
+from dagster_tidemark.streams.stream_declaration import Workplace
+from dagster_tidemark.streams.topic_backlog import Backlog
 from tests.tidemark.streams import toy
 
 

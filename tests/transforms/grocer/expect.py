@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame
 
-from dagster_tidemark.lakehouse.tables import Table
+from dagster_tidemark.lakehouse.table import Table
 
 
 def rows_of(frame: DataFrame) -> list[tuple[object, ...]]:

@@ -8,9 +8,9 @@ import pytest
 
 from dagster_tidemark.event_log import checkpoint
 from dagster_tidemark.event_log.consumer import Follower
-from dagster_tidemark.planner.backlog import Backlog
 from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.staleness import Backlog
 from tests.tidemark.automation.shapes.playing import CITIES, built, healthy, keeps_the_pair, mapped, play
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, asset, lag, source
 

@@ -13,7 +13,7 @@ from dagster._core.events import JobFailureData, RunFailureReason
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Table
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 
-from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.definitions import build_definitions
 from dagster_tidemark.engine.condition import derived
 from dagster_tidemark.event_log.consumer import Follower

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_tidemark.asset_graph.build import graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.engine.labels import label
 from dagster_tidemark.planner.contract_status import told
 from dagster_tidemark.planner.contracts import CronContract

@@ -1,0 +1,96 @@
+"""An asset's part of alerts: Spark finds the episodes in all of a stream's messages, and Dagster hears what came of it.
+
+Does not belong here: which alert stands for which episode, and the commit (`streams.alert_reevaluation`).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import dagster as dg
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.event_log.loaded_code import code_of
+from dagster_tidemark.execution.metadata import partition_metadata, table_state
+from dagster_tidemark.lakehouse.append import open_lake
+from dagster_tidemark.lakehouse.content import content_of
+from dagster_tidemark.lakehouse.read import naming_an_expired_snapshot, read_as_of
+from dagster_tidemark.lakehouse.session import naming_the_server
+from dagster_tidemark.settings import load_settings
+from dagster_tidemark.sources.notification_queue import MessageSink
+from dagster_tidemark.streams import rejected_messages
+from dagster_tidemark.streams.alert_declaration import Alerting
+from dagster_tidemark.streams.alert_identity import Episode
+from dagster_tidemark.streams.alert_reevaluation import Episodes, Reevaluation
+from dagster_tidemark.streams.decode import Fault
+from dagster_tidemark.streams.stream_declaration import Stream, Workplace
+from dagster_tidemark.streams.user_rules import RULE_RAISES
+
+
+class NoAlerts(Terminal):
+    """A stream without alerts. Declare `reaction=Alerting(...)` on it."""
+
+
+def reevaluate(
+    context: dg.AssetExecutionContext,
+    spark: SparkSession,
+    stream: Stream,
+    episodes: Callable[[DataFrame], DataFrame],
+) -> dg.MaterializeResult[None]:
+    """See `LakehouseResource.reevaluate`.
+
+    Raises:
+        NoAlerts: the stream has none.
+    """
+    declared = stream.reaction
+    if not isinstance(declared, Alerting):
+        raise NoAlerts(f"stream {stream.name} has no alerts: declare reaction=Alerting(...)")
+    settings = load_settings()
+    lake = open_lake(settings)
+
+    def refuse(faults: Sequence[Fault]) -> None:
+        rejected_messages.enter(lake, stream.asset, faults, (), code_of(settings))
+
+    work = Reevaluation(declared, Workplace(settings, lake, stream, refuse), _sends_nothing)
+
+    def found(snapshot_id: int | None) -> Episodes:
+        with naming_an_expired_snapshot(stream.table):
+            messages = read_as_of(spark, stream.table, snapshot_id)
+            try:
+                return _by_key(episodes(messages), declared)
+            except PythonException:
+                left_out = rejected_messages.message_ids(lake, stream.asset, RULE_RAISES)
+                if not left_out:
+                    raise
+                context.log.warning(f"the rule raises; tried again without {len(left_out)} messages in quarantine")
+                return _by_key(episodes(messages.where(~F.col("message_id").isin(left_out))), declared)
+
+    with naming_the_server(spark):
+        done = work.work(found)
+        content = content_of(spark, declared.table, None, done.snapshot_id)
+    context.log.info(f"{done.raised} alerts raised, {done.moved} moved, {done.retracted} retracted")
+    return dg.MaterializeResult(
+        metadata={
+            **table_state(done.snapshot_id, done.alerts),
+            **partition_metadata(None, content[None]),
+            "raised": done.raised,
+            "moved": done.moved,
+            "retracted": done.retracted,
+            "snapshots read": {stream.table.name: str(done.incorporates)},
+        }
+    )
+
+
+def _by_key(episodes: DataFrame, declared: Alerting) -> Episodes:
+    found: dict[str, list[Episode]] = defaultdict(list)
+    # Through Arrow: times with their zone, whatever that of the machine is.
+    for row in episodes.toArrow().to_pylist():
+        facts = {name: row[name] for name in declared.facts}
+        found[str(row[declared.key])].append(Episode(row["started_at"], row["last_at"], facts))
+    return {key: sorted(of_key, key=lambda episode: episode.started_at) for key, of_key in found.items()}
+
+
+def _sends_nothing() -> MessageSink:
+    raise NotImplementedError("what is changed here is sent by the runs of the stream")

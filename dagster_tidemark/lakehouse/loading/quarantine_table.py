@@ -1,0 +1,183 @@
+"""The table of what was turned away, ops/quarantine: its entries and how they are replaced.
+
+An entry is about a row, or, where `row_number` is null, about a file as a whole. Does not belong here: who decides
+what is turned away.
+"""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.lakehouse import write
+from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Where
+from dagster_tidemark.lakehouse.readers.files import FileFault
+from dagster_tidemark.lakehouse.table import LINEAGE, Table
+from dagster_tidemark.sources.feed import Partition
+
+logger = logging.getLogger(__name__)
+
+NO_ROWS = "no rows"
+"""The reason of a file that is all right and left no row: known, and no fault."""
+
+_FILE = ("source_file", "source_version", "loaded_by")
+
+QUARANTINE = Table(
+    name="ops.quarantine",
+    columns={"asset": "string", "partition": "string"}
+    | LINEAGE
+    | {
+        "row_number": "bigint",
+        "content": "string",
+        "reason": "string",
+        "message": "string",
+        "quarantined_at": "timestamp",
+    },
+    # Runs that overlap may have met a file in different versions, or with different code: neither touches what the
+    # other entered.
+    row_key=("asset", "partition", *_FILE, "row_number"),
+    comment="A rejected row or file, with the reason",
+    stored_by=("asset", "partition"),
+)
+
+_SAID = ("content", "reason", "message")
+_ENTERED = [c for c in QUARANTINE.columns if c != "quarantined_at"]
+
+
+@dataclass(frozen=True)
+class FirstRow:
+    """The smallest row id of a block of a file, and how many rows stand in the blocks before it."""
+
+    block: int
+    row: int
+    rows_before: int
+
+
+def of_files(spark: SparkSession, asset: str, code_version: str, faults: Sequence[FileFault]) -> DataFrame:
+    """Entries about whole files."""
+    return spark.createDataFrame(
+        [
+            (asset, f.partition, f.key, f.version, f.arrived_at, code_version, None, None, x.reason, x.message)
+            for x in faults
+            for f in [x.file]
+        ],
+        ", ".join(f"{c} {QUARANTINE.columns[c]}" for c in _ENTERED),
+    )
+
+
+def of_rows(judged: DataFrame, asset: str, first_rows: Mapping[str, Sequence[FirstRow]]) -> DataFrame:
+    """Entries about the rows that were turned away. Row numbers count from 1, without header and blank lines.
+
+    Args:
+        judged: What `judge.judge` found.
+        first_rows: Of each file that has such rows; ids of rows in text are only increasing, with these they number.
+    """
+    firsts = judged.sparkSession.createDataFrame(
+        [(key, at.block, at.row, at.rows_before) for key, all_at in first_rows.items() for at in all_at],
+        "source_file string, _block bigint, _first bigint, _before bigint",
+    )
+    return (
+        judged.where("_reason IS NOT NULL")
+        .join(F.broadcast(firsts), on=["source_file", "_block"], how="inner")
+        .select(
+            F.lit(asset).alias("asset"),
+            F.col("_partition").alias("partition"),
+            *LINEAGE,
+            F.expr("_row - _first + _before + 1").alias("row_number"),
+            *(F.col(f"_{c}").alias(c) for c in ("content", "reason", "message")),
+        )
+    )
+
+
+def replace(
+    entries: DataFrame,
+    asset: str,
+    gone: Mapping[Partition, Collection[KnownFile]],
+    *,
+    run_id: str,
+    table: Table = QUARANTINE,
+) -> None:
+    """Put in these entries, and take out those that were seen of some files, in one commit; in none if nothing changes.
+
+    What stands there already is not written again. An entry that is not named stays, whoever made it.
+
+    Args:
+        gone: For each partition that is touched the entries that go, unless the same is entered anew: of which versions
+            of files, and whether about some of their rows or the whole file.
+        table: The quarantine, or a branch of it.
+
+    Raises:
+        WriteConflict: other writers won each of the attempts.
+    """
+    # A literal, so that each evaluation of the source gives the same time.
+    entries = entries.withColumns({"quarantined_at": F.lit(datetime.now(UTC)), "_goes": F.lit(False)})
+    seen = {(p, *k) for p, files in gone.items() for k in files}
+    if seen:
+        entries = _changes(entries, asset, seen, table)
+        if entries.isEmpty():
+            return
+    for attempt in range(1, write.ATTEMPTS + 1):
+        try:
+            write.merge(
+                entries,
+                table,
+                within=partial(within, asset, list(gone)),
+                on=_same(QUARANTINE.row_key),
+                wins=f"NOT ({_same(_SAID)})",
+                goes="s._goes",
+                run_id=run_id,
+            )
+            return
+        except write.CommitConflict:
+            logger.warning("another run wrote to the quarantine of %s (attempt %d)", asset, attempt)
+    raise write.WriteConflict(table)
+
+
+def _changes(
+    entries: DataFrame, asset: str, seen: Collection[tuple[Partition, str, str, str, Where]], table: Table
+) -> DataFrame:
+    """Of these entries the ones that are not there yet, and the keys of those that are to go."""
+    spark = entries.sparkSession
+    there = spark.table(table.rows_identifier).alias("t").where(within(asset, {p for p, *_ in seen}))
+    named = [(*file, where is Where.WHOLE_FILE) for *file, where in sorted(seen, key=repr)]
+    columns = ", ".join(f"{c} string" for c in ("partition", *_FILE))
+    files = spark.createDataFrame(named, f"{columns}, is_whole boolean").alias("s")
+    is_named = F.expr(f"{_same(('partition', *_FILE))} AND (t.row_number IS NULL) = s.is_whole")
+    new = entries.alias("s")
+    leaving = (
+        there.join(F.broadcast(files), on=is_named, how="left_semi")
+        .join(new, on=F.expr(_same(QUARANTINE.row_key)), how="left_anti")
+        .select(*QUARANTINE.row_key)
+        .distinct()
+        .withColumn("_goes", F.lit(True))
+    )
+    missing = new.join(there, on=F.expr(_same((*QUARANTINE.row_key, *_SAID))), how="left_anti")
+    return missing.unionByName(leaving, allowMissingColumns=True)
+
+
+def within(asset: str, partitions: Collection[Partition], of: str | None = "t") -> str:
+    """Return a SQL condition that selects the entries of some partitions of an asset.
+
+    Args:
+        of: The alias of the entries, if their columns need one.
+    """
+    column = f"{of}." if of else ""
+    named = [quoted(p) for p in sorted(p for p in partitions if p is not None)]
+    some = [f"{column}partition IN ({', '.join(named)})"] if named else []
+    none = [f"{column}partition IS NULL"] if None in partitions else []
+    return f"{column}asset = {quoted(asset)} AND ({' OR '.join([*some, *none])})"
+
+
+def _same(columns: Collection[str]) -> str:
+    return " AND ".join(f"t.{c} <=> s.{c}" for c in columns)
+
+
+def quoted(text: str | None) -> str:
+    """A text as a SQL literal."""
+    if text is None:
+        return "NULL"
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,175 @@
+"""What a load turns away: counted, and entered into the quarantine around the commit of the table.
+
+Belongs here: which entries are written when. Does not belong here: the entries themselves (`quarantine_table`), and
+why a row or file is turned away (`validation`, `probe`).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.lakehouse.loading import quarantine_table
+from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Step, Where
+from dagster_tidemark.lakehouse.loading.load_state import LoadState
+from dagster_tidemark.lakehouse.loading.provenance import Entries
+from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, FirstRow
+from dagster_tidemark.lakehouse.loading.spec import Load
+from dagster_tidemark.lakehouse.readers.batch import Batch
+from dagster_tidemark.lakehouse.readers.files import FileFault, SourceFile
+from dagster_tidemark.sources.feed import Partition
+from dagster_tidemark.sources.removals import Fate
+
+
+@dataclass(frozen=True)
+class Entered:
+    """Files that were read and have entries: about the file as a whole, or about some of its rows."""
+
+    whole: frozenset[SourceFile]
+    in_part: frozenset[SourceFile]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many rows a file has, how many were turned away for each reason, and where its blocks begin."""
+
+    rows: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    first_rows: tuple[FirstRow, ...] = ()
+
+
+def tally_of(judged: DataFrame) -> dict[str, Tally]:
+    """File to what became of its rows: the one pass that evaluates them."""
+    groups = judged.groupBy("source_file", "_block", "_reason")
+    counted = groups.agg(F.count(F.lit(1)).alias("rows"), F.min("_row").alias("first")).collect()
+    return _tally(group.asDict() for group in counted)
+
+
+def tally_of_few(judged: pa.Table) -> dict[str, Tally]:
+    """The same of rows that were few enough to be fetched."""
+    groups = judged.group_by(["source_file", "_block", "_reason"]).aggregate([([], "count_all"), ("_row", "min")])
+    return _tally(groups.rename_columns({"count_all": "rows", "_row_min": "first"}).to_pylist())
+
+
+def _tally(groups: Iterable[Mapping[str, Any]]) -> dict[str, Tally]:
+    blocks: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
+    for group in groups:
+        blocks[group["source_file"], group["_block"]].append(group)
+    tally: dict[str, Tally] = defaultdict(Tally)
+    for (file, block), found in sorted(blocks.items()):
+        before = tally[file]
+        reasons = Counter(before.reasons)
+        for group in found:
+            reasons.update({group["_reason"]: group["rows"]} if group["_reason"] else {})
+        first = FirstRow(block, min(g["first"] for g in found), before.rows)
+        tally[file] = Tally(before.rows + sum(g["rows"] for g in found), reasons, (*before.first_rows, first))
+    return tally
+
+
+def enter(
+    load: Load,
+    found: LoadState,
+    reading: Batch,
+    judged: DataFrame,
+    tally: Mapping[str, Tally],
+    run_id: str,
+) -> Entered:
+    """Write what is turned away, in place of what was found there of the files that were read or are forgotten."""
+    rejected = {key for key, t in tally.items() if t.reasons}
+    entered = Entered(
+        frozenset(x.file for x in reading.faults), frozenset(f for f in reading.files if f.key in rejected)
+    )
+    gone = {p: _entries_of(found, p, step.forgotten) for p, step in found.steps.items() if step.forgotten}
+    gone |= {f.partition: gone.get(f.partition, []) for f in entered.whole | entered.in_part}
+    if not gone:
+        return entered
+    quarantine_table.replace(
+        entries_of(load, reading, judged, tally), load.asset, gone, run_id=run_id, table=load.quarantine
+    )
+    return entered
+
+
+def entries_of(load: Load, reading: Batch, judged: DataFrame, tally: Mapping[str, Tally]) -> DataFrame:
+    """The entries about what was read and is turned away."""
+    entries = quarantine_table.of_files(judged.sparkSession, load.asset, load.code_version, reading.faults)
+    rejected = {key: t.first_rows for key, t in tally.items() if t.reasons}
+    return entries.unionByName(quarantine_table.of_rows(judged, load.asset, rejected)) if rejected else entries
+
+
+def enter_files_without_rows(
+    spark: SparkSession,
+    load: Load,
+    found: LoadState,
+    entered: Entered,
+    in_table: Mapping[Partition, Collection[tuple[str, str]]],
+    run_id: str,
+) -> None:
+    """Make known the files that left no row, or lost all they had: else the next load took them for new.
+
+    Args:
+        entered: What was entered before the table was written.
+        in_table: The file versions that have rows in the table now.
+    """
+    missing: list[FileFault] = []
+    for partition, step in found.steps.items():
+        known = {*in_table.get(partition, ())} | _entered_as_a_whole(found.known.get(partition, ()), step)
+        without = [f for f in found.listed[partition] if (f.key, f.version) not in known and f not in entered.whole]
+        missing += [FileFault(f, NO_ROWS, "none of its rows is in the table") for f in without]
+    if missing:
+        entries = quarantine_table.of_files(spark, load.asset, load.code_version, missing)
+        quarantine_table.replace(
+            entries, load.asset, {x.file.partition: [] for x in missing}, run_id=run_id, table=load.quarantine
+        )
+
+
+def _entered_as_a_whole(known: Collection[KnownFile], step: Step) -> set[tuple[str, str]]:
+    read = {(f.key, f.version) for f in step.read}
+    return {(k.key, k.version) for k in known if k.where is Where.WHOLE_FILE} - read
+
+
+def enter_misplaced(spark: SparkSession, load: Load, found: LoadState, run_id: str) -> None:
+    """Enter what lies beside the partitions; forget what lies there no more, and what is obsolete."""
+    gone, new = _obsolete(found), list[SourceFile]()
+    if found.misplaced is not None and load.table.partitioned_by:
+        entered = {(e.file.key, e.file.version): e.file for e in _beside(load, found)}
+        there = {(f.key, f.version): f for f in found.misplaced}
+        new = [f for at, f in there.items() if at not in entered]
+        if entered.keys() != there.keys():
+            gone[None] = [file for at, file in entered.items() if at not in there]
+    if gone:
+        faults = [FileFault(f, f.misplaced or "", f.message) for f in new]
+        entries = quarantine_table.of_files(spark, load.asset, load.code_version, faults)
+        quarantine_table.replace(entries, load.asset, gone, run_id=run_id, table=load.quarantine)
+
+
+def _obsolete(found: LoadState) -> dict[Partition, list[KnownFile]]:
+    """Entries that tell nobody anything any more.
+
+    Those of a file that expired and has no row in the table. Where rows of such a file stay, its entries stay as well:
+    nothing else tells what is missing beside these rows. And `no rows` of a file that has rows: a run said so that was
+    overtaken before it could.
+    """
+    gone: dict[Partition, list[KnownFile]] = {}
+    for partition, known in found.known.items():
+        with_rows = {k.key for k in known if k.where is Where.TABLE}
+        fate = found.fates.get(partition, Fate())
+        expired = _entries_of(found, partition, fate.expired - with_rows)
+        without_rows = (e.file for e in found.entries if e.partition == partition and e.reason == NO_ROWS)
+        untrue = [k for k in without_rows if k._replace(where=Where.TABLE) in known]
+        if expired or untrue:
+            gone[partition] = [*expired, *untrue]
+    return gone
+
+
+def _entries_of(found: LoadState, partition: Partition, keys: Collection[str]) -> list[KnownFile]:
+    """The entries that were found of these files."""
+    known = found.known.get(partition, ())
+    return [k for k in known if k.where is not Where.TABLE and k.key in keys]
+
+
+def _beside(load: Load, found: LoadState) -> list[Entries]:
+    return [e for e in found.entries if e.partition is None and load.table.partitioned_by]

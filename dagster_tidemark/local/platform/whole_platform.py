@@ -1,0 +1,234 @@
+"""`tidemark up`: the whole platform from nothing to the UI, and back to no process.
+
+Belongs here: the order, the waits and what a person sees of them. Does not belong here: how a part is
+started (its own module).
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from rich.console import Console
+
+from dagster_tidemark import location
+from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
+from dagster_tidemark.local.kafka.server import create_topic
+from dagster_tidemark.local.platform.first_day import with_first_day
+from dagster_tidemark.local.platform.first_download import fetch_all_jars
+from dagster_tidemark.local.platform.instance_lock import publish_environment, running
+from dagster_tidemark.local.platform.log_tail import followed_logs
+from dagster_tidemark.local.platform.preconditions import (
+    require_folder,
+    require_kafka_client,
+    require_machine,
+    require_ports,
+)
+from dagster_tidemark.local.platform.services import all_services, log_file
+from dagster_tidemark.local.platform.supervision import ServiceFailed, Supervisor
+from dagster_tidemark.local.spark.class_archive import recording
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams.transport import topics_of
+
+_SECONDS_BETWEEN_LOOKS = 3.0
+_FOREIGN_ACCOUNT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN")
+"""Variables that would lead an AWS client elsewhere than to the local cloud."""
+
+
+class _Stopped(BaseException):
+    """A signal asked the platform to stop."""
+
+
+def run_platform(
+    settings: Settings, *, with_feed: bool, verbose: bool, console: Console, with_kafka: bool = False
+) -> None:
+    """Start everything, tell where the UI is, and stop everything on SIGINT, SIGTERM or SIGHUP.
+
+    Raises:
+        CannotStart, AlreadyRunning, JarsMissing, ServiceFailed: it could not be started; nothing is left.
+        KafkaMissing, BrokerFailed: the same, of what Kafka needs.
+    """
+    settings = settings.for_platform(with_kafka=with_kafka)
+    require_machine()
+    if with_kafka:
+        require_kafka_client()
+    require_folder(settings)
+    has_sample = with_feed and location.has_sample_feed(settings)
+    with _stopping_by_signal(), running(settings):
+        settings = with_first_day(settings, has_sample=has_sample, now=datetime.now(UTC))
+        supervisor = Supervisor(settings, all_services(settings))
+        followed = followed_logs(settings, list(supervisor.services), console) if verbose else nullcontext()
+        try:
+            with followed:
+                own_kafka = with_kafka and settings.own_kafka
+                _start(settings, supervisor, with_feed=with_feed, own_kafka=own_kafka, console=console)
+                with recording(settings) if settings.own_spark else nullcontext():
+                    _watch(supervisor, settings, console)
+        except _Stopped:
+            console.print("stopping ...")
+        finally:
+            _ignore_signals()  # a second Ctrl-C must not leave half of it running
+            supervisor.stop()
+    console.print("stopped, no process is left")
+
+
+def platform_environment(settings: Settings) -> dict[str, str]:
+    """The environment of everything the platform starts."""
+    inherited = dict(os.environ)
+    if settings.own_cloud:
+        inherited = {name: value for name, value in inherited.items() if name not in _FOREIGN_ACCOUNT}
+    # Started as .venv/bin/tidemark, without an activated environment.
+    path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
+    return inherited | settings.exports() | {"PATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, own_kafka: bool, console: Console) -> None:
+    started = time.monotonic()
+    if supervisor.end_leftovers():
+        console.print("ended what an earlier start had left running")
+    require_ports(settings, with_kafka=own_kafka)
+    fetch_all_jars(settings, console, own_kafka=own_kafka)
+    environment = platform_environment(settings)
+    # This process uses the same clients as the services; they read the same environment.
+    os.environ.clear()
+    os.environ.update(environment)
+    supervisor.start(environment)
+    if settings.own_cloud:
+        supervisor.start_service("cloud")
+    if settings.own_spark:
+        supervisor.start_service("spark")  # the slowest; it gets ready while the others do their part
+    if own_kafka:
+        supervisor.start_service("kafka")
+    supervisor.start_service("runs")
+    with _step(console, "Dagster home"), opened_home(settings) as instance:
+        end_unfinished_runs(instance)
+    if settings.own_cloud:
+        with _step(console, "local cloud (S3, SQS)"):
+            supervisor.wait_ready("cloud", 120)
+    if own_kafka:
+        with _step(console, "Kafka broker"):
+            supervisor.wait_ready("kafka", 120)
+            for topic in topics_of(location.streams(settings), settings):
+                create_topic(settings, topic)
+    publish_environment(settings, settings.exports())
+    if with_feed and not location.has_sample_feed(settings):
+        console.print(f"no sample feed: {settings.code_location} has no module `demo.feed`", highlight=False)
+    elif with_feed:
+        with _step(console, "sample feed"):
+            summary = location.first_round(settings)
+        console.print(f"  {summary}", highlight=False)
+        if location.has_feed_command(settings):
+            supervisor.start_service("feed")
+    with _step(console, "first look at every prefix"):
+        seen = _look(settings)
+    console.print(f"  {seen}", highlight=False)
+    if settings.own_spark:
+        with _step(console, "Spark Connect server"):
+            supervisor.wait_ready("spark", 120)
+    with _step(console, "dagster dev"):
+        supervisor.start_service("dagster")
+        supervisor.wait_ready("dagster", 180)
+    console.print(_greeting(settings, time.monotonic() - started), highlight=False, soft_wrap=True)
+
+
+def _greeting(settings: Settings, seconds: float) -> str:
+    return (
+        f"\nready after {seconds:.0f} s: [bold]http://127.0.0.1:{settings.port_ui}[/bold]\n"
+        f"  files dropped on s3://{settings.landing_bucket} become tables by themselves\n"
+        f"{_kafka(settings)}"
+        f"{_pace(settings.contract_scale)}"
+        f"  logs are in {settings.state_dir}/logs\n"
+        '  in another shell, eval "$(tidemark env)" connects any AWS client, pyiceberg or dagster command\n'
+        "  Ctrl-C stops everything"
+    )
+
+
+def _kafka(settings: Settings) -> str:
+    return f"  Kafka is at {settings.kafka_bootstrap_servers}\n" if settings.kafka_bootstrap_servers else ""
+
+
+def _pace(scale: float) -> str:
+    if scale == 1:
+        return ""
+    return f"  contracts run at {scale:g} of their time: an hour is {60 * scale:g} minutes (TIDEMARK_CONTRACT_SCALE)\n"
+
+
+def _look(settings: Settings) -> str:
+    """Report what changed while nobody looked. Returns what a person should know of it."""
+    from dagster_tidemark.sensors.reconcile_schedules import reconcile_instance
+
+    with opened_home(settings) as instance, location.without_broken_parts():
+        found = reconcile_instance(settings, location.feeds(settings), instance)
+    left_out = [f"left out: {line}" for line in location.broken_parts(settings)]
+    return "; ".join(
+        [f"{len(found.changed)} partitions changed since the last look", *found.alarms.values(), *left_out]
+    )
+
+
+def _look_again(settings: Settings, supervisor: Supervisor) -> str:
+    from dagster_tidemark.sensors.reconcile_schedules import CannotReconcile
+
+    try:
+        supervisor.wait_ready("cloud", 60)
+        return _look(settings)
+    except (CannotReconcile, ServiceFailed) as error:
+        return str(error)  # it died once more; its next start is another occasion
+
+
+def _watch(supervisor: Supervisor, settings: Settings, console: Console) -> None:
+    """Until a signal comes: tell when a service died and when it is back, and make up for what its end lost."""
+    pids = {state.name: state.pid for state in supervisor.states()}
+    looked = 0.0
+    while True:
+        time.sleep(1)
+        if time.monotonic() - looked > _SECONDS_BETWEEN_LOOKS:
+            looked = time.monotonic()
+            for lack in supervisor.restart_lacking(looked):
+                console.print(f"{time.strftime('%H:%M:%S')} {lack}, and is restarted", highlight=False, soft_wrap=True)
+        for state in supervisor.states():
+            if state.pid == pids[state.name]:
+                continue
+            pids[state.name] = state.pid
+            title, log = supervisor.services[state.name].title, log_file(settings, state.name)
+            news = "was started again" if state.pid else f"died and will be started again; see {log}"
+            console.print(f"{time.strftime('%H:%M:%S')} {title} {news}", highlight=False, soft_wrap=True)
+            if state.name == "cloud" and state.pid:
+                seen = _look_again(settings, supervisor)
+                console.print(f"  its queues were lost; {seen}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _step(console: Console, title: str) -> Iterator[None]:
+    started = time.monotonic()
+    with console.status(f"{title} ..."):
+        yield
+    console.print(f"{title} ({time.monotonic() - started:.1f} s)", highlight=False)
+
+
+@contextmanager
+def _stopping_by_signal() -> Iterator[None]:
+    previous = {number: signal.signal(number, _raise_stopped) for number in _STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _raise_stopped(number: int, frame: FrameType | None) -> NoReturn:
+    _ignore_signals()
+    raise _Stopped
+
+
+def _ignore_signals() -> None:
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

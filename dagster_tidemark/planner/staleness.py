@@ -1,0 +1,397 @@
+"""What each partition does not contain yet, through the graph back to the sources.
+
+Belongs here: the incremental computation of it, from the history alone. Does not belong here: which partitions there
+are (`planner.candidates`), when one is due (`planner.demand`) and what is done about it (`planner.planner`).
+
+Only what an event may have moved is computed again, in topological order, and passed on only where the result is
+another: an idle tick looks at nothing, one change at the partitions that follow from it. What cannot be computed for
+one partition (a mapping of anybody's may raise) sets that partition aside with the reason, until it is looked at again.
+
+Longer than 250 lines, because what makes a partition look again and what it then finds are one mechanism.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dagster_tidemark.planner.candidates import Candidates
+from dagster_tidemark.planner.event_records import Built
+from dagster_tidemark.planner.graph import Graph, Input, Node, Target
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.wording import name
+from dagster_tidemark.sources.feed import Partition
+
+_AT_ONCE = 500
+"""Between two looks at the clock."""
+
+_LOOK_AGAIN = 60.0
+"""Seconds until a partition that was set aside is looked at again without any event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a partition does not contain.
+
+    Args:
+        arrival: Of the oldest data it does not contain (never built: when the last required input had data).
+        pending_upstreams: Inputs with something pending themselves, to the arrival of the oldest that concerns this.
+        news: Arrival of the oldest change of an input that lies there and is not contained.
+        stale: Why it has to be rebuilt though nothing arrived. Empty: it has not.
+        has_stale_upstream: Whether it, or anything it is made from, is stale.
+        missing_inputs: Required inputs without any data.
+        unchanged: Where all inputs have to change: those that have not.
+        built: Whether it was ever built.
+    """
+
+    arrival: float | None = None
+    pending_upstreams: Mapping[Target, float] = field(default_factory=dict)
+    news: float | None = None
+    stale: str = ""
+    has_stale_upstream: bool = False
+    missing_inputs: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    built: bool = True
+
+
+@dataclass
+class _OfInput:
+    """What one input says to one partition. `needs_none`: the partition reads nothing of it."""
+
+    present: bool = False
+    needs_none: bool = False
+    first: float | None = None
+    oldest: float | None = None
+    rebuilt: str = ""
+    there: float | None = None
+    has_stale_upstream: bool = False
+    pending_upstreams: dict[Target, float] = field(default_factory=dict)
+
+
+@dataclass
+class Backlog:
+    """The pending of every partition that has any, kept up to date with a history.
+
+    Args:
+        of: By asset and partition; what is not here contains everything.
+        aside: The partitions about which nothing could be found out, with the reason.
+        moved: Whether something in it is another since this was last set to False.
+        not_loaded: By asset the code version that its runs have and the process that plans has not.
+    """
+
+    graph: Graph
+    history: History
+    of: dict[str, dict[Partition, Pending]] = field(default_factory=dict)
+    aside: dict[Target, str] = field(default_factory=dict)
+    moved: bool = True
+    not_loaded: dict[str, str] = field(default_factory=dict)
+    candidates: Candidates = field(init=False)
+    _dirty: dict[str, set[Partition]] = field(default_factory=dict)
+    _ordered: dict[str, Sequence[Partition]] = field(default_factory=dict)
+    _asleep: list[tuple[float, str, bool, str]] = field(default_factory=list)
+    _sleeping: set[Target] = field(default_factory=set)
+    _troubles: object = None
+    _owed: dict[Target, tuple[int | None, float | None]] = field(default_factory=dict)
+    """Of partitions that read by a moving mapping: the last build, and the oldest arrival since then."""
+
+    def __post_init__(self) -> None:
+        self.candidates = Candidates(self.graph, self.history)
+
+    @property
+    def begins_next(self) -> float:
+        """When the next window begins for which data is there already, or which nothing but time announces."""
+        return min(self._asleep[0][0] if self._asleep else float("inf"), self.candidates.look_again_at)
+
+    def settle(self, now: float, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Compute again what events, or the beginning of a window, have moved.
+
+        Args:
+            stop: Asked now and then; once it says so the rest is left for the next time.
+
+        Returns:
+            Whether nothing was left.
+        """
+        self._collect(now)
+        count = 0
+        for key, node in self.graph.nodes.items():
+            while partitions := self._dirty.get(key):
+                # What is made from its own past is looked at in order: else each look would be repeated by the next.
+                # Sorted in any case: the order of a set of texts differs between two processes.
+                waiting = sorted(partitions, key=node.order if node.reads_itself else str)
+                for partition in waiting:
+                    self._look(node, partition, now)
+                    count += 1
+                    if count % _AT_ONCE == 0 and stop():
+                        return False
+        self._dirty.clear()
+        troubles = dict(self.history.broken), dict(self.candidates.failed), dict(self.candidates.odd)
+        self.moved, self._troubles = self.moved or troubles != self._troubles, troubles
+        return True
+
+    def in_order(self, node: Node) -> Sequence[Partition]:
+        """Return the partitions of an asset with something pending, the newest first.
+
+        The oldest first for an asset that is made from its own past: a later partition waits for an earlier one.
+        """
+        found = self._ordered.get(node.key)
+        if found is None:
+            entries = self.of.get(node.key, {})
+            try:
+                found = sorted(entries, key=node.order, reverse=not node.reads_itself)
+            except Exception:  # a user's partitions definition may raise: the decision on each partition names it
+                found = list(entries)
+            self._ordered[node.key] = found
+        return found
+
+    def get(self, target: Target) -> Pending | None:
+        """What a partition has pending, or None."""
+        return self.of.get(target[0], {}).get(target[1])
+
+    def readers(self, target: Target) -> Iterable[tuple[Input, Target, Pending]]:
+        """Those with something pending that read a partition."""
+        for node, read in self.graph.readers.get(target[0], ()):
+            entries = self.of.get(node.key)
+            if not entries:
+                continue
+            broad = read.downstream is None
+            partitions = list(entries) if broad else self.history.reading(node, read, target[1])
+            for partition in partitions:
+                if partition in entries:
+                    yield read, (node.key, partition), entries[partition]
+
+    def inputs(self, read: Input, partition: Partition) -> Iterable[tuple[Target, Pending]]:
+        """The partitions of an input that a partition reads and that have something pending."""
+        entries = self.of.get(read.key)
+        if not entries:
+            return []
+        wanted = list(entries) if read.upstream is None else read.upstream(partition)
+        return [((read.key, p), entries[p]) for p in wanted if p in entries]
+
+    def _collect(self, now: float) -> None:
+        for target in self.candidates.moved(now):
+            self._mark(target)
+            self._mark_readers(target)
+        while self.history.dirty:
+            target = self.history.dirty.pop()
+            if self.history.problem(target):  # it was one of its asset's, in an earlier version of the code
+                continue
+            try:
+                self._mark(target)
+                self._mark_readers(target)
+                self._wake_with(target, now)
+            except BaseException:
+                self.history.dirty.add(target)  # whatever ends this half-way, the rest is still to be looked at
+                raise
+        while self._asleep and self._asleep[0][0] <= now:
+            _, key, partitioned, partition = heapq.heappop(self._asleep)
+            target = (key, partition if partitioned else None)
+            self._sleeping.discard(target)
+            self._mark(target)
+            self._mark_readers(target)
+
+    def _wake_with(self, target: Target, now: float) -> None:
+        """Data of a window that does not exist yet is read when that begins."""
+        node = self.graph.nodes.get(target[0])
+        if node is not None and node.partitioned and not node.problem(target[1]):
+            begins = node.exists_from(target[1])
+            if begins > now:
+                self._sleep(target, begins)
+
+    def _mark(self, target: Target) -> None:
+        if target[0] in self.graph.nodes:
+            self._dirty.setdefault(target[0], set()).add(target[1])
+
+    def _mark_readers(self, target: Target) -> None:
+        for node, read in self.graph.readers.get(target[0], ()):
+            marked = self._dirty.setdefault(node.key, set())
+            marked.update(self.history.reading(node, read, target[1]))
+            if node.partitioned and (read.downstream is None or (node.key, target) in self.history.broken):
+                marked.update(self.of.get(node.key, ()))
+
+    def _look(self, node: Node, partition: Partition, now: float) -> None:
+        """Compute one partition again; it is off the list only when that is done."""
+        target = (node.key, partition)
+        entries = self.of.setdefault(node.key, {})
+        before, why = entries.get(partition), self.aside.pop(target, None)
+        try:
+            after = self._pending(node, target) if self._exists(node, target, now) else None
+        except Exception as error:
+            after = None
+            self.aside[target] = f"{type(error).__name__}: {error}"
+            self._sleep(target, now + _LOOK_AGAIN)
+        if target in self.history.built or (after is not None and not _others(node, after.missing_inputs)):
+            self.candidates.note(node, partition)
+        if after is not None:
+            entries[partition] = after
+        elif before is not None:
+            del entries[partition]
+        if (after is None) is not (before is None):
+            self._ordered.pop(node.key, None)
+        if _told(after) != _told(before):
+            self._mark_readers(target)
+        self.moved = self.moved or after != before or why != self.aside.get(target)
+        self._dirty[node.key].discard(partition)
+
+    def _exists(self, node: Node, target: Target, now: float) -> bool:
+        if node.refused or not (node.inputs or node.automated):
+            return False
+        if node.problem(target[1]):
+            return False
+        begins = self.candidates.begins(node, target)
+        if begins > now:
+            self._sleep(target, begins)
+            return False
+        exists = node.exists(target[1])
+        if not exists and self.candidates.was_never(target):
+            self.aside[target] = (
+                f"there is no partition {target[1]!r} of it; data of that key is there for when it is added"
+            )
+        return exists
+
+    def _sleep(self, target: Target, until: float) -> None:
+        if target not in self._sleeping:
+            self._sleeping.add(target)
+            heapq.heappush(self._asleep, (until, target[0], target[1] is not None, str(target[1])))
+
+    def _pending(self, node: Node, target: Target) -> Pending | None:
+        said = [(read, self._of_input(node, read, target)) for read in node.inputs]
+        pending_upstreams = {source: arrival for _, of in said for source, arrival in of.pending_upstreams.items()}
+        missing_inputs = tuple(read.key for read, of in said if not (of.present or of.needs_none or read.optional))
+        has_stale_upstream = any(of.has_stale_upstream for _, of in said)
+        built = self.history.built.get(target)
+        if built is None:
+            return self._first(node, target, said, pending_upstreams, missing_inputs, has_stale_upstream)
+        if node.reads_itself:
+            missing_inputs = ()  # it was built through a window without data, and is built so again
+        arrivals = [of.oldest for _, of in said if of.oldest is not None]
+        unchanged: tuple[str, ...] = ()
+        if node.requires_all and arrivals:
+            unchanged = tuple(r.key for r, of in said if of.oldest is None and not of.rebuilt and not r.use_latest)
+            arrival = None if unchanged else max(arrivals)
+        else:
+            arrival = min(arrivals, default=None)
+        arrival = self._still_owed(node, target, arrival, missing_inputs)
+        stale = self._stale(node, target, built) or next((of.rebuilt for _, of in said if of.rebuilt), "")
+        news = min((of.there for _, of in said if of.there is not None), default=None)
+        if missing_inputs:
+            # A person built it without these inputs. It cannot be built again, so nothing is pending, nor for readers.
+            arrival, news, pending_upstreams = None, None, {}
+        if arrival is None and not (stale or unchanged or has_stale_upstream):
+            return None
+        return Pending(
+            arrival, pending_upstreams, news, stale, has_stale_upstream or bool(stale), missing_inputs, unchanged
+        )
+
+    def _first(
+        self,
+        node: Node,
+        target: Target,
+        said: list[tuple[Input, _OfInput]],
+        pending_upstreams: Mapping[Target, float],
+        missing_inputs: tuple[str, ...],
+        has_stale_upstream: bool,
+    ) -> Pending | None:
+        """Of a partition that was never built."""
+        drives = any(of.present for read, of in said if read.key != node.key)
+        if node.reads_itself and (not drives or _others(node, missing_inputs)):
+            gap = self.candidates.gap(node, target, self.of.get(node.key, {}), self._mark)
+            if gap is not None:  # a window between others without all of its data: the past goes through it
+                return Pending(gap, pending_upstreams, gap, "", has_stale_upstream, (), (), built=False)
+        if not drives and not node.enumerated:
+            return None
+        first = [of.first for read, of in said if of.first is not None and not read.optional]
+        if node.enumerated:
+            first.append(self.candidates.begins(node, target))
+        without_required = min((of.first for _, of in said if of.first is not None), default=None)
+        arrival = None if missing_inputs else max(first, default=without_required)
+        if arrival == float("-inf"):
+            arrival = self.candidates.since(node.key)
+        elif arrival is not None:  # nobody could build it before it was there
+            arrival = max(arrival, node.exists_from(target[1]))
+        arrival = self._still_owed(node, target, arrival, missing_inputs)
+        there = min((of.there for _, of in said if of.there is not None), default=arrival)
+        if node.reads_itself and not _others(node, missing_inputs):
+            self.candidates.ask_for_past(node, target, self._mark)
+        return Pending(arrival, pending_upstreams, there, "", has_stale_upstream, missing_inputs, (), built=False)
+
+    def _still_owed(
+        self, node: Node, target: Target, arrival: float | None, missing_inputs: tuple[str, ...]
+    ) -> float | None:
+        """Return the arrival of the oldest data since the last build, also where a mapping has moved on from it.
+
+        A table that reads the last hour has new data of this hour every hour. Counted from that, it would never be due.
+        """
+        if all(read.stamp is None for read in node.inputs):
+            return arrival
+        built = self.history.built.get(target)
+        build = built.id if built else None
+        before = self._owed.get(target, (build, arrival))
+        oldest = _min(before[1], arrival) if before[0] == build else arrival
+        if arrival is not None or missing_inputs:
+            self._owed[target] = build, oldest
+        else:  # it contains what it reads
+            self._owed.pop(target, None)
+        return oldest if arrival is not None else None
+
+    def _stale(self, node: Node, target: Target, built: Built) -> str:
+        if built.code_version and node.code_version and built.code_version != node.code_version:
+            if built.as_of <= self.graph.moment.loaded_after:
+                return f"built by code {built.code_version}, today's is {node.code_version}"
+            # The run was created after this code was loaded, and its code differs: files were edited since. A rebuild
+            # would have the same effect again, without an end.
+            self.not_loaded[node.key] = built.code_version
+        run = self.history.again.get(target)
+        return f"run {run.split('-')[0]} was lost with the platform before it had built this again" if run else ""
+
+    def _of_input(self, node: Node, read: Input, target: Target) -> _OfInput:
+        found = _OfInput()
+        built = target in self.history.built
+        if built:
+            for source, change in self.history.news(read, target):
+                if change.arrived_at is None:
+                    found.rebuilt = found.rebuilt or f"{name(source)} was rebuilt with other content"
+                else:
+                    found.there = found.oldest = _min(found.oldest, change.arrived_at)
+        first_arrival = self.history.first_arrival
+        for source in self.history.inputs_of(read, target[1]):
+            if not built and not self.history.is_there(source):
+                continue
+            found.present = True
+            if not built:
+                found.there = found.first = _min(found.first, first_arrival.get(source))
+        only_has_to_exist = read.use_latest and (found.present or self._comes_by_itself(read.key))
+        for source, pending in self.inputs(read, target[1]):
+            found.has_stale_upstream = found.has_stale_upstream or pending.has_stale_upstream
+            if pending.arrival is None or only_has_to_exist:
+                continue
+            if not pending.built:
+                found.present = True
+                found.first = _min(found.first, pending.arrival)
+            if not built or self.history.reaches(read, pending.arrival, target):
+                found.pending_upstreams[source] = pending.arrival
+                found.oldest = _min(found.oldest, pending.arrival)
+            elif read.use_latest:  # it was wiped: who reads it does not run without it
+                found.pending_upstreams[source] = pending.arrival
+        if not found.present:
+            found.needs_none = self.candidates.needs_none(node, read, target[1])
+        return found
+
+    def _comes_by_itself(self, key: str) -> bool:
+        """Whether an asset is built without being asked for by who reads it; nobody else would ask for another."""
+        node = self.graph.nodes.get(key)
+        return node is None or node.contract is not None or node.asap
+
+
+def _others(node: Node, missing_inputs: tuple[str, ...]) -> bool:
+    """Whether anything but a table's own past is absent."""
+    return any(key != node.key for key in missing_inputs)
+
+
+def _told(pending: Pending | None) -> object:
+    """What the readers of a partition see of it: another input that lags behind as well is no news to them."""
+    return pending and (pending.arrival, pending.has_stale_upstream, pending.built)
+
+
+def _min(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)

@@ -1,0 +1,263 @@
+"""Builds of partitions with this process's code, on branches of their tables, as runs in a separate instance.
+
+Each run reads the preview's own rows from tables that the preview has written, and other tables as they were when the
+preview began. Belongs here: the runs, and the resources they get. Does not belong here: the choice of partitions
+(`preview.targets`).
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterEventType, DagsterInstance
+from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+from dagster._serdes import deserialize_value, serialize_value
+from pyspark.sql import SparkSession
+
+from dagster_tidemark.errors import Terminal
+from dagster_tidemark.execution.io_manager import NoSuchTable
+from dagster_tidemark.failpoints import reached
+from dagster_tidemark.lakehouse import branches
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
+from dagster_tidemark.lakehouse.session import naming_the_server, without_token
+from dagster_tidemark.lakehouse.table import Table
+from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.preview import quarantined
+from dagster_tidemark.preview.lake import FROM_MESSAGES, BranchIOManager, PreviewLake
+from dagster_tidemark.preview.manifest import Manifest, RunPreview, Store, TablePreview
+from dagster_tidemark.preview.targets import Targets, runs_of
+from dagster_tidemark.sensors.contract_sensor import ReportedBySensor
+from dagster_tidemark.sources.feed import Partition
+from dagster_tidemark.tags import CONTENT, PREFIX
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""Run config: keeps the terminal quiet, because the run's events hold its messages."""
+
+
+class PreviewFailed(Terminal):
+    """A run of the preview failed."""
+
+
+class _Session:
+    """Replacement of the resource `spark`."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = self.spark_session = session
+
+
+def refusals(definitions: dg.Definitions, graph: Graph, lake: PreviewLake, planned: Collection[str]) -> dict[str, str]:
+    """Return the planned assets that cannot be previewed, with the reason."""
+    found = {}
+    needs = {
+        key.to_user_string(): each.required_resource_keys
+        for each in definitions.assets or ()
+        if isinstance(each, dg.AssetsDefinition)
+        for key in each.keys
+    }
+    for key in planned:
+        node = graph.nodes[key]
+        of_sources = [r.key for r in node.inputs if (n := graph.nodes.get(r.key)) is not None and n.source]
+        if any(map(lake.keeps, of_sources)) and {"lakehouse", f"{PREFIX}lakehouse"} & needs.get(key, set()):
+            found[key] = FROM_MESSAGES
+            continue
+        try:
+            table = lake.table(key)
+        except NoSuchTable:
+            found[key] = "has no declared table, so there are no rows to show"
+            continue
+        try:
+            if branches.exists(lake.spark, table):
+                branches.require_branchable(lake.spark, table)
+        except branches.ColumnsDiffer as error:
+            found[key] = str(error)
+    return found
+
+
+def build(
+    definitions: dg.Definitions,
+    history: History,
+    targets: Targets,
+    lake: PreviewLake,
+    store: Store,
+    tell: Callable[[str], None],
+) -> None:
+    """Build the targets on branches, and record them in the lake's manifest.
+
+    Args:
+        history: Read before any table was read.
+        tell: Gets a line about each run before it starts.
+
+    Raises:
+        PreviewFailed: a run failed. The manifest records the branches made so far.
+    """
+    manifest, graph = lake.manifest, history.graph
+    manifest.tables = [
+        TablePreview(key, planned=targets.planned.get(key, 0)) for group in targets.groups for key in group.assets
+    ]
+    inputs = {read.key for own in manifest.tables for read in graph.nodes[own.asset].inputs}
+    inside = targets.all
+    with naming_the_server(lake.spark):
+        for own in manifest.tables:
+            own.is_new = not branches.exists(lake.spark, lake.table(own.asset))
+        store.write(manifest)
+        for key in sorted(inputs):
+            if not graph.nodes[key].source and key.replace("/", ".") in lake.tables:
+                lake.pin(lake.table(key))
+        for own in manifest.tables:
+            table = lake.table(own.asset)
+            own.base = lake.pin(table)
+            if not own.is_new:
+                branches.add_declared_columns(lake.spark, table)
+            branches.create(lake.spark, table, manifest.branch, own.base)
+        store.write(manifest)
+        reached("preview_branched")
+        with DagsterInstance.ephemeral() as instance:
+            for name, keys in graph.moment.dynamic.items():
+                instance.add_dynamic_partitions(name, list(keys))
+            with partition_loading_context(dynamic_partitions_store=instance):
+                for group in targets.groups:
+                    for part in runs_of(graph, group.assets, group.partitions):
+                        tell(f"building {', '.join(group.assets)}{told(part)}")
+                        manifest.runs.append(_run(definitions, instance, group.assets, part, lake))
+                    for key in group.assets:
+                        _note(manifest.of(key), manifest, graph.nodes[key], history, inside)
+                        _count_turned_away(lake, manifest.of(key))
+                    store.write(manifest)
+    manifest.is_built = True
+    store.write(manifest)
+
+
+def told(partitions: Sequence[Partition]) -> str:
+    """Return partitions as text to follow an asset's name."""
+    if partitions[0] is None:
+        return ""
+    return f" {partitions[0]}" if len(partitions) == 1 else f" {partitions[0]}...{partitions[-1]}"
+
+
+def events(texts: Sequence[str]) -> list[Any]:
+    """Return a run's events from their stored text."""
+    return [deserialize_value(text) for text in texts]
+
+
+def read_digest(history: History, node: Node, partition: Partition, inside: Collection[Target]) -> str:
+    """Return a digest of the content versions that a partition reads from outside the preview."""
+    said = [
+        (source[0], str(source[1]), history.versions.get(source))
+        for read in node.inputs
+        if not read.use_latest
+        for source in history.inputs_of(read, partition)
+        if source not in inside
+    ]
+    return hashlib.sha256(repr(sorted(said, key=str)).encode()).hexdigest()[:16]
+
+
+def _count_turned_away(lake: PreviewLake, own: TablePreview) -> None:
+    if own.is_loaded:
+        manifest, partitions = lake.manifest, own.partitions
+        before, after = (
+            quarantined.reasons(lake.spark, own.asset, partitions, at)
+            for at in (manifest.quarantine_base, manifest.quarantine_head)
+        )
+        own.turned_away = {reason: [before.get(reason, 0), after.get(reason, 0)] for reason in sorted(before | after)}
+
+
+def _note(own: TablePreview, manifest: Manifest, node: Node, history: History, inside: Collection[Target]) -> None:
+    contents: dict[Partition, str] = {}
+    for run in manifest.runs:
+        for event in events(run.materializations):
+            if event.asset_key.to_user_string() == own.asset and CONTENT in event.metadata:
+                contents[event.partition] = str(event.metadata[CONTENT].value)
+    own.partitions, own.contents = list(contents), list(contents.values())
+    own.reads = [read_digest(history, node, partition, inside) for partition in own.partitions]
+
+
+def _run(
+    definitions: dg.Definitions,
+    instance: DagsterInstance,
+    assets: Sequence[str],
+    partitions: Sequence[Partition],
+    lake: PreviewLake,
+) -> RunPreview:
+    keys = [dg.AssetKey.from_user_string(name) for name in assets]
+    every: list[Any] = [*(definitions.assets or ()), *(definitions.asset_checks or ())]
+    checks = users_checks(every, keys)
+    resources = dict(definitions.resources or {})
+    ours = {
+        "spark": dg.ResourceDefinition.hardcoded_resource(_Session(lake.spark)),
+        "lakehouse": dg.ResourceDefinition.hardcoded_resource(lake),
+        "io_manager": BranchIOManager(lake),
+    }
+    resources |= ours | {f"{PREFIX}{name}": resource for name, resource in ours.items()}
+    done = dg.materialize(
+        every,
+        selection=dg.AssetSelection.assets(*keys).without_checks() | dg.AssetSelection.checks(*checks),
+        instance=instance,
+        resources=resources,
+        run_config=QUIET,
+        raise_on_error=False,
+        **run_of(partitions),
+    )
+    evaluations = done.get_asset_check_evaluations()
+    if not done.success and all(each.passed or not each.blocking for each in evaluations):
+        raise PreviewFailed(f"{', '.join(assets)}{told(partitions)} failed: {_why(done)}")
+    written = [event.step_materialization_data.materialization for event in done.get_asset_materialization_events()]
+    return RunPreview(
+        list(assets), list(partitions), [serialize_value(m) for m in written], [serialize_value(e) for e in evaluations]
+    )
+
+
+def run_of(partitions: Sequence[Partition]) -> dict[str, Any]:
+    """Return the arguments of `dg.materialize` that select these partitions."""
+    first, last = partitions[0], partitions[-1]
+    if first is None or last is None:
+        return {}
+    if len(partitions) == 1:
+        return {"partition_key": first}
+    return {"tags": {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}}
+
+
+def users_checks(definitions: Sequence[Any], keys: Collection[dg.AssetKey]) -> list[dg.AssetCheckKey]:
+    """Return the checks of these assets that look at rows. The check `contract` looks at the running instance."""
+    return [
+        spec.key
+        for each in definitions
+        if isinstance(each, dg.AssetsDefinition)
+        for spec in each.check_specs
+        if spec.asset_key in keys and not isinstance(spec.automation_condition, ReportedBySensor)
+    ]
+
+
+def first_line(message: str, name: str) -> str:
+    """Return an error's name and the first line of its message, without the stack of the JVM."""
+    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
+    said = without_token(lines[0]) if lines else ""
+    short = name.rpartition(".")[2]
+    # Dagster and Spark put the name in front, with its modules.
+    said = re.sub(rf"^(?:\w+\.)*{re.escape(short)}: ", "", said)
+    return f"{short}: {said}" if short and said else short or said
+
+
+def _why(done: dg.ExecuteInProcessResult) -> str:
+    failures = [e for e in done.all_events if e.event_type is DagsterEventType.STEP_FAILURE]
+    for event in failures:
+        error = event.step_failure_data.error
+        while error is not None and error.cause is not None:
+            error = error.cause
+        if error is not None:
+            return first_line(error.message, error.cls_name or "")
+    return "no event of the run says why"
+
+
+def discard(spark: SparkSession, tables: Mapping[str, Table], store: Store, manifest: Manifest) -> None:
+    """Drop a preview's branches, and forget it."""
+    branches.drop(spark, QUARANTINE, manifest.branch)
+    for own in manifest.tables:
+        if (table := tables.get(own.table)) is not None:
+            branches.drop(spark, table, manifest.branch)
+            if own.is_new:
+                branches.drop_unused(spark, table)
+    store.delete()

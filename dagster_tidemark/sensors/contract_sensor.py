@@ -1,0 +1,202 @@
+"""The check `contract`: reports in the UI if an asset keeps its freshness promise.
+
+The check needs no run. The sensor `contracts` writes a result when the state changes and after each materialization,
+because the UI shows only a result of the latest materialization. An operator may also execute the check. Does not
+belong here: the verdict on a contract (`planner.contract_status`), and the check `stream`, whose results the sensor
+writes as well (`sensors.stream_states`).
+
+An asset that is set aside is "not judged", and its check fails as with a breach: its promise may be broken, and no
+sensor looks. The same holds for "unknown": a sensor or a shift has not looked lately, or a service cannot be reached.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+from zlib import crc32
+
+import dagster as dg
+from dagster import AutomationContext, AutomationResult
+
+from dagster_tidemark.asset_graph.planner_graph import AnyGraph, loaded
+from dagster_tidemark.engine import engine
+from dagster_tidemark.engine.doubts import CONTRACTS, Looked, Watched, doubts, note_look
+from dagster_tidemark.engine.overview import doubted, judged, overview
+from dagster_tidemark.engine.saved_overview import CHECK, Kept, StandingRow, keep, standing_rows
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log.loaded_code import code_of
+from dagster_tidemark.planner.contracts import FreshnessStatus
+from dagster_tidemark.planner.decisions import Standing
+from dagster_tidemark.planner.wording import names
+from dagster_tidemark.sensors.reachable import unreachable
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
+from dagster_tidemark.sensors.stream_states import changed_streams
+from dagster_tidemark.settings import Settings, load_settings
+
+_IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, adapter.Freshness] = {
+    FreshnessStatus.MET: "PASS",
+    FreshnessStatus.AT_RISK: "WARN",
+    FreshnessStatus.BREACHED: "FAIL",
+    FreshnessStatus.NOT_JUDGED: "UNKNOWN",
+    FreshnessStatus.UNKNOWN: "UNKNOWN",
+}
+__all__ = ["CHECK", "contract_checks", "contract_sensor"]
+STATE = "state"
+_ASKED_AGAIN = 2.0  # seconds until a service that has failed is asked again: a pause is no fault
+
+
+class ReportedBySensor(dg.AutomationCondition[dg.AssetCheckKey]):
+    """A condition that is never true: only the sensor `contracts` reports this check.
+
+    The check has a condition because Dagster would otherwise execute it within every run of its asset.
+    """
+
+    asks_for_nothing = True  # no automation sensor need evaluate it
+    requires_cursor = False
+
+    @property
+    def name(self) -> str:
+        return "reported by the sensor contracts"
+
+    def evaluate(self, context: AutomationContext[dg.AssetCheckKey]) -> AutomationResult[dg.AssetCheckKey]:
+        return AutomationResult(context, true_subset=context.get_empty_subset())
+
+
+def contract_checks(assets: Iterable[Any]) -> list[dg.AssetChecksDefinition]:
+    """A check for each asset with a freshness policy."""
+    every = list(assets)
+    specs = (spec for found in every if isinstance(found, dg.AssetsDefinition) for spec in found.specs)
+    graph = cache(lambda: loaded(every))
+    return [_check(spec.key, graph) for spec in specs if spec.freshness_policy is not None]
+
+
+def contract_sensor(watched: Watched | None = None, *, scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
+    """Return the sensor that reports the state of the contracts.
+
+    Args:
+        watched: Feeds and streams, whose sources are outside the event log.
+    """
+    world = _World()
+
+    @dg.sensor(
+        name=scope.named(CONTRACTS),
+        description="Writes a result of the check `contract`, and Dagster's freshness state, where a contract stands "
+        "otherwise or its asset was built again.",
+        asset_selection=scope.assets,
+        minimum_interval_seconds=10,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def contracts(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        repository = context.repository_def
+        if repository is None:
+            raise dg.DagsterInvariantViolationError("the contracts are those of a code location")
+        built = _last_built(context.instance, repository.asset_graph)  # first: what comes meanwhile is told next time
+        instance, graph = context.instance, engine.engine_for(context.instance, repository.asset_graph).graph
+        plan, every = judged(instance, repository.asset_graph)
+        if plan.catching_up:
+            return dg.SkipReason(plan.catching_up)
+        standings = {asset: found for asset, found in every.items() if scope.has([dg.AssetKey.from_user_string(asset)])}
+        if watched is not None:
+            settings = load_settings()
+            world.look(instance, settings, watched.location, plan.now)
+            rows = tuple(_only_ours(row, scope) for row in standing_rows(graph, plan, standings))
+            keep(instance, watched.location, Kept(plan.now, code_of(settings), watched, rows))
+        doubt = doubts(instance, watched or Watched(), plan.now)
+        standings = doubted(standings, graph, doubt)
+        told: Mapping[str, list[Any]] = json.loads(context.cursor or "{}")
+        states = {asset: _state(standing, built.get(asset)) for asset, standing in standings.items()}
+        of_streams, stream_states = changed_streams(instance, watched or Watched(), doubt, plan.now, told)
+        changed = [standing for asset, standing in standings.items() if told.get(asset) != states[asset]]
+        if not changed and not of_streams:
+            return dg.SkipReason(_summary(list(standings.values())))
+        events = [*(_evaluation(standing, plan.now) for standing in changed), *of_streams]
+        shown = {standing.asset: _IN_DAGSTERS_PANEL[standing.verdict] for standing in changed}
+        adapter.report_freshness(context.instance, shown, plan.now)
+        return dg.SensorResult(asset_events=events, cursor=json.dumps(states | stream_states))
+
+    return contracts
+
+
+def _only_ours(row: StandingRow, scope: Scope) -> StandingRow:
+    """Return the row, not to be shown if its asset is of others."""
+    return row if scope.has([dg.AssetKey.from_user_string(row.asset)]) else replace(row, shown=False)
+
+
+class _World:
+    """The services that runs need, asked at each tick. A fault is recorded if it lasts for some seconds."""
+
+    def __init__(self) -> None:
+        self._faulty: set[str] = set()
+
+    def look(self, instance: dg.DagsterInstance, settings: Settings, location: str, now: float) -> None:
+        found = unreachable(settings)
+        if {name for name, why in found.items() if why} - self._faulty:
+            time.sleep(_ASKED_AGAIN)
+            found = unreachable(settings)
+        self._faulty = {name for name, why in found.items() if why}
+        for name, why in found.items():
+            note_look(instance, location, name, Looked(now, why))
+
+
+def _state(standing: Standing, built: int | None) -> list[Any]:
+    """Return the values that a result depends on. Another result is written when one of them changes."""
+    # Not Python's hash(): for strings it differs from process to process.
+    aside = [crc32("\n".join(standing.set_aside).encode())] if standing.set_aside else []
+    return [standing.verdict, built, *aside]
+
+
+def _last_built(instance: dg.DagsterInstance, assets: AnyGraph) -> dict[str, int | None]:
+    """The storage id of each asset's last materialization."""
+    records = instance.get_asset_records(sorted(assets.materializable_asset_keys))
+    entries = [record.asset_entry for record in records]
+    return {entry.asset_key.to_user_string(): entry.last_materialization_storage_id for entry in entries}
+
+
+def _check(key: dg.AssetKey, graph: Callable[[], AnyGraph]) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=key,
+        name=CHECK,
+        description="Whether what arrived is incorporated as the freshness policy promises.",
+        automation_condition=ReportedBySensor(),
+    )
+    def contract(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        plan, standings = overview(context.instance, graph(), wait=True)
+        standing = standings[key.to_user_string()]
+        return dg.AssetCheckResult(**_result(standing, plan.now))
+
+    return contract
+
+
+def _evaluation(standing: Standing, now: float) -> dg.AssetCheckEvaluation:
+    key = dg.AssetKey.from_user_string(standing.asset)
+    result = _result(standing, now)
+    return dg.AssetCheckEvaluation(asset_key=key, check_name=CHECK, **result)
+
+
+def _result(standing: Standing, now: float) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        STATE: str(standing.verdict),
+        "lag (seconds)": round(standing.lag, 1),
+        "reason": standing.reason,
+        "judged at": dg.MetadataValue.timestamp(now),
+    }
+    if standing.partition is not None:
+        metadata["partition"] = standing.partition
+    if standing.set_aside:
+        metadata["set aside"] = names(standing.set_aside)
+    if standing.deadline is not None:
+        metadata["promised for"] = dg.MetadataValue.timestamp(standing.deadline)
+    return {
+        # At risk, nothing is late yet.
+        "passed": standing.verdict in (FreshnessStatus.MET, FreshnessStatus.AT_RISK),
+        "severity": dg.AssetCheckSeverity.ERROR,
+        "description": f"{standing.verdict}: {standing.reason}",
+        "metadata": metadata,
+    }
+
+
+def _summary(standings: Sequence[Standing]) -> str:
+    counted = {verdict: sum(standing.verdict is verdict for standing in standings) for verdict in FreshnessStatus}
+    return ", ".join(f"{count} {verdict}" for verdict, count in counted.items() if count) or "no contract"

@@ -1,0 +1,321 @@
+"""Alerts at work: raised where a rule finds episodes in what the messages of a key say, and retracted again.
+
+State and outbox are one table and change in one commit; only then is anything sent, at least once, each change with the
+number of its commit. A writer that was thought dead sends nothing that another has sent. Belongs here: the order of
+these steps. Does not belong here: what an episode is (the rule), and which alert stands for which episode
+(`alert_identity`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import And, BooleanExpression
+
+from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, HeadMoved, at_least, at_most, one_of
+from dagster_tidemark.sources.notification_queue import MessageSink
+from dagster_tidemark.sources.received_messages import Record
+from dagster_tidemark.streams.alert_declaration import Alerting
+from dagster_tidemark.streams.alert_identity import Alert, Changes, Episode, reconcile
+from dagster_tidemark.streams.alert_table import AlertTable
+from dagster_tidemark.streams.decode import Fault
+from dagster_tidemark.streams.stream_declaration import Workplace
+from dagster_tidemark.streams.timeline import Said, Stretch, Timeline
+from dagster_tidemark.streams.user_rules import (
+    RULE_RAISES,
+    RaisingRules,
+    RuleFails,
+    blames_the_message,
+    raised,
+    to_leave_out,
+)
+
+INCORPORATES = "tidemark.incorporates"
+"""Property of the table of alerts: they follow from the stream's table as of this snapshot."""
+
+_TRIES = 20
+_SURE_FOR_SECONDS = 1.0  # so long after a look what is to be sent is not looked at again
+_MARK_EVERY_SECONDS = 10.0
+_AT_ONCE = 10
+_KEEP_SNAPSHOTS = 100
+_IDS_AT_ONCE = 150  # pyiceberg stops to skip files at 200 values
+_MOST_LEFT_OUT = 100_000
+
+Episodes = Sequence[Episode]
+
+
+class RuleRaised(Exception):
+    """The rule raised on a sequence of messages, or returned what is no episode."""
+
+
+@dataclass
+class Alerts:
+    """Alerts at work, in one run.
+
+    Args:
+        declared: What is alerted of.
+        place: Whose messages it follows.
+        connect: Gives the queue that alerts are sent to.
+    """
+
+    declared: Alerting
+    place: Workplace
+    connect: Callable[[], MessageSink]
+    _raised: int = 0
+    _retracted: int = 0
+    _changed: bool = False
+    _through: int | None = None
+    _knows_through: bool = False
+    _marked_at: float = field(default_factory=time.monotonic)
+    _standing: dict[str, list[Alert]] | None = None
+    _queue: MessageSink | None = None
+
+    def __post_init__(self) -> None:
+        declared = self.declared
+        table = Appendable(self.place.lake, declared.table)
+        self._table = AlertTable(table, declared.rule.name, declared.key, declared.facts)
+        self._messages = Appendable(self.place.lake, self.place.stream.table)
+        self._timeline = Timeline(self.declared.rule, self._load)
+        self._rules = RaisingRules(self.place.stream.name)
+        self._raised_by: dict[str, tuple[datetime, str]] = {}
+        """Messages, with their time, on which the rule's `closes` raised. They were loaded, and are not known yet."""
+        self._left_out: set[str] = set()
+
+    def react(self, rows: pa.Table, head: int | None) -> None:
+        """Raise and retract what follows from all that the stream's table has got, these rows among it."""
+        for _ in range(_TRIES):
+            try:
+                self._follow()
+                return
+            except HeadMoved:
+                self._forget()
+            except BaseException:
+                self._forget()
+                raise
+        raise HeadMoved(f"{self.declared.table.name}: others have committed {_TRIES} times in a row")
+
+    def publish(self) -> int:
+        """Send what is committed and was not sent yet, in the order of the commits."""
+        sent = 0
+        while waiting := self._table.unpublished():
+            for start in range(0, len(waiting), _AT_ONCE):
+                # This process may have slept for an hour: then another has sent these, and later ones.
+                if not self._table.is_fresh(_SURE_FOR_SECONDS):
+                    self._table.refresh()
+                    break
+                some = waiting[start : start + _AT_ONCE]
+                self._send([json.dumps(message, default=str) for message in some])
+                sent += len(some)
+            else:
+                try:
+                    self._table.mark_published(waiting[-1]["sequence"])
+                except HeadMoved:
+                    self._table.refresh()
+        return sent
+
+    def _send(self, bodies: Sequence[str]) -> None:
+        self._queue = self._queue or self.connect()
+        try:
+            self._queue.send(bodies)
+        except BaseException:
+            self._queue = None
+            raise
+
+    def look_after(self) -> None:
+        """Forget old snapshots of the table."""
+        self._table.table.expire(keep=_KEEP_SNAPSHOTS, batch=EXPIRED_AT_ONCE)
+
+    def needs_since(self) -> int | None:
+        """The snapshot of the stream's table that the next shift would go on from."""
+        found = self._table.table.mark(INCORPORATES)
+        return None if found is None else int(found)
+
+    def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
+        """How many were raised and retracted."""
+        if not self._changed:
+            return {}
+        said: dict[str, int | float | str] = {"raised": self._raised, "retracted": self._retracted}
+        self._raised = self._retracted = 0
+        self._changed = False
+        return {self.declared.table.name.replace(".", "/"): said}
+
+    def _follow(self) -> None:
+        if self._table.refresh() or not self._knows_through:
+            self._forget()
+            self._through, self._knows_through = self.needs_since(), True
+        self._messages.refresh()
+        if self._messages.head == self._through:
+            return
+        through = self._messages.head
+        changes, now = self._changes(self._news()), datetime.now(UTC)
+        raised = {
+            key: [self._table.as_raised(each, key, now) for each in every]
+            for key, every in changes.items()
+            if any(every)
+        }
+        if raised or time.monotonic() - self._marked_at > _MARK_EVERY_SECONDS:
+            self._table.commit(raised, now, {INCORPORATES: str(through)})
+            self._marked_at = time.monotonic()
+        self._through = through
+        for key, each in ((key, each) for key, every in raised.items() for each in every):
+            self._standing_of[key] = each.applied(self._standing_of.get(key, ()))
+            self._raised += len(each.raised)
+            self._retracted += len(each.retracted)
+            self._changed = True
+
+    @property
+    def _standing_of(self) -> dict[str, list[Alert]]:
+        if self._standing is None:
+            self._standing = self._table.standing()
+        return self._standing
+
+    def _changes(self, news: Mapping[str, Sequence[Said]]) -> dict[str, list[Changes]]:
+        """By key what becomes of its alerts, in each stretch that has changed."""
+        found: dict[str, list[Changes]] = defaultdict(list)
+        for stretch, before, after in self._evaluated(news):
+            here = [alert for alert in self._standing_of.get(stretch.key, ()) if stretch.holds(alert.started_at)]
+            found[stretch.key].append(reconcile(self.declared.rule.name, stretch.key, here, before=before, after=after))
+        return found
+
+    def _evaluated(self, news: Mapping[str, Sequence[Said]]) -> list[tuple[Stretch, Episodes, Episodes]]:
+        """Return each changed stretch with its episodes before and after the news.
+
+        A message that makes the rule raise is left out, and gets an entry in the quarantine.
+
+        Raises:
+            RuleFails: the rule raises on every message, or now and then on the same ones.
+        """
+        said = ""
+        for _ in range(_TRIES):
+            found: list[tuple[Stretch, Episodes, Episodes]] = []
+            raised_by: dict[str, tuple[datetime, str]] = {}
+            said = ""
+            for stretch in self._timeline.add(news):
+                try:
+                    found.append((stretch, self._episodes(stretch.before), self._episodes(stretch.after)))
+                except RuleRaised as error:
+                    said = str(error)
+                    raised_by |= {each.message_id: (each.at, said) for each in self._culprits(stretch)}
+            ids = {said.message_id for some in news.values() for said in some}
+            new, self._raised_by = raised_by | self._raised_by, {}
+            error_of_one = next((error for _, error in new.values()), "")
+            self._rules.judge(self.declared.rule.name, new.keys(), len(ids - new.keys()), error_of_one)
+            if new:
+                self._leave_out(new)
+            if not said:
+                return found
+            news = {key: [said for said in some if said.message_id not in self._left_out] for key, some in news.items()}
+            news = {key: some for key, some in news.items() if some}
+            self._timeline.forget()  # it is loaded again without these messages
+        raise RuleFails(
+            f"stream {self.place.stream.name}: the rule {self.declared.rule.name} raises now and then on the same "
+            f"messages: {said}. A rule is a pure function of its messages. Correct it and reload the code location"
+        )
+
+    def _episodes(self, said: Sequence[Said]) -> Episodes:
+        if not said:
+            return []  # without the rule, which may look at the first message
+        try:
+            found = list(self.declared.rule.episodes([each.fields for each in said]))
+            self._table.require_fit(found)
+        except Exception as error:
+            if not blames_the_message(error):
+                raise
+            raise RuleRaised(raised(error)) from error
+        return found
+
+    def _culprits(self, stretch: Stretch) -> list[Said]:
+        """Return the messages of a stretch without which the rule does not raise."""
+        bad = [stretch.before[at] for at in to_leave_out(stretch.before, (), self._raises)]
+        gone = {id(said) for said in bad}
+        before, after = ([s for s in some if id(s) not in gone] for some in (stretch.before, stretch.after))
+        return bad + [after[at] for at in to_leave_out(after, before, self._raises)]
+
+    def _raises(self, said: Sequence[Said]) -> bool:
+        try:
+            self._episodes(said)
+        except RuleRaised:
+            return True
+        return False
+
+    def _leave_out(self, raised_by: Mapping[str, tuple[datetime, str]]) -> None:
+        """Write quarantine entries for messages that are rows of the table, and leave them out from now on."""
+        stream, ids = self.place.stream, sorted(raised_by)
+        times = [at for at, _ in raised_by.values()]
+        where: BooleanExpression = And(self._since(min(times)), at_most(stream.time or "", max(times)))
+        faults: list[Fault] = []
+        for start in range(0, len(ids), _IDS_AT_ONCE):
+            rows = self._messages.rows(And(where, one_of("message_id", ids[start : start + _IDS_AT_ONCE])))
+            faults += [self._fault(row, raised_by[row["message_id"]][1]) for row in rows.to_pylist()]
+        if self.place.refuse is not None:
+            self.place.refuse(faults)
+        if len(self._left_out) > _MOST_LEFT_OUT:
+            self._left_out.clear()  # they are found again if they still matter
+        self._left_out.update(raised_by)
+
+    def _fault(self, row: Mapping[str, Any], error: str) -> Fault:
+        record = Record(
+            b"",
+            row["message_id"],
+            row["sent_at"],
+            row["message_source"],
+            row["topic_id"],
+            row["topic_partition"],
+            row["topic_offset"],
+        )
+        fields = {name: row[name] for name in self.place.stream.fields}
+        said = f"the rule {self.declared.rule.name} raises because of this message and leaves it out: {error}"
+        return Fault(record, json.dumps(fields, default=str), RULE_RAISES, said, error)
+
+    def _since(self, at: datetime) -> BooleanExpression:
+        """Match messages of this time or later."""
+        stream = self.place.stream
+        where: BooleanExpression = at_least(stream.time or "", at)
+        for column in stream.table.partition_columns:
+            where = And(where, at_least(column, stream.partition_of({stream.time or "": at})))
+        return where
+
+    def _news(self) -> dict[str, list[Said]]:
+        """What the stream's table has got since it was last followed, by key."""
+        rows = self._messages.appended_since(self._through, self._columns())
+        if rows is None:  # somebody else has let that snapshot expire: all is looked at again
+            rows = self._messages.rows(columns=self._columns())
+        news: dict[str, list[Said]] = defaultdict(list)
+        for key, said in self._said(rows):
+            news[key].append(said)
+        return news
+
+    def _load(self, keys: Collection[str], since: datetime) -> Iterator[tuple[str, Said]]:
+        where = And(one_of(self.declared.key, keys), self._since(since))
+        yield from self._said(self._messages.rows(where, self._columns()))
+
+    def _said(self, rows: pa.Table) -> Iterator[tuple[str, Said]]:
+        stream = self.place.stream
+        for row in rows.to_pylist():
+            if row["message_id"] in self._left_out:
+                continue
+            fields = {name: row[name] for name in stream.fields}
+            try:
+                self.declared.rule.closes(fields)
+            except Exception as error:
+                if not blames_the_message(error):
+                    raise
+                self._raised_by[row["message_id"]] = row[stream.time], raised(error)
+                continue
+            yield str(row[self.declared.key]), Said(row[stream.time], row["sent_at"], row["message_id"], fields)
+
+    def _columns(self) -> tuple[str, ...]:
+        return (*self.place.stream.fields, "message_id", "sent_at")
+
+    def _forget(self) -> None:
+        self._timeline.forget()
+        self._standing = None
+        self._knows_through = False
+        self._table.refresh()

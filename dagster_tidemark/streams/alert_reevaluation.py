@@ -1,0 +1,114 @@
+"""Alerts worked out anew from all that the stream's table holds: after the rule has become another one.
+
+The shift goes on meanwhile. What takes long is to find the episodes of all history; that is done once, as of the
+snapshot that the alerts follow from. What has come since is then added as a shift does it, in milliseconds, as often as
+another one commits first. Nothing is sent: the shift finds it in the outbox. Does not belong here: where the episodes
+are found, and what Dagster hears of it (`execution.alert_episodes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from dagster_tidemark.lakehouse.append import HeadMoved
+from dagster_tidemark.streams.alert_identity import Changes, Episode, reconcile
+from dagster_tidemark.streams.alert_reaction import INCORPORATES, Alerts
+
+_TRIES = 50
+
+Episodes = Mapping[str, Sequence[Episode]]
+"""By key the episodes that are worth an alert, in their order."""
+
+
+@dataclass(frozen=True)
+class Reevaluated:
+    """What became of the alerts.
+
+    Args:
+        alerts: How many were ever raised.
+        snapshot_id: The table's head, if it has one.
+        incorporates: The snapshot of the stream's table that they follow from.
+    """
+
+    raised: int
+    moved: int
+    retracted: int
+    alerts: int
+    snapshot_id: int | None
+    incorporates: int | None
+
+
+class Reevaluation(Alerts):
+    """The same alerts, of all history."""
+
+    def work(self, episodes_of: Callable[[int | None], Episodes]) -> Reevaluated:
+        """Raise, move and retract alerts until they are those of today's rule.
+
+        Args:
+            episodes_of: Finds the episodes in the stream's table as of a snapshot; None: it is empty.
+
+        Raises:
+            HeadMoved: others have committed each time.
+        """
+        self._table.refresh()
+        self._messages.refresh()
+        self._through = self._known_to_alerts()
+        before = episodes_of(self._through)
+        for _ in range(_TRIES):
+            after = self._with_news(before)
+            try:
+                return self._commit(before, after)
+            except HeadMoved:
+                self._table.refresh()
+                # What the other one has followed lies between the two: where they agree, that is what it knew.
+                before = after
+        raise HeadMoved(f"{self.declared.table.name}: others have committed {_TRIES} times in a row")
+
+    def _known_to_alerts(self) -> int | None:
+        """The snapshot that the alerts follow from; the head, where that has expired or there are no alerts yet."""
+        known = self.needs_since()
+        return known if known is not None and self._messages.has(known) else self._messages.head
+
+    def _with_news(self, known: Episodes) -> Episodes:
+        """The episodes, with what the table has got since they were found."""
+        self._messages.refresh()
+        if self._messages.head == self._through:
+            return known
+        found = {key: list(episodes) for key, episodes in known.items()}
+        for stretch, _, after in self._evaluated(self._news()):
+            others = [e for e in found.get(stretch.key, ()) if not stretch.holds(e.started_at)]
+            both = [*others, *after]
+            found[stretch.key] = sorted(both, key=lambda episode: episode.started_at)
+        self._through = self._messages.head
+        return found
+
+    def _commit(self, before: Episodes, after: Episodes) -> Reevaluated:
+        standing, used, now = self._table.standing(), self._table.ids(), datetime.now(UTC)
+        changes = {
+            key: reconcile(
+                self.declared.rule.name,
+                key,
+                standing.get(key, ()),
+                before=before.get(key, ()),
+                after=after.get(key, ()),
+            )
+            for key in sorted({*standing, *after})
+        }
+        made = {key: [self._table.as_raised(c, key, now, used.__contains__)] for key, c in changes.items() if c}
+        if made or self._through != self.needs_since():
+            marks = {} if self._through is None else {INCORPORATES: str(self._through)}
+            self._table.commit(made, now, marks)
+        return self._told([change for every in made.values() for change in every], len(used))
+
+    def _told(self, made: Sequence[Changes], alerts_before: int) -> Reevaluated:
+        raised = sum(len(change.raised) for change in made)
+        return Reevaluated(
+            raised,
+            sum(len(change.moved) for change in made),
+            sum(len(change.retracted) for change in made),
+            alerts_before + raised,
+            self._table.table.head,
+            self._through,
+        )

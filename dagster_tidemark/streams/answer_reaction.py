@@ -1,0 +1,207 @@
+"""A reaction: requests are answered, each once by its id, however often and to whom it comes.
+
+Answers are committed before they are sent, on the head of the table that was looked at: of two writers at once the
+second finds what the first has answered. What is sent is what the table holds, so one that was thought dead, and comes
+back, repeats what others have sent, and says nothing else. There is no outbox: a request is acknowledged after its
+answer was sent, so one that was not sent comes again. Belongs here: the order of these steps. Does not belong here:
+how a request is found among very many (`answer_table`), and the answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from dagster_tidemark.errors import TidemarkError, Transient
+from dagster_tidemark.lakehouse.append import Appendable, HeadMoved
+from dagster_tidemark.sources.notification_queue import MessageSink
+from dagster_tidemark.streams.answer_declaration import ERROR, Answer, Answerer, Answering
+from dagster_tidemark.streams.answer_table import AnswerTable, Row
+from dagster_tidemark.streams.decode import Fault, readable
+from dagster_tidemark.streams.shift_retries import OF_THE_WORLD
+from dagster_tidemark.streams.stream_declaration import Fields, Workplace
+from dagster_tidemark.streams.user_rules import RuleFails, blames_the_message, raised
+
+_TRIES = 20
+_LONGEST_KEY = 1_000  # ten answers go in one call, which takes a quarter of a megabyte
+_PATIENCE_SECONDS = 60.0
+_TRIED_ALONE = 3
+"""If so many requests of a batch fail by the world, one after the other, so would the others."""
+
+_log = logging.getLogger(__name__)
+
+
+class NotOneEach(TidemarkError):
+    """What answers requests has given more answers than there were requests, or fewer."""
+
+
+class NotAnsweredYet(Transient):
+    """What answers requests lacks what it needs; the message says what. A retry helps once that is back."""
+
+
+@dataclass
+class Answers:
+    """Answers at work, in one run.
+
+    Args:
+        declared: What is answered.
+        place: Whose messages are the requests.
+        connect: Gives the queue that answers are sent to.
+    """
+
+    declared: Answering
+    place: Workplace
+    connect: Callable[[], MessageSink]
+    _answerer: Answerer | None = None
+    _unsent: dict[str, Row] = field(default_factory=dict)
+    _failing_since: float | None = None
+    _answered: int = 0
+    _errors: int = 0
+    _queue: MessageSink | None = None
+
+    def __post_init__(self) -> None:
+        declared = self.declared
+        self._table = AnswerTable(Appendable(self.place.lake, declared.table), declared.key, declared.at)
+
+    def react(self, rows: pa.Table, head: int | None) -> None:
+        """Answer these requests, those that were not answered before; all are sent their answers."""
+        if self._answerer is None:
+            self._answerer = self._made_answerer()
+            self._keep_up()
+        requests: dict[str, Fields] = {}
+        for fields in rows.select(list(self.place.stream.fields)).to_pylist():
+            requests.setdefault(fields[self.declared.key], fields)
+        self._settle(requests, self._answers_to)
+
+    def _made_answerer(self) -> Answerer:
+        try:
+            return self.declared.answer(self.place)
+        except Exception as error:
+            if not blames_the_message(error):
+                raise
+            stream = self.place.stream.name
+            raise RuleFails(
+                f"stream {stream}: what answers its requests cannot be made: {raised(error)}. The requests stay in the "
+                "queue. Correct the code and reload the code location"
+            ) from error
+
+    def refused(self, faults: Sequence[Fault]) -> Collection[str]:
+        """Answer messages that are no rows with the reason, where it can be read whose request each was."""
+        keys = {fault.record.message_id: readable(fault.record.body, self.declared.key) for fault in faults}
+        told = {each: key for each, key in keys.items() if key and len(key) <= _LONGEST_KEY}
+        reasons = {told[each.record.message_id]: each.message for each in faults if each.record.message_id in told}
+        self._settle(reasons, list)
+        return told.keys()
+
+    def publish(self) -> int:
+        """Send what was asked for."""
+        bodies = [self._table.message(row) for row in self._unsent.values()]
+        if not bodies:
+            return 0
+        self._queue = self._queue or self.connect()
+        try:
+            self._queue.send(bodies)
+        except BaseException:
+            self._queue = None
+            raise
+        self._unsent = {}
+        return len(bodies)
+
+    def look_after(self) -> None:
+        """Refresh the table and the answerer's data, and let old snapshots expire.
+
+        Raises:
+            Exception: the expiry failed.
+        """
+        self._keep_up()
+        self._table.expire()
+
+    def _keep_up(self) -> None:
+        try:
+            self._table.refresh()
+            if self._answerer is not None:
+                self._answerer([])
+        except Exception as error:  # the next request meets the same fault, and reports it
+            _log.debug("%s: %s", self.declared.table.name, error)
+
+    def needs_since(self) -> int | None:
+        """None: requests that were not answered come again."""
+        return None
+
+    def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
+        """How many were answered, and how many of them by an error."""
+        if not self._answered:
+            return {}
+        said: dict[str, int | float | str] = {"answered": self._answered, "with an error": self._errors}
+        self._answered = self._errors = 0
+        return {self.declared.table.name.replace(".", "/"): said}
+
+    def _settle(self, wanted: Mapping[str, Any], decide: Callable[[list[Any]], Sequence[Answer]]) -> None:
+        """See that each of these has an answer in the table, and is sent it."""
+        short = {key: each for key, each in wanted.items() if len(key) <= _LONGEST_KEY}
+        if len(short) < len(wanted):
+            _log.warning("%d requests have an id that is too long to be sent", len(wanted) - len(short))
+        if not short:
+            return
+        decided: dict[str, Answer] = {}
+        for _ in range(_TRIES):
+            self._table.refresh()
+            known = self._table.find(short)
+            new = [key for key in short if key not in known]
+            if undecided := [key for key in new if key not in decided]:
+                decided |= zip(undecided, decide([short[key] for key in undecided]), strict=True)
+            try:
+                added = self._table.add({key: decided[key] for key in new}) if new else {}
+            except HeadMoved:
+                continue  # somebody else may have answered some of them
+            self._unsent |= known | added
+            self._answered += len(added)
+            self._errors += sum(row[ERROR] is not None for row in added.values())
+            return
+        raise HeadMoved(f"{self.declared.table.name}: others have committed {_TRIES} times in a row")
+
+    def _answers_to(self, requests: list[Fields]) -> Sequence[Answer]:
+        try:
+            return self._told(requests)
+        except MemoryError:
+            raise  # this process may lack memory, another one has it
+        except Exception as error:
+            if len(requests) > 1:
+                _log.warning("%d requests are answered one by one: %s", len(requests), error)
+        found: list[Answer] = []
+        failed = 0
+        for request in requests:
+            try:
+                found += self._told([request])
+            except MemoryError:
+                raise
+            except Exception as error:
+                failed += isinstance(error, OF_THE_WORLD)
+                found.append(_reason(error))
+                if failed == len(found) >= min(_TRIED_ALONE, len(requests)) and self._is_patient():
+                    raise NotAnsweredYet(f"{self.declared.table.name}: {_reason(error)}") from error
+        return found
+
+    def _told(self, requests: list[Fields]) -> list[Answer]:
+        assert self._answerer is not None
+        found = list(self._answerer(requests))
+        if len(found) != len(requests):
+            raise NotOneEach(f"{len(requests)} requests have got {len(found)} answers")
+        self._failing_since = None
+        return found
+
+    def _is_patient(self) -> bool:
+        """Whether the world may still come back before anybody is told that it does not."""
+        now = time.monotonic()
+        self._failing_since = self._failing_since or now
+        return now - self._failing_since < _PATIENCE_SECONDS
+
+
+def _reason(error: Exception) -> str:
+    said = str(error).strip().partition("\n")[0]
+    return said if isinstance(error, TidemarkError) else f"cannot be answered: {type(error).__name__}: {said}"

@@ -1,0 +1,198 @@
+"""The files of a delivery against its manifest: is each there, of the size and the checksum that it says?
+
+Belongs here: what lies in the folder, and what is read of it. Does not belong here: what a manifest is
+(`sources.manifests`), and what follows from the findings (`delivery_run`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from dagster_tidemark.lakehouse.loading.spec import Landing
+from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.sources.listing import LandedObject, ObjectChanged, ObjectUnavailable
+from dagster_tidemark.sources.manifests import ListedFile, Manifest
+
+_AT_ONCE = 8
+_PART = 8 << 20  # bytes of a file that are in memory, of each that is read at once
+_REMEMBERED = 10_000
+
+
+class Finding(StrEnum):
+    """What was found of a file that a manifest lists: a stable code."""
+
+    AS_LISTED = "as_listed"
+    OUTSIDE = "outside"
+    NO_DATA = "no_data"
+    MISSING = "missing"
+    WRONG_SIZE = "wrong_size"
+    WRONG_CHECKSUM = "wrong_checksum"
+    CHANGING = "changing"
+    NOT_GIVEN = "not_given"
+
+
+_WAITED_FOR = (Finding.MISSING, Finding.CHANGING, Finding.NOT_GIVEN)
+
+
+@dataclass(frozen=True)
+class CheckedFile:
+    """A file of a manifest, and what was found of it.
+
+    Args:
+        listed: As the manifest has it.
+        finding: In a code.
+        message: What is wrong, in words; empty where nothing is.
+        file: What lies there; None if nothing does.
+    """
+
+    listed: ListedFile
+    finding: Finding
+    message: str = ""
+    file: SourceFile | None = None
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether time may mend it, without another message."""
+        return self.finding in _WAITED_FOR
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether only the partner can mend it."""
+        return self.finding is not Finding.AS_LISTED and not self.is_waited_for
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A delivery's files, in the order of the manifest, and the names of those that lie there and are not listed."""
+
+    files: tuple[CheckedFile, ...]
+    unlisted: tuple[str, ...]
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether a file is not what the manifest says."""
+        return any(each.is_wrong for each in self.files)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether a file is not to be had, for now."""
+        return any(each.is_waited_for for each in self.files)
+
+    def with_finding(self, key: str, finding: Finding, message: str) -> Checked:
+        """The same, but that something else was found of a file by now."""
+        files = (
+            replace(each, finding=finding, message=message) if each.file and each.file.key == key else each
+            for each in self.files
+        )
+        return replace(self, files=tuple(files))
+
+
+@dataclass
+class Checker:
+    """Looks at the files of deliveries, and reads each version of a file once for its checksum.
+
+    Args:
+        landing: Where they lie.
+        like: The feed that they are like.
+    """
+
+    landing: Landing
+    like: Feed
+    _digests: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    _changed: set[str] = field(default_factory=set)
+
+    def look(self, manifest: Manifest) -> Checked:
+        """List the folder: what is there, of what size.
+
+        Raises:
+            BucketUnavailable: the bucket does not answer.
+        """
+        there = {landed.key: landed for landed in self.landing.list(manifest.folder).objects}
+        files = tuple(self._looked_at(manifest, listed, there) for listed in manifest.files)
+        keys = {manifest.key_of(listed) for listed in manifest.files}
+        unlisted = (key.removeprefix(manifest.folder) for key in there if key not in keys and not key.endswith("/"))
+        return Checked(files, tuple(sorted(unlisted)))
+
+    def verify(self, checked: Checked) -> Checked:
+        """Read the files that seem to be all right.
+
+        Raises:
+            BucketUnavailable: the bucket does not answer.
+        """
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return replace(checked, files=tuple(pool.map(self._verified, checked.files)))
+
+    def told(self, error: ObjectChanged | ObjectUnavailable) -> tuple[Finding, str]:
+        """What it means for a file that it cannot be read as it was listed."""
+        if isinstance(error, ObjectUnavailable):
+            return Finding.NOT_GIVEN, f"it is there and not given: {error.reason}"
+        self._changed.add(error.key)
+        return Finding.CHANGING, "it was written again while it was read"
+
+    def _changed_meanwhile(self, file: SourceFile) -> str:
+        return "; it was written again while it was read" if file.key in self._changed else ""
+
+    def _looked_at(self, manifest: Manifest, listed: ListedFile, there: Mapping[str, LandedObject]) -> CheckedFile:
+        if listed.outside:
+            return CheckedFile(listed, Finding.OUTSIDE, listed.outside)
+        if any(part[0] in "._" for part in listed.path.split("/")) or not self.like.is_named_like_data(listed.path):
+            endings = ", ".join(self.like.endings)
+            return CheckedFile(
+                listed,
+                Finding.NO_DATA,
+                f"it is not named like data: begin with neither . nor _, end with one of {endings}",
+            )
+        landed = there.get(manifest.key_of(listed))
+        if landed is None:
+            return CheckedFile(listed, Finding.MISSING, "it is not there")
+        file = _source_file(landed, manifest.delivery_id)
+        if listed.size is not None and listed.size != landed.size:
+            said = f"it has {landed.size} bytes, the manifest says {listed.size}"
+            return CheckedFile(listed, Finding.WRONG_SIZE, said + self._changed_meanwhile(file), file)
+        return CheckedFile(listed, Finding.AS_LISTED, file=file)
+
+    def _verified(self, checked: CheckedFile) -> CheckedFile:
+        listed, file = checked.listed, checked.file
+        if checked.finding is not Finding.AS_LISTED or file is None:
+            return checked
+        try:
+            found = self._digests_of(file, listed.checksums)
+        except (ObjectChanged, ObjectUnavailable) as error:
+            finding, said = self.told(error)
+            return replace(checked, finding=finding, message=said)
+        for algorithm, digest in listed.checksums.items():
+            if found[algorithm] != digest:
+                said = f"its {algorithm} is {found[algorithm]}, the manifest says {digest}"
+                return replace(checked, finding=Finding.WRONG_CHECKSUM, message=said + self._changed_meanwhile(file))
+        return checked
+
+    def _digests_of(self, file: SourceFile, algorithms: Collection[str]) -> Mapping[str, str]:
+        """The checksums of this version of a file, of the bytes that the bucket gives for it."""
+        found = {name: digest for name in algorithms if (digest := self._digests.get((file.key, file.version, name)))}
+        hashes = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms if name not in found}
+        for begin in range(0, file.size if hashes else 0, _PART):
+            part = self.landing.part(file, begin, min(_PART, file.size - begin))
+            for each in hashes.values():
+                each.update(part)
+        new = {name: each.hexdigest() for name, each in hashes.items()}
+        if len(self._digests) > _REMEMBERED:
+            self._digests.clear()
+        self._digests |= {(file.key, file.version, name): digest for name, digest in new.items()}
+        return found | new
+
+
+def _source_file(landed: LandedObject, delivery_id: str) -> SourceFile:
+    return SourceFile(
+        landed.key,
+        landed.source_version,
+        landed.last_modified,
+        delivery_id,
+        landed.size,
+        landed.etag,
+        landed.version_id,
+    )

@@ -1,0 +1,84 @@
+"""An inlet as its shift sees it: its faults, the time of its next try, and its unfinished messages.
+
+Does not belong here: the receiving (`shift`), and the inlets (`sources`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from dagster_tidemark.sources.received_messages import Batch, HasPosition, Inlet, KeepsInHand, Waiting
+from dagster_tidemark.streams.shift_retries import SAID_AGAIN_AFTER, told
+from dagster_tidemark.streams.user_rules import RuleFails
+
+_TRIED_AGAIN_AFTER = 5.0  # seconds: a rule that raised on every message may work on a newer one
+
+
+@dataclass
+class Line:
+    """An inlet, and the time of its next try after a failure."""
+
+    inlet: Inlet
+    failures: int = 0
+    again_at: float = 0.0
+    may_lag: bool = True
+    """True if there may be a backlog: at the start, after a failure, after a large batch."""
+    hindrances: Collection[str] = ()
+    fault: str = ""
+    """The error of its last receive; empty if that succeeded."""
+    in_hand: Waiting = field(default_factory=Waiting)
+    """Messages that were received and are not finished."""
+    position: str | None = None
+    """How far a topic was read, `in_hand` included."""
+    rule_fault: str = ""
+    """The error of a rule that raises on every message; empty if there is none."""
+    _logged: str = ""
+    _logged_at: float = 0.0
+
+    @property
+    def any_fault(self) -> str:
+        """The fault that keeps the shift from reading it or finishing its batch; empty if there is none."""
+        return self.rule_fault or self.fault
+
+    def failed(self, error: Exception, longest: float) -> float | None:
+        """Note an error of a receive. Return the seconds to the next try if the log should name the error.
+
+        Args:
+            longest: The longest pause, in seconds.
+        """
+        is_new = (
+            not self.failures or told(error) != self._logged or time.monotonic() - self._logged_at >= SAID_AGAIN_AFTER
+        )
+        self.failures, self.may_lag = self.failures + 1, True
+        seconds = min(2.0 ** min(self.failures - 1, 10), longest)
+        self.again_at, self.fault = time.monotonic() + seconds, f"{self.inlet.name}: {told(error)}"
+        if not is_new:
+            return None
+        self._logged, self._logged_at = told(error), time.monotonic()
+        return seconds
+
+    def received(self, batch: Batch | None) -> None:
+        """Note what a receive gave."""
+        self.failures, self.fault = 0, ""
+        if isinstance(self.inlet, HasPosition):
+            self.position = self.inlet.position() or self.position
+        if batch is not None:
+            oldest = min((record.sent_at.timestamp() for record in batch.records), default=None)
+            self.in_hand = Waiting(len(batch.records), oldest)
+
+    def finished(self) -> None:
+        """Note that the batch in hand is committed, and its consequences sent."""
+        self.rule_fault, self.in_hand = "", Waiting()
+
+    def held_up(self, error: RuleFails) -> bool:
+        """Note that a rule raises on every message. Return True if this is new."""
+        is_new = not self.rule_fault
+        self.rule_fault, self.again_at = str(error), time.monotonic() + _TRIED_AGAIN_AFTER
+        return is_new
+
+    def put_back(self, batch: Batch) -> None:
+        """Have the messages again with the next receive. A topic is read again from its position by itself."""
+        if isinstance(self.inlet, KeepsInHand):
+            self.inlet.put_back(batch)

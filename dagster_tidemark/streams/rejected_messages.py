@@ -1,0 +1,110 @@
+"""Messages that are no rows, and what is said of messages that are gone: entries of ops/quarantine, without Spark.
+
+An entry of a message stands beside those of files: `source_file` is its source, `source_version` its topic or its id,
+`row_number` its offset. Does not belong here: why a message is none (`decode`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And
+
+from dagster_tidemark.lakehouse.append import Appendable, Change, HeadMoved, equal, one_of, rows_of
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
+from dagster_tidemark.streams.checks import LOST
+from dagster_tidemark.streams.decode import Fault
+
+_TRIES = 50
+_MANY = 200
+_SAME = ("source_file", "source_version", "row_number", "reason")
+
+
+def enter(lake: Catalog, asset: str, faults: Sequence[Fault], lost: Sequence[tuple[str, str]], by: str) -> int:
+    """Enter these, each once. Returns how many are new.
+
+    Args:
+        asset: Whose table lacks them.
+        lost: Source and sentence of what is gone.
+        by: The code that read them.
+    """
+    return enter_all(lake, asset, [*map(_of_fault, faults), *(_of_loss(source, said) for source, said in lost)], by)
+
+
+def enter_all(lake: Catalog, asset: str, wanted: Sequence[Mapping[str, Any]], by: str) -> int:
+    """Enter these, each once, as far as they say the columns of an entry. Returns how many are new."""
+    if not wanted:
+        return 0
+    table, now = Appendable(lake, QUARANTINE), datetime.now(UTC)
+    for _ in range(_TRIES):
+        versions = sorted({str(entry["source_version"]) for entry in wanted})
+        # Of thousands of ids the whole asset is read: an expression of so many is slower than the rows.
+        of_asset = equal("asset", asset)
+        of_these = of_asset if len(versions) > _MANY else And(of_asset, one_of("source_version", versions))
+        there = {tuple(row[c] for c in _SAME) for row in table.rows(of_these, _SAME).to_pylist()}
+        new = [entry for entry in wanted if tuple(entry[c] for c in _SAME) not in there]
+        if not new:
+            return 0
+        rows = [{**entry, "asset": asset, "loaded_by": by, "quarantined_at": now} for entry in new]
+        try:
+            table.commit(Change(rows_of(table.schema, rows)))
+        except HeadMoved:
+            table.refresh()  # loads commit to it as well
+            continue
+        return len(new)
+    raise HeadMoved(f"{QUARANTINE.name}: others have committed {_TRIES} times in a row")
+
+
+def counted(lake: Catalog, asset: str) -> dict[str, int]:
+    """By reason how many entries there are of an asset's messages."""
+    rows = Appendable(lake, QUARANTINE).rows(equal("asset", asset), ("reason",))
+    return dict(sorted(Counter(rows["reason"].to_pylist()).items()))
+
+
+def message_ids(lake: Catalog, asset: str, reason: str) -> list[str]:
+    """Return the ids of an asset's messages that are in the quarantine for a reason."""
+    columns = ("source_file", "source_version", "row_number")
+    rows = Appendable(lake, QUARANTINE).rows(And(equal("asset", asset), equal("reason", reason)), columns)
+    return sorted(
+        row["source_version"]
+        if row["row_number"] is None
+        else f"{row['source_version']}/{row['source_file'].rpartition('/')[2]}/{row['row_number']:020d}"
+        for row in rows.to_pylist()
+    )
+
+
+def forget(lake: Catalog, asset: str, partition: str) -> int:
+    """Take out the entries about a partition: it is all right now. Returns how many there were."""
+    table, about = Appendable(lake, QUARANTINE), And(equal("asset", asset), equal("partition", partition))
+    for _ in range(_TRIES):
+        there: int = table.rows(about, ("asset",)).num_rows
+        if not there:
+            return 0
+        try:
+            table.commit(Change(instead_of=about))
+        except HeadMoved:
+            table.refresh()
+            continue
+        return there
+    raise HeadMoved(f"{QUARANTINE.name}: others have committed {_TRIES} times in a row")
+
+
+def _of_fault(fault: Fault) -> Mapping[str, Any]:
+    record = fault.record
+    return {
+        "source_file": record.source,
+        "source_version": record.topic_id or record.message_id,
+        "arrived_at": record.sent_at,
+        "row_number": record.offset,
+        "content": fault.content,
+        "reason": fault.reason,
+        "message": fault.message,
+    }
+
+
+def _of_loss(source: str, said: str) -> Mapping[str, Any]:
+    return {"source_file": source, "source_version": said[:200], "row_number": None, "reason": LOST, "message": said}

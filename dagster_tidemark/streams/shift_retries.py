@@ -1,0 +1,131 @@
+"""Retries within a running shift: the errors it waits out, the length of its pauses, and its log lines.
+
+Does not belong here: the work that is retried (`shift`, `delivery_run`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+from sqlalchemy.exc import SQLAlchemyError
+
+from dagster_tidemark.errors import TidemarkError, Transient
+from dagster_tidemark.streams.user_rules import RuleFails
+
+Made = TypeVar("Made")
+
+OF_THE_WORLD = (Transient, OSError, BotoCoreError, ClientError, SQLAlchemyError)
+"""Errors of a queue, a disk, a bucket or a catalog. They say nothing about a message: the work waits for recovery."""
+
+LONGEST_BACKOFF = 15.0
+TRIES_OF_A_BUG = 3
+SAID_AGAIN_AFTER = 600.0
+
+
+class RunEnds(Exception):
+    """The run was asked to end while it waited for a service to recover. The next run does its work."""
+
+
+@dataclass
+class Chore:
+    """Work that can wait for a later step: reports, deferred entries, expiry. Each has its own back-off.
+
+    Args:
+        name: The work's name in the log.
+        log: Receives each fault once, and again after ten minutes.
+        is_vital: The run fails if the work fails three times in a row, and the last error is not in `OF_THE_WORLD`.
+    """
+
+    name: str
+    log: logging.Logger
+    is_vital: bool = False
+    failures: int = 0
+    _again_at: float = 0.0
+    _said: str = ""
+    _said_at: float = 0.0
+
+    def attempt(self, work: Callable[[], object], *, now: bool = False) -> bool:
+        """Do the work, unless it failed a moment ago. Return True if it succeeded.
+
+        Args:
+            now: Try also during the back-off.
+        """
+        if not now and time.monotonic() < self._again_at:
+            return False
+        try:
+            work()
+        except Exception as error:
+            self._failed(error)
+            if self.is_vital and self.failures >= TRIES_OF_A_BUG and not isinstance(error, OF_THE_WORLD):
+                raise
+            return False
+        if self.failures:
+            self.log.info("%s: succeeded after %d failures", self.name, self.failures)
+        self.failures, self._said = 0, ""
+        return True
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        self._again_at = time.monotonic() + min(2.0 ** min(self.failures, 10) / 2, LONGEST_BACKOFF)
+        said = told(error)
+        if said != self._said or time.monotonic() - self._said_at >= SAID_AGAIN_AFTER:
+            self._said, self._said_at = said, time.monotonic()
+            level = logging.WARNING if isinstance(error, OF_THE_WORLD) else logging.ERROR
+            self.log.log(level, "%s failed and is tried again: %s", self.name, said, exc_info=level == logging.ERROR)
+
+
+def patiently(
+    name: str,
+    work: Callable[[], Made],
+    ends: Callable[[], str | None],
+    log: logging.Logger,
+    note: Callable[[str], None] = lambda fault: None,
+) -> Made:
+    """Do the work, retry it through any outage of a service, and return its result.
+
+    Args:
+        note: Receives each fault, and an empty text once the work is done.
+
+    Raises:
+        RunEnds: the run was asked to end first.
+        RuleFails: at once, because only other code helps.
+        Exception: any other error, after three tries.
+    """
+    failures, said = 0, ""
+    while True:
+        try:
+            made = work()
+            note("")
+            return made
+        except RuleFails:
+            note("")
+            raise
+        except Exception as error:
+            failures += 1
+            if not isinstance(error, OF_THE_WORLD) and failures >= TRIES_OF_A_BUG:
+                raise
+            note(f"{name}: {told(error)}")
+            if told(error) != said:
+                said = told(error)
+                log.warning("%s is tried again in a moment: %s", name, said)
+            rest(min(2.0 ** min(failures, 10) / 2, LONGEST_BACKOFF), ends)
+            if (why := ends()) is not None:
+                raise RunEnds(f"{name}: {why}, while it was held up: {said}") from error
+
+
+def rest(seconds: float, ends: Callable[[], str | None]) -> None:
+    """Sleep, and wake up early if the run ends."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and ends() is None:
+        time.sleep(0.1)
+
+
+def told(error: Exception) -> str:
+    """Return an error as one line."""
+    said = str(error).strip().partition("\n")[0]
+    return said if isinstance(error, TidemarkError) else f"{type(error).__name__}: {said}"

@@ -1,0 +1,103 @@
+"""The backlog of a topic, after an outage or at a first start: taken in large steps by Spark, within the shift.
+
+Belongs here: what is a backlog, and what becomes of it where Spark cannot take it. Does not belong here: reading and
+committing a step (`topic_backlog_step`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dagster_tidemark.lakehouse.append import Appendable
+from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.sources.kafka_errors import KafkaRefused, KafkaUnavailable, TopicUnknown
+from dagster_tidemark.sources.kafka_range import range_behind
+from dagster_tidemark.streams.stream_declaration import Workplace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from dagster_tidemark.streams.topic_backlog_step import Step
+
+_SECONDS_WITHOUT_SPARK = 600.0
+_FIRST = 2_000
+_OF_THE_TOPIC = (KafkaUnavailable, TopicUnknown, KafkaRefused)
+
+
+@dataclass
+class Backlog:
+    """What a shift has to catch up with at one topic.
+
+    Args:
+        place: Whose shift it is.
+        topic: The topic's name.
+        from_size: With fewer offsets ahead it is no backlog: the shift's own batches are quicker.
+        at_once: So many offsets make a step, at most.
+        most_bytes: And about so many bytes: the rows of a step are held in the shift's memory, for what follows.
+    """
+
+    place: Workplace
+    topic: str
+    from_size: int = 100_000
+    at_once: int = 200_000
+    most_bytes: int = 200_000_000
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
+    _spark: SparkSession | None = None
+    _not_before: float = 0.0
+    _size: int = _FIRST
+    """Of the next step; the first one shows how large a message is."""
+
+    def next_step(self, resume: str | None, table: Appendable) -> Step | None:
+        """The next step, read and ready to be committed; None: there is no backlog, or Spark cannot take it now.
+
+        Args:
+            resume: As `KafkaTopic.receive` takes it.
+            table: The stream's, as it was when that was its newest position.
+
+        Raises:
+            KafkaUnavailable, TopicUnknown, KafkaRefused, RangeGone, ...: as of `range_behind`.
+        """
+        if time.monotonic() < self._not_before:
+            return None
+        settings = self.place.settings
+        read = range_behind(settings.kafka_options(), self.topic, resume)
+        if read.size < self.from_size:
+            self.close()
+            return None
+        # Both take a second to import, and most shifts never have a backlog.
+        from dagster_tidemark.lakehouse.topic_range import RangeGone
+        from dagster_tidemark.streams.topic_backlog_step import read_step
+
+        self.log.info("kafka:%s: %d offsets behind, which Spark reads", self.topic, read.size)
+        try:
+            self._spark = self._spark or new_session(settings)
+            return read_step(self._spark, self.place, read.first(min(self._size, self.at_once)), table)
+        except (*_OF_THE_TOPIC, RangeGone):
+            raise
+        except Exception as error:
+            # The stream goes on without Spark, slower.
+            said = str(error).strip().partition("\n")[0]
+            self.log.warning(
+                "kafka:%s: the backlog is read in small batches, because Spark cannot: %s", self.topic, said
+            )
+            self._not_before = time.monotonic() + _SECONDS_WITHOUT_SPARK
+            self.close()
+            return None
+
+    def learn(self, step: Step, rows: pa.Table) -> None:
+        """How large the rows of a step were, and the messages that are none."""
+        found = rows.nbytes + sum(len(fault.record.body) for fault in step.faults)
+        self._size = max(_FIRST, round(self.most_bytes / max(found, 1) * step.read.size))
+
+    def close(self) -> None:
+        """Let go of Spark."""
+        spark, self._spark = self._spark, None
+        if spark is not None:
+            try:
+                spark.stop()
+            except Exception as error:  # its server may be gone
+                self.log.debug("%s", error)

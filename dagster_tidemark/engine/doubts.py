@@ -174,7 +174,7 @@ def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Doubt | N
     if looked.at == 0.0:
         doubt = Doubt(now, f"sensor {LANDING} has not looked at the bucket yet")
         return dict.fromkeys(watched.feeds.values(), doubt)
-    if now - looked.at > LOOK_SECONDS:
+    if sensor is not None or now - looked.at > LOOK_SECONDS:
         last = f"sensor {LANDING} last looked at the bucket {span(now - looked.at)} ago"
         said = sensor.reason if sensor else last  # the sensor does not tick: it is off, or each tick fails
         doubt = Doubt(looked.at, f"{said}: {_BUCKET}: {bucket}" if bucket else said)

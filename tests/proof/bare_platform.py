@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -205,6 +206,19 @@ class BarePlatform:
         return lake.table_exists("core.orders") and bool(
             lake.load_table("core.orders").scan(f"order_id = {number}").to_arrow().num_rows
         )
+
+    def send_reading(self) -> str:
+        """Send a reading to the queue and return its id."""
+        sqs, device = self.aws("sqs"), f"fault-{time.time_ns()}"
+        body = {"device_id": device, "store_id": 1, "temperature_c": 4.0, "read_at": datetime.now(UTC).isoformat()}
+        url = sqs.get_queue_url(QueueName="cold-chain-readings")["QueueUrl"]
+        sqs.send_message(QueueUrl=url, MessageBody=json.dumps(body))
+        return device
+
+    def has_reading(self, device: str) -> bool:
+        """Return True if raw.readings has a row of a device."""
+        table = open_lake(self.settings).load_table("raw.readings")
+        return bool(table.scan(f"device_id = '{device}'").to_arrow().num_rows)
 
     def shifts(self) -> list[psutil.Process]:
         """Return the processes of running shifts."""

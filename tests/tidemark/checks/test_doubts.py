@@ -112,7 +112,7 @@ def test_a_bucket_or_queue_that_does_not_answer_is_named_and_keeps_the_time_of_t
 def test_a_sensor_that_is_switched_off_is_named_by_what_it_no_longer_looks_after(
     instance: DagsterInstance, sensor: str, asset: str, begin: str
 ) -> None:
-    note_look(instance, "grocer", LANDING, Looked(NOW - 90 if sensor == LANDING else NOW))
+    note_look(instance, "grocer", LANDING, Looked(NOW - 3))  # the last look before that does not make its data current
     beat(instance, NOW - 90 if sensor == "streams" else NOW)
     ticked(instance, sensor, NOW - 90, InstigatorStatus.STOPPED)
     said = told(instance)

@@ -26,8 +26,8 @@ class Fault:
 
     Args:
         blinds: Whose contracts nobody can judge while the fault lasts; None if that is so of all.
-        heals: The platform repairs it by itself. No cause needs to be named if a message sent at the start becomes a row
-            within the time in which a cause has to be named.
+        heals: The platform repairs it by itself. No cause has to be named if a message sent at the start is a row
+            within the same time.
     """
 
     name: str

@@ -19,6 +19,7 @@ from dagster_tidemark.event_log.observations import source_key
 from dagster_tidemark.execution.io_manager import iceberg_io_manager
 from dagster_tidemark.execution.load_asset import LakehouseResource
 from dagster_tidemark.execution.watermark import InputArrivals
+from dagster_tidemark.existing_location import selecting_as_before
 from dagster_tidemark.feed_partitions import require_loadable_feeds
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.project_folder import project_root
@@ -155,6 +156,7 @@ def extend(
     """Return the definitions of an existing code location with Tidemark's assets added.
 
     What the location has stays as it is: conditions, IO managers, resources, executor, jobs, schedules and sensors.
+    Its selections, such as `AssetSelection.all()`, leave the added assets out; one that lists asset keys stays.
     Only the added assets get Tidemark's automation. Resources and sensors added here have the prefix `tidemark_`: a
     function asks for `tidemark_lakehouse` where it would ask for `lakehouse` in a location of `build_definitions`.
 
@@ -172,6 +174,8 @@ def extend(
     resources = _resources(settings, tables, spark=f"{PREFIX}spark")
     ours = _parts(settings, assets, feeds, tables, streams, others=theirs, prefix=PREFIX)
     own = dg.Definitions(resources={f"{PREFIX}{name}": resource for name, resource in resources.items()})
+    with refusing():
+        defs = selecting_as_before(defs, set(_keys_of(ours.assets or ())))
     return dg.Definitions.merge(defs, ours, own)
 
 

@@ -124,6 +124,121 @@ def test_what_is_there_stays_and_what_is_added_has_our_prefix() -> None:
     assert {key.asset_key for key in after.asset_graph.asset_check_keys} <= ours
 
 
+ALL = dg.AssetSelection.all()
+
+
+def of_all(kind: str) -> dg.Definitions:
+    """Return a location that selects all of its assets, and all downstream of one, in one of Dagster's ways."""
+
+    in_one_run = dg.BackfillPolicy.single_run()
+
+    @dg.asset(partitions_def=DAYS, backfill_policy=in_one_run)
+    def theirs_1() -> None: ...
+
+    @dg.asset(deps=[theirs_1], partitions_def=DAYS, backfill_policy=in_one_run)
+    def theirs_2() -> None: ...
+
+    def ticked(_: Any) -> dg.SkipReason:
+        return dg.SkipReason("nothing")
+
+    job = dg.define_asset_job("everything", tags={"team": "ours"})
+    below = dg.define_asset_job("below", selection=dg.AssetSelection.assets("theirs_1").downstream())
+    cron: dict[str, Any] = {"cron_schedule": "0 0 * * *"}
+    more: dict[str, Any] = {
+        "jobs": {"jobs": [job, below]},
+        "schedule": {"jobs": [job], "schedules": [dg.ScheduleDefinition("nightly", job=job, **cron)]},
+        "schedule alone": {"schedules": [dg.ScheduleDefinition("nightly", target=ALL, **cron)]},
+        "partitioned": {"jobs": [job], "schedules": [dg.build_schedule_from_partitioned_job(job)]},
+        "sensor": {"sensors": [dg.SensorDefinition("at_times", evaluation_fn=ticked, jobs=[job, below])]},
+        "sensor of assets": {"sensors": [dg.SensorDefinition("at_times", evaluation_fn=ticked, asset_selection=ALL)]},
+        "sensor of a target": {"sensors": [dg.SensorDefinition("at_times", evaluation_fn=ticked, target=ALL)]},
+        "automation": {"sensors": [dg.AutomationConditionSensorDefinition("theirs", target=ALL, run_tags={"a": "b"})]},
+        "user code": {
+            "sensors": [
+                dg.AutomationConditionSensorDefinition(
+                    "theirs", target=ALL, use_user_code_server=True, default_condition=C.eager(), emit_backfills=False
+                )
+            ]
+        },
+    }
+    return dg.Definitions(assets=[theirs_1, theirs_2], **more[kind])
+
+
+def selected(defs: dg.Definitions) -> dict[str, Any]:
+    """Return the assets and attributes of each asset job and of each sensor that selects assets."""
+    repository = defs.get_repository_def()
+    graph = repository.asset_graph
+    jobs = [job for job in repository.get_all_jobs() if job.name != "__ASSET_JOB"]
+    found: dict[str, Any] = {
+        job.name: ({*job.asset_layer.executable_asset_keys}, job.partitions_def, dict(job.tags)) for job in jobs
+    }
+    for sensor in repository.sensor_defs:
+        if sensor.asset_selection is not None and not sensor.name.startswith("tidemark_"):
+            found[sensor.name] = (sensor.asset_selection.resolve(graph), type(sensor), sensor.minimum_interval_seconds)
+            if isinstance(sensor, dg.AutomationConditionSensorDefinition):
+                more = (sensor.default_condition, dict(sensor.run_tags), sensor.emit_backfills, sensor.sensor_type)
+                found[sensor.name] += more
+    return found | {each.name: each.cron_schedule for each in repository.schedule_defs if each.name == "nightly"}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "jobs",
+        "schedule",
+        "schedule alone",
+        "partitioned",
+        "sensor",
+        "sensor of assets",
+        "sensor of a target",
+        "automation",
+        "user code",
+    ],
+)
+def test_selections_of_all_assets_leave_ours_out(kind: str) -> None:
+    hourly = Table("marts.hourly", {"hour": "timestamp"}, partitioned_by="hour", row_key=("hour",))
+
+    @table_asset(hourly, ins={"rows": "theirs_1"}, partitions=HOURS, code_version="1")
+    def per_hour(rows: Any) -> Any:
+        return rows
+
+    ours = [sales, per_hour]
+    both = extend(of_all(kind), load_settings(), assets=ours, tables=[SALES, hourly])
+    before, after = selected(of_all(kind)), selected(both)
+    assert before == {name: found for name, found in after.items() if name in before} and before
+
+
+def test_a_copied_automation_sensor_asks_for_none_of_ours(instance: dg.DagsterInstance) -> None:
+    repository = extended_by(of_all("user code")).get_repository_def()
+    sensor = repository.get_sensor_def("theirs")
+    sensor.evaluate_tick(context := dg.build_sensor_context(instance, repository_def=repository))
+    ran = sensor.evaluate_tick(dg.build_sensor_context(instance, repository_def=repository, cursor=context.cursor))
+    asked = {key.to_user_string() for run in ran.run_requests or () for key in run.asset_selection or ()}
+    assert asked <= {"theirs_1", "theirs_2"}
+
+
+def test_a_selection_by_key_keeps_ours() -> None:
+    theirs = dg.Definitions.merge(
+        of_all("jobs"), dg.Definitions(jobs=[dg.define_asset_job("by_key", [sales.key, dg.AssetKey("theirs_1")])])
+    )
+    assert selected(extended_by(theirs))["by_key"][0] == {sales.key, dg.AssetKey("theirs_1")}
+
+
+def test_an_automation_sensor_of_a_class_of_its_own_is_refused_with_the_remedy() -> None:
+    class Slower(dg.AutomationConditionSensorDefinition):
+        pass
+
+    theirs = dg.Definitions.merge(of_all("jobs"), dg.Definitions(sensors=[Slower("slow", target=ALL)]))
+    with pytest.raises(DeclarationRefused, match=r"sensor slow of class Slower .* list its assets by their keys"):
+        extended_by(theirs)
+    kept = dg.Definitions.merge(of_all("jobs"), dg.Definitions(sensors=[Slower("slow", target=["theirs_1"])]))
+    assert isinstance(extended_by(kept).get_repository_def().get_sensor_def("slow"), Slower)
+
+
+def extended_by(theirs: dg.Definitions) -> dg.Definitions:
+    return extend(theirs, load_settings(), assets=[sales], tables=[SALES])
+
+
 def test_without_feeds_there_is_no_landing_sensor() -> None:
     both = extend(their_location(), load_settings(), assets=[sales], tables=[SALES]).get_repository_def()
     ours = {each.name for each in both.sensor_defs if each.name.startswith("tidemark_")}

@@ -1,0 +1,104 @@
+"""The jobs, schedules and sensors of an existing code location, so that their selections do not grow by added assets.
+
+`AssetSelection.all()`, a group or everything downstream of an asset would otherwise take in the assets of `extend`: an
+asset job would run them too, or could not be resolved because their partitions differ, and two automation sensors would
+select the same asset, which Dagster refuses. A selection that lists asset keys means what it says, and stays.
+"""
+
+import copy
+from collections.abc import Collection
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.sensor_definition import SensorType
+from dagster_shared.record import replace
+
+from dagster_tidemark.table_partitions import DeclarationRefused
+
+_AssetJob = type(dg.define_asset_job("any"))
+_Keys = type(dg.AssetSelection.assets("any"))
+
+
+def selecting_as_before(defs: dg.Definitions, added: Collection[dg.AssetKey]) -> dg.Definitions:
+    """Return definitions of which no job, schedule and sensor selects an added asset, unless by its key.
+
+    Raises:
+        DeclarationRefused: an automation sensor has a class of its own, and a selection that may grow.
+    """
+    return _Narrowed(added).definitions(defs)
+
+
+class _Narrowed:
+    """Copies of definitions without some assets in their selections.
+
+    Args:
+        added: The assets to leave out.
+    """
+
+    def __init__(self, added: Collection[dg.AssetKey]) -> None:
+        self._added = dg.AssetSelection.assets(*sorted(added))
+        self._jobs: dict[int, Any] = {}
+
+    def definitions(self, defs: dg.Definitions) -> dg.Definitions:
+        narrowed: dg.Definitions = replace(
+            defs,
+            jobs=[self._job(each) for each in defs.jobs or ()],
+            schedules=[self._schedule(each) for each in defs.schedules or ()],
+            sensors=[self._sensor(each) for each in defs.sensors or ()],
+        )
+        return narrowed
+
+    def _selection(self, selection: dg.AssetSelection) -> dg.AssetSelection:
+        return selection if isinstance(selection, _Keys) else selection - self._added
+
+    def _job(self, job: Any) -> Any:
+        if not isinstance(job, _AssetJob) or isinstance(job.selection, _Keys):
+            return job
+        # A job and the schedule that refers to it need one copy: Dagster refuses two jobs of one name.
+        if id(job) not in self._jobs:
+            self._jobs[id(job)] = replace(job, selection=self._selection(job.selection))
+        return self._jobs[id(job)]
+
+    def _schedule(self, schedule: Any) -> Any:
+        if not isinstance(schedule, dg.ScheduleDefinition):  # of a partitioned job that is not resolved yet
+            return replace(schedule, job=self._job(schedule.job))
+        if not schedule.has_job or self._job(schedule.job) is schedule.job:
+            return schedule
+        return schedule.with_updated_job(self._job(schedule.job))
+
+    def _sensor(self, sensor: dg.SensorDefinition) -> dg.SensorDefinition:
+        if sensor.has_jobs and any(self._job(job) is not job for job in sensor.jobs):
+            return sensor.with_updated_jobs([self._job(job) for job in sensor.jobs])
+        if sensor.asset_selection is None or isinstance(sensor.asset_selection, _Keys):
+            return sensor
+        selection = self._selection(sensor.asset_selection)
+        if type(sensor) is dg.AutomationConditionSensorDefinition:
+            return _automation_sensor(sensor, selection)
+        if isinstance(sensor, dg.AutomationConditionSensorDefinition):
+            raise DeclarationRefused(
+                f"sensor {sensor.name} of class {type(sensor).__name__} may select assets of Tidemark, and only "
+                "Dagster's own AutomationConditionSensorDefinition can be copied without them: list its assets by their keys"
+            )
+        # Dagster's own copies change the jobs of a sensor, not its selection; a copied object keeps its class.
+        narrowed = copy.copy(sensor)
+        narrowed._asset_selection = selection
+        return narrowed
+
+
+def _automation_sensor(
+    sensor: dg.AutomationConditionSensorDefinition, selection: dg.AssetSelection
+) -> dg.AutomationConditionSensorDefinition:
+    """Return the same sensor with another selection. A copied object would still evaluate the former one."""
+    return dg.AutomationConditionSensorDefinition(
+        sensor.name,
+        target=selection,
+        tags=sensor.tags,
+        run_tags=sensor.run_tags,
+        default_status=sensor.default_status,
+        minimum_interval_seconds=sensor.minimum_interval_seconds,
+        description=sensor.description,
+        metadata=sensor.metadata,
+        emit_backfills=sensor.emit_backfills,
+        use_user_code_server=sensor.sensor_type == SensorType.AUTOMATION,
+        default_condition=sensor.default_condition,
+    )

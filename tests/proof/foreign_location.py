@@ -133,7 +133,7 @@ def their_location() -> dg.Definitions:
 @table_asset(COUNTS, ins={"trips": "core/trips"}, partitions=DAYS, fresh=timedelta(minutes=3), code_version="1")
 def trip_counts(trips: DataFrame) -> DataFrame:
     """One row per day: its number of trips."""
-    return shaped_as(COUNTS, trips.groupBy("day").agg(F.count("*").alias("trips")))
+    return shaped_as(trips.groupBy("day").agg(F.count("*").alias("trips")), COUNTS.columns)
 
 
 def with_ours(theirs: dg.Definitions) -> dg.Definitions:

@@ -77,7 +77,7 @@ class _Narrowed:
         if isinstance(sensor, dg.AutomationConditionSensorDefinition):
             raise DeclarationRefused(
                 f"sensor {sensor.name} of class {type(sensor).__name__} may select assets of Tidemark, and only "
-                "Dagster's AutomationConditionSensorDefinition itself can be copied without; list its assets by their keys"
+                "Dagster's AutomationConditionSensorDefinition can be copied without: list its assets by their keys"
             )
         # Dagster's own copies change the jobs of a sensor, not its selection; a copied object keeps its class.
         narrowed = copy.copy(sensor)

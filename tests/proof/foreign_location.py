@@ -55,7 +55,7 @@ def folder() -> Path:
     return Path(os.environ["FOREIGN_FOLDER"])
 
 
-class Noted(dg.ConfigurableIOManager):
+class Noted(dg.IOManager):
     """The location's own `io_manager`: keeps nothing but a line for each partition that was built."""
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:

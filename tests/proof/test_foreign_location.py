@@ -168,9 +168,7 @@ def test_an_hour_of_two_daemons(tmp_path: Path, cloud: Settings, spark_server: S
             "seconds": round(time.monotonic() - begun),
             "partitions built": built.total(),
             "partitions built beside us": of_both.total(),
-            "differences": {
-                str(key): [built[key], of_both[key]] for key in built | of_both if built[key] != of_both[key]
-            },
+            "differences": {str(key): [built[key], of_both[key]] for key in sorted(differing)},
             "runs": {" ".join(key): count for key, count in sorted(alone.runs().items())},
             "runs beside us": {" ".join(key): count for key, count in sorted(both.runs().items())},
             "rows landed": landed,

@@ -8,6 +8,7 @@ import dagster as dg
 # it would drown what matters. It has to stand before the assets are imported.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
+# ruff: noqa: E402
 from dagster_tidemark import Table, assets_in, build_definitions, declared, load_settings
 
 from pipelines import assets, feeds, schemas, streams

@@ -1,8 +1,9 @@
 """The files of a new project: a code location with one feed, one table, one test and a Makefile.
 
-`project/` holds its files. A file `*.tmpl` has the placeholders `$package` and `$name`, and the folder `package/` gets
-the package's name. `feed_module` and `table_modules` write the feed and the table, as for `tidemark new`. Does not
-belong here: a feed or table of an existing project.
+`project/` holds its files. A file `*.tmpl` has placeholders such as `$package`, and the folder `package/` gets the
+package's name. `feed_module` and `table_modules` write the feed and the table, as for `tidemark new`. The folder of an
+example has files that take the place of those of `project/`. Does not belong here: a feed or table of an existing
+project.
 """
 
 import keyword
@@ -25,6 +26,9 @@ _TEMPLATE = ".tmpl"
 _FEED, _SAMPLE, _KEY = "stock", "samples/stock.csv", ("item_id",)
 _TABLE, _TABLE_KEY = "stock_by_category", ("category",)
 _SHOWN = 3  # files that a message lists
+EXAMPLES = {"grocer": "local,models,kafka"}
+"""The extras of the library that each example needs."""
+_OF_THE_SAMPLE = ("README.md", "samples/", "tests/test_")
 
 
 class ProjectRefused(Terminal):
@@ -53,17 +57,40 @@ def package_of(directory: Path) -> str:
     return package
 
 
-def project_files(package: str) -> Mapping[str, str]:
-    """Return the text of each file of a new project, by its path below the project's folder."""
-    values = {"package": package, "name": package.replace("_", "-")}
+def project_files(package: str, example: str = "") -> Mapping[str, str]:
+    """Return the text of each file of a new project, by its path below the project's folder.
+
+    Args:
+        example: One of `EXAMPLES`, in the place of the sample feed and table.
+
+    Raises:
+        ProjectRefused: the example is not part of this installation.
+    """
+    extras = EXAMPLES[example] if example else "local"
+    values = {"package": package, "name": package.replace("_", "-"), "extras": extras}
+    with as_file(files("dagster_tidemark.scaffold")) as folder:
+        texts = _filled_in(folder / "project", package, values)
+        if example:
+            own = (*_OF_THE_SAMPLE, f"{package}/")
+            texts = {path: text for path, text in texts.items() if not path.startswith(own)}
+            texts |= _example(folder / example, package, values)
+        else:
+            texts |= _sample_feed_and_table(folder / "project", package)
+    return dict(sorted(texts.items()))
+
+
+def _filled_in(templates: Path, package: str, values: Mapping[str, str]) -> dict[str, str]:
     texts = {}
-    with as_file(files("dagster_tidemark.scaffold") / "project") as templates:
-        for path in _below(templates):
-            text = path.read_text(encoding="utf-8")
-            if path.suffix == _TEMPLATE:
-                text = Template(text).substitute(values)
-            texts[_target(path.relative_to(templates), package)] = text
-        sample = read_sample(templates / _SAMPLE, feed=_FEED, key=_KEY)
+    for path in _below(templates):
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == _TEMPLATE:
+            text = Template(text).substitute(values)
+        texts[_target(path.relative_to(templates), package)] = text
+    return texts
+
+
+def _sample_feed_and_table(templates: Path, package: str) -> dict[str, str]:
+    sample = read_sample(templates / _SAMPLE, feed=_FEED, key=_KEY)
     below = {f"feeds/{_FEED}.py": feed_module(_FEED, Grain.DAY, sample, key=_KEY, package=package)}
     stock = Table(
         name=f"core.{_FEED}",
@@ -72,16 +99,28 @@ def project_files(package: str) -> Mapping[str, str]:
         row_key=("day", *_KEY),
     )
     below |= table_modules(_TABLE, stock, "day", _TABLE_KEY, package=package)
-    return dict(sorted((texts | {f"{package}/{path}": text for path, text in below.items()}).items()))
+    return {f"{package}/{path}": text for path, text in below.items()}
 
 
-def write_project(directory: Path) -> Mapping[str, str]:
+def _example(templates: Path, package: str, values: Mapping[str, str]) -> dict[str, str]:
+    """Return an example's files. Its modules import each other as `pipelines`, their package in the checkout."""
+    if not (templates / "package").is_dir():
+        raise ProjectRefused(
+            f"the example {templates.name} comes with the wheel, and this installation is a checkout: "
+            "`pipelines/` there is the example"
+        )
+    texts = _filled_in(templates, package, values)
+    texts.pop(f"{package}/ruff.toml", None)  # says how the checkout differs from a project
+    return {path: re.sub(r"\bpipelines\b", package, text) for path, text in texts.items()}
+
+
+def write_project(directory: Path, example: str = "") -> Mapping[str, str]:
     """Write a new project into an empty or new directory, and return its files.
 
     Raises:
-        ProjectRefused: nothing was written, for a reason of `package_of`.
+        ProjectRefused: nothing was written, for a reason of `package_of` or `project_files`.
     """
-    texts = project_files(package_of(directory))
+    texts = project_files(package_of(directory), example)
     for path, text in texts.items():
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)

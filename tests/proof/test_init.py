@@ -77,9 +77,10 @@ def shell(tmp_path: Path, wheel: Path) -> Shell:
 
 
 @pytest.fixture
-def project(tmp_path: Path, shell: Shell) -> Path:
-    """The new project; the shell goes into it."""
-    shell.run("tidemark init", tmp_path / "venv" / "bin" / "tidemark", "init", "acme")
+def project(tmp_path: Path, shell: Shell, request: pytest.FixtureRequest) -> Path:
+    """The new project; the shell goes into it. The parameter holds options of `tidemark init`."""
+    options = getattr(request, "param", ())
+    shell.run("tidemark init", tmp_path / "venv" / "bin" / "tidemark", "init", "acme", *options)
     shell.folder /= "acme"
     return shell.folder
 
@@ -132,6 +133,30 @@ def test_a_new_project_runs_and_its_tests_are_green(
     assert "marts/stock_by_category" in status.stdout
     assert figures["stopped"]["left"] == figures["stopped again"]["left"] == []
     assert re.search(r"\b1 passed\b", figures["tests"])
+
+
+@pytest.mark.parametrize("project", [("--example", "grocer")], indirect=True)
+def test_the_example_runs_in_a_project_of_its_own(
+    project: Path, platform: Platform, shell: Shell, report: Report
+) -> None:
+    figures: dict[str, Any] = {"seconds": shell.seconds, "files": sum(path.is_file() for path in project.rglob("*"))}
+    try:
+        shell.seconds["first make dev, until ready"] = round(platform.start("sample", seconds=SECONDS_TO_INSTALL), 1)
+        begun = time.monotonic()
+
+        def filled() -> None:
+            rows = {name: platform.table(name).num_rows for name in ("core.orders", "marts.sales_hourly")}
+            assert all(rows.values()), rows
+            figures["rows"] = rows
+
+        eventually(filled, seconds=SECONDS_TO_FILL, every=2)
+        shell.seconds["rows, after ready"] = round(time.monotonic() - begun, 1)
+        figures["stopped"] = _stopped(platform)
+        figures["tests"] = shell.run("make test", "make", "test").splitlines()[-1]
+        shell.run("make check", "make", "check")
+    finally:
+        report("init-example", figures)
+    assert figures["stopped"]["left"] == [] and re.search(r"\b1 passed\b", figures["tests"])
 
 
 def _stopped(platform: Platform) -> dict[str, Any]:

@@ -163,6 +163,14 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
     assert done.exit_code == 2 and "mine is a file: name a new or an empty folder" in done.stderr
 
 
+def test_an_example_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    unknown = CliRunner().invoke(app, ["init", str(tmp_path / "mine"), "--example", "baker"])
+    assert unknown.exit_code == 2 and "'baker' is none of grocer" in unknown.stderr
+    checkout = CliRunner().invoke(app, ["init", str(tmp_path / "mine"), "--example", "grocer"])
+    assert checkout.exit_code == 2 and "this installation is a checkout: `pipelines/` there is" in checkout.stderr
+    assert written(tmp_path) == []
+
+
 def test_a_wrong_project_variable_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "nowhere"))
     assert CliRunner().invoke(app, ["init", str(tmp_path / "mine")]).exit_code == 0

@@ -82,7 +82,9 @@ def _last_partition(root: int, now: datetime) -> str | None:
     partitions = foreign.PARTITIONS[root]
     if isinstance(partitions, dg.MultiPartitionsDefinition):
         return dg.MultiPartitionKey({"day": f"{now:%Y-%m-%d}", "country": "dk"})
-    return None if partitions is None else partitions.get_last_partition_key(now)
+    if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
+        return partitions.get_last_partition_key(now)
+    return None if partitions is None else partitions.get_last_partition_key()
 
 
 @dataclass(frozen=True)

@@ -82,9 +82,7 @@ def _last_partition(root: int, now: datetime) -> str | None:
     partitions = foreign.PARTITIONS[root]
     if isinstance(partitions, dg.MultiPartitionsDefinition):
         return dg.MultiPartitionKey({"day": f"{now:%Y-%m-%d}", "country": "dk"})
-    if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
-        return partitions.get_last_partition_key(now)
-    return None if partitions is None else partitions.get_last_partition_key()
+    return None if partitions is None else partitions.get_partition_keys(current_time=now)[-1]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-# dev: the whole platform on this machine; test: the tests; proof: the long ones; bench: ratios; check: lint, types, import rules, code versions.
+# dev: the whole platform on this machine; test: the tests; proof: the long ones; bench: ratios; check: lint, types, import rules, code versions, documentation.
 # `make dev FEED=none` starts without the sample feed; `make dev PYTHON=python3.12` chooses the Python.
 
 IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
@@ -9,7 +9,10 @@ endif
 
 INSTALLED := .venv/.installed
 
-.PHONY: dev test check proof bench
+# Material prints a page of advertisement for its successor at each build.
+SITE := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs
+
+.PHONY: dev test check proof bench docs
 
 # exec, so that a signal to make reaches the platform itself.
 dev: $(INSTALLED)
@@ -34,6 +37,11 @@ check: $(INSTALLED)
 	.venv/bin/lint-imports
 	PYTHONWARNINGS=ignore .venv/bin/dg check defs
 	.venv/bin/tidemark lock check
+	$(SITE) build --strict --quiet
+
+# The documentation at http://127.0.0.1:8000, built again at each change.
+docs: $(INSTALLED)
+	@exec env $(SITE) serve --dev-addr 127.0.0.1:8000
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) dagster_tidemark/local/platform/machine.py

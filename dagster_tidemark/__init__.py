@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from dagster_tidemark.lakehouse.table import MESSAGE as MESSAGE
     from dagster_tidemark.lakehouse.table import MODEL_VERSIONS as MODEL_VERSIONS
     from dagster_tidemark.lakehouse.table import SOURCE_ROW as SOURCE_ROW
+    from dagster_tidemark.lakehouse.table import Retention as Retention
     from dagster_tidemark.lakehouse.table import Table as Table
     from dagster_tidemark.resources.aws import LandingResource as LandingResource
     from dagster_tidemark.resources.aws import QueueResource as QueueResource
@@ -105,6 +106,7 @@ _FOUND_IN = {
     "LINEAGE": "lakehouse.table",
     "MESSAGE": "lakehouse.table",
     "MODEL_VERSIONS": "lakehouse.table",
+    "Retention": "lakehouse.table",
     "SOURCE_ROW": "lakehouse.table",
     "Table": "lakehouse.table",
     "LandingResource": "resources.aws",
@@ -151,6 +153,7 @@ __all__ = [
     "OnRemoval",
     "QueueResource",
     "RemoteFile",
+    "Retention",
     "Settings",
     "Shape",
     "Snapshot",

@@ -1,7 +1,7 @@
-"""Helpers for the tests of a project's transforms: a local Spark session, and frames of a table from a few rows.
+"""Helpers for the tests of a project: a local Spark session, frames of a table from a few rows, and the simulator.
 
-Java is all that they need: no server, no jars, no tables. Does not belong here: sessions on the lake
-(`lakehouse.session`), and days of arrivals (`simulation`).
+Session and frames need Java, and no server, jars or tables. The simulator needs neither. Does not belong here: sessions
+on the lake (`lakehouse.session`), and how the simulator works (`simulation`).
 """
 
 import os
@@ -9,12 +9,24 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark.lakehouse.table import Table
 
+if TYPE_CHECKING:
+    from dagster_tidemark.simulation.run import CheckFate as CheckFate
+    from dagster_tidemark.simulation.run import Run as Run
+    from dagster_tidemark.simulation.run import RunFate as RunFate
+    from dagster_tidemark.simulation.run import RunPace as RunPace
+    from dagster_tidemark.simulation.simulator import Simulation as Simulation
+
+__all__ = ["CheckFate", "Run", "RunFate", "RunPace", "Simulation", "frame_of", "local_session"]
+
+_SIMULATOR = {"CheckFate": "run", "Run": "run", "RunFate": "run", "RunPace": "run", "Simulation": "simulator"}
 _CONF: dict[str, bool | float | int | str | None] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
@@ -86,3 +98,10 @@ def _arrow_type(column: str, kind: str) -> pa.DataType:
     if kind not in _ARROW:
         raise ValueError(f"{column} is a {kind}: create this frame with session.createDataFrame")
     return _ARROW[kind]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when first asked for: the simulator takes two seconds to import, and a test of a transform needs none.
+    if name not in _SIMULATOR:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"dagster_tidemark.simulation.{_SIMULATOR[name]}"), name)

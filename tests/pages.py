@@ -1,0 +1,44 @@
+"""The pages of docs/ as tests follow them: their steps, the commands of a step, and the modules that it shows."""
+
+import re
+import textwrap
+from pathlib import Path
+
+from tests.checkout import CHECKOUT
+
+DOCS = CHECKOUT / "docs"
+_FENCE = r"^( *)```{language}\n(.*?)^ *```$"
+_MODULE = re.compile(r"`([\w/-]+\.py)`[^`\n]*:\n\n *```python\n(.*?)^ *```$", re.M | re.S)
+
+
+def page(name: str) -> str:
+    """Return the text of a page."""
+    return (DOCS / name).read_text()
+
+
+def step(text: str, number: int) -> str:
+    """Return the text of a page's step, `## 3. Look at the rows`."""
+    return text.split(f"\n## {number}. ")[1].split("\n## ")[0]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Return the code blocks of a language, in order."""
+    found = re.findall(_FENCE.format(language=re.escape(language)), text, re.M | re.S)
+    return [textwrap.dedent(code) for _, code in found]
+
+
+def modules(text: str) -> list[tuple[str, str]]:
+    """Return path and code of each module that a text shows in full: a path, a colon, a block of Python."""
+    return [(path, textwrap.dedent(code)) for path, code in _MODULE.findall(text)]
+
+
+def written(project: Path, text: str) -> list[str]:
+    """Write the modules that a text shows into a project, and return their paths. Code is added to an existing module
+    if it does not begin with a docstring."""
+    shown = modules(text)
+    for path, code in shown:
+        file = project / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        before = file.read_text() if file.exists() and not code.startswith('"""') else ""
+        file.write_text(f"{before}\n{code}" if before else code)
+    return [path for path, _ in shown]

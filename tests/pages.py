@@ -8,7 +8,9 @@ from tests.checkout import CHECKOUT
 
 DOCS = CHECKOUT / "docs"
 _FENCE = r"^( *)```{language}\n(.*?)^ *```$"
-_MODULE = re.compile(r"`([\w/-]+\.py)`[^`\n]*:\n\n *```python\n(.*?)^ *```$", re.M | re.S)
+_MODULE = re.compile(
+    r"^(?:\d\. )?`([\w-]+/[\w/-]+\.py)`((?:(?!\n\n).)*):\n\n( *)```python\n(?!\3 )(.*?)^ *```$", re.M | re.S
+)
 
 
 def page(name: str) -> str:
@@ -28,8 +30,8 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def modules(text: str) -> list[tuple[str, str]]:
-    """Return path and code of each module that a text shows in full: a path, a colon, a block of Python."""
-    return [(path, textwrap.dedent(code)) for path, code in _MODULE.findall(text)]
+    """Return path and code of each module that a text shows: a paragraph that begins with the path, then its code."""
+    return [(path, textwrap.dedent(code)) for path, _, _, code in _MODULE.findall(text)]
 
 
 def written(project: Path, text: str) -> list[str]:
@@ -42,3 +44,9 @@ def written(project: Path, text: str) -> list[str]:
         before = file.read_text() if file.exists() and not code.startswith('"""') else ""
         file.write_text(f"{before}\n{code}" if before else code)
     return [path for path, _ in shown]
+
+
+def python_of(command: str) -> str:
+    """Return the program that a command line gives to `python -`."""
+    (program,) = re.findall(r"^python - <<'EOF'\n(.*?)^EOF$", command, re.M | re.S)
+    return program

@@ -1,20 +1,20 @@
-"""The steps of docs/streams.md for a user's stream, pasted into the grocer's project: a message becomes a row."""
+"""docs/streams.md, followed in the grocer's project: a message becomes a row, an alert and an answer."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
+import pytest
+
 from dagster_tidemark.settings import Settings
+from tests import pages
 from tests.checkout import CHECKOUT
 
-_STEP = re.compile(r"^\d\. `(?P<file>pipelines/[\w/]+\.py)`.*?\n   ```python\n(?P<code>.*?)   ```", re.S | re.M)
 _WORK = """
-import json, os, threading, time
-from datetime import datetime, timedelta, timezone
+import json, os, sys, threading, time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 import boto3, dagster as dg
 import pipelines
@@ -23,11 +23,8 @@ assert Path(pipelines.__file__).parents[1] == Path.cwd(), "not the copy"
 from pipelines.definitions import defs
 repository = defs.get_repository_def()
 repository.load_all_definitions()
-job = repository.get_job("shift_pings")
-instance = dg.DagsterInstance.ephemeral()
-threading.Thread(target=lambda: job.execute_in_process(instance=instance), daemon=True).start()
 sqs = boto3.client("sqs")
-deadline = time.time() + 90
+deadline = time.time() + 120
 def until(look):
     while True:
         try:
@@ -36,38 +33,93 @@ def until(look):
             if time.time() > deadline:
                 raise
             time.sleep(0.2)
-queue = until(lambda: sqs.get_queue_url(QueueName="pings")["QueueUrl"])
-now = datetime.now(timezone.utc).isoformat()
-good = {"door_id": "d1", "pinged_at": now, "battery_v": "2.9"}
-for said in (good, {**good, "battery_v": 7}):
-    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(said))
+def url(name):
+    return until(lambda: sqs.get_queue_url(QueueName=name)["QueueUrl"])
 def rows(table, where):
     found = load_catalog("lake").load_table(table).scan(where).to_arrow().to_pylist()
     assert found
     return found
+def said(queue):
+    [message] = sqs.receive_message(QueueUrl=url(queue), WaitTimeSeconds=20)["Messages"]
+    return json.loads(message["Body"])
+
+for name in ("shift_pings", "shift_door_questions"):
+    job, instance = repository.get_job(name), dg.DagsterInstance.ephemeral()
+    threading.Thread(target=job.execute_in_process, kwargs={"instance": instance}, daemon=True).start()
+url("pings")
+exec(sys.argv[1], {})  # the page's two messages
 (row,) = until(lambda: rows("raw.pings", "door_id = 'd1'"))
 (entry,) = until(lambda: rows("ops.quarantine", "asset = 'raw/pings'"))
-print(row["battery_v"], row["message_source"], entry["reason"], flush=True)
+for minute, volts in enumerate((2.3, 2.35)):
+    at = datetime.now(UTC) - timedelta(hours=1, minutes=-minute)
+    body = {"door_id": "d2", "pinged_at": at.isoformat(), "battery_v": volts}
+    sqs.send_message(QueueUrl=url("pings"), MessageBody=json.dumps(body))
+alert = until(lambda: said("low-batteries"))
+for number, door in enumerate(("d2", "d9")):
+    body = {"request_id": str(number), "door_id": door}
+    sqs.send_message(QueueUrl=url("door-questions"), MessageBody=json.dumps(body))
+    print("answer", until(lambda: said("door-answers")), flush=True)
+key = dg.AssetKey(["alerts", "low_batteries"])
+assets = [a for a in defs.assets if isinstance(a, dg.AssetsDefinition) and key in a.keys]
+with dg.DagsterInstance.ephemeral() as instance:
+    assert dg.materialize(assets, resources=defs.resources, instance=instance).success
+(kept,) = rows("alerts.low_batteries", "rule = 'low_battery'")
+assert kept["alert_id"] == alert["alert_id"] and kept["retracted_at"] is None
+print("row", row["battery_v"], row["message_source"], entry["reason"])
+print("alert", alert["kind"], alert["door_id"], alert["battery_v"], flush=True)
 os._exit(0)
+"""
+_IMPORTS = """\
+from dagster_tidemark import Alerting
+from pipelines.schemas.low_batteries import LOW_BATTERIES
+from pipelines.transforms.low_battery import LowBattery
 """
 
 
-def steps() -> list[tuple[str, str]]:
-    """File and code of each step that has code."""
-    section = (CHECKOUT / "docs" / "streams.md").read_text()
-    return [(match["file"], textwrap.dedent(match["code"])) for match in _STEP.finditer(section)]
-
-
-def test_the_example_of_the_page_works_beside_the_grocers_streams(cloud: Settings, tmp_path: Path) -> None:
+@pytest.fixture
+def followed(tmp_path: Path) -> Path:
+    """The grocer's project with the modules of the page."""
     shutil.copytree(CHECKOUT / "pipelines", tmp_path / "pipelines", ignore=shutil.ignore_patterns("__pycache__"))
-    followed = steps()
-    assert [Path(file).parts[1] for file, _ in followed] == ["schemas", "assets", "streams"]
-    for file, code in followed:
-        (tmp_path / file).write_text(code)
-    own = {"PYTHONPATH": str(tmp_path), "TIDEMARK_PROJECT": str(tmp_path), "TIDEMARK_CODE_LOCATION": "pipelines"}
-    environment = os.environ | cloud.exports() | own
+    page = pages.page("streams.md")
+    assert [Path(path).parts[1] for path in pages.written(tmp_path, page)] == [
+        *("schemas", "assets", "streams"),
+        *("transforms", "schemas", "assets"),
+        *("schemas", "assets", "streams"),
+    ]
+    (reaction,) = [code for code in pages.blocks(page, "python") if code.lstrip().startswith("reaction=")]
+    stream = tmp_path / "pipelines" / "streams" / "pings.py"
+    stream.write_text(_IMPORTS + stream.read_text().removesuffix(")\n") + reaction + ")\n")
+    return tmp_path
+
+
+def run(project: Path, arguments: list[str], settings: Settings) -> str:
+    own = {"PYTHONPATH": str(project), "TIDEMARK_PROJECT": str(project), "TIDEMARK_CODE_LOCATION": "pipelines"}
     done = subprocess.run(
-        [sys.executable, "-c", _WORK], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150
+        [sys.executable, *arguments],
+        cwd=project,
+        env=os.environ | settings.exports() | own,
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.splitlines()[-1] == "2.9 sqs:pings battery_out_of_range"
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_the_example_of_the_page_works_beside_the_grocers_streams(
+    cloud: Settings, spark_server: Settings, followed: Path
+) -> None:
+    sends = pages.python_of(pages.blocks(pages.page("streams.md"), "sh")[0])
+    told = run(followed, ["-c", _WORK, sends], spark_server).splitlines()
+    assert "row 2.9 sqs:pings battery_out_of_range" in told
+    assert "alert raise d2 2.3" in told
+    assert [line for line in told if line.startswith("answer")] == [
+        "answer {'request_id': '0', 'battery_v': 2.35}",
+        "answer {'request_id': '1', 'error': 'nobody knows this door'}",
+    ]
+
+
+def test_the_tests_of_the_page_are_green(followed: Path, platform_settings: Settings) -> None:
+    (tests,) = [code for code in pages.blocks(pages.page("streams.md"), "python") if "\ndef test_" in code]
+    (followed / "test_pings.py").write_text(tests)
+    run(followed, ["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_pings.py"], platform_settings)

@@ -50,3 +50,9 @@ def python_of(command: str) -> str:
     """Return the program that a command line gives to `python -`."""
     (program,) = re.findall(r"^python - <<'EOF'\n(.*?)^EOF$", command, re.M | re.S)
     return program
+
+
+def calls_of_clients(code: str) -> set[str]:
+    """Return the names of the methods of AWS clients that code calls."""
+    verbs = "change|create|delete|get|head|list|put|receive|send"
+    return set(re.findall(rf"\b(?:self\._client|_client\(settings\)|client)\.((?:{verbs})_\w+)", code))

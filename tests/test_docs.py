@@ -2,7 +2,6 @@
 
 import ast
 import re
-import textwrap
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -10,13 +9,15 @@ import pytest
 import typer
 
 import dagster_tidemark
+import dagster_tidemark.testing
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.location import asset_graph
 from dagster_tidemark.settings import Settings, load_settings
+from tests import pages
 from tests.checkout import CHECKOUT
 
-PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
-_PYTHON = re.compile(r"^( *)```python\n(.*?)^ *```", re.M | re.S)
+PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+PUBLIC = {module.__name__: set(module.__all__) for module in (dagster_tidemark, dagster_tidemark.testing)}
 _COMMAND = re.compile(r"`tidemark ([a-z]+(?: [a-z]+)?)((?: [^`]*)?)`|^ *tidemark ([a-z]+(?: [a-z]+)?)( .*)?$", re.M)
 
 
@@ -39,7 +40,8 @@ def test_what_a_page_points_at_is_there(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         assert target.startswith("http") or (page.parent / target).exists(), target
     for path in re.findall(r"`((?:dagster_tidemark|pipelines|tests|docs|bench)/[\w/.]*)`", page.read_text()):
-        written_here = f"`{path}`: " in page.read_text() or f"writes `{path}`" in page.read_text()
+        said = page.read_text()
+        written_here = path in dict(pages.modules(said)) or f"`{path}`: " in said or f"writes `{path}`" in said
         assert written_here or (CHECKOUT / path).exists(), path
 
 
@@ -57,11 +59,38 @@ def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_snippets_of_a_page_are_python_and_import_what_is_there(page: Path) -> None:
-    for _, code in _PYTHON.findall(page.read_text()):
-        for node in ast.walk(ast.parse(textwrap.dedent(code))):
-            if isinstance(node, ast.ImportFrom) and node.module == "dagster_tidemark":
-                for name in node.names:
-                    assert name.name in dagster_tidemark.__all__
+    for code in pages.blocks(page.read_text(), "python"):
+        for node in ast.walk(ast.parse(code) if not code.startswith(" ") else ast.Pass()):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dagster_tidemark"):
+                assert {name.name for name in node.names} <= PUBLIC.get(node.module or "", set()), ast.unparse(node)
+
+
+def test_every_public_name_stands_in_a_snippet() -> None:
+    named = set()
+    for page in PAGES:
+        for code in pages.blocks(page.read_text(), "python"):
+            for node in ast.walk(ast.parse(f"f(\n{code})" if code.startswith(" ") else code)):
+                match node:
+                    case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
+                        named.add(name)
+    assert [f"{module}.{name}" for module, names in PUBLIC.items() for name in sorted(names - named)] == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    pages_of_reference = (CHECKOUT / "docs" / "reference").glob("*.md")
+    shown = set(re.findall(r"^::: ([\w.]+)$", "".join(page.read_text() for page in pages_of_reference), re.M))
+    wanted = {f"{module}.{name}" for module, names in PUBLIC.items() for name in names}
+    assert shown == wanted
+
+
+def test_lists_and_their_code_are_such_to_markdown_and_not_to_github_alone() -> None:
+    for page in PAGES[1:]:
+        text, before = re.sub(r"^( *)```.*?^ *```$", "", page.read_text(), flags=re.M | re.S), ""
+        for line in text.splitlines():
+            begins = re.match(r"(- |\d+\. )", line) and before and not re.match(r"(- |\d+\. | {2,})", before)
+            assert not begins, f"{page.name}: an empty line has to precede the list at {line!r}"
+            before = line
+        assert not re.findall(r"^ {1,3}```", page.read_text(), re.M), f"{page.name}: indent code in a list by four"
 
 
 def test_the_variables_that_are_named_are_settings() -> None:

@@ -1,13 +1,12 @@
-"""docs/your-own-domain.md, followed on a copy of the project: the grocer goes, a bike-share comes, by commands alone.
+"""docs/your-own-domain.md, followed in an empty folder: a new project, whose sample goes and a bike-share comes.
 
-Then every table is what DuckDB makes of the files. Does not belong here: the machinery's suite without the grocer
-(`tests.proof.test_without_grocer`).
+Then every table is what DuckDB makes of the files. Does not belong here: the library without the example of this
+checkout (`tests.test_without_grocer`).
 """
 
 import io
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -23,7 +22,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dagster_tidemark.settings import Settings
-from tests.conftest import JARS, copied_checkout
+from tests import pages
+from tests.conftest import JARS
+
+PAGE = pages.page("your-own-domain.md")
 
 HOURS = ("2026-10-01-07:00", "2026-10-01-08:00", "2026-11-02-00:00")
 REGIONS = ("north", "south")
@@ -55,7 +57,7 @@ import sys
 import dagster as dg
 import pyarrow.parquet as pq
 from dagster import AssetKey
-from pipelines.definitions import defs
+from bikes.definitions import defs
 
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 def build(instance, key, first=None, last=None):
@@ -119,30 +121,20 @@ def landed() -> dict[str, bytes]:
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """The project as git has it, without the grocer: what the page's first step leaves."""
-    target = copied_checkout(tmp_path / "project")
-    delete_the_grocer(target)
-    return target
+def project(tmp_path: Path) -> Path:
+    """A new project without its sample: what the page's first step leaves."""
+    create, delete = (block.splitlines() for block in pages.blocks(pages.step(PAGE, 1), "sh"))
+    assert create[1:] == ["cd bikes"]
+    tidemark(tmp_path, create[0])
+    subprocess.run(["bash", "-euc", *delete], cwd=tmp_path / "bikes", check=True)
+    return tmp_path / "bikes"
 
 
-def delete_the_grocer(project: Path) -> None:
-    """The commands of the page's step 1."""
-    (commands,) = blocks(project, 1, "sh")
-    subprocess.run(["bash", "-euc", commands], cwd=project, check=True)
-
-
-def blocks(project: Path, step: int, language: str) -> list[str]:
-    """What a step of the page shows as code."""
-    page = (project / "docs" / "your-own-domain.md").read_text()
-    text = page.split(f"\n## {step}. ")[1].split("\n## ")[0]
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
-
-
-def modules(project: Path) -> list[tuple[str, str]]:
-    """The path and text of each module that the page's step 3 shows."""
-    page = (project / "docs" / "your-own-domain.md").read_text()
-    return re.findall(r"^`(pipelines/[\w/]+\.py)`: [^`]*\n\n```python\n(.*?)^```", page, re.M | re.S)
+def tidemark(folder: Path, command: str) -> str:
+    """Run a command of the page, and return its output."""
+    name, *arguments = shlex.split(command)
+    assert name == "tidemark"
+    return run(folder, ["-c", "from dagster_tidemark.cli.app import main; main()", *arguments], quiet=True)
 
 
 def environment_of(project: Path) -> dict[str, str]:
@@ -153,9 +145,14 @@ def environment_of(project: Path) -> dict[str, str]:
 
 def run(project: Path, arguments: Sequence[str], settings: Settings | None = None, *, quiet: bool = False) -> str:
     """What Python prints in the project; where it is to be quiet, that and nothing else."""
-    environment = (
-        environment_of(project) | (settings.exports() if settings else {}) | {"TIDEMARK_PROJECT": str(project)}
+    given = (
+        {name: value for name, value in settings.exports().items() if name != "TIDEMARK_CODE_LOCATION"}
+        if settings
+        else {}
     )
+    environment = environment_of(project) | given | {"TIDEMARK_PROJECT": str(project)}
+    if not (project / "pyproject.toml").exists():
+        del environment["TIDEMARK_PROJECT"]  # `tidemark init` makes it
     done = subprocess.run(
         [sys.executable, "-P", *arguments], cwd=project, env=environment, capture_output=True, text=True, timeout=280
     )
@@ -166,44 +163,40 @@ def run(project: Path, arguments: Sequence[str], settings: Settings | None = Non
 
 
 def check(project: Path) -> None:
-    """Of `make check` what is quick."""
+    """Of the project's `make check` what is quick."""
     for command in ("ruff check .", "ruff format --check ."):
-        run(project, ["-m", *command.split()])
-    run(project, ["-c", "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"])
+        run(project, ["-m", *command.split(), "--no-cache"])
+    tidemark(project, "tidemark lock check")
 
 
-def test_without_the_grocer_an_empty_location_loads_and_the_suite_is_whole(copy: Path) -> None:
-    run(copy, ["-c", "from pipelines.definitions import defs, ASSETS; assert not ASSETS; defs.get_repository_def()"])
-    collected = run(copy, ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"])
-    assert re.search(r"^\d{4} tests collected|^\d{4}/\d+ tests collected", collected, re.M), collected[-300:]
-    check(copy)
+def test_without_its_sample_a_project_is_an_empty_location(project: Path) -> None:
+    run(project, ["-c", "from bikes.definitions import defs, ASSETS; assert not ASSETS; defs.get_repository_def()"])
+    check(project)
 
 
-def test_a_bike_share_takes_its_place_by_commands(
-    copy: Path, tmp_path: Path, spark_server: Settings, cloud: Settings
+def test_a_bike_share_takes_the_place_of_the_sample_by_commands(
+    project: Path, tmp_path: Path, spark_server: Settings, cloud: Settings
 ) -> None:
     files = landed()
     for name in ("trips", "stations", "weather"):
         key, body = next((key, body) for key, body in files.items() if key.startswith(name))
-        (copy / f"{name}{Path(key).suffix}").write_bytes(body)
-    commands = [line for step in (2, 3) for line in blocks(copy, step, "sh")[0].splitlines()]
+        (project / f"{name}{Path(key).suffix}").write_bytes(body)
+    commands = [line for step in (2, 3) for line in pages.blocks(pages.step(PAGE, step), "sh")[0].splitlines()]
     assert len(commands) == 5
     for command in commands:
-        name, *arguments = shlex.split(command)
-        assert name == "tidemark"
-        run(copy, ["-c", "from dagster_tidemark.cli.app import main; main()", *arguments], quiet=True)
-    assert len(modules(copy)) == 4
-    for path, text in modules(copy):
-        with (copy / path).open("a") as module:
-            module.write(text if module.tell() == 0 else f"\n{text}")
-    check(copy)
+        tidemark(project, command)
+    assert len(pages.written(project, pages.step(PAGE, 3))) == 4
+    last, makes = pages.blocks(pages.step(PAGE, 5), "sh")[0].splitlines()
+    assert makes == "make check"
+    tidemark(project, last)
+    check(project)
     s3 = boto3.client("s3", **cloud.aws_options())
     for key, body in files.items():
         s3.put_object(Bucket=cloud.landing_bucket, Key=key, Body=body)
     found = tmp_path / "found"
     found.mkdir()
 
-    run(copy, ["-c", BUILD, str(found), *QUESTIONS], cloud)
+    run(project, ["-c", BUILD, str(found), *QUESTIONS], cloud)
 
     compare(files, found)
 

@@ -1,4 +1,4 @@
-"""The machinery's whole suite, in a copy of the project without the grocer (docs/your-own-domain.md, step 1)."""
+"""The library's whole suite, in a copy of the checkout without the grocer."""
 
 import re
 import subprocess
@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 
 from tests.proof.conftest import Report
-from tests.test_own_domain import copy, environment_of
+from tests.test_own_domain import environment_of
+from tests.test_without_grocer import bare
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(7200)]
 
-__all__ = ["copy"]
+__all__ = ["bare"]
 
 
-def test_the_machinery_is_whole_without_the_grocer(copy: Path, tmp_path: Path, report: Report) -> None:
+def test_the_machinery_is_whole_without_the_grocer(bare: Path, tmp_path: Path, report: Report) -> None:
     output = tmp_path / "output.txt"  # to be looked at while it runs
     with output.open("wb") as told:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "pytest", "-n", "2", "-q", "-p", "no:cacheprovider", "tests/tidemark"],
-            cwd=copy,
-            env=environment_of(copy),
+            cwd=bare,
+            env=environment_of(bare),
             stdout=told,
             stderr=subprocess.STDOUT,
             timeout=7000,

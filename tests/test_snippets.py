@@ -1,0 +1,172 @@
+"""The code of docs/ works: what a page defines is defined, its tests are green, and its model is fitted.
+
+Does not belong here: pages that are followed as a whole (`test_tutorial`, `test_own_domain`, `test_add_a_stream`,
+`test_add_a_feed`), and what holds for every page (`test_docs`).
+"""
+
+import json
+import subprocess
+import sys
+import tomllib
+from inspect import signature
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+import yaml
+from dagster._config import validate_config
+from dagster._core.instance.config import dagster_instance_config_schema
+from pyspark.sql import SparkSession
+
+from dagster_tidemark import build_definitions, load_settings
+from dagster_tidemark.lakehouse.session import server_conf
+from dagster_tidemark.local.spark.jars import COORDINATES
+from dagster_tidemark.settings import Settings
+from tests import pages
+from tests.checkout import CHECKOUT
+
+FOLLOWED = {"streams.md", "testing.md", "tutorial.md", "your-own-domain.md"}
+WHOLE = {"existing-location.md", "models.md", "production.md", "simulator.md"}
+"""Pages whose code is one module. Of the others each snippet counts that begins with its imports."""
+
+
+@dg.asset
+def orders() -> list[tuple[int, int]]:
+    return [(1, 2)]
+
+
+def executed(name: str) -> dict[str, Any]:
+    """Execute the snippets of a page in order, and return what they define."""
+    module = ModuleType(name.partition(".")[0])
+    if name == "existing-location.md":
+        vars(module).update(defs=dg.Definitions(assets=[orders]), theirs=[orders])
+    for code in pages.blocks(pages.page(name), "python"):
+        if name in WHOLE or code.startswith(("import ", "from ")):
+            exec(compile(code, f"docs/{name}", "exec", dont_inherit=True), vars(module))
+    return vars(module)
+
+
+@pytest.mark.parametrize("name", sorted({path.name for path in pages.DOCS.glob("*.md")} - FOLLOWED))
+def test_what_a_page_defines_can_be_defined(name: str) -> None:
+    executed(name)
+
+
+@pytest.mark.parametrize("name", ["models.md", "simulator.md"])
+def test_the_tests_of_a_page_are_green(name: str, tmp_path: Path) -> None:
+    tests = {key: value for key, value in executed(name).items() if key.startswith("test_")}
+    assert tests
+    for test in tests.values():
+        test(**({"tmp_path": tmp_path} if "tmp_path" in signature(test).parameters else {}))
+
+
+def test_the_tests_of_transforms_are_green_in_a_session_of_their_own(tmp_path: Path) -> None:
+    conftest, tests = pages.blocks(pages.page("testing.md"), "python")
+    (tmp_path / "conftest.py").write_text(conftest)
+    (tmp_path / "test_counts.py").write_text("from pyspark.sql import SparkSession\n" + tests)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout[-2000:]
+
+
+@pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources
+def test_the_model_of_the_page_is_fitted_once_and_forecasts(
+    spark_server: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in spark_server.exports().items():
+        monkeypatch.setenv(variable, value)
+    page = executed("models.md")
+    days = pd.date_range("2026-10-05", periods=14).date
+    rows = pd.DataFrame({"day": days, "shop_id": 1, "visits": [10, 20, 30, 40, 50, 60, 70] * 2})
+
+    @dg.asset(key=["core", "visits"], partitions_def=page["DAYS"], backfill_policy=dg.BackfillPolicy.single_run())
+    def visits(spark: dg.ResourceParam[Any]) -> Any:
+        return spark.session.createDataFrame(rows, "day date, shop_id bigint, visits bigint")
+
+    tables = [page[name] for name in ("VISITS", "VISITS_MODEL", "VISITS_FORECAST")]
+    defs = build_definitions(load_settings(), [visits, page["visits_model"], page["visits_forecast"]], [], tables)
+    assets = [each for each in defs.assets or () if isinstance(each, dg.AssetsDefinition)]
+    window = dict(zip(("start", "end"), (f"{days[0]}", f"{days[-1]}"), strict=True))
+    tags = {f"dagster/asset_partition_range_{end}": day for end, day in window.items()}
+    with dg.DagsterInstance.ephemeral() as instance:
+        for key in (["core", "visits"], ["ml", "visits_model"], ["ml", "visits_model"], ["ml", "visits_forecast"]):
+            chosen = dg.AssetSelection.assets(key)
+            of_days = {} if key[-1] == "visits_model" else tags
+            done = dg.materialize(
+                assets, selection=chosen, tags=of_days, resources=dict(defs.resources or {}), instance=instance
+            )
+            assert done.success, key
+    versions = spark.table("lake.ml.visits_model").collect()
+    assert len(versions) == 2 and len({row["version"] for row in versions}) == 1, "equal features, an equal name"
+    assert [row["mean_absolute_error"] for row in versions] == [0.0, 0.0]
+    told = {row["day"]: row["visits"] for row in spark.table("lake.ml.visits_forecast").collect()}
+    assert len(told) == 14 and told[days[0]] == 10.0 and told[days[6]] == 70.0
+
+
+def test_the_production_page_has_the_configuration_of_a_server(tmp_path: Path) -> None:
+    said = pages.page("production.md")
+    settings = Settings(
+        environment="production",
+        state_dir=tmp_path,
+        catalog_uri="jdbc:postgresql://db:5432/lake?user=tidemark&password=secret",
+        warehouse="s3://acme-lake/warehouse",
+        spark_remote="sc://spark:15002",
+    )
+    conf = server_conf(settings)
+    assert [name for name in conf if f"`{name}`" not in said] == []
+    assert [value for value in conf.values() if value.startswith("org.apache.iceberg") and value not in said] == []
+    assert [each for each in COORDINATES if f"`{each}`" not in said] == []
+
+
+def test_the_instance_of_the_production_page_is_one_that_dagster_takes() -> None:
+    (instance,) = (yaml.safe_load(text) for text in pages.blocks(pages.page("production.md"), "yaml"))
+    found = validate_config(dagster_instance_config_schema(), instance)
+    assert found.success, [error.message for error in found.errors or ()]
+
+
+ACTIONS = {
+    "change_message_visibility_batch": "sqs:ChangeMessageVisibility",
+    "delete_message_batch": "sqs:DeleteMessage",
+    "get_bucket_versioning": "s3:GetBucketVersioning",
+    "get_object": "s3:GetObject",
+    "get_paginator": "s3:ListBucket",
+    "get_queue_attributes": "sqs:GetQueueAttributes",
+    "get_queue_url": "sqs:GetQueueUrl",
+    "head_bucket": "s3:ListBucket",
+    "head_object": "s3:GetObject",
+    "put_object": "s3:PutObject",
+    "receive_message": "sqs:ReceiveMessage",
+    "send_message_batch": "sqs:SendMessage",
+}
+"""The permission that each call of an AWS client needs."""
+
+
+def test_the_policy_of_the_production_page_allows_each_call_of_the_library() -> None:
+    allowed = {
+        action
+        for text in pages.blocks(pages.page("production.md"), "json")
+        for statement in json.loads(text)["Statement"]
+        for action in [statement["Action"]]
+        for action in (action if isinstance(action, list) else [action])
+    }
+    called = {
+        call
+        for path in (CHECKOUT / "dagster_tidemark").rglob("*.py")
+        if "local" not in path.parts
+        for call in pages.calls_of_clients(path.read_text())
+    }
+    assert called - {"create_queue"} == set(ACTIONS)  # on the laptop's own cloud only
+    assert set(ACTIONS.values()) <= allowed
+
+
+def test_a_page_names_the_versions_that_are_pinned() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    (pyspark,) = (each.partition("==")[2] for each in project["dependencies"] if each.startswith("pyspark"))
+    assert f"Spark {pyspark.split()[0]}" in pages.page("production.md")

@@ -1,7 +1,6 @@
 """The pages of docs/ as tests follow them: their steps, the commands of a step, and the modules that it shows."""
 
 import re
-import textwrap
 from pathlib import Path
 
 from tests.checkout import CHECKOUT
@@ -26,12 +25,12 @@ def step(text: str, number: int) -> str:
 def blocks(text: str, language: str) -> list[str]:
     """Return the code blocks of a language, in order."""
     found = re.findall(_FENCE.format(language=re.escape(language)), text, re.M | re.S)
-    return [textwrap.dedent(code) for _, code in found]
+    return [_outdented(code, indent) for indent, code in found]
 
 
 def modules(text: str) -> list[tuple[str, str]]:
     """Return path and code of each module that a text shows: a paragraph that begins with the path, then its code."""
-    return [(path, textwrap.dedent(code)) for path, _, _, code in _MODULE.findall(text)]
+    return [(path, _outdented(code, indent)) for path, _, indent, code in _MODULE.findall(text)]
 
 
 def written(project: Path, text: str) -> list[str]:
@@ -56,3 +55,8 @@ def calls_of_clients(code: str) -> set[str]:
     """Return the names of the methods of AWS clients that code calls."""
     verbs = "change|create|delete|get|head|list|put|receive|send"
     return set(re.findall(rf"\b(?:self\._client|_client\(settings\)|client)\.((?:{verbs})_\w+)", code))
+
+
+def _outdented(code: str, indent: str) -> str:
+    """Return code of a list without the list's indent; a fragment keeps its own."""
+    return re.sub(rf"^{indent}", "", code, flags=re.M)

@@ -17,10 +17,12 @@ from typing import Any
 
 import pytest
 
+from tests import pages
 from tests.checkout import CHECKOUT
 from tests.live.platform import Platform
 from tests.live.waiting import eventually
 from tests.proof.conftest import Report
+from tests.test_tutorial import PAGE, add_the_feed, add_the_table, change_the_code, commands, raise_the_version
 
 SAMPLE_ROWS = 8
 SECONDS_TO_INSTALL, SECONDS_TO_FILL = 1800, 600
@@ -126,7 +128,9 @@ def test_a_new_project_runs_and_its_tests_are_green(
         figures["stopped again"] = _stopped(platform)
         figures["tests"] = shell.run("make test", "make", "test").splitlines()[-1]
         shell.run("make check", "make", "check")
-        _add_the_next_modules(project, shell)
+        platform.start("sample")
+        figures["tutorial"] = _follow_the_tutorial(project, platform, shell)
+        figures["stopped after the tutorial"] = _stopped(platform)
         shell.run("make check, with another feed and table", "make", "check")
     finally:
         report("init", figures)
@@ -165,10 +169,37 @@ def _stopped(platform: Platform) -> dict[str, Any]:
     return {"seconds": round(done.seconds, 1), "exit_code": done.exit_code, "left": done.left}
 
 
-def _add_the_next_modules(project: Path, shell: Shell) -> None:
-    tidemark = project / ".venv" / "bin" / "tidemark"
-    (project / "samples" / "prices.csv").write_text("item_id,price_usd\n1001,29.90\n1002,89.00\n")
-    by = ("--by", "day", "--key", "item_id")
-    shell.run("tidemark new feed", tidemark, "new", "feed", "prices", "--sample", "samples/prices.csv", *by)
-    shell.run("tidemark new table", tidemark, "new", "table", "price_changes", "--from", "core/prices", *by)
-    shell.run("tidemark lock update", tidemark, "lock", "update")
+def _follow_the_tutorial(project: Path, platform: Platform, shell: Shell) -> dict[str, Any]:
+    """Follow docs/tutorial.md from step 4 on, and return the rows of its tables."""
+    environment = {**shell.environment, **platform.environment, "TIDEMARK_PROJECT": str(project)}
+    here = Shell(project, Path("/nowhere"))
+    here.environment = environment | {"PATH": f"{project / '.venv' / 'bin'}:{environment['PATH']}"}
+    here.seconds = shell.seconds
+
+    def deploy(what: str) -> None:
+        here.run(what, "bash", "-euc", commands(4, 1)[0])
+
+    def holds(name: str, rows: int) -> None:
+        eventually(lambda: _require(platform.table(name).num_rows == rows, name), seconds=SECONDS_TO_FILL, every=1)
+
+    add_the_feed(project)
+    deploy("deploy the feed")
+    here.run("files arrive", "bash", "-euc", pages.blocks(pages.step(PAGE, 5), "sh")[0])
+    holds("core.sales", 4)
+    assert "bad_type" in here.run("tidemark quarantine", "tidemark", "quarantine")
+    add_the_table(project)
+    here.run("tidemark lock update", "tidemark", "lock", "update")
+    deploy("deploy the table")
+    holds("marts.sales_by_item", 3)
+    before = sorted(map(float, platform.table("marts.sales_by_item")["revenue_usd"].to_pylist()))
+    change_the_code(project)
+    raise_the_version(project)
+    here.run("tidemark lock update, again", "tidemark", "lock", "update")
+    deploy("deploy the change")
+    after = sorted(map(float, platform.table("marts.sales_by_item")["revenue_usd"].to_pylist()))
+    assert [round(value * 1.2, 2) for value in after] == before
+    return {"revenue before": before, "revenue after": after}
+
+
+def _require(holds: bool, what: str) -> None:
+    assert holds, what

@@ -60,7 +60,7 @@ def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_snippets_of_a_page_are_python_and_import_what_is_there(page: Path) -> None:
     for code in pages.blocks(page.read_text(), "python"):
-        for node in ast.walk(ast.parse(code) if not code.startswith(" ") else ast.Pass()):
+        for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dagster_tidemark"):
                 assert {name.name for name in node.names} <= PUBLIC.get(node.module or "", set()), ast.unparse(node)
 
@@ -69,7 +69,7 @@ def test_every_public_name_stands_in_a_snippet() -> None:
     named = set()
     for page in PAGES:
         for code in pages.blocks(page.read_text(), "python"):
-            for node in ast.walk(ast.parse(f"f(\n{code})" if code.startswith(" ") else code)):
+            for node in ast.walk(ast.parse(code)):
                 match node:
                     case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
                         named.add(name)

@@ -16,7 +16,7 @@ from tests import pages
 from tests.test_own_domain import run, tidemark
 
 PAGE = pages.page("tutorial.md")
-RULE, REVENUE = (code for number in (4, 8) for code in pages.blocks(pages.step(PAGE, number), "python"))
+FEED, FUNCTION = (code for number in (4, 8) for code in pages.blocks(pages.step(PAGE, number), "python"))
 BUILD = """
 import sys
 import dagster as dg
@@ -50,8 +50,8 @@ def add_the_feed(project: Path) -> None:
     sample = "\n".join(commands(4)[:-1])
     subprocess.run(["bash", "-euc", sample], cwd=project, check=True)
     tidemark(project, commands(4)[-1])
-    required = '    required=("sale_id",),\n'
-    edit(project / "acme" / "feeds" / "sales.py", required, required + RULE)
+    rule = '    rules={"nothing_sold": "quantity > 0"},\n'
+    edit(project / "acme" / "feeds" / "sales.py", FEED.replace(rule, ""), FEED)
 
 
 def add_the_table(project: Path) -> None:
@@ -64,8 +64,7 @@ def add_the_table(project: Path) -> None:
 def change_the_code(project: Path) -> None:
     """The first half of step 8."""
     transform = project / "acme" / "transforms" / "sales_by_item.py"
-    (before,) = [line for line in transform.read_text().splitlines(keepends=True) if "revenue_usd" in line]
-    edit(transform, before, REVENUE)
+    edit(transform, transform.read_text().partition("\ndef ")[2], FUNCTION.removeprefix("def "))
 
 
 def raise_the_version(project: Path) -> None:

@@ -8,7 +8,8 @@ from tests.checkout import CHECKOUT
 DOCS = CHECKOUT / "docs"
 _FENCE = r"^( *)```{language}\n(.*?)^ *```$"
 _MODULE = re.compile(
-    r"^(?:\d\. )?`([\w-]+/[\w/-]+\.py)`((?:(?!\n\n).)*):\n\n( *)```python\n(?!\3 )(.*?)^ *```$", re.M | re.S
+    r"^(?:\d\. )?`([\w-]+/[\w/-]+\.py)`(?=[:,]| has)((?:(?!\n\n).)*):\n\n( *)```python\n(?!\3 )(.*?)^ *```$",
+    re.M | re.S,
 )
 
 
@@ -29,13 +30,18 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def modules(text: str) -> list[tuple[str, str]]:
-    """Return path and code of each module that a text shows: a paragraph that begins with the path, then its code."""
+    """Return path and code of each module that a text shows.
+
+    A paragraph or a step begins with the path and `:`, `,` or `has`, and ends with a colon; then the code follows.
+    """
     return [(path, _outdented(code, indent)) for path, _, indent, code in _MODULE.findall(text)]
 
 
 def written(project: Path, text: str) -> list[str]:
-    """Write the modules that a text shows into a project, and return their paths. Code is added to an existing module
-    if it does not begin with a docstring."""
+    """Write the modules that a text shows into a project, and return their paths.
+
+    Code without a docstring is added to a module that exists.
+    """
     shown = modules(text)
     for path, code in shown:
         file = project / path
@@ -58,5 +64,5 @@ def calls_of_clients(code: str) -> set[str]:
 
 
 def _outdented(code: str, indent: str) -> str:
-    """Return code of a list without the list's indent; a fragment keeps its own."""
+    """Return code of a list without the list's indent."""
     return re.sub(rf"^{indent}", "", code, flags=re.M)

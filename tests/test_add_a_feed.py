@@ -1,19 +1,17 @@
 """The step of docs/feeds.md for a new feed, followed on a copy of the project: a file of it becomes a table."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import boto3
 
 from dagster_tidemark.settings import Settings
+from tests import pages
 from tests.checkout import CHECKOUT
 
-_STEP = re.compile(r"^\d\. `(?P<file>pipelines/[\w/]+\.py)`.*?\n   ```python\n(?P<code>.*?)   ```", re.S | re.M)
 _DAY = "2026-10-01"
 _LOAD = f"""
 import dagster as dg, pipelines
@@ -30,19 +28,9 @@ print(load_catalog("lake").load_table("core.returns").scan().to_arrow().to_pylis
 """
 
 
-def steps() -> list[tuple[str, str]]:
-    """File and code of each step that has code."""
-    section = (CHECKOUT / "docs" / "feeds.md").read_text()
-    return [(match["file"], textwrap.dedent(match["code"])) for match in _STEP.finditer(section)]
-
-
 def test_the_step_of_the_page_leads_to_a_table(spark_server: Settings, cloud: Settings, tmp_path: Path) -> None:
     shutil.copytree(CHECKOUT / "pipelines", tmp_path / "pipelines", ignore=shutil.ignore_patterns("__pycache__"))
-    followed = steps()
-    assert [Path(file).parts[1] for file, _ in followed] == ["feeds"]
-    for file, code in followed:
-        with (tmp_path / file).open("a") as text:
-            text.write(f"\n{code}" if text.tell() else code)
+    assert pages.written(tmp_path, pages.page("feeds.md")) == ["pipelines/feeds/returns.py"]
     key = f"returns/dt={_DAY}/hand written+ü.csv"
     body = f"returned_at,order_id,line_number,remark\n{_DAY}T08:00,7,1,too late\n2026-10-02T08:00,8,1,wrong day\n"
     boto3.client("s3", **cloud.aws_options()).put_object(Bucket=cloud.landing_bucket, Key=key, Body=body.encode())

@@ -5,8 +5,6 @@ Does not belong here: pages that are followed as a whole (`test_tutorial`, `test
 """
 
 import json
-import subprocess
-import sys
 import tomllib
 from inspect import signature
 from pathlib import Path
@@ -60,20 +58,6 @@ def test_the_tests_of_a_page_are_green(name: str, tmp_path: Path) -> None:
     assert tests
     for test in tests.values():
         test(**({"tmp_path": tmp_path} if "tmp_path" in signature(test).parameters else {}))
-
-
-def test_the_tests_of_transforms_are_green_in_a_session_of_their_own(tmp_path: Path) -> None:
-    conftest, tests = pages.blocks(pages.page("testing.md"), "python")
-    (tmp_path / "conftest.py").write_text(conftest)
-    (tmp_path / "test_counts.py").write_text("from pyspark.sql import SparkSession\n" + tests)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout[-2000:]
 
 
 @pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources

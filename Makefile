@@ -9,7 +9,7 @@ endif
 
 INSTALLED := .venv/.installed
 
-.PHONY: dev test check proof bench
+.PHONY: dev test check check-range proof bench
 
 # exec, so that a signal to make reaches the platform itself.
 dev: $(INSTALLED)
@@ -34,6 +34,11 @@ check: $(INSTALLED)
 	.venv/bin/lint-imports
 	PYTHONWARNINGS=ignore .venv/bin/dg check defs
 	.venv/bin/tidemark lock check
+
+# The tests of Dagster's private names with the lowest and the newest Dagster of the range in pyproject.toml. Ten minutes;
+# run it once a week, and before a release.
+check-range: $(INSTALLED)
+	@exec .venv/bin/python -m tests.check_range
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) dagster_tidemark/local/platform/machine.py

@@ -9,6 +9,8 @@ known are read once it is declared (`FileFormat`) and registered (`register_form
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dagster_tidemark.dagster_range import DagsterUnsupported, explained
+
 if TYPE_CHECKING:
     from dagster_tidemark.code_versions.assets import versioned_by_code as versioned_by_code
     from dagster_tidemark.definitions import assets_in as assets_in
@@ -190,4 +192,9 @@ def __getattr__(name: str) -> Any:
     # Imported when first asked for: a schema needs no Dagster, a transform no boto3, and `tidemark env` neither.
     if name not in _FOUND_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_FOUND_IN[name]}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{_FOUND_IN[name]}"), name)
+    except ImportError as error:
+        if (said := explained(error)) is None:
+            raise
+        raise DagsterUnsupported(said) from None

@@ -1,4 +1,5 @@
-# dev: the whole platform on this machine; test: the tests; proof: the long ones; bench: ratios; check: lint, types, import rules, code versions.
+# dev: the whole platform on this machine; test: the tests; proof: the long ones; bench: ratios; check: lint, types, import rules, code versions;
+# check-range: other versions of Dagster.
 # `make dev FEED=none` starts without the sample feed; `make dev PYTHON=python3.12` chooses the Python.
 
 IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))

@@ -3,8 +3,8 @@
     python -m tests.previous_release.make_state 77fc152 0.1.0 pipelines.tidemark
 
 It takes that commit out of git into a temporary folder, runs its whole platform there (daemon, local cloud, Spark) on
-the shop, lets files and messages come, deletes a run, keeps a preview, writes the lock, and records what the release itself
-says of it all. The warehouse is a bucket of the local cloud: the paths in its metadata then hold anywhere.
+the shop, lets files and messages come, deletes a run, keeps a preview, writes the lock, and records what the release
+itself says of it all. The warehouse is a bucket of the local cloud: the paths in its metadata then hold anywhere.
 
 Belongs here: the recipe. Does not belong here: what a later release makes of the state (`test_upgrade.py`).
 """
@@ -68,18 +68,16 @@ print(json.dumps(rows, default=str))
 
 
 class Release:
-    """An earlier release, its platform on the shop, and its commands."""
+    """A release's platform on the shop, and its commands.
 
-    def __init__(self, folder: Path, commit: str, package: str) -> None:
-        self.code, self.state, self.package = folder / "code", folder / "state", package
-        archive = subprocess.run(["git", "archive", commit], cwd=CHECKOUT, capture_output=True, check=True).stdout
-        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-            packed.extractall(self.code, filter="data")
-        for file in (HERE / "shop").glob("*.py"):
-            (self.code / "shop").mkdir(exist_ok=True)
-            (self.code / "shop" / file.name).write_text(file.read_text().replace("dagster_tidemark", package))
-        workspace = self.code / "workspace.yaml"
-        workspace.write_text(workspace.read_text().replace("pipelines.definitions", "shop.definitions"))
+    Args:
+        code: The folder of the code location and its `workspace.yaml`.
+        state: The platform's state folder.
+        package: The library's package.
+    """
+
+    def __init__(self, code: Path, state: Path, package: str) -> None:
+        self.code, self.state, self.package = code, state, package
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("TIDEMARK_", "AWS_", "SPARK_", "DAGSTER_"))}
         self.environment = kept | {
             "PYTHONPATH": str(self.code),
@@ -92,6 +90,20 @@ class Release:
             "TIDEMARK_SPARK_MEMORY": "1g",
             **{f"TIDEMARK_PORT_{name}": str(free_port()) for name in ("UI", "CLOUD", "SPARK", "KAFKA")},
         }
+
+    @classmethod
+    def from_git(cls, folder: Path, commit: str, package: str) -> "Release":
+        """Take a commit out of git, and put the shop into it."""
+        code = folder / "code"
+        archive = subprocess.run(["git", "archive", commit], cwd=CHECKOUT, capture_output=True, check=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+            packed.extractall(code, filter="data")
+        for file in (HERE / "shop").glob("*.py"):
+            (code / "shop").mkdir(exist_ok=True)
+            (code / "shop" / file.name).write_text(file.read_text().replace("dagster_tidemark", package))
+        workspace = code / "workspace.yaml"
+        workspace.write_text(workspace.read_text().replace("pipelines.definitions", "shop.definitions"))
+        return cls(code, folder / "state", package)
 
     def command(self, *arguments: str, may_fail: bool = False) -> str:
         """Run a command of the release."""
@@ -143,7 +155,7 @@ class Release:
                 start_new_session=True,
             )
         try:
-            eventually(lambda: _require("ready after" in log.read_text(), log.read_text()[-500:]), seconds=500)
+            eventually(lambda: require("ready after" in log.read_text(), log.read_text()[-500:]), seconds=500)
             yield
         finally:
             up.send_signal(signal.SIGINT)
@@ -155,14 +167,14 @@ class Release:
         return found
 
 
-def _require(holds: bool, why: object = "") -> None:
+def require(holds: bool, why: object = "") -> None:
     assert holds, why
 
 
 def main(commit: str, version: str, package: str) -> None:
     """Make the state, and pack it."""
     folder = Path(tempfile.mkdtemp(prefix="tidemark-release-"))
-    release, log = Release(folder, commit, package), folder / "platform.log"
+    release, log = Release.from_git(folder, commit, package), folder / "platform.log"
     release.command("lock", "update")
     with release.running(log):
         recorded = _story(release)
@@ -245,7 +257,7 @@ def _story(release: Release) -> dict[str, Any]:
 def wait(holds: Callable[[], bool], what: str, seconds: float = 400) -> None:
     """Wait until something holds."""
     print(f"{time.strftime('%H:%M:%S')} waiting for {what}", flush=True)
-    eventually(lambda: _require(holds(), what), seconds=seconds, every=2)
+    eventually(lambda: require(holds(), what), seconds=seconds, every=2)
 
 
 def _last_note(release: Release) -> float:

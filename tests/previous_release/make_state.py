@@ -36,7 +36,8 @@ HERE = Path(__file__).parent
 STATE = HERE / "state.tar.xz"
 RECORDED = "recorded.json"
 WAREHOUSE = "s3://lake/warehouse"
-_LEFT_OUT = ("logs", "runs.sock", "supervisor", "compute_logs", "history/__pycache__", "jars", ".telemetry", "tmp")
+_LEFT_OUT = ("logs", "run", "jars", "bytecode", ".logs_queue", "storage")
+"""Folders of logs, sockets and caches, also below `dagster`."""
 _SAVE = """
 from dagster import DagsterInstance
 from PACKAGE.engine.code_plan import follow
@@ -274,10 +275,19 @@ def _pack(state: Path) -> None:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             connection.execute("VACUUM")
         connection.close()
+        database.write_bytes(_without_places(database.read_bytes()))
     with tarfile.open(STATE, "w:xz", preset=9) as packed:
         packed.add(
             state, arcname="state", filter=lambda each: None if _is_left_out(each.name) or each.issym() else each
         )
+
+
+def _without_places(database: bytes) -> bytes:
+    """Return a database without the folders of this machine, in which Dagster says where its Python is."""
+    for place in (CHECKOUT, Path(sys.base_prefix).parent):
+        known = str(place).encode()
+        database = database.replace(known, b"/" + b"x" * (len(known) - 1))  # texts keep their lengths
+    return database
 
 
 def _is_left_out(name: str) -> bool:

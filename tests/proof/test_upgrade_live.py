@@ -9,18 +9,15 @@ import shutil
 import tarfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
-import pytest
 
 from tests.checkout import CHECKOUT
 from tests.live.waiting import eventually, holds_for
 from tests.previous_release.make_state import HERE, RECORDED, STATE, Release, require
-
-pytestmark = [pytest.mark.proof, pytest.mark.timeout(1800)]
+from tests.proof.conftest import Report
 
 QUIET_SECONDS = 90
 MAY_RUN = {"marts/weekly"}
@@ -41,9 +38,7 @@ def project(folder: Path) -> Release:
     return Release(code, folder / "state", "dagster_tidemark")
 
 
-def test_the_platform_goes_on_with_the_state_of_the_previous_release(
-    tmp_path: Path, note: Callable[[str], None]
-) -> None:
+def test_the_platform_goes_on_with_the_state_of_the_previous_release(tmp_path: Path, report: Report) -> None:
     release = project(tmp_path)
     recorded = json.loads((release.state / RECORDED).read_text())
     with dg.DagsterInstance.from_config(str(release.state / "dagster"), "none.yaml") as instance:
@@ -74,7 +69,13 @@ def test_the_platform_goes_on_with_the_state_of_the_previous_release(
             queue = release.client("sqs").get_queue_url(QueueName="alerts")["QueueUrl"]
             sent = release.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", [])
             assert sent == [], "an alert that was sent is not sent again"
-        note(f"upgrade: ready after {started:.0f} s, {QUIET_SECONDS} s without a run, then one file built once")
+        figures = {
+            "release": recorded["version"],
+            "ready_seconds": round(started, 1),
+            "seconds_without_a_run": QUIET_SECONDS,
+            "runs_after_a_new_file": dict(built()),
+        }
+        report("upgrade", figures)
 
 
 def _amounts(release: Release) -> list[str]:

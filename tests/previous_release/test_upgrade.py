@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
-import boto3
 import dagster as dg
 import pytest
 from pyiceberg.catalog import load_catalog
@@ -28,6 +28,7 @@ from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.engine import engine, saved_overview
 from dagster_tidemark.engine.code_plan import plan_of
 from dagster_tidemark.event_log import checkpoint, journal
+from dagster_tidemark.local.cloud.objects import ObjectFolder, StoredObject
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
 from dagster_tidemark.preview import manifest
 from dagster_tidemark.preview.manifest import DEFAULT, Store, half_published
@@ -36,7 +37,7 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.simulation.log import Clock
 from dagster_tidemark.tags import CONTENT
 from tests.checkout import CHECKOUT
-from tests.conftest import end_service, make_settings, start_service
+from tests.conftest import end_service, free_port, make_settings, start_service
 from tests.previous_release.make_state import RECORDED, STATE, WAREHOUSE
 
 HERE = Path(__file__).parent
@@ -55,6 +56,7 @@ class Upgraded:
         self.repository = defs.get_repository_def()
         self.graph = self.repository.asset_graph
         states = instance.all_instigator_state()
+        self.start_cloud()
         self.cursors = {s.instigator_name: getattr(s.instigator_data, "cursor", None) for s in states}
 
     def tick(self, name: str) -> list[dg.RunRequest]:
@@ -86,6 +88,21 @@ class Upgraded:
             tags={"dagster/code_version": "1"},
         )
         self.instance.report_runless_asset_event(event)
+
+    def land(self, key: str, body: bytes, at: datetime) -> None:
+        """A file lands at a time of the clock, which the local cloud does not know."""
+        end_service(self.cloud)
+        stored = StoredObject(key, body, md5(body).hexdigest(), at.replace(tzinfo=None).isoformat())
+        ObjectFolder(self.settings.state_dir / "objects").write("landing", stored)
+        self.start_cloud()
+
+    def start_cloud(self) -> None:
+        """Start the local cloud on the stored objects, on a port that no former cloud had."""
+        port = free_port()
+        update = {"port_cloud": port, "aws_endpoint_url": f"http://127.0.0.1:{port}"}
+        self.settings = self.settings.model_copy(update=update)
+        log = self.settings.state_dir / "cloud.log"
+        self.cloud = start_service("dagster_tidemark.local.cloud.server", self.settings, port, log)
 
     def look(self) -> int:
         """List the bucket, as `tidemark up` does. Return the number of partitions that changed."""
@@ -139,7 +156,9 @@ def upgraded(packed: Path) -> Iterator[Upgraded]:
         stack.enter_context(clock.frozen())
         instance = stack.enter_context(opened_home(settings))
         end_unfinished_runs(instance)
-        yield Upgraded(settings, instance, clock)
+        made = Upgraded(settings, instance, clock)
+        stack.callback(lambda: end_service(made.cloud))
+        yield made
         for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
             del sys.modules[name]
 
@@ -196,10 +215,9 @@ def test_the_lock_is_read_and_asks_to_be_written_again(upgraded: Upgraded) -> No
 
 
 def test_a_file_that_lands_afterwards_is_built_once(upgraded: Upgraded) -> None:
-    hour = datetime.fromtimestamp(upgraded.recorded["stopped_at"], UTC) - timedelta(hours=5)
-    key = f"sales/dt={hour:%Y-%m-%d}/hour={hour:%H}/late.csv"
-    s3 = boto3.client("s3", **upgraded.settings.aws_options())
-    s3.put_object(Bucket="landing", Key=key, Body=b"sale_id,amount_usd\n9,9.00\n")
+    at = datetime.fromtimestamp(upgraded.clock.now, UTC)
+    hour = at - timedelta(hours=5)
+    upgraded.land(f"sales/dt={hour:%Y-%m-%d}/hour={hour:%H}/late.csv", b"sale_id,amount_usd\n9,9.00\n", at)
     assert upgraded.look() == 1
     partition, day = f"{hour:%Y-%m-%d-%H:00}", f"{hour:%Y-%m-%d}"
     assert set(upgraded.requested(ticks=1)) >= {("core/sales", partition)}

@@ -32,7 +32,7 @@ from dagster_tidemark.local.cloud.objects import ObjectFolder, StoredObject
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
 from dagster_tidemark.preview import manifest
 from dagster_tidemark.preview.manifest import DEFAULT, Store, half_published
-from dagster_tidemark.sensors.reconcile import reconcile_instance
+from dagster_tidemark.sensors.reconcile_schedules import reconcile_instance
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.simulation.log import Clock
 from dagster_tidemark.tags import CONTENT
@@ -235,10 +235,10 @@ def test_the_page_on_upgrading_names_what_is_stored_and_its_form() -> None:
     stored = re.findall(r'^[A-Z_]+ = "((?:\.dagster/)?tidemark/[\w/-]+)"', tags, re.M)
     assert len(stored) > 25
     assert [name for name in stored if f"`{name}`" not in page] == []
-    properties = [(CHECKOUT / "dagster_tidemark" / path).read_text() for path in (
-        "lakehouse/table_properties.py", "lakehouse/write.py", "streams/alert_table.py", "streams/alerts.py",
-        "streams/reports.py")]  # fmt: skip
-    for name in re.findall(r'"(tidemark\.[\w-]+)"', "".join(properties)):
+    code = "".join(path.read_text() for path in (CHECKOUT / "dagster_tidemark").rglob("*.py"))
+    properties = set(re.findall(r'"(tidemark\.[\w-]+)"', code))
+    assert len(properties) >= 8
+    for name in properties:
         assert f"`{name}`" in page, name
     row: Mapping[str, str] = {
         line.split("|")[1].split("**")[1]: line.split("|")[-2] for line in page.splitlines() if line.startswith("| **")

@@ -9,8 +9,6 @@ known are read once it is declared (`FileFormat`) and registered (`register_form
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dagster_tidemark.dagster_range import DagsterUnsupported, explained
-
 if TYPE_CHECKING:
     from dagster_tidemark.code_versions.assets import versioned_by_code as versioned_by_code
     from dagster_tidemark.definitions import assets_in as assets_in
@@ -195,6 +193,5 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{_FOUND_IN[name]}"), name)
     except ImportError as error:
-        if (said := explained(error)) is None:
-            raise
-        raise DagsterUnsupported(said) from None
+        import_module(f"{__name__}.dagster_range").raise_if_unsupported(error)
+        raise

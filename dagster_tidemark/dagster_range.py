@@ -33,6 +33,12 @@ def supported() -> str:
     return ",".join(sorted(found[0].split(","), reverse=True)) if found else ""
 
 
+def raise_if_unsupported(error: ImportError) -> None:
+    """Raise DagsterUnsupported if an import failed because Dagster lacks a private name."""
+    if (said := explained(error)) is not None:
+        raise DagsterUnsupported(said) from None
+
+
 def explained(error: ImportError) -> str | None:
     """Return the line about a failed import of a private name of Dagster; None for other errors."""
     if isinstance(error, DagsterUnsupported):

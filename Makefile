@@ -1,4 +1,5 @@
-# dev: the whole platform on this machine; test: the tests; proof: the long ones; bench: ratios; check: lint, types, import rules, code versions, documentation.
+# dev: the whole platform on this machine; test: the tests; proof: the long ones; bench: ratios; docs: the documentation;
+# check: lint, types, import rules, code versions, documentation; check-range: other versions of Dagster.
 # `make dev FEED=none` starts without the sample feed; `make dev PYTHON=python3.12` chooses the Python.
 
 IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
@@ -12,7 +13,7 @@ INSTALLED := .venv/.installed
 # Material prints a page of advertisement for its successor at each build.
 SITE := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs
 
-.PHONY: dev test check proof bench docs
+.PHONY: dev test check check-range proof bench docs
 
 # exec, so that a signal to make reaches the platform itself.
 dev: $(INSTALLED)
@@ -42,6 +43,11 @@ check: $(INSTALLED)
 # The documentation at http://127.0.0.1:8000, built again at each change.
 docs: $(INSTALLED)
 	@exec env $(SITE) serve --dev-addr 127.0.0.1:8000
+
+# The tests of Dagster's private names with the lowest and the newest Dagster of the range in pyproject.toml. Ten minutes;
+# run it once a week, and before a release.
+check-range: $(INSTALLED)
+	@exec .venv/bin/python -m tests.check_range
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) dagster_tidemark/local/platform/machine.py

@@ -193,4 +193,8 @@ def __getattr__(name: str) -> Any:
     # Imported when first asked for: a schema needs no Dagster, a transform no boto3, and `tidemark env` neither.
     if name not in _FOUND_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_FOUND_IN[name]}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{_FOUND_IN[name]}"), name)
+    except ImportError as error:
+        import_module(f"{__name__}.dagster_range").raise_if_unsupported(error)
+        raise

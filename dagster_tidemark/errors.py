@@ -10,7 +10,7 @@
     └── Terminal           exits with 2   somebody has to change a setting, an option, a declaration or a file
         ├── SettingsError, NoProject, NoSuchAsset, NoSampleFeed, CannotHandle, SchemaDiffers, NoSuchTable
         ├── KafkaRefused, KafkaMissing, NoKafkaSource, PositionUnreadable
-        ├── NotPython, LockFileUnreadable, ProjectRefused
+        ├── NotPython, LockFileUnreadable, ProjectRefused, DagsterUnsupported
         ├── NotDeployable  exits with 8   `plan` refuses the deploy
         ├── Refused, NoRun, OutsideLayout, NotOurs, Unusable
         └── NothingRuns    exits with 3   start the platform, or name an instance

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from dagster_tidemark.dagster_range import DagsterUnsupported, explained
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.project_folder import project_root
 
@@ -37,6 +38,10 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except TidemarkError as error:
             fail(str(error), code=error.exit_code)
+        except ImportError as error:
+            if (said := explained(error)) is None:
+                raise
+            fail(said, code=DagsterUnsupported.exit_code)
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in _OF_OTHERS:
                 raise

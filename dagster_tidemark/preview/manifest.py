@@ -28,6 +28,10 @@ DEFAULT = "default"
 _FOLDER = "previews"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _FORM = 2
+_FORMS = (1, _FORM)
+"""Forms that can be read. Form 1, of release 0.1.0, lacks fields of form 2 that have defaults."""
+_ONLY = "preview.json"
+"""The file of release 0.1.0, which had one preview without a name."""
 _SECONDS_A_DAY = 86_400
 
 
@@ -174,11 +178,15 @@ class Store:
     @classmethod
     def names(cls, folder: Path) -> list[str]:
         """Return the names of the recorded previews, in order."""
-        return sorted(path.stem for path in (folder / _FOLDER).glob("*.json") if _NAME.fullmatch(path.stem))
+        found = {path.stem for path in (folder / _FOLDER).glob("*.json") if _NAME.fullmatch(path.stem)}
+        return sorted(found | ({DEFAULT} if (folder / _ONLY).exists() else set()))
 
     @property
     def path(self) -> Path:
         """The file."""
+        # The earlier release's record comes first: its branches, and a sensor that it switched off, still exist.
+        if self.name == DEFAULT and (only := self.folder / _ONLY).exists():
+            return only
         return self.folder / _FOLDER / f"{self.name}.json"
 
     def write(self, manifest: Manifest) -> None:
@@ -199,7 +207,7 @@ class Store:
         """
         try:
             found: dict[str, Any] = json.loads(self.path.read_text())
-            if found.get("form") != _FORM:
+            if found.pop("form", None) not in _FORMS:
                 raise NoPreview(f"{self.path} is of another version of this code; drop its branches and delete it")
             found["tables"] = [TablePreview(**table) for table in found["tables"]]
             found["runs"] = [RunPreview(**run) for run in found["runs"]]
@@ -230,7 +238,7 @@ class Store:
 
     @property
     def _lock(self) -> Path:
-        return self.path.with_suffix(".lock")
+        return self.folder / _FOLDER / f"{self.name}.lock"
 
 
 def publishing(folder: Path, name: str) -> AbstractContextManager[None]:

@@ -1,0 +1,99 @@
+"""Run the tests of Dagster's private names with the lowest and the newest Dagster of the range in pyproject.toml.
+
+    python -m tests.check_range            both ends, each in a temporary environment
+    python -m tests.check_range 1.13.28    these versions
+
+`make check-range` calls it. Everything but Dagster has the versions of constraints.txt. Exits with 1 if a test fails
+or a version cannot be installed.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.checkout import CHECKOUT
+
+TESTS = (
+    "tests/tidemark/test_dagster_range.py",
+    "tests/tidemark/automation/test_adapter.py",
+    "tests/tidemark/automation/test_checkpoint_parts.py",
+    "tests/tidemark/automation/test_engine.py",
+    "tests/tidemark/automation/test_guarded_conditions.py",
+    "tests/tidemark/automation/test_intake.py",
+    "tests/tidemark/automation/test_partition_mappings.py",
+    "tests/tidemark/automation/test_run_requests.py",
+    "tests/tidemark/automation/test_sensors.py",
+    "tests/tidemark/automation/test_simulated_log.py",
+    "tests/tidemark/automation/test_storages.py",
+    "tests/tidemark/checks/test_dead_runs.py",
+    "tests/tidemark/local/test_home.py",
+    "tests/tidemark/local/test_warm_runs.py",
+)
+"""The contract tests of private names, and the tests of the modules that use most of them."""
+
+_DAGSTER = re.compile(r"dagster(-[\w-]+)?(?=[<>=])")
+_LOWEST = re.compile(r">=\s*([\w.]+)")
+_EXTRAS = "local,models,kafka"
+
+
+def main(versions: Sequence[str]) -> int:
+    """Check the versions, by default both ends of the range. Return the exit code."""
+    ends: list[tuple[str, Mapping[str, str]]] = [(f"dagster {each}", {"dagster": each}) for each in versions]
+    lines, is_good = [], True
+    for name, pins in ends or [("lowest", lowest()), ("newest", {})]:
+        with tempfile.TemporaryDirectory(prefix="tidemark-range-") as folder:
+            print(f"{name}: installing", flush=True)
+            line, is_held = checked(Path(folder), name, pins)
+        print(line, flush=True)
+        lines.append(line)
+        is_good &= is_held
+    print("\n" + "\n".join(lines))
+    return 0 if is_good else 1
+
+
+def lowest() -> dict[str, str]:
+    """Return the lowest version of each distribution of Dagster that pyproject.toml allows."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    groups = project["project"]["optional-dependencies"].values()
+    every = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"], *(r for g in groups for r in g)]
+    found = {}
+    for requirement in every:
+        name, least = _DAGSTER.match(requirement), _LOWEST.search(requirement)
+        if name and least:
+            found[name[0]] = least[1]
+    return found
+
+
+def checked(folder: Path, name: str, pins: Mapping[str, str]) -> tuple[str, bool]:
+    """Install the project with these versions of Dagster and run the tests. Return a line, and True if all hold."""
+    python = str(folder / "venv" / "bin" / "python")
+    others = [line for line in (CHECKOUT / "constraints.txt").read_text().splitlines() if not _DAGSTER.match(line)]
+    constraints = folder / "constraints.txt"
+    constraints.write_text("\n".join([*others, *(f"{each}=={version}" for each, version in pins.items())]) + "\n")
+    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
+    for command in (
+        [sys.executable, "-m", "venv", str(folder / "venv")],
+        [*pip, "pip>=25.1"],
+        [*pip, "-c", str(constraints), "-e", f".[{_EXTRAS}]", "--group", "dev"],
+    ):
+        if subprocess.run(command, cwd=CHECKOUT).returncode:
+            return f"{name}: cannot be installed", False
+    asked = [python, "-c", "import importlib.metadata as m; print(m.version('dagster'))"]
+    version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    print(f"{name}: dagster {version}", flush=True)
+    begun = time.monotonic()
+    options = ["-q", "-p", "no:cacheprovider", "--basetemp", str(folder / "tests"), "--maxfail=20"]
+    environment = os.environ | {"PATH": f"{folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run([python, "-m", "pytest", *options, *TESTS], cwd=CHECKOUT, env=environment)
+    held = "holds" if not done.returncode else "FAILS, see above"
+    return f"{name}: dagster {version} {held} ({time.monotonic() - begun:.0f} s of tests)", not done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

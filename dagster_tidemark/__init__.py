@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dagster_tidemark.code_versions.assets import versioned_by_code as versioned_by_code
+    from dagster_tidemark.components import FeedComponent as FeedComponent
+    from dagster_tidemark.components import TableComponent as TableComponent
     from dagster_tidemark.definitions import assets_in as assets_in
     from dagster_tidemark.definitions import build_definitions as build_definitions
     from dagster_tidemark.definitions import extend as extend
@@ -69,6 +71,8 @@ if TYPE_CHECKING:
 
 _FOUND_IN = {
     "versioned_by_code": "code_versions.assets",
+    "FeedComponent": "components",
+    "TableComponent": "components",
     "assets_in": "definitions",
     "build_definitions": "definitions",
     "extend": "definitions",
@@ -140,6 +144,7 @@ __all__ = [
     "Deliveries",
     "Episode",
     "Feed",
+    "FeedComponent",
     "FileFormat",
     "Grain",
     "LakehouseResource",
@@ -157,6 +162,7 @@ __all__ = [
     "SparkResource",
     "Stream",
     "Table",
+    "TableComponent",
     "Unusable",
     "Workplace",
     "Written",
@@ -191,3 +197,8 @@ def __getattr__(name: str) -> Any:
     if name not in _FOUND_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_FOUND_IN[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    # `dg` looks for components by `dir`. It imports what it finds there, so the other names are not listed.
+    return [*globals(), "FeedComponent", "TableComponent"]

@@ -151,7 +151,7 @@ def taken_over(
     names = {table.name for table in (*tables, *declared.tables)}
     sources = {dg.AssetKey(["raw", feed.name]) for feed in (*feeds, *declared.feeds)}
     keys: set[dg.AssetKey] = set()
-    ours = []
+    ours: list[Any] = []
     for asset in every:
         if isinstance(asset, dg.SourceAsset) and asset.key in sources:
             ours.append(asset)

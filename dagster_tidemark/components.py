@@ -140,20 +140,28 @@ class _TableAttributes(Declaring, dg.Component, dg.Resolvable, dg.Model):
     partitioned_by: str | PartitionedBy | None = None
     partitions: str | None = None
     comment: str = ""
-    column_comments: dict[str, str] = {}
-    stored_by: list[str] = []
+    column_comments: dict[str, str] = Field({})
+    stored_by: list[str] = Field([])
     retention: KeptSnapshots = KeptSnapshots()
     generation: int = 1
     fresh: Freshness | None = None
     code_version: str | None = None
-    owners: list[str] = []
-    tags: dict[str, str] = {}
+    owners: list[str] = Field([])
+    tags: dict[str, str] = Field({})
     description: str | None = None
     group_name: str | None = None
 
     _file: str = PrivateAttr("")
     _line: int = PrivateAttr(1)
     _declaration: Declaration | None = PrivateAttr(None)
+
+    @classmethod
+    def model(cls) -> type[BaseModel]:
+        """Return the schema of the attributes: exactly these types.
+
+        The schema that Dagster derives also takes a text for each attribute, so `grain: daay` would pass it.
+        """
+        return cls
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Any:
@@ -224,42 +232,37 @@ class _TableAttributes(Declaring, dg.Component, dg.Resolvable, dg.Model):
         return plain | {name: value for name, value in given.items() if value is not None}
 
 
-class _Scaffolder(dg.Scaffolder):
-    """Writes a component that loads, to be changed to what is needed."""
-
-    def scaffold(self, request: dg.ScaffoldRequest) -> None:
-        name = request.target_path.name
-        if request.append or request.scaffold_format != "yaml":
-            raise DeclarationRefused(f"{request.type_name} is written as the only component of a defs.yaml")
-        if not name.isidentifier():
-            raise DeclarationRefused(f"{name!r} is no name of a table; use letters, digits and _")
-        for file, text in self.files(name, _module_of(request)).items():
-            (request.target_path / file).write_text(f"type: {request.type_name}\n\n{text}" if file == _YAML else text)
-
-    def files(self, name: str, module: str) -> dict[str, str]:
-        """Return the texts of files by their names.
-
-        Args:
-            name: The name of the component's folder.
-            module: The dotted name of the folder, for imports.
-        """
-        raise NotImplementedError
+def _write(request: "dg.ScaffoldRequest[Any]", attributes: str, **files: str) -> None:
+    """Write the files of a new component."""
+    name = request.target_path.name
+    if request.append or request.scaffold_format != "yaml":
+        raise DeclarationRefused(f"{request.type_name} is written in YAML, as the only component of its folder")
+    if not name.isidentifier():
+        raise DeclarationRefused(f"{name!r} cannot name a table; use letters, digits and _")
+    (request.target_path / "defs.yaml").write_text(f"type: {request.type_name}\n\n{attributes}")
+    for module, text in files.items():
+        (request.target_path / f"{module}.py").write_text(text)
 
 
-_YAML = "defs.yaml"
+class TableParameters(BaseModel):
+    """What `dg scaffold defs` takes for a table."""
+
+    reads: str = Field("core/orders", description="The asset that the table is computed from.")
 
 
-def _module_of(request: dg.ScaffoldRequest) -> str:
-    parts = request.target_path.relative_to(request.project_root or request.target_path.parent).parts
-    return ".".join(parts[1:] if parts[0] == "src" else parts)
+class TableScaffolder(dg.Scaffolder[TableParameters]):
+    """Writes a table by day and the function that computes it."""
 
+    @classmethod
+    def get_scaffold_params(cls) -> type[TableParameters]:
+        """Return the model of the parameters."""
+        return TableParameters
 
-class TableScaffolder(_Scaffolder):
-    """Writes a table by day, and the function that computes it."""
-
-    def files(self, name: str, module: str) -> dict[str, str]:
-        return {
-            _YAML: f"""attributes:
+    def scaffold(self, request: dg.ScaffoldRequest[TableParameters]) -> None:
+        """Write `defs.yaml` and `transform.py`."""
+        name, reads = request.target_path.name, request.params.reads
+        module = ".".join(request.target_path.relative_to(request.project_root or Path()).parts).removeprefix("src.")
+        attributes = f"""attributes:
   name: marts.{name}
   columns:
     day: date
@@ -268,30 +271,31 @@ class TableScaffolder(_Scaffolder):
   partitioned_by: day
   comment: A day
   ins:
-    orders: core/orders  # the asset that each parameter of the transform reads
+    rows: {reads}  # the asset that each parameter of the transform reads
   partitions: day
-  transform: {module}.transform:{name}
   fresh:
     hours: 24
+  transform: {module}.transform:{name}
   code_version: "1"
-""",
-            "transform.py": f"""from pyspark.sql import DataFrame
+"""
+        transform = f'''from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 
-def {name}(orders: DataFrame) -> DataFrame:
-    \"""One row per day: how many rows the input has.\"""
-    return orders.groupBy(F.to_date("hour").alias("day")).agg(F.count("*").alias("lines"))
-""",
-        }
+def {name}(rows: DataFrame) -> DataFrame:
+    """One row per day: how many rows {reads} has."""
+    return rows.groupBy("day").agg(F.count("*").alias("lines"))
+'''
+        _write(request, attributes, transform=transform)
 
 
-class FeedScaffolder(_Scaffolder):
-    """Writes a feed with a folder of files per day."""
+class FeedScaffolder(dg.Scaffolder):
+    """Writes a feed with a folder of files for each day."""
 
-    def files(self, name: str, module: str) -> dict[str, str]:
-        return {
-            _YAML: f"""attributes:
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write `defs.yaml`."""
+        name = request.target_path.name
+        attributes = f"""attributes:
   name: {name}
   grain: day  # files land below {name}/dt=YYYY-MM-DD/
   columns:
@@ -306,7 +310,7 @@ class FeedScaffolder(_Scaffolder):
     tidemark/pace: asap
   code_version: "1"
 """
-        }
+        _write(request, attributes)
 
 
 @dg.scaffold_with(TableScaffolder)
@@ -388,6 +392,10 @@ class FeedComponent(_TableAttributes):
     )
 
     def _feed(self) -> Feed:
+        if unknown := [column for column in self.key if column not in self.columns]:
+            raise ValueError(
+                f"feed {self.name}: key has {', '.join(unknown)}, which is not in columns; add it there"
+            )
         return Feed(
             prefix=self._prefix(),
             required=tuple(dict.fromkeys([*self.key, *self.required])),
@@ -545,8 +553,20 @@ def _named_by_place(context: dg.ComponentLoadContext) -> Iterator[None]:
         name = ".".join(map(str, path))
         raise DeclarationRefused(f"{_place(context, path)}: {name}: {first['msg']}") from error
     except ValueError as error:
-        words = re.findall(r"\w+", str(error).partition(": ")[2] or str(error))
-        raise DeclarationRefused(f"{_place(context, words[:1])}: {error}") from error
+        raise DeclarationRefused(f"{_place(context, _path_in(str(error), context))}: {error}") from error
+
+
+def _path_in(message: str, context: dg.ComponentLoadContext) -> list[str]:
+    """Return the path of the first attribute that a message names, of `feed NAME: ...` after the name."""
+    tree = context.resolution_context.source_position_tree
+    attributes = tree.children.get("attributes") if tree else None
+    known = attributes.children if attributes else {}
+    for word in re.findall(r"\w+", re.sub(r"^(feed|table) \S+:", "", message)):
+        if word in known:
+            return [word]
+        if inside := next((str(name) for name, each in known.items() if word in each.children), ""):
+            return [inside, word]
+    return []
 
 
 def _place(context: dg.ComponentLoadContext, path: Sequence[str | int]) -> str:

@@ -160,9 +160,10 @@ def extend(
     """Return the definitions of an existing code location with Tidemark's assets added.
 
     What the location has stays as it is: conditions, IO managers, resources, executor, jobs, schedules and sensors.
-    Only Tidemark's assets get its automation: the added ones, and those that the location has from components
-    (`FeedComponent`, `TableComponent`) or whose tables and feeds are given. Resources and sensors added here have the prefix `tidemark_`: a
-    function asks for `tidemark_lakehouse` where it would ask for `lakehouse` in a location of `build_definitions`.
+    Only Tidemark's assets get its automation: the added ones, those of its components (`FeedComponent`,
+    `TableComponent`), and those in `defs` whose tables and feeds are given. Resources and sensors added here have the
+    prefix `tidemark_`: a function asks for `tidemark_lakehouse` where it would ask for `lakehouse` in a location of
+    `build_definitions`.
 
     Args:
         assets: The assets and asset checks to add; see `build_definitions` for these and the other arguments.

@@ -96,6 +96,8 @@ def in_words(error: BaseException, package: str = "") -> str:
         return str(ours)
     if invalid := next((each for each in causes if isinstance(each, ValidationError)), None):
         return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in invalid.errors())
+    if mark := getattr(causes[-1], "problem_mark", None):  # of a YAML parser
+        return f"{mark.name}:{mark.line + 1}: {getattr(causes[-1], 'problem', '')}"
     words = _text_of(error).strip().splitlines()
     said = f"{type(error).__name__}: {words[0]}" if words else type(error).__name__
     where = _place_of(error, package.partition(".")[0])

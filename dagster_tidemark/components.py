@@ -393,9 +393,7 @@ class FeedComponent(_TableAttributes):
 
     def _feed(self) -> Feed:
         if unknown := [column for column in self.key if column not in self.columns]:
-            raise ValueError(
-                f"feed {self.name}: key has {', '.join(unknown)}, which is not in columns; add it there"
-            )
+            raise ValueError(f"feed {self.name}: key has {', '.join(unknown)}, which is not in columns; add it there")
         return Feed(
             prefix=self._prefix(),
             required=tuple(dict.fromkeys([*self.key, *self.required])),
@@ -453,13 +451,16 @@ class FeedComponent(_TableAttributes):
             options["transform"] = _named("transform", self.transform)
         # Dagster adds the defs.yaml; without this it would be shown beside a line of this module.
         no_references = dg.CodeReferencesMetadataValue(code_references=[])
-        return feed_assets(
+        source, table = feed_assets(
             feed,
             self.declaration.table,
             partitions_def=self._partitions_definition(),
             metadata={"dagster/code_references": no_references},
             **options,
         )
+        # Dagster looks at the table first, and then at the placeholder of `pending`; of a source it would only say
+        # that a resource is missing.
+        return [table, source]
 
     def _partitions_definition(self) -> dg.PartitionsDefinition[Any] | None:
         if self.partitions:

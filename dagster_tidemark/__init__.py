@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dagster_tidemark.code_versions.assets import versioned_by_code as versioned_by_code
+    from dagster_tidemark.components import FeedComponent as FeedComponent
+    from dagster_tidemark.components import TableComponent as TableComponent
     from dagster_tidemark.definitions import assets_in as assets_in
     from dagster_tidemark.definitions import build_definitions as build_definitions
     from dagster_tidemark.definitions import extend as extend
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
 
 _FOUND_IN = {
     "versioned_by_code": "code_versions.assets",
+    "FeedComponent": "components",
+    "TableComponent": "components",
     "assets_in": "definitions",
     "build_definitions": "definitions",
     "extend": "definitions",
@@ -142,6 +146,7 @@ __all__ = [
     "Deliveries",
     "Episode",
     "Feed",
+    "FeedComponent",
     "FileFormat",
     "Grain",
     "LakehouseResource",
@@ -160,6 +165,7 @@ __all__ = [
     "SparkResource",
     "Stream",
     "Table",
+    "TableComponent",
     "Unusable",
     "Workplace",
     "Written",
@@ -198,3 +204,8 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         import_module(f"{__name__}.dagster_range").raise_if_unsupported(error)
         raise
+
+
+def __dir__() -> list[str]:
+    # `dg` looks for components by `dir`. It imports what it finds there, so the other names are not listed.
+    return [*globals(), "FeedComponent", "TableComponent"]

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.asset_page import with_pages
+from dagster_tidemark.component_declarations import declared_by, taken_over, without_pending
 from dagster_tidemark.derived_table import with_window_mappings
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
 from dagster_tidemark.engine.condition import with_automation
@@ -72,7 +73,8 @@ def _assets_in(package: ModuleType) -> list[Any]:
     given = dg.Definitions()
     with refusing(package.__name__):
         given = tree.build_defs()
-    if more := [name for name in ("jobs", "schedules", "sensors", "resources") if getattr(given, name)]:
+    others = {name: getattr(given, name) for name in ("jobs", "schedules", "sensors")}
+    if more := [name for name, of in (others | {"resources": without_pending(given.resources)}).items() if of]:
         raise ComponentHoldsMore(
             f"the components below {package.__name__} give {', '.join(more)}: take only assets and checks from them, "
             "and merge the others into the location's definitions (dg.Definitions.merge)"
@@ -124,7 +126,8 @@ def build_definitions(
     Args:
         assets: Everything `dg.Definitions` takes as an asset or an asset check, as `assets_in` finds it; each asset
             gets its automation from its contract and graph.
-        feeds: What lands in the bucket; each has a source asset `raw/<name>` among the assets.
+        feeds: What lands in the bucket; each has a source asset `raw/<name>` among the assets. Feeds and tables of
+            components are added.
         tables: Every table an asset returns or loads, by name `<namespace>.<table>` for the asset key of these parts.
         streams: Messages that are kept as they come, and deliveries that a message completes; the asset that stands for
             one has the key of its table.
@@ -136,7 +139,9 @@ def build_definitions(
         DeclarationRefused: a table and its asset, or an asset and the files of its feed, have different partitions, or
             a feed cannot be loaded into its table.
     """
-    tables = list(tables)
+    assets = list(assets)
+    declared = declared_by(assets)
+    tables, feeds = [*tables, *declared.tables], [*feeds, *declared.feeds]
     resources = _resources(settings, tables, spark="spark") | overrides
     # The library's own sensors, checks and assets ask for the names that they have in every location.
     prefixed = {f"{PREFIX}{name}": resources[name] for name in ("landing", "events_queue", "lakehouse", "io_manager")}
@@ -157,8 +162,10 @@ def extend(
 
     What the location has stays as it is: conditions, IO managers, resources, executor, jobs, schedules and sensors.
     Its selections, such as `AssetSelection.all()`, leave the added assets out; one that lists asset keys stays.
-    Only the added assets get Tidemark's automation. Resources and sensors added here have the prefix `tidemark_`: a
-    function asks for `tidemark_lakehouse` where it would ask for `lakehouse` in a location of `build_definitions`.
+    Only Tidemark's assets get its automation: the added ones, those of its components (`FeedComponent`,
+    `TableComponent`), and those in `defs` whose tables and feeds are given. Resources and sensors added here have the
+    prefix `tidemark_`: a function asks for `tidemark_lakehouse` where it would ask for `lakehouse` in a location of
+    `build_definitions`.
 
     Args:
         assets: The assets and asset checks to add; see `build_definitions` for these and the other arguments.
@@ -167,10 +174,14 @@ def extend(
         DeclarationRefused: an added asset has the key of an existing one, or stores its table by the location's IO
             manager; otherwise as `build_definitions`.
     """
-    tables, assets = list(tables), list(assets)
-    theirs = [*(defs.assets or ()), *(defs.asset_checks or ())]
+    added = declared_by(assets := list(assets))
+    tables, feeds = [*tables, *added.tables], [*feeds, *added.feeds]
     with refusing():
-        _require_apart(assets, theirs, {table.name for table in tables})
+        _require_apart(assets, [*(defs.assets or ())], {table.name for table in tables})
+    defs, taken, declared = taken_over(defs, tables, feeds)
+    assets += taken
+    tables, feeds = [*tables, *declared.tables], [*feeds, *declared.feeds]
+    theirs = [*(defs.assets or ()), *(defs.asset_checks or ())]
     resources = _resources(settings, tables, spark=f"{PREFIX}spark")
     ours = _parts(settings, assets, feeds, tables, streams, others=theirs, prefix=PREFIX)
     own = dg.Definitions(resources={f"{PREFIX}{name}": resource for name, resource in resources.items()})

@@ -15,6 +15,8 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import TypeVar
 
+from pydantic import ValidationError
+
 from dagster_tidemark.errors import TidemarkError
 
 _Kind = TypeVar("_Kind")
@@ -86,8 +88,16 @@ def in_words(error: BaseException, package: str = "") -> str:
 
     A `TidemarkError` keeps all its lines.
     """
-    if isinstance(error, TidemarkError):
-        return str(error)
+    causes = [error]
+    while (cause := causes[-1].__cause__) and cause not in causes:
+        causes.append(cause)
+    # Dagster wraps the errors of a component in its own, which draws the tree of all components.
+    if ours := next((each for each in causes if isinstance(each, TidemarkError)), None):
+        return str(ours)
+    if invalid := next((each for each in causes if isinstance(each, ValidationError)), None):
+        return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in invalid.errors())
+    if mark := getattr(causes[-1], "problem_mark", None):  # of a YAML parser
+        return f"{mark.name}:{mark.line + 1}: {getattr(causes[-1], 'problem', '')}"
     words = _text_of(error).strip().splitlines()
     said = f"{type(error).__name__}: {words[0]}" if words else type(error).__name__
     where = _place_of(error, package.partition(".")[0])

@@ -12,12 +12,14 @@ code (`plan`, `lock`) end with these lines. Commands that only read work `withou
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_tidemark.discovery import in_words, leaving_out
 from dagster_tidemark.errors import Terminal
@@ -27,9 +29,12 @@ from dagster_tidemark.sources.feed import refuse_overlaps
 if TYPE_CHECKING:
     from dagster import BaseAssetGraph, Definitions
 
+    from dagster_tidemark.component_declarations import Declaration
     from dagster_tidemark.lakehouse.table import Table
     from dagster_tidemark.sources.feed import Feed
     from dagster_tidemark.streams.stream_declaration import Stream
+
+_Read = TypeVar("_Read")
 
 
 class NoSampleFeed(Terminal):
@@ -68,8 +73,13 @@ def definitions(settings: Settings) -> "Definitions":
     Raises:
         LocationBroken: a part is broken, or within `without_broken_parts` nothing can be loaded.
     """
-    found: Definitions = _module(settings, "definitions").defs
-    return found
+    return _read(settings, lambda: _loaded(_module(settings, "definitions").defs))
+
+
+@cache
+def _loaded(defs: "Definitions | Callable[[], Definitions]") -> "Definitions":
+    """Return definitions; a function with `@dg.definitions` is called once."""
+    return defs() if callable(defs) else defs
 
 
 def asset_graph(settings: Settings) -> "BaseAssetGraph[Any]":
@@ -82,13 +92,12 @@ def asset_graph(settings: Settings) -> "BaseAssetGraph[Any]":
 
 
 def feeds(settings: Settings) -> "Sequence[Feed]":
-    """Return the declared feeds, of one name the first; a location without a package `feeds` has none.
+    """Return the declared feeds, of one name the first: `FEEDS` of a package `feeds`, and those of components.
 
     For errors see `definitions`.
     """
-    if not _has(settings, "feeds"):
-        return ()
-    found: Sequence[Feed] = _module(settings, "feeds").FEEDS
+    found: list[Feed] = list(_module(settings, "feeds").FEEDS) if _has(settings, "feeds") else []
+    found += [each.feed for each in _of_components(settings) if each.feed]
     first = {feed.name: feed for feed in reversed(found)}
     return [feed for feed in found if feed is first[feed.name]]
 
@@ -102,9 +111,20 @@ def streams(settings: Settings) -> "Sequence[Stream]":
 
 
 def tables(settings: Settings) -> "Mapping[str, Table]":
-    """Return every declared table by its name; none of a location without `TABLES`. For errors see `definitions`."""
+    """Return every declared table by its name: `TABLES`, and those of components. For errors see `definitions`."""
     found: Sequence[Table] = getattr(_module(settings, "definitions"), "TABLES", ())
-    return {table.name: table for table in found}
+    return {table.name: table for table in (*found, *(each.table for each in _of_components(settings)))}
+
+
+def _of_components(settings: Settings) -> "Sequence[Declaration]":
+    package = find_spec(settings.code_location)
+    folders = (package.submodule_search_locations if package else None) or ()
+    # Most projects have none: reading their feeds imports no Dagster and loads no assets, which takes seconds.
+    if not any(any(Path(folder).rglob("defs.y*ml")) for folder in folders):
+        return ()
+    from dagster_tidemark.component_declarations import declared_by
+
+    return tuple(declared_by(definitions(settings).assets or ()).by_asset.values())
 
 
 def taken_by(settings: Settings, feed: "Feed", table: "Table") -> str:
@@ -114,7 +134,7 @@ def taken_by(settings: Settings, feed: "Feed", table: "Table") -> str:
     """
     with without_broken_parts():
         try:
-            known, others = _module(settings, "feeds").FEEDS, tables(settings)
+            known, others = feeds(settings), tables(settings)
         except LocationBroken:
             return ""
     if feed.name in {each.name for each in known}:
@@ -177,14 +197,23 @@ def _has(settings: Settings, name: str) -> bool:
 
 
 def _module(settings: Settings, name: str) -> Any:
+    return _read(settings, lambda: import_module(f"{settings.code_location}.{name}"))
+
+
+def _read(settings: Settings, read: Callable[[], _Read]) -> _Read:
+    """Return what user code gives.
+
+    Raises:
+        LocationBroken: a part is broken, or within `without_broken_parts` nothing can be loaded.
+    """
     # What is in beta is used knowingly. `definitions` says so too, but feeds are also imported without it. By message,
     # as importing the class takes a second.
     warnings.filterwarnings("ignore", message=".* is currently in beta")
     broken = _BROKEN.setdefault(settings.code_location, [])
     with leaving_out() as found:
         try:
-            module = import_module(f"{settings.code_location}.{name}")
-        except (KeyboardInterrupt, GeneratorExit):
+            given = read()
+        except (LocationBroken, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # a module may raise anything, SystemExit too
             said = in_words(error, settings.code_location)
@@ -193,4 +222,4 @@ def _module(settings: Settings, name: str) -> Any:
             broken += [line for line in found if line not in broken]
     if broken and not _is_partial.get():
         raise LocationBroken("\n".join(broken))
-    return module
+    return given

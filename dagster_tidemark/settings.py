@@ -204,6 +204,16 @@ class Settings(BaseSettings):
         return self.project or project_root()
 
     @property
+    def code_root(self) -> Path:
+        """The folder that imports of the code location begin at: `src` in the project, if the package is there.
+
+        Raises:
+            NoProject: there is no project.
+        """
+        below = self.root / "src"
+        return below if (below / self.code_location.partition(".")[0]).is_dir() else self.root
+
+    @property
     def message_queues(self) -> tuple[str, ...]:
         """The queues that messages are taken from or sent to, besides the notifications of the bucket."""
         return (

@@ -118,7 +118,7 @@ def _assets() -> "Mapping[str, Asset]":
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Dagster, which every other command shows
         assets = own_assets(location.definitions(settings))
-        return assets_of(assets, Project(settings.root, settings.code_location))
+        return assets_of(assets, Project(settings.code_root, settings.code_location))
 
 
 def _path() -> Path:

@@ -266,7 +266,7 @@ def _code(definitions: dg.Definitions, settings: Settings) -> dict[str, str]:
     """Of each asset its code version and a hash of its code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Dagster, which every other command shows
-        found = assets_of(own_assets(definitions), Project(settings.root, settings.code_location))
+        found = assets_of(own_assets(definitions), Project(settings.code_root, settings.code_location))
     return {key: f"{asset.code_version} {asset.fingerprint.digest}" for key, asset in found.items()}
 
 

@@ -6,7 +6,8 @@ words. Does not belong here: which differences Iceberg can make (`lakehouse.tabl
 
 import ast
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import dagster as dg
 
@@ -36,7 +37,7 @@ def table_differences(
         for node in graph.asset_nodes
     }
     rebuilt = {asset.key for asset in plan.assets if "code version" in asset.change}
-    readers = _Readers(settings, tables, inputs)
+    readers = _Readers(settings, tables, inputs, definitions.assets or ())
     found = []
     for name in sorted(tables.keys() & stored.keys()):
         asset = name.replace(".", "/")
@@ -74,13 +75,20 @@ def _difference(asset: str, changes: Sequence[Change], is_rebuilt: bool, readers
 class _Readers:
     """Assets that read a column, as far as their code shows it."""
 
-    def __init__(self, settings: Settings, tables: Mapping[str, Table], inputs: Mapping[str, Collection[str]]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        tables: Mapping[str, Table],
+        inputs: Mapping[str, Collection[str]],
+        assets: Iterable[Any],
+    ) -> None:
         self._settings = settings
+        self._assets = assets
         self._tables = tables
         self._inputs = inputs
         self._names: dict[str, dict[str, Names]] = {}
         self._code: AssetCode | None = None
-        self._project = Project(settings.root, settings.code_location)
+        self._project = Project(settings.code_root, settings.code_location)
 
     def told(self, asset: str, change: Change) -> list[str]:
         """Return a sentence for each reader that may break, or that declares a narrower type."""
@@ -141,7 +149,7 @@ class _Readers:
         if reader not in self._names:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Dagster's warnings, which every other command shows
-                self._code = self._code or AssetCode(self._project)
+                self._code = self._code or AssetCode(self._project, self._assets)
             key = dg.AssetKey.from_user_string(reader)
             self._names[reader] = {
                 label: names_in(self._statements(ref))

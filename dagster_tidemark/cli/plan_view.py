@@ -113,13 +113,14 @@ def show(
 def _moved(
     settings: Settings, definitions: dg.Definitions, code: Mapping[str, str]
 ) -> dict[str, list[MovedDefinition]]:
-    if code == code_texts(settings.root, settings.code_location):
+    if code == code_texts(settings.code_root, settings.code_location):
         return {}
     keys = definitions.resolve_asset_graph().materializable_asset_keys
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dagster's warnings, which every other command shows
-        project = Project(settings.root, settings.code_location)
-        return moved_definitions(project, code, sorted(key.to_user_string() for key in keys))
+        project = Project(settings.code_root, settings.code_location)
+        names = sorted(key.to_user_string() for key in keys)
+        return moved_definitions(project, code, names, definitions.assets or ())
 
 
 def _stored(settings: Settings, instance: DagsterInstance) -> Mapping[str, Stored]:

@@ -5,6 +5,7 @@ runs (contract, automation, partitions) and how it is shown is not part of it. D
 references (`fingerprint`).
 """
 
+import json
 import sys
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
@@ -15,8 +16,10 @@ import dagster as dg
 from dagster_tidemark.code_versions.fingerprint import Code, Fingerprint
 from dagster_tidemark.code_versions.given_resources import ANY
 from dagster_tidemark.code_versions.lock_file import Asset
+from dagster_tidemark.code_versions.normal_form import OPTIONS_THAT_COMPUTE_NOTHING
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
-from dagster_tidemark.code_versions.references import Given, Ref
+from dagster_tidemark.code_versions.references import Attribute, Given, Ref
+from dagster_tidemark.component_declarations import Declaration, declared_by
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.settings import load_settings
 
@@ -27,7 +30,8 @@ def assets_of(definitions: Iterable[Any], project: Project) -> dict[str, Asset]:
     Args:
         definitions: Assets of a code location; what is none is passed over.
     """
-    fingerprints = AssetCode(project)
+    definitions = list(definitions)
+    fingerprints = AssetCode(project, definitions)
     found = {}
     for each in definitions:
         if isinstance(each, dg.AssetsDefinition) and each.is_materializable:
@@ -45,8 +49,8 @@ def versioned_by_code(assets: Iterable[Any]) -> list[Any]:
     Args:
         assets: Everything `dg.Definitions` takes as an asset; what cannot be materialized stays as it is.
     """
-    settings = load_settings()
-    fingerprints = AssetCode(Project(settings.root, settings.code_location))
+    settings, assets = load_settings(), list(assets)
+    fingerprints = AssetCode(Project(settings.code_root, settings.code_location), assets)
 
     def versioned(asset: Any) -> Any:
         if not (isinstance(asset, dg.AssetsDefinition) and asset.is_materializable):
@@ -59,10 +63,15 @@ def versioned_by_code(assets: Iterable[Any]) -> list[Any]:
 
 
 class AssetCode:
-    """The code that computes each asset of the loaded code location."""
+    """The code that computes each asset of the loaded code location.
 
-    def __init__(self, project: Project) -> None:
+    Args:
+        assets: The location's assets, of which some may be declared by Tidemark's components.
+    """
+
+    def __init__(self, project: Project, assets: Iterable[Any]) -> None:
         self._project = project
+        self._declared = declared_by(assets).by_asset
         self.code = Code(project)
         self._bound = _bindings(project)
         self._tables = {where for of, many in self._bound.items() if isinstance(of, str) for where in many}
@@ -78,8 +87,10 @@ class AssetCode:
 
     def starts(self, key: dg.AssetKey) -> list[Ref]:
         """Return the definitions or files where the code of an asset begins."""
+        if declaration := self._declared.get(key):
+            return [*_of_component(declaration, self._project)]
         starts: list[Ref] = [*self._bound.get(key, ())]
-        if not starts:  # made by a component, say: anything may be what it computes with
+        if not starts:  # made by a component of others, say: anything may be what it computes with
             folder = self._project.root.joinpath(*self._project.package.split("."))
             starts = [Definition(self._project.package, EVERYTHING), Files(folder)]
         return [*starts, *self._bound.get(".".join(key.path), ())]
@@ -91,6 +102,37 @@ class AssetCode:
     def declares_table(self, ref: Ref) -> bool:
         """Return True if a definition declares tables, and nothing else."""
         return ref in self._tables
+
+
+def _of_component(declaration: Declaration, project: Project) -> Iterator[Ref]:
+    """Yield the attributes of a component that change rows, and the functions that they name.
+
+    A function counts by its content, wherever it is.
+    """
+    for name, value in sorted(declaration.attributes.items()):
+        if name not in OPTIONS_THAT_COMPUTE_NOTHING:
+            named = [found for text in _texts_in(value) if (found := _function_of(text, project))]
+            text = json.dumps("@" if named and isinstance(value, str) else value, ensure_ascii=False)
+            yield Attribute(f"{declaration.file}: {name}", f"{name}={text}")
+            yield from named
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for each in value.values():
+                yield from _texts_in(each)
+
+
+def _function_of(text: str, project: Project) -> Definition | None:
+    """Return the definition of the project that a text names as `package.module:name`."""
+    module, _, name = text.partition(":")
+    if not name or project.module(module) is None:
+        return None
+    target = project.named(f"{module}.{name}")
+    return target if isinstance(target, Definition) else None
 
 
 def _bindings(project: Project) -> dict[Hashable, list[Definition]]:

@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import dagster as dg
 
@@ -19,7 +20,7 @@ from dagster_tidemark.engine.code_plan import MovedDefinition
 
 
 def moved_definitions(
-    project: Project, before: Mapping[str, str], assets: Iterable[str]
+    project: Project, before: Mapping[str, str], assets: Iterable[str], loaded: Iterable[Any]
 ) -> dict[str, list[MovedDefinition]]:
     """Return the differing definitions of each asset's code. Assets without a difference are left out.
 
@@ -28,11 +29,13 @@ def moved_definitions(
     Args:
         project: The text now, whose modules are loaded.
         before: The other text: module by path from the project's root.
+        assets: The keys of the assets to compare.
+        loaded: All assets of the loaded code location.
 
     Raises:
         NotPython: a module of either text cannot be parsed.
     """
-    now = AssetCode(project)
+    now = AssetCode(project, loaded)
     with TemporaryDirectory() as folder:
         for name, text in before.items():
             path = Path(folder, name)

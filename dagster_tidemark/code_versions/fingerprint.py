@@ -18,7 +18,7 @@ from dagster_tidemark.code_versions.given_resources import given_resources
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module
 from dagster_tidemark.code_versions.normal_form import Form, form_of, import_form, is_constant, reference_to
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
-from dagster_tidemark.code_versions.references import Given, Inlined, Ref, as_counted, as_named
+from dagster_tidemark.code_versions.references import Attribute, Given, Inlined, Ref, as_counted, as_named
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +121,8 @@ class Code:
     def _node(self, ref: Ref) -> _Node:
         if ref not in self._nodes:
             match ref:
+                case Attribute(label, value):
+                    self._nodes[ref] = _Node(label, value)
                 case Files():
                     self._nodes[ref] = self._of_files(ref)
                 case Given(name):

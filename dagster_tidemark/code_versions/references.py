@@ -41,7 +41,20 @@ class Given:
     name: str
 
 
-Ref = Definition | Files | Given | Inlined
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute of a component.
+
+    Args:
+        label: The file of the component and the attribute's name.
+        value: Its value as JSON.
+    """
+
+    label: str
+    value: str
+
+
+Ref = Attribute | Definition | Files | Given | Inlined
 Constants = Callable[[Definition], str | None]
 """Returns the normal form of a definition's value if it is a constant that nothing changes, else None."""
 

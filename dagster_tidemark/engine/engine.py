@@ -386,7 +386,7 @@ def engine_of(context: SensorEvaluationContext, assets: planner_graph.AnyGraph) 
     if context.repository_def is not None and found.asks_for(context.repository_def):
         deployed.keep(context.instance, found.home, found.declared)
         settings = load_settings()
-        code = code_texts(settings.project, settings.code_location) if settings.project else {}
+        code = code_texts(settings.code_root, settings.code_location) if settings.project else {}
         deployed.keep_code(context.instance, found.home, found.declared, code)
         if found.partitions is not None:
             found.partitions.keep(context.instance)

@@ -26,6 +26,7 @@ from dagster import (
 from dagster._core.assets import AssetDetails
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster._core.definitions.freshness import FreshnessState, FreshnessStateChange
+from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValue
 from dagster._core.events import JobFailureData, RunFailureReason
 from dagster._core.scheduler.instigation import (
     InstigatorState,
@@ -99,6 +100,12 @@ def is_loaded_for_a_run() -> bool:
 def is_loaded_by_a_code_server() -> bool:
     """Return True if this process loads the definitions for others: a code server, or a check of the definitions."""
     return DefinitionsLoadContext.is_set() and not is_loaded_for_a_run()
+
+
+def component_of(metadata: Mapping[str, object]) -> object | None:
+    """Return the Dagster component that gave an asset with this metadata; None if no component did."""
+    origin = metadata.get("dagster/component_origin")
+    return origin.instance if isinstance(origin, ObjectMetadataValue) else None
 
 
 def events_after(fetch: Fetch, key: str, after: int) -> Iterator[EventLogRecord]:

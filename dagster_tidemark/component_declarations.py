@@ -1,0 +1,192 @@
+"""What components declare beside their assets: a table, and perhaps a feed.
+
+A component can only give Dagster definitions. Its table and feed are found again through its assets, by the code that
+assembles the code location and by the commands. Does not belong here: the components themselves (`components`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from dagster_tidemark.discovery import refusing
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.lakehouse.table import Table
+from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.table_partitions import DeclarationRefused
+from dagster_tidemark.tags import IO_MANAGER, PREFIX
+
+_PENDING = f"{PREFIX}component "
+"""Prefix of the placeholders of components that no call has taken over; see `pending`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Declaration:
+    """What one component declares.
+
+    Args:
+        file: Its `defs.yaml`, from the project's root; empty for a component in Python.
+        line: The first line of the component in the file.
+        attributes: Its attributes that differ from the defaults, as plain values.
+        table: The table that its asset fills; the asset's key has the parts of the table's name.
+        feed: What the table is loaded from; its source asset is `raw/<name>`. None for a derived table.
+    """
+
+    file: str
+    line: int
+    attributes: Mapping[str, Any]
+    table: Table
+    feed: Feed | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it is declared, for messages."""
+        return f"{self.file}:{self.line}" if self.file else "a component in Python"
+
+
+class Declaring:
+    """Base of the components whose assets Tidemark looks after."""
+
+    @property
+    def declaration(self) -> Declaration:
+        """Table and feed of the component."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Declarations of a code location's components.
+
+    Args:
+        by_asset: Declarations by the keys of the assets that fill their tables.
+    """
+
+    by_asset: Mapping[dg.AssetKey, Declaration]
+
+    @property
+    def tables(self) -> list[Table]:
+        """Each component's table."""
+        return [each.table for each in self.by_asset.values()]
+
+    @property
+    def feeds(self) -> list[Feed]:
+        """Each component's feed."""
+        return [each.feed for each in self.by_asset.values() if each.feed]
+
+
+def declared_by(assets: Iterable[Any]) -> Declared:
+    """Return the declarations of the components that gave these assets.
+
+    Raises:
+        DeclarationRefused: two components declare one table or one feed. The message names both places.
+    """
+    found: dict[dg.AssetKey, Declaration] = {}
+    for spec in (spec for asset in assets if isinstance(asset, dg.AssetsDefinition) for spec in asset.specs):
+        component = adapter.component_of(spec.metadata)
+        if isinstance(component, Declaring):
+            declaration = component.declaration
+            _require_once(f"table {declaration.table.name}", found.setdefault(spec.key, declaration), declaration)
+    feeds: dict[str, Declaration] = {}
+    for each in found.values():
+        if each.feed:
+            _require_once(f"feed {each.feed.name}", feeds.setdefault(each.feed.name, each), each)
+    return Declared(found)
+
+
+def _require_once(what: str, first: Declaration, other: Declaration) -> None:
+    with refusing():
+        if first is not other:
+            places = " and ".join(sorted((first.place, other.place)))
+            raise DeclarationRefused(f"{what} is declared twice, in {places}; give one of the two another name")
+
+
+class _Pending(dg.ResourceDefinition):
+    """Placeholder that makes Dagster refuse a code location in which nothing takes a component over.
+
+    Without it Dagster would load the assets and nothing would ever run them.
+    """
+
+    def __init__(self, declaration: Declaration) -> None:
+        super().__init__(resource_fn=lambda _: None)
+        self._declaration = declaration
+
+    @property
+    def required_resource_keys(self) -> Any:
+        asset = self._declaration.table.name.replace(".", "/")
+        raise DeclarationRefused(
+            f"asset {asset} ({self._declaration.place}) has no automation: definitions.py does not pass it to "
+            "Tidemark. Write there `defs = extend(dg.load_from_defs_folder(...), load_settings())`, with both names "
+            "from dagster_tidemark, and merge other definitions before that call"
+        )
+
+
+def pending(declaration: Declaration) -> dict[str, dg.ResourceDefinition]:
+    """Return the resource that a component gives beside its assets; `taken_over` removes it."""
+    return {f"{_PENDING}{declaration.table.name} in {declaration.place}": _Pending(declaration)}
+
+
+def without_pending(resources: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return resources without the placeholders of components."""
+    return {name: value for name, value in (resources or {}).items() if not name.startswith(_PENDING)}
+
+
+def taken_over(
+    defs: dg.Definitions, tables: Iterable[Table], feeds: Iterable[Feed]
+) -> tuple[dg.Definitions, list[Any], Declared]:
+    """Split the definitions of a code location.
+
+    Tidemark takes the assets of its components, other assets whose table is among the given ones, the sources of all
+    feeds, and the checks on any of these.
+
+    Returns:
+        The definitions that remain, the assets and checks that Tidemark takes, and what components declare.
+
+    Raises:
+        DeclarationRefused: two components declare one table or feed, or an asset uses Tidemark's IO manager and no
+            declared table has its name.
+    """
+    every = list(defs.assets or ())
+    declared = declared_by(every)
+    names = {table.name for table in (*tables, *declared.tables)}
+    sources = {dg.AssetKey(["raw", feed.name]) for feed in (*feeds, *declared.feeds)}
+    keys: set[dg.AssetKey] = set()
+    ours: list[Any] = []
+    for asset in every:
+        if isinstance(asset, dg.SourceAsset) and asset.key in sources:
+            ours.append(asset)
+        elif isinstance(asset, dg.AssetsDefinition) and asset.is_materializable and _is_stored_by_us(asset, names):
+            ours.append(asset)
+            keys |= set(asset.keys)
+    checks = list(defs.asset_checks or ())
+    on_ours = [check for check in checks if {key.asset_key for key in check.check_keys} <= keys]
+    remaining = dg.Definitions(
+        assets=_without(every, ours),
+        asset_checks=_without(checks, on_ours),
+        jobs=defs.jobs,
+        schedules=defs.schedules,
+        sensors=defs.sensors,
+        resources=without_pending(defs.resources),
+        executor=defs.executor,
+        loggers=defs.loggers,
+        metadata=defs.metadata,
+        component_tree=defs.component_tree,
+    )
+    return remaining, [*ours, *on_ours], declared
+
+
+def _is_stored_by_us(asset: dg.AssetsDefinition, tables: Iterable[str]) -> bool:
+    for key in asset.keys:
+        if asset.get_io_manager_key_for_asset_key(key) == IO_MANAGER:
+            if (name := ".".join(key.path)) not in tables:
+                raise DeclarationRefused(
+                    f"asset {key.to_user_string()} is stored by {IO_MANAGER}, and no table is called {name}: pass the "
+                    "table to extend (`tables=[...]`), or declare the asset by dagster_tidemark.TableComponent"
+                )
+            return True
+    return False
+
+
+def _without(every: Sequence[Any], some: Sequence[Any]) -> list[Any]:
+    ids = {id(each) for each in some}
+    return [each for each in every if id(each) not in ids]

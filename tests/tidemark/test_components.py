@@ -1,0 +1,537 @@
+"""Feeds and tables declared in `defs.yaml`: the same assets as in Python, in the project of docs/components.md."""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import boto3
+import dagster as dg
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyspark.sql import DataFrame
+
+from dagster_tidemark import (
+    LINEAGE,
+    Feed,
+    FeedComponent,
+    Grain,
+    Table,
+    TableComponent,
+    assets_in,
+    build_definitions,
+    extend,
+    feed_assets,
+    load_settings,
+    location,
+    table_asset,
+)
+from dagster_tidemark.code_versions.assets import assets_of
+from dagster_tidemark.code_versions.lock_file import Asset, Lock, differences
+from dagster_tidemark.code_versions.project import Project
+from dagster_tidemark.component_declarations import declared_by
+from dagster_tidemark.discovery import in_words, leaving_out
+from dagster_tidemark.event_log import adapter
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.table_partitions import DeclarationRefused
+from tests.checkout import CHECKOUT
+
+# Of Dagster itself, where it reads a defs.yaml.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated"),
+    pytest.mark.filterwarnings("ignore:.* is currently in preview"),
+]
+
+PYPROJECT = """
+[project]
+name = "acme"
+version = "0.1.0"
+
+[tool.dg]
+directory_type = "project"
+
+[tool.dg.project]
+root_module = "acme"
+
+[tool.dg.cli]
+suppress_warnings = ["project_and_activated_venv_mismatch"]
+
+[tool.tidemark]
+package = "acme"
+"""
+FEED, TABLE = "returns/defs.yaml", "returns_per_day/defs.yaml"
+DAYS = dg.DailyPartitionsDefinition("2026-09-28", end_offset=1)
+LANDING = {"order_id": "bigint", "line_number": "bigint", "remark": "string", "returned_at": "timestamp"}
+
+
+def page() -> dict[str, str]:
+    """Return the files of the page by their paths in the project."""
+    text = (CHECKOUT / "docs" / "components.md").read_text()
+    found = re.findall(r"`(src/[\w/.]+)`[^`]*?\n\n```\w+\n(.*?)^```", text, re.M | re.S)
+    assert {Path(path).name for path, _ in found} == {"definitions.py", "defs.yaml", "transform.py"}
+    return dict(found)
+
+
+class AProject:
+    """A project as `create-dagster` makes it, with the files of the page."""
+
+    def __init__(self, root: Path, texts: dict[str, str]) -> None:
+        self.root, self.defs_folder = root, root / "src" / "acme" / "defs"
+        init = {"src/acme/__init__.py": "", "src/acme/defs/__init__.py": ""}
+        for path, text in {"pyproject.toml": PYPROJECT, **init, **texts}.items():
+            self.write(path, text)
+
+    def write(self, path: str, text: str) -> None:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text))
+
+    def change(self, path: str, before: str, after: str) -> None:
+        file = self.defs_folder / path
+        text = file.read_text()
+        assert before in text
+        file.write_text(text.replace(before, after))
+
+    def load(self) -> dg.Definitions:
+        """Return the definitions; everything is imported again."""
+        forget()
+        return import_module("acme.definitions").defs()  # type: ignore[no-any-return]
+
+    def line_of(self, path: str, text: str) -> str:
+        lines = (self.defs_folder / path).read_text().splitlines()
+        return f"{path}:{next(n for n, line in enumerate(lines, 1) if text in line)}:"
+
+
+def forget() -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "acme"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AProject]:
+    monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
+    monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "acme")
+    monkeypatch.syspath_prepend(tmp_path / "src")
+    yield AProject(tmp_path, page())
+    forget()
+    location._BROKEN.clear()
+
+
+def in_python() -> tuple[list[Any], Table, Table, Feed]:
+    """Declare what the page declares, with `feed_assets` and `table_asset`."""
+    core = Table(
+        "core.returns",
+        {"day": "date"} | LANDING | LINEAGE,
+        partitioned_by="day",
+        row_key=("day", "order_id", "line_number"),
+        comment="A returned order line",
+    )
+    feed = Feed(
+        "returns",
+        "returns/",
+        Grain.DAY,
+        LANDING,
+        required=("order_id", "line_number"),
+        rules={"wrong_day": "to_date(returned_at) = day"},
+    )
+    of_feed = feed_assets(
+        feed, core, partitions_def=DAYS, owners=["team:orders"], tags={"tidemark/pace": "asap"}, code_version="1"
+    )
+    mart = Table(
+        "marts.returns_per_day",
+        {"day": "date", "lines": "bigint"},
+        partitioned_by="day",
+        row_key=("day",),
+        comment="A day of returns",
+    )
+
+    @table_asset(mart, ins={"returns": "core/returns"}, partitions=DAYS, fresh=timedelta(hours=24), code_version="1")
+    def returns_per_day(returns: DataFrame) -> DataFrame:
+        """One row per day: how many order lines were returned."""
+        return returns
+
+    return [*of_feed, returns_per_day], core, mart, feed
+
+
+def written_out() -> dg.AssetsDefinition:
+    """Declare the page's table with `dg.asset`."""
+
+    @dg.asset(
+        key=["marts", "returns_per_day"],
+        ins={"returns": dg.AssetIn(key=["core", "returns"])},
+        group_name="marts",
+        kinds={"iceberg", "pyspark"},
+        partitions_def=DAYS,
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=24)),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        io_manager_key="tidemark_io_manager",
+        code_version="1",
+    )
+    def returns_per_day(returns: DataFrame) -> DataFrame:
+        """One row per day: how many order lines were returned."""
+        return returns
+
+    return returns_per_day
+
+
+WHERE_DECLARED = {"dagster/code_references", "dagster/component_origin"}
+
+
+def described(defs: dg.Definitions) -> dict[str, Any]:
+    """Return all that the location declares of its assets, without the places of declarations."""
+    found: dict[str, Any] = {}
+    for asset in defs.assets or ():
+        if isinstance(asset, dg.SourceAsset):
+            found[asset.key.to_user_string()] = (
+                asset.description,
+                asset.group_name,
+                asset.partitions_def,
+                asset.tags,
+                asset.required_resource_keys,
+            )
+            continue
+        assert isinstance(asset, dg.AssetsDefinition)
+        for spec in asset.specs:
+            kept = {name: value for name, value in spec.metadata.items() if name not in WHERE_DECLARED}
+            plain = spec.replace_attributes(metadata=kept, automation_condition=None)
+            condition = spec.automation_condition
+            found[spec.key.to_user_string()] = (
+                plain,
+                condition.get_label() or type(condition).__name__ if condition else None,
+                asset.backfill_policy,
+                asset.required_resource_keys,
+                sorted(check.name for check in asset.check_specs),
+                asset.get_io_manager_key_for_asset_key(spec.key) if asset.is_materializable else None,
+            )
+    return found
+
+
+def names(defs: dg.Definitions) -> dict[str, Any]:
+    """Return the names of the location's other definitions."""
+    repository = defs.get_repository_def()
+    return {
+        "sensors": sorted(each.name for each in repository.sensor_defs),
+        "schedules": sorted(each.name for each in repository.schedule_defs),
+        "checks": sorted(str(key) for key in repository.asset_graph.asset_check_keys),
+        "resources": sorted(repository.get_top_level_resources()),
+    }
+
+
+def test_the_three_forms_give_the_same_location(project: AProject) -> None:
+    assets, core, mart, feed = in_python()
+    by_component = project.load()
+    by_call = extend(dg.Definitions(), load_settings(), assets=assets, tables=[core, mart], feeds=[feed])
+    by_hand = [*assets[:-1], written_out()]
+    with_dg = extend(dg.Definitions(), load_settings(), assets=by_hand, tables=[core, mart], feeds=[feed])
+    assert described(by_component) == described(by_call) == described(with_dg)
+    assert names(by_component) == names(by_call) == names(with_dg)
+    found = declared_by(by_component.assets or ())
+    [own_core, own_mart] = sorted(found.tables, key=lambda table: table.name)
+    assert (replace(own_core, partitioned_by=core.partitioned_by), own_mart) == (core, mart)
+    assert own_core.partitioning == core.partitioning
+    [declared] = found.feeds
+    assert {name: value for name, value in vars(declared).items() if name != "_layout"} == {
+        name: value for name, value in vars(feed).items() if name != "_layout"
+    }
+
+
+def test_every_setting_of_feed_and_table_is_an_attribute() -> None:
+    renamed = {"stored_by", "required"}
+    assert set(vars(in_python()[3])) - {"_layout"} <= FeedComponent.model_fields.keys()
+    of_table = set(vars(in_python()[1])) - {"added", "branch"}
+    assert of_table <= TableComponent.model_fields.keys()
+    assert of_table - {"row_key"} | renamed <= FeedComponent.model_fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "at", "message"),
+    [
+        (FEED, "grain: day", "grain: daay", "grain", "Input should be 'quarter_hour', 'hour', 'day'"),
+        (FEED, "grain: day", "graiin: day", "graiin", "Extra inputs are not permitted"),
+        (FEED, "order_id: bigint", "order_id: [1]", "order_id", "valid string"),
+        (FEED, "order_id: bigint", "order_id: bigintt", "order_id", "there is no type 'bigintt'; write 'bigint'"),
+        (FEED, "key: [order_id", "key: [orderid", "key", "key has orderid, which is not in columns; add it there"),
+        (FEED, "grain: day", "grain: none", "grain", "prefix is missing"),
+        (FEED, "  rules:", " rules:", "rules", "expected <block end>"),
+        (TABLE, "transform:returns_per_day", "transform:per_week", "transform:", "has no attribute 'per_week'"),
+        (TABLE, "acme.defs.returns", "acme.marts.returns", "transform:", "No module named 'acme.marts'"),
+        (TABLE, "partitions: day", "partitions: dayy", "partitions", "partitions is one of quarter_hour, hour"),
+        (TABLE, "partitions: day", "partitions: acme:__name__", "partitions", "expected a partitions definition"),
+        (TABLE, "row_key: [day]", "row_key: [date]", "row_key", "row_key has 'date', which is not in columns"),
+        (TABLE, "    hours: 24", "    timezone: UTC", "fresh", "fresh is a length of time"),
+        (TABLE, 'code_version: "1"', "code_version: 1", "code_version", "valid string"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_file_and_line(
+    project: AProject, path: str, before: str, after: str, at: str, message: str
+) -> None:
+    project.change(path, before, after)
+    with pytest.raises(Exception) as refused:
+        project.load()
+    said = in_words(refused.value, "acme")
+    assert message in said and "\n" not in said
+    if "missing" not in message:  # of which there is no line
+        assert project.line_of(path, at).rstrip(":") in said, said
+
+
+def test_two_components_of_one_feed_or_table_are_refused_with_both_places(project: AProject) -> None:
+    text = (project.defs_folder / FEED).read_text()
+    project.write("src/acme/defs/again/defs.yaml", text.replace("  grain", "  table: core.again\n  grain"))
+    places = r"src/acme/defs/again/defs.yaml:1 and src/acme/defs/returns/defs.yaml:1"
+    with pytest.raises(DeclarationRefused, match=f"feed returns is declared twice, in {places}"):
+        project.load()
+    project.write("src/acme/defs/again/defs.yaml", text.replace("name: returns", "name: again\n  table: core.returns"))
+    with pytest.raises(DeclarationRefused, match=f"table core.returns is declared twice, in {places}"):
+        project.load()
+
+
+def loaded_without_call(project: AProject) -> dg.Definitions:
+    project.write(
+        "src/acme/definitions.py",
+        """
+        from pathlib import Path
+        import dagster as dg
+
+        @dg.definitions
+        def defs() -> dg.Definitions:
+            return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
+        """,
+    )
+    return project.load()
+
+
+def test_a_location_without_the_line_is_refused_by_name_and_so_is_a_merge_after_it(project: AProject) -> None:
+    bare = loaded_without_call(project)
+    line = r"asset core/returns \(src/acme/defs/returns/defs.yaml:1\) has no automation: .* extend\(dg.load_from"
+    with pytest.raises(DeclarationRefused, match=line):
+        bare.get_repository_def()
+    with pytest.raises(DeclarationRefused, match=line):
+        dg.Definitions.merge(extend(dg.Definitions(), load_settings()), bare).get_repository_def()
+    extend(bare, load_settings()).get_repository_def()
+
+
+def test_an_asset_that_post_processing_robs_of_its_component_is_refused(project: AProject) -> None:
+    more = "\npost_processing:\n  assets:\n    - operation: replace\n      attributes:\n        metadata: {a: b}\n"
+    project.change(TABLE, 'code_version: "1"\n', f'code_version: "1"\n{more}')
+    with pytest.raises(
+        DeclarationRefused, match=r"no table is called marts\.returns_per_day: pass the table to extend"
+    ):
+        project.load()
+
+
+def test_post_processing_sets_what_is_no_attribute_and_a_check_in_python_runs_with_its_table(project: AProject) -> None:
+    more = (
+        "\npost_processing:\n  assets:\n    - attributes:\n        tags: {team: sales}\n"
+        '        automation_condition: "{{ dg.AutomationCondition.eager() }}"\n'
+    )
+    project.change(TABLE, 'code_version: "1"\n', f'code_version: "1"\n{more}')
+    project.write(
+        "src/acme/defs/checks.py",
+        """
+        import dagster as dg
+
+        @dg.asset_check(asset=["marts", "returns_per_day"])
+        def has_rows() -> dg.AssetCheckResult:
+            return dg.AssetCheckResult(passed=True)
+
+        @dg.asset
+        def theirs() -> int:
+            return 1
+        """,
+    )
+    graph = project.load().resolve_asset_graph()
+    mart = graph.get(dg.AssetKey(["marts", "returns_per_day"]))
+    assert mart.tags["team"] == "sales" and mart.automation_condition is not None
+    assert "eager" in str(mart.automation_condition.get_label())
+    assert graph.get(dg.AssetKey("theirs")).automation_condition is None
+    assert dg.AssetCheckKey(mart.key, "has_rows") in graph.asset_check_keys
+
+
+def test_an_asset_in_the_defs_folder_is_taken_by_its_table_and_refused_without(project: AProject) -> None:
+    project.write(
+        "src/acme/defs/sales.py",
+        """
+        from dagster_tidemark import Table, table_asset
+
+        SALES = Table("marts.sales", {"n": "bigint"}, row_key=("n",))
+
+        @table_asset(SALES, ins={"rows": "core/returns"}, code_version="1")
+        def sales(rows):
+            return rows
+        """,
+    )
+    with pytest.raises(DeclarationRefused, match=r"no table is called marts\.sales: pass the table to extend"):
+        project.load()
+    both = (project.root / "src/acme/definitions.py").read_text()
+    both = both.replace("load_settings())", "load_settings(), tables=[SALES])")
+    project.write("src/acme/definitions.py", both.replace("\n\n@dg", "from acme.defs.sales import SALES\n\n@dg", 1))
+    graph = project.load().resolve_asset_graph()
+    assert graph.get(dg.AssetKey(["marts", "sales"])).automation_condition is not None
+
+
+def test_a_component_below_the_assets_of_a_location_of_ours_is_found(project: AProject) -> None:
+    project.load()
+    settings = load_settings()
+    found = build_definitions(settings, assets_in(import_module("acme.defs")), (), ())
+    graph = found.resolve_asset_graph()
+    assert graph.get(dg.AssetKey(["marts", "returns_per_day"])).automation_condition is not None
+    assert "landing" in {each.name for each in found.get_repository_def().sensor_defs}
+
+
+def test_commands_know_the_feeds_and_tables_and_leave_out_what_is_broken(project: AProject) -> None:
+    settings = load_settings()
+    project.load()
+    assert [feed.name for feed in location.feeds(settings)] == ["returns"]
+    assert location.tables(settings).keys() == {"core.returns", "marts.returns_per_day"}
+    project.change(TABLE, "partitions: day", "partitions: dayy")
+    forget()
+    with leaving_out() as broken:
+        kept = import_module("acme.definitions").defs().resolve_asset_graph().get_all_asset_keys()
+    assert dg.AssetKey(["core", "returns"]) in kept and dg.AssetKey(["marts", "returns_per_day"]) not in kept
+    assert [line.partition(" ")[0] for line in broken] == [f"src/acme/defs/{project.line_of(TABLE, 'partitions')}"]
+
+
+# Code versions
+
+
+def lock_of(project: AProject) -> dict[str, Asset]:
+    settings = load_settings()
+    assert settings.code_root == project.root / "src"
+    return assets_of(project.load().assets or (), Project(settings.code_root, "acme"))
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "asset", "named"),
+    [
+        (FEED, "remark: string", "note: string", "core/returns", f"src/acme/defs/{FEED}: columns"),
+        (FEED, "= day", "<= day", "core/returns", f"src/acme/defs/{FEED}: rules"),
+        (TABLE, "[day]", "[day, lines]", "marts/returns_per_day", f"src/acme/defs/{TABLE}: row_key"),
+        (
+            "returns_per_day/transform.py",
+            'count("*")',
+            'sum("order_id")',
+            "marts/returns_per_day",
+            "acme/defs/returns_per_day/transform.py: returns_per_day()",
+        ),
+    ],
+)
+def test_a_change_that_moves_rows_moves_the_fingerprint_of_its_asset_alone(
+    project: AProject, path: str, before: str, after: str, asset: str, named: str
+) -> None:
+    lock = Lock(lock_of(project))
+    assert lock.assets.keys() == {"core/returns", "marts/returns_per_day"}
+    project.change(path, before, after)
+    [finding] = differences(lock, lock_of(project))
+    assert (finding.asset, finding.definitions) == (asset, (named,))
+    assert f'{named} changed and code_version is still "1"' in finding.message
+
+
+def test_a_change_of_what_is_shown_or_when_it_runs_moves_nothing_and_neither_does_a_moved_function(
+    project: AProject,
+) -> None:
+    lock = Lock(lock_of(project))
+    project.change(FEED, "comment: A returned order line", "comment: Another\n  quarantine_share: 0.5")
+    project.change(FEED, "team:orders", "team:sales")
+    project.change(FEED, "  key:", "  exact: false  # the default\n  key:")
+    project.change(TABLE, "hours: 24", "hours: 2")
+    text = (project.defs_folder / "returns_per_day/transform.py").read_text()
+    project.write("src/acme/elsewhere.py", text)
+    project.change(TABLE, "acme.defs.returns_per_day.transform:", "acme.elsewhere:")
+    assert differences(lock, lock_of(project)) == []
+
+
+# With Spark
+
+
+def test_files_become_rows_of_both_tables(
+    project: AProject, cloud: Settings, spark_server: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"r{uuid.uuid4().hex[:8]}"  # the catalog is that of all tests
+    for path in [FEED, TABLE, "returns_per_day/transform.py"]:
+        text = (project.defs_folder / path).read_text()
+        project.write(
+            f"src/acme/defs/{path}", text.replace("returns", name).replace(f"acme.defs.{name}", "acme.defs.returns")
+        )
+    settings = spark_server.model_copy(update={"landing_bucket": name})
+    for variable, value in settings.exports().items():
+        if not variable.startswith("TIDEMARK_CODE"):
+            monkeypatch.setenv(variable, value)
+    s3 = boto3.client("s3", **settings.aws_options())
+    s3.create_bucket(Bucket=name)
+    rows = "order_id,line_number,remark,returned_at\n1,1,ok,2026-10-01T08:00:00Z\n1,2,,2026-10-01T09:00:00Z\n"
+    s3.put_object(Bucket=name, Key=f"{name}/dt=2026-10-01/a.csv", Body=rows + "2,1,late,2026-10-02T09:00:00Z\n")
+    defs = project.load()
+    with dg.DagsterInstance.ephemeral() as instance:
+        ours = [each for each in defs.assets or () if isinstance(each, dg.AssetsDefinition | dg.SourceAsset)]
+        for key in (["core", name], ["marts", f"{name}_per_day"]):
+            ran = dg.materialize(
+                ours,
+                instance=instance,
+                resources=defs.resources,
+                selection=[dg.AssetKey(key)],
+                partition_key="2026-10-01",
+            )
+            assert ran.success
+    lake = load_catalog("lake")
+    assert lake.load_table(f"core.{name}").scan().to_arrow().num_rows == 2
+    assert lake.load_table(f"marts.{name}_per_day").scan().to_arrow().column("lines").to_pylist() == [2]
+
+
+# The command `dg`, and what of Dagster is not public
+
+
+def dg_command(project: AProject, *arguments: str, code: int = 0) -> str:
+    """Run `dg` in the project, and return what it prints."""
+    quiet = {"PYTHONWARNINGS": "ignore", "PYTHONPATH": str(project.root / "src"), "COLUMNS": "200"}
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("dg")), *arguments],
+        cwd=project.root,
+        env=os.environ | quiet,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_dg_lists_scaffolds_and_checks_components(project: AProject) -> None:
+    listed = dg_command(project, "list", "components", "--json")
+    assert "dagster_tidemark.FeedComponent" in listed and "dagster_tidemark.TableComponent" in listed
+    dg_command(project, "scaffold", "defs", "dagster_tidemark.FeedComponent", "trips")
+    dg_command(project, "scaffold", "defs", "dagster_tidemark.TableComponent", "trips_per_day", "--reads", "core/trips")
+    for folder in ("returns", "returns_per_day", "trips", "trips_per_day"):
+        dg_command(project, "check", "yaml", f"src/acme/defs/{folder}")
+    shown = dg_command(project, "list", "defs", "--json")
+    assert all(f'"{key}"' in shown for key in ("raw/trips", "core/trips", "marts/trips_per_day", "core/returns"))
+    project.change("trips/defs.yaml", "grain: day ", "grain: daay ")
+    refused = dg_command(project, "check", "yaml", "src/acme/defs/trips", code=1)
+    assert "trips/defs.yaml:5 - dagster_tidemark.FeedComponent attributes.grain 'daay' is not one of" in refused
+
+
+def test_the_component_of_an_asset_is_in_its_metadata(project: AProject) -> None:
+    [found] = [
+        adapter.component_of(spec.metadata)
+        for asset in loaded_without_call(project).assets or ()
+        if isinstance(asset, dg.AssetsDefinition)
+        for spec in asset.specs
+        if spec.key == dg.AssetKey(["core", "returns"])
+    ]
+    assert isinstance(found, FeedComponent)
+
+
+def test_the_entry_point_imports_neither_pyspark_nor_boto3() -> None:
+    code = (
+        "import sys, dagster_tidemark as t; [getattr(t, name) for name in dir(t)]; "
+        "print({'pyspark', 'boto3'} & {*sys.modules})"
+    )
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=100)
+    assert ran.stdout.strip() == "set()", ran.stderr

@@ -11,6 +11,7 @@ import typer
 
 import dagster_tidemark
 from dagster_tidemark.cli.app import app
+from dagster_tidemark.environment import declared_variables
 from dagster_tidemark.location import asset_graph
 from dagster_tidemark.settings import Settings, load_settings
 from tests.checkout import CHECKOUT
@@ -65,7 +66,9 @@ def test_the_snippets_of_a_page_are_python_and_import_what_is_there(page: Path) 
 
 
 def test_the_variables_that_are_named_are_settings() -> None:
-    known = set(Settings.model_fields) | {"port_"}
+    asset_graph(load_settings())  # imports the grocer's declarations
+    declared = {name.removeprefix("TIDEMARK_").lower() for name in declared_variables()}
+    known = set(Settings.model_fields) | declared | {"port_"}
     for page in PAGES:
         for name in re.findall(r"TIDEMARK_([A-Z_]+)", page.read_text()):
             assert name.lower() in known, f"{page.name}: TIDEMARK_{name}"

@@ -14,11 +14,14 @@ from dagster_aws.s3.sensor import get_objects
 from pyspark.sql import functions as F
 
 from bench import plain
+from dagster_tidemark.environment import from_env
 from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.settings import load_settings
 from dagster_tidemark.sources.sqs import open_queue
 from pipelines.transforms.cold_chain import too_warm
 
+READINGS_QUEUE = from_env("TIDEMARK_READINGS_QUEUE", default="cold-chain-readings")
+ALERTS_QUEUE = from_env("TIDEMARK_ALERTS_QUEUE", default="alerts")
 HOURS = dg.HourlyPartitionsDefinition(start_date="2026-09-28-00:00", end_offset=1)
 
 
@@ -63,7 +66,7 @@ def alert_of(config: Messages) -> None:
     finally:
         spark.stop()
     if found:
-        open_queue(settings.alerts_queue, **settings.aws_options()).send([json.dumps(each) for each in found])
+        open_queue(ALERTS_QUEUE, **settings.aws_options()).send([json.dumps(each) for each in found])
 
 
 @dg.job
@@ -103,7 +106,7 @@ def definitions(minimum_interval_seconds: int | None, executor: dg.ExecutorDefin
     def new_messages() -> dg.SensorResult:
         """A run for the messages that wait. It deletes them: what dies later loses them."""
         settings = load_settings()
-        queue = open_queue(settings.readings_queue, **settings.aws_options())
+        queue = open_queue(READINGS_QUEUE, **settings.aws_options())
         found = []
         while messages := queue.receive(0):
             found += [message.body for message in messages]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dagster_tidemark.discovery import declared as declared
     from dagster_tidemark.engine.condition import derived as derived
     from dagster_tidemark.engine.condition import with_automation as with_automation
+    from dagster_tidemark.environment import from_env as from_env
     from dagster_tidemark.execution.filled_check import counting_missing as counting_missing
     from dagster_tidemark.execution.filled_check import filled_check as filled_check
     from dagster_tidemark.execution.filled_check import filled_result as filled_result
@@ -82,6 +83,7 @@ _FOUND_IN = {
     "feed_assets": "feed_factory",
     "derived": "engine.condition",
     "with_automation": "engine.condition",
+    "from_env": "environment",
     "counting_missing": "execution.filled_check",
     "filled_check": "execution.filled_check",
     "filled_result": "execution.filled_check",
@@ -180,6 +182,7 @@ __all__ = [
     "feed_assets",
     "filled_check",
     "filled_result",
+    "from_env",
     "landed_checks",
     "load_settings",
     "observe_file",

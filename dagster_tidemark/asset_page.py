@@ -82,7 +82,7 @@ def _of_table(table: Table, settings: Settings) -> dict[str, Any]:
 
 
 def _of_stream(stream: Stream | Deliveries, settings: Settings) -> dict[str, Any]:
-    queue = stream.queue_in(settings)
+    queue = stream.queue
     topic = stream.topic_in(settings) if isinstance(stream, Stream) else None
     sources = [f"sqs:{queue}" if queue else "", f"kafka:{topic}" if topic else ""]
     return {

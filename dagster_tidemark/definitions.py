@@ -35,7 +35,7 @@ from dagster_tidemark.sensors.reconcile_schedules import reconcile_schedules
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
 from dagster_tidemark.sensors.streams import streams_sensor
-from dagster_tidemark.settings import Settings
+from dagster_tidemark.settings import Settings, refuse_undeclared_names
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.streams.checks import post_of, state_check, stream_check
 from dagster_tidemark.streams.delivery_declaration import Deliveries
@@ -136,6 +136,7 @@ def build_definitions(
 
     Raises:
         StreamRefused: two streams have the same name, table or queue.
+        SettingsError: a variable with the prefix `TIDEMARK_` is no setting, and no declaration reads it.
         DeclarationRefused: a table and its asset, or an asset and the files of its feed, have different partitions, or
             a feed cannot be loaded into its table.
     """
@@ -224,7 +225,9 @@ def _parts(
         prefix: Of sensors, schedules and jobs; empty if the location has no others.
     """
     with refusing():
-        require_distinct(streams, settings)
+        refuse_undeclared_names()
+    with refusing():
+        require_distinct(streams)
     by_name = {table.name: table for table in tables}
     delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
     assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds)

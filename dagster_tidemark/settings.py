@@ -6,6 +6,7 @@ a connection or starts a process.
 
 import os
 import re
+from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,6 +16,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from dagster_tidemark.environment import RESERVED, declared_variables, may_be_declared
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.project_folder import NoProject, code_location, found_project, project_root
 
@@ -77,19 +79,12 @@ class Settings(BaseSettings):
 
     landing_bucket: str = "landing"
     events_queue: str = "landing-events"
-    readings_queue: str = "cold-chain-readings"
-    readings_topic: str = Field(default="cold-chain-readings", max_length=249, pattern=r"^[\w.-]+$")
     kafka_bootstrap_servers: str | None = None  # host:port,...; unset: what is about Kafka is off
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
     kafka_username: str | None = None
     kafka_password: str | None = Field(default=None, repr=False)
     kafka_ca_location: Path | None = None  # a file of PEM; unset: the authorities this machine trusts
-    alerts_queue: str = "alerts"
-    scoring_queue: str = "scoring-requests"
-    scores_queue: str = "scores"
-    deliveries_queue: str = "deliveries"
-    delivery_answers_queue: str = "delivery-answers"
     catalog_uri: str = ""
     warehouse: str = ""
     start_date: date = date(2026, 9, 28)
@@ -214,18 +209,6 @@ class Settings(BaseSettings):
         return below if (below / self.code_location.partition(".")[0]).is_dir() else self.root
 
     @property
-    def message_queues(self) -> tuple[str, ...]:
-        """The queues that messages are taken from or sent to, besides the notifications of the bucket."""
-        return (
-            self.readings_queue,
-            self.alerts_queue,
-            self.scoring_queue,
-            self.scores_queue,
-            self.deliveries_queue,
-            self.delivery_answers_queue,
-        )
-
-    @property
     def own_cloud(self) -> bool:
         """Whether the endpoint is the local cloud of this platform."""
         return self.aws_endpoint_url == f"http://127.0.0.1:{self.port_cloud}"
@@ -335,7 +318,7 @@ def load_settings() -> Settings:
     Raises:
         SettingsError: a value is wrong; the message is one line that names the variable.
     """
-    _refuse_unknown_names()
+    _refuse_unknown_names(filter(may_be_declared, os.environ), "there is no such setting")
     try:
         return Settings()
     except ValidationError as error:
@@ -356,14 +339,27 @@ def _package_of(project: Path) -> str:
     )
 
 
-def _refuse_unknown_names() -> None:
-    """A name that is misspelled would leave its setting at the default, and nobody would know."""
-    known = {_variable(name) for name in Settings.model_fields if name not in _FOREIGN} | _INTERNAL
+def refuse_undeclared_names() -> None:
+    """Refuse variables with the library's prefix that are no setting and that no declaration has read by `from_env`.
+
+    Call it when all declarations are imported: `load_settings` lets names pass that a declaration may have.
+
+    Raises:
+        SettingsError: the message names the variable, and the one that is probably meant.
+    """
+    _refuse_unknown_names(
+        set(declared_variables()), "there is no such setting, and no declaration reads it by from_env"
+    )
+
+
+def _refuse_unknown_names(declared: Iterable[str], said: str) -> None:
+    # A misspelt name would leave its setting at the default, without a word.
+    known = {_variable(name) for name in Settings.model_fields if name not in _FOREIGN} | set(declared)
     for name in sorted(os.environ):
-        if name.startswith("TIDEMARK_") and name not in known:
-            near = get_close_matches(name, known - _INTERNAL, n=1)
+        if name.startswith(RESERVED) and name not in known | _INTERNAL:
+            near = get_close_matches(name, known, n=1)
             hint = f"; is {near[0]} meant?" if near else "; `tidemark env` shows all of them"
-            raise SettingsError(f"{name}: there is no such setting{hint}")
+            raise SettingsError(f"{name}: {said}{hint}")
 
 
 def sqlalchemy_uri(catalog_uri: str) -> str:

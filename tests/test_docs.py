@@ -11,6 +11,7 @@ import typer
 import dagster_tidemark
 import dagster_tidemark.testing
 from dagster_tidemark.cli.app import app
+from dagster_tidemark.environment import declared_variables
 from dagster_tidemark.location import asset_graph
 from dagster_tidemark.settings import Settings, load_settings
 from tests import pages
@@ -94,7 +95,9 @@ def test_lists_and_their_code_are_such_to_markdown_and_not_to_github_alone() -> 
 
 
 def test_the_variables_that_are_named_are_settings() -> None:
-    known = set(Settings.model_fields) | {"port_"}
+    asset_graph(load_settings())  # imports the grocer's declarations
+    declared = {name.removeprefix("TIDEMARK_").lower() for name in declared_variables()}
+    known = set(Settings.model_fields) | declared | {"port_"}
     for page in PAGES:
         for name in re.findall(r"TIDEMARK_([A-Z_]+)", page.read_text()):
             assert name.lower() in known, f"{page.name}: TIDEMARK_{name}"

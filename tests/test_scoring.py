@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dagster_tidemark import Settings, Workplace
+from dagster_tidemark import Answering, Settings, Workplace
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.streams.answer_reaction import Answers
@@ -62,8 +62,7 @@ class Shop:
 @pytest.fixture
 def shop(cloud: Settings, known: pd.DataFrame, tmp_path: Path) -> Shop:
     own = {"catalog_uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "warehouse": str(tmp_path / "warehouse")}
-    queues = {"scoring_queue": toy.new_name(), "scores_queue": toy.new_name()}
-    made = Shop(cloud.model_copy(update=own | queues), known)
+    made = Shop(cloud.model_copy(update=own), known)
     keep_features(made.settings, known, {FIRST_DAY + timedelta(days=n) for n in range(DAYS)})
     return made
 
@@ -202,8 +201,11 @@ def test_features_that_are_written_later_are_seen(shop: Shop, products: list[int
 
 def test_from_the_queue_to_the_queue(shop: Shop, products: list[int]) -> None:
     version = shop.publish(SMALL)
-    asked, told = (toy.make_queue(shop.settings, name) for name in shop.settings.message_queues[2:4])
-    shift = toy.shift(SCORING, shop.settings, [QueueInlet("sqs:in", lambda: asked)])
+    name = toy.new_name()
+    asked, told = toy.make_queue(shop.settings, toy.new_name()), toy.make_queue(shop.settings, name)
+    assert isinstance(SCORING.reaction, Answering)
+    answering = replace(SCORING.reaction, queue=name)
+    shift = toy.shift(replace(SCORING, reaction=answering), shop.settings, [QueueInlet("sqs:in", lambda: asked)])
     shift._catch_up()
     good = [request(1, product, LAST) for product in products[:20]]
     long = request(1, products[0], LAST) | {"request_id": "x" * 300}

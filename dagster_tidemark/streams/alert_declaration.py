@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.streams.alert_identity import Episode
-from dagster_tidemark.streams.stream_declaration import NamedBy, Workplace
+from dagster_tidemark.streams.stream_declaration import Workplace, require_queue_name
 from dagster_tidemark.streams.timeline import Cuts
 
 if TYPE_CHECKING:
@@ -41,20 +41,25 @@ class Alerting:
         table: Has `alert_id`, `rule`, a column for the key, one for each of `facts`, `episode_started_at`,
             `raised_at`, `retracted_at`, `raised_in` and `retracted_in`.
         key: The field that says whose messages belong together.
-        queue: Where alerts are sent to.
+        queue: The name of the queue that alerts are sent to; see `from_env`.
         facts: Fields of an episode that an alert tells.
+
+    Raises:
+        StreamRefused: no queue can have that name.
     """
 
     rule: Rule
     table: Table
     key: str
-    queue: NamedBy
+    queue: str
     facts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_queue_name(f"alerts in {self.table.name}", self.queue)
 
     def __call__(self, place: Workplace) -> Alerts:
         """The reaction, at work."""
         from dagster_tidemark.streams.alert_reaction import Alerts
         from dagster_tidemark.streams.transport import declared_queue
 
-        name = self.queue(place.settings) if callable(self.queue) else self.queue
-        return Alerts(self, place, lambda: declared_queue(name, place.settings))
+        return Alerts(self, place, lambda: declared_queue(self.queue, place.settings))

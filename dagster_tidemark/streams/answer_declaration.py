@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster_tidemark.lakehouse.table import Table
-from dagster_tidemark.streams.stream_declaration import Fields, NamedBy, StreamRefused, Workplace
+from dagster_tidemark.streams.stream_declaration import Fields, StreamRefused, Workplace, require_queue_name
 
 if TYPE_CHECKING:
     from dagster_tidemark.streams.answer_reaction import Answers
@@ -37,23 +37,24 @@ class Answering:
         table: One row per request that was answered. Has the columns `key`, `at` and `error`, and those that an answer
             gives values of.
         key: The field that is a request's id, a text.
-        queue: Where answers are sent to.
+        queue: The name of the queue that answers are sent to; see `from_env`.
         answer: Made when a shift begins; told the requests of a batch (their fields), and every few seconds none. A
             request that makes it raise is told so, and the others of its batch are answered. Where the world is in the
             way, it raises `Transient` or an `OSError`, and is asked again for a minute.
         at: The column that says when a request was answered.
 
     Raises:
-        StreamRefused: the table lacks a column.
+        StreamRefused: the table lacks a column, or no queue can have that name.
     """
 
     table: Table
     key: str
-    queue: NamedBy
+    queue: str
     answer: Callable[[Workplace], Answerer]
     at: str
 
     def __post_init__(self) -> None:
+        require_queue_name(f"answers in {self.table.name}", self.queue)
         wanted = {self.key: "string", self.at: "timestamp", ERROR: "string"}
         if missing := [f"{c} ({kind})" for c, kind in wanted.items() if self.table.columns.get(c) != kind]:
             raise StreamRefused(f"answers in {self.table.name}: the table lacks {', '.join(missing)}")
@@ -72,5 +73,4 @@ class Answering:
             raise StreamRefused(f"stream {stream.name}: requests come from a queue, which gives a lost one again")
         if self.key not in stream.required:
             raise StreamRefused(f"stream {stream.name}: {self.key} is the id of a request, so it has to be required")
-        name = self.queue(place.settings) if callable(self.queue) else self.queue
-        return Answers(self, place, lambda: declared_queue(name, place.settings))
+        return Answers(self, place, lambda: declared_queue(self.queue, place.settings))

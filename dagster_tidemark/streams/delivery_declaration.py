@@ -14,7 +14,7 @@ from dagster_tidemark.lakehouse.partitioning import ByKey
 from dagster_tidemark.lakehouse.table import DELIVERY, LINEAGE, Table
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed, Grain
-from dagster_tidemark.streams.stream_declaration import NamedBy, StreamRefused, named
+from dagster_tidemark.streams.stream_declaration import StreamRefused, require_queue_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,8 +31,8 @@ class Deliveries:
         like: The feed that a delivery's files are like: their columns, formats and encoding, what is required of a row,
             and its rules (which may name the feed's columns and `delivery_id`). Nothing of where that feed lies.
         table: Has the columns of `DELIVERY` and `LINEAGE`, and is partitioned by `delivery_id` (`ByKey`).
-        queue: The queue of the messages: its name, or how the settings say it.
-        answers: The queue of the answers, likewise.
+        queue: The name of the queue of the messages; see `from_env`.
+        answers: The name of the queue of the answers, likewise.
         code_version: What rows remember as `loaded_by`.
         transform: From typed rows of the files to rows of the table, but for the columns of `DELIVERY`.
         prefix: Below which each delivery has a folder, `<prefix><delivery_id>/`.
@@ -46,8 +46,8 @@ class Deliveries:
     name: str
     like: Feed
     table: Table
-    queue: NamedBy
-    answers: NamedBy
+    queue: str
+    answers: str
     code_version: str
     transform: Callable[[DataFrame], DataFrame] = lambda rows: rows
     prefix: str = "deliveries/"
@@ -57,6 +57,8 @@ class Deliveries:
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise StreamRefused(f"deliveries {self.name!r}: its name is a Python name, because a job is called so")
+        for queue in (self.queue, self.answers):
+            require_queue_name(f"deliveries {self.name}", queue)
         if self.workers < 1 or self.patience < timedelta(0):
             raise StreamRefused(f"deliveries {self.name}: workers is at least 1, and patience no negative time")
         columns = DELIVERY | LINEAGE
@@ -89,14 +91,6 @@ class Deliveries:
             timezone="UTC",
             time_name=None,
         )
-
-    def queue_in(self, settings: Settings) -> str:
-        """The name of the queue of its messages in a deployment."""
-        return named(self.queue, settings)
-
-    def answers_in(self, settings: Settings) -> str:
-        """The name of the queue of its answers."""
-        return named(self.answers, settings)
 
     def why_off(self, settings: Settings) -> str | None:
         """Why nobody works at it in a deployment: somebody always does."""

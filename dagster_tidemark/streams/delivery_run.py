@@ -138,13 +138,13 @@ class Delivering:
 
     def _see_to(self, held: Held) -> None:
         reached("stream_received")
-        declared, settings = self.verdicts.declared, self.verdicts.settings
+        declared = self.verdicts.declared
         message, posted_at = held.message, _posted_at(held.message)
         try:
             manifest = read_manifest(message.body, declared.prefix)
         except NoManifest as fault:
             answer = no_manifest(fault.delivery_id, str(fault), posted_at)
-            self._settle(held, answer, f"sqs:{declared.queue_in(settings)}", message.message_id)
+            self._settle(held, answer, f"sqs:{declared.queue}", message.message_id)
             return
         left = posted_at.timestamp() + declared.patience.total_seconds() - time.time()
         # Look at least twice, even for a message that was long under way: a file may be written at this moment.

@@ -27,7 +27,7 @@ from dagster_tidemark.streams.facts import Facts
 from dagster_tidemark.streams.post import BEAT_SECONDS, Post
 from dagster_tidemark.streams.shift_retries import RunEnds, patiently
 from dagster_tidemark.streams.stream_declaration import Stream, Workplace
-from dagster_tidemark.streams.transport import create_own_topic, declared_queue
+from dagster_tidemark.streams.transport import create_missing_or_log, declared_queue
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT, PRIORITY, STREAM, TABLES, WORKER
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def run_shift(context: dg.OpExecutionContext, stream: Stream | Deliveries, setti
 
 
 def _facts_of(stream: Stream | Deliveries, settings: Settings) -> Facts:
-    queue = stream.queue_in(settings)
+    queue = stream.queue
     topic = stream.topic_in(settings) if isinstance(stream, Stream) else None
     depth = None if queue is None else _depth_of(queue, settings)
     if topic is None:
@@ -135,7 +135,7 @@ def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, e
 
     inlets = inlets_of(stream, settings)
     context.log.info(f"takes messages from {', '.join(inlet.name for inlet in inlets)}")
-    create_own_topic(stream, settings)
+    create_missing_or_log(stream, settings)
     topic = stream.topic_in(settings)
     reports = Reports(stream, InstanceLog(context.instance, _state_reader(context.instance, stream, settings)))
 
@@ -169,8 +169,9 @@ def _delivering(
     from dagster_tidemark.streams.delivery_verdict import Verdicts
     from dagster_tidemark.streams.in_hand import InHand
 
-    queue, answers = declared.queue_in(settings), declared.answers_in(settings)
+    queue, answers = declared.queue, declared.answers
     context.log.info(f"takes messages from sqs:{queue}, answers to sqs:{answers}")
+    create_missing_or_log(declared, settings)
     s3 = ImpatientS3(endpoint_url=settings.aws_endpoint_url, region_name=settings.aws_region)
     landing = LandingResource(s3=s3, bucket=settings.landing_bucket).open()
     return Delivering(
@@ -192,7 +193,7 @@ def _delivering(
 def inlets_of(stream: Stream, settings: Settings) -> list[Inlet]:
     """Return the inlets of a stream in this deployment."""
     found: list[Inlet] = []
-    if queue := stream.queue_in(settings):
+    if queue := stream.queue:
         found.append(QueueInlet(f"sqs:{queue}", lambda: declared_queue(queue, settings)))
     if topic := stream.topic_in(settings):
         from dagster_tidemark.sources.kafka import KafkaTopic

@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from dagster_tidemark.lakehouse.model_store import Given, Learner, ServingModel, Told
     from dagster_tidemark.streams.decode import Fault
 
-NamedBy = str | Callable[[Settings], str]
-"""A name, or how the settings say it."""
-
 Fields = Mapping[str, Any]
 """A message's fields in their declared types."""
 
 
+_QUEUE = re.compile(r"[A-Za-z0-9_-]{1,80}(\.fifo)?")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _KINDS = re.compile(r"string|bigint|int|double|float|boolean|timestamp|date|decimal\(\d+,\d+\)")
 
 
@@ -119,8 +118,8 @@ class Stream:
         name: Its run is `shift_<name>`; its asset has the key of its table.
         table: Has a column for each field of a message, those of `MESSAGE`, and, where it is partitioned by the hour or
             day, the column of that (`time` says of which field).
-        queue: The SQS queue that they come from, if they come from one: its name, or how the settings say it.
-        topic: The Kafka topic, likewise.
+        queue: The name of the SQS queue that they come from, if they come from one; see `from_env`.
+        topic: The name of the Kafka topic, likewise.
         required: Fields without which a message means nothing.
         rules: Reason code to a condition on the fields that every good message meets.
         time: The field that says which partition a row is in.
@@ -136,8 +135,8 @@ class Stream:
 
     name: str
     table: Table
-    queue: NamedBy | None = None
-    topic: NamedBy | None = None
+    queue: str | None = None
+    topic: str | None = None
     required: tuple[str, ...] = ()
     rules: Mapping[str, Callable[[Fields], bool]] = field(default_factory=dict)
     time: str | None = None
@@ -161,6 +160,11 @@ class Stream:
             raise StreamRefused(f"stream {self.name!r}: its name is a Python name, because a job is called so")
         if self.queue is None and self.topic is None:
             raise StreamRefused(f"stream {self.name}: name the queue or the topic that it comes from")
+        require_queue_name(f"stream {self.name}", self.queue)
+        if self.topic is not None and not _TOPIC.fullmatch(self.topic):
+            raise StreamRefused(
+                f"stream {self.name}: topic={self.topic!r}: a topic's name has 1 to 249 of a-z, A-Z, 0-9, ., _ and -"
+            )
         if self.workers < 1:
             raise StreamRefused(f"stream {self.name}: workers is at least 1")
         if missing := [c for c, kind in MESSAGE.items() if self.table.columns.get(c) != kind]:
@@ -185,14 +189,9 @@ class Stream:
         if self.time not in self.required:
             raise StreamRefused(f"stream {self.name}: {self.time} says the partition, so it has to be required")
 
-    def queue_in(self, settings: Settings) -> str | None:
-        """The name of its queue in a deployment."""
-        return None if self.queue is None else named(self.queue, settings)
-
     def topic_in(self, settings: Settings) -> str | None:
         """The name of its topic; None also where the deployment has no Kafka."""
-        has_kafka = settings.kafka_bootstrap_servers is not None
-        return named(self.topic, settings) if self.topic is not None and has_kafka else None
+        return None if settings.kafka_bootstrap_servers is None else self.topic
 
     def why_off(self, settings: Settings) -> str | None:
         """Why nobody works at it in a deployment; None where somebody does."""
@@ -227,9 +226,17 @@ class Stream:
         return at.strftime(by.format_of(self.table.columns))
 
 
-def named(name: NamedBy, settings: Settings) -> str:
-    """A name in a deployment."""
-    return name(settings) if callable(name) else name
+def require_queue_name(what: str, queue: str | None) -> None:
+    """Refuse a name that no queue of SQS can have; None is no name.
+
+    Args:
+        what: The declaration, for the message.
+
+    Raises:
+        StreamRefused: the message names declaration and queue.
+    """
+    if queue is not None and not (isinstance(queue, str) and _QUEUE.fullmatch(queue)):
+        raise StreamRefused(f"{what}: queue={queue!r}: a queue's name has 1 to 80 of a-z, A-Z, 0-9, _ and -")
 
 
 class StreamRefused(Terminal):

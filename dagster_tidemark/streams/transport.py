@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.sqs import SqsQueue, create_queue, is_missing_queue, open_queue
 from dagster_tidemark.streams.alert_declaration import Alerting
+from dagster_tidemark.streams.answer_declaration import Answering
 from dagster_tidemark.streams.delivery_declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream, StreamRefused
 
@@ -38,26 +39,51 @@ def declared_queue(name: str, settings: Settings) -> SqsQueue:
     return open_queue(name, **options)
 
 
+def queues_of(streams: Iterable[Stream | Deliveries]) -> list[str]:
+    """Return the queues that these streams take messages from, and those that they send alerts and answers to."""
+    found = set[str | None]()
+    for stream in streams:
+        found.add(stream.queue)
+        if isinstance(stream, Deliveries):
+            found.add(stream.answers)
+        elif isinstance(stream.reaction, Alerting | Answering):
+            found.add(stream.reaction.queue)
+    return sorted(name for name in found if name is not None)
+
+
 def topics_of(streams: Iterable[Stream | Deliveries], settings: Settings) -> list[str]:
     """Return the topics that these streams read in a deployment."""
     found = {stream.topic_in(settings) for stream in streams if isinstance(stream, Stream)}
     return sorted(name for name in found if name is not None)
 
 
-def create_own_topic(stream: Stream, settings: Settings) -> None:
-    """Create the topic of a stream on the laptop's broker, unless it exists or the broker does not answer."""
-    topic = stream.topic_in(settings)
-    if topic is None or not settings.own_kafka:
-        return
-    from dagster_tidemark.sources.kafka_topics import create_topic
+def create_missing(streams: Sequence[Stream | Deliveries], settings: Settings) -> None:
+    """Create the queues and topics of these streams that the laptop's own cloud and broker lack. No others, ever.
 
+    Raises:
+        BotoCoreError, ClientError: the cloud does not answer.
+        KafkaUnavailable: the broker does not answer.
+        ModuleNotFoundError: the client library of Kafka is not installed.
+    """
+    if settings.own_cloud:
+        for queue in queues_of(streams):
+            declared_queue(queue, settings)
+    if settings.own_kafka and (topics := topics_of(streams, settings)):
+        from dagster_tidemark.sources.kafka_topics import create_topic
+
+        for topic in topics:
+            create_topic(settings.kafka_options(), topic)
+
+
+def create_missing_or_log(stream: Stream | Deliveries, settings: Settings) -> None:
+    """Do the same for one stream; log what fails, because its inlets report that and try again."""
     try:
-        create_topic(settings.kafka_options(), topic)
-    except (TidemarkError, ModuleNotFoundError) as error:  # the inlet reports it, and tries again
-        _log.debug("kafka:%s is not made: %s", topic, error)
+        create_missing([stream], settings)
+    except (BotoCoreError, ClientError, TidemarkError, ModuleNotFoundError) as error:
+        _log.debug("%s: queues or topics are not made: %s", stream.name, error)
 
 
-def require_distinct(streams: Sequence[Stream | Deliveries], settings: Settings) -> None:
+def require_distinct(streams: Sequence[Stream | Deliveries]) -> None:
     """Refuse two declarations that would take each other's messages or rows.
 
     Raises:
@@ -66,8 +92,8 @@ def require_distinct(streams: Sequence[Stream | Deliveries], settings: Settings)
     seen: dict[tuple[str, str], Stream | Deliveries] = {}
     for stream in streams:
         taken = [("name", stream.name, "give one another name"), ("table", stream.table.name, _TABLE)]
-        if stream.queue is not None and (queue := stream.queue_in(settings)):
-            taken.append(("queue", queue, _QUEUE))
+        if stream.queue is not None:
+            taken.append(("queue", stream.queue, _QUEUE))
         if isinstance(stream, Stream) and isinstance(stream.reaction, Alerting):
             # The table records one snapshot of one stream's table: its alerts follow from the rows up to there.
             taken.append(("table of alerts", stream.reaction.table.name, "declare a table of alerts for each"))

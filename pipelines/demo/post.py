@@ -15,6 +15,9 @@ from botocore.config import Config
 from dagster_tidemark import Settings
 
 from pipelines.demo.messages import deliveries_between, readings_between, request_at
+from pipelines.streams.deliveries import DELIVERED_ORDERS
+from pipelines.streams.readings import READINGS
+from pipelines.streams.scoring import SCORING
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -30,7 +33,7 @@ class Post:
     """The queues of messages, as the feed needs them.
 
     Args:
-        settings: Name the queues and their endpoint.
+        settings: Name the endpoint of the queues.
         seed: The world's.
         readings: Whether fridges talk.
         requests: Whether somebody asks for scores.
@@ -59,18 +62,19 @@ class Post:
         sent, since = 0, self._sent_until
         if self.readings:
             bodies = list(readings_between(since or now - _BEFORE, now, self.seed))
-            sent += self._send(self.settings.readings_queue, bodies)
+            sent += self._send(READINGS.queue, bodies)
         if self.requests and since is not None:
-            sent += self._send(self.settings.scoring_queue, [request_at(now, self.seed)])
+            sent += self._send(SCORING.queue, [request_at(now, self.seed)])
         if self.deliveries and since is not None:
             for dropped in deliveries_between(since, now, self.seed):
                 for key, body in dropped.files.items():
                     self._bucket.put_object(Bucket=self.settings.landing_bucket, Key=key, Body=body)
-                sent += self._send(self.settings.deliveries_queue, [dropped.manifest])
+                sent += self._send(DELIVERED_ORDERS.queue, [dropped.manifest])
         self._sent_until = now
         return sent
 
-    def _send(self, queue: str, bodies: Sequence[str]) -> int:
+    def _send(self, queue: str | None, bodies: Sequence[str]) -> int:
+        assert queue is not None  # each of these streams has one
         if queue not in self._urls:
             self._urls[queue] = self._client.get_queue_url(QueueName=queue)["QueueUrl"]
         for start in range(0, len(bodies), _BATCH):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dagster_tidemark import Deliveries
+from dagster_tidemark import Deliveries, from_env
 
 from pipelines.feeds.orders import ORDERS
 from pipelines.schemas.core import DELIVERIES
@@ -15,8 +15,8 @@ DELIVERED_ORDERS = Deliveries(
     name="deliveries",
     like=replace(ORDERS, rules=_RULES),
     table=DELIVERIES,
-    queue=lambda settings: settings.deliveries_queue,
-    answers=lambda settings: settings.delivery_answers_queue,
+    queue=from_env("TIDEMARK_DELIVERIES_QUEUE", default="deliveries"),
+    answers=from_env("TIDEMARK_DELIVERY_ANSWERS_QUEUE", default="delivery-answers"),
     code_version="1",
     transform=order_lines,
 )

@@ -1,9 +1,8 @@
 """raw/readings: what the sensors of the cold chain say, and the alerts that follow within a second."""
 
 from datetime import timedelta
-from operator import attrgetter
 
-from dagster_tidemark import Alerting, Stream
+from dagster_tidemark import Alerting, Stream, from_env
 
 from pipelines.schemas import alerts, raw
 from pipelines.transforms.cold_chain import TOO_WARM
@@ -11,8 +10,8 @@ from pipelines.transforms.cold_chain import TOO_WARM
 READINGS = Stream(
     name="readings",
     table=raw.READINGS,
-    queue=attrgetter("readings_queue"),
-    topic=attrgetter("readings_topic"),
+    queue=from_env("TIDEMARK_READINGS_QUEUE", default="cold-chain-readings"),
+    topic=from_env("TIDEMARK_READINGS_TOPIC", default="cold-chain-readings"),
     required=("device_id", "store_id", "read_at", "temperature_c"),
     # A sensor that is broken says something absurd; whoever reads on must not take it for heat.
     rules={"temperature_out_of_range": lambda fields: -100 <= fields["temperature_c"] <= 100},
@@ -24,6 +23,6 @@ READINGS = Stream(
         table=alerts.COLD_CHAIN,
         key="device_id",
         facts=("store_id",),
-        queue=attrgetter("alerts_queue"),
+        queue=from_env("TIDEMARK_ALERTS_QUEUE", default="alerts"),
     ),
 )

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from operator import attrgetter
 from typing import Any
 
-from dagster_tidemark import Answering, Stream, Workplace
+from dagster_tidemark import Answering, Stream, Workplace, from_env
 
 from pipelines.models import demand, demand_on_request
 from pipelines.schemas import ml, raw
@@ -52,14 +51,14 @@ class DemandScores:
 SCORING = Stream(
     name="scoring",
     table=raw.SCORING_REQUESTS,
-    queue=attrgetter("scoring_queue"),
+    queue=from_env("TIDEMARK_SCORING_QUEUE", default="scoring-requests"),
     required=("request_id", "store_id", "product_id", "date"),
     rules={"request_id_too_long": lambda fields: len(fields["request_id"]) <= 200},
     workers=2,
     reaction=Answering(
         table=ml.SCORES,
         key="request_id",
-        queue=attrgetter("scores_queue"),
+        queue=from_env("TIDEMARK_SCORES_QUEUE", default="scores"),
         answer=DemandScores,
         at="scored_at",
     ),

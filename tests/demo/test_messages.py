@@ -9,8 +9,10 @@ import boto3
 import pytest
 
 from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams.transport import queues_of
 from pipelines.demo.messages import deliveries_between, readings_between, request_at
 from pipelines.demo.post import Post
+from pipelines.streams import STREAMS
 from pipelines.transforms.cold_chain import too_warm
 
 NOW = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
@@ -55,7 +57,7 @@ def test_a_request_asks_for_tomorrow() -> None:
 
 def test_what_is_due_is_sent_once(settings: Settings) -> None:
     client: Any = boto3.client("sqs", region_name="us-east-1")
-    urls = {name: client.create_queue(QueueName=name)["QueueUrl"] for name in settings.message_queues}
+    urls = {name: client.create_queue(QueueName=name)["QueueUrl"] for name in queues_of(STREAMS)}
     post = Post(settings, 0)
     assert post.send_due(NOW) == 2 * 60 * 12
     assert post.send_due(NOW + timedelta(seconds=10)) == 1, "a request"

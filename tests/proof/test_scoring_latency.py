@@ -79,8 +79,7 @@ class Listener:
 def settings(cloud: Settings, tmp_path: Path) -> Settings:
     """A lake of its own with four weeks of the sample feed's features, and the model that is fitted to them."""
     own = {"catalog_uri": f"jdbc:sqlite:{tmp_path}/catalog.db?journal_mode=WAL&busy_timeout=30000"}
-    queues = {"scoring_queue": toy.new_name(), "scores_queue": toy.new_name()}
-    made = cloud.model_copy(update=own | queues | {"warehouse": str(tmp_path / "warehouse")})
+    made = cloud.model_copy(update=own | {"warehouse": str(tmp_path / "warehouse")})
     known = features(DAYS)
     for day in sorted(set(known["day"])):
         keep_features(made, known, [day])
@@ -106,9 +105,10 @@ def spread(taken: list[float]) -> dict[str, float]:
 
 
 def test_one_within_a_second_and_a_hundred_within_three(settings: Settings, tmp_path: Path, report: Report) -> None:
-    requests = toy.make_queue(settings, settings.scoring_queue, receives=20)
-    toy.make_queue(settings, settings.scores_queue, receives=1_000)
-    listener = Listener(open_queue(settings.scores_queue, **settings.aws_options()))
+    variables = {f"TIDEMARK_{name}_QUEUE": toy.new_name() for name in ("SCORING", "SCORES")}
+    requests = toy.make_queue(settings, variables["TIDEMARK_SCORING_QUEUE"], receives=20)
+    toy.make_queue(settings, variables["TIDEMARK_SCORES_QUEUE"], receives=1_000)
+    listener = Listener(open_queue(variables["TIDEMARK_SCORES_QUEUE"], **settings.aws_options()))
     dice, ids, alone, crowds = random.Random(0), list[str](), list[float](), list[float]()
     stream = "pipelines.streams.scoring:SCORING"
 
@@ -123,8 +123,8 @@ def test_one_within_a_second_and_a_hundred_within_three(settings: Settings, tmp_
     load = os.getloadavg()[0]
     with (
         listener.listening(),
-        started(stream, settings, tmp_path, 10) as one,
-        started(stream, settings, tmp_path, 10) as two,
+        started(stream, settings, tmp_path, 10, **variables) as one,
+        started(stream, settings, tmp_path, 10, **variables) as two,
     ):
         eventually(lambda: are_ready(tmp_path, 2), seconds=120, every=0.1)
         for _ in range(ALONE):

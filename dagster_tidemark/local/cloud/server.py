@@ -1,7 +1,7 @@
 """The local cloud: S3 and SQS in one process, moto's server with objects that survive it.
 
 Belongs here: writing every object through to a folder before anybody hears of it, restoring them, and the
-bucket, queues and notification that a landing zone consists of. Does not belong here: the file format
+bucket, queue and notification that a landing zone consists of. Does not belong here: the file format
 (`dagster_tidemark.local.cloud.objects`). What queues hold is not kept: a start looks at every prefix anyway.
 """
 
@@ -106,11 +106,9 @@ class Cloud:
         return count
 
     def set_up_landing_zone(self) -> None:
-        """The landing bucket, the queue of its notifications, and the queues of messages."""
+        """The landing bucket, and the queue of its notifications. Those of streams are `streams.transport`'s."""
         region, bucket = self._settings.aws_region, self._settings.landing_bucket
         events = self._queue(self._settings.events_queue)
-        for name in self._settings.message_queues:
-            self._queue(name)
         if bucket not in self._s3.buckets:
             self._s3.create_bucket(bucket, region)
         changes = {"Id": "landing", "Queue": events.queue_arn, "Event": ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]}

@@ -1,6 +1,6 @@
 """The broker: one node of Kafka, which is its own controller, in the foreground.
 
-Belongs here: what makes a broker on a laptop small and quick to come back, and its topic. Does not belong here: reading
+Belongs here: what makes a broker on a laptop small and quick to come back. Does not belong here: reading
 topics (`dagster_tidemark.sources.kafka`) and watching the process.
 """
 
@@ -52,7 +52,7 @@ _SECONDS_TO_FORMAT = 60
 
 
 class BrokerFailed(Transient):
-    """The broker's folder could not be prepared, or the topic could not be made. The message holds Kafka's words."""
+    """The broker's folder could not be prepared. The message holds Kafka's words."""
 
 
 def folder(settings: Settings) -> Path:
@@ -84,22 +84,6 @@ def prepare(settings: Settings, overrides: Mapping[str, str]) -> list[str]:
     if not (place / "data" / "meta.properties").exists():
         _format(settings)
     return _java(settings, "kafka.Kafka", properties.name)
-
-
-def create_topic(settings: Settings, topic: str) -> None:
-    """Make a topic, unless it is there.
-
-    Raises:
-        BrokerFailed: the broker did not.
-    """
-    # Where the client library is missing, everything but Kafka works.
-    from dagster_tidemark.sources import kafka_topics
-    from dagster_tidemark.sources.kafka_errors import KafkaUnavailable
-
-    try:
-        kafka_topics.create_topic({"bootstrap.servers": address(settings)}, topic)
-    except KafkaUnavailable as error:
-        raise BrokerFailed(str(error)) from error
 
 
 def _listeners(settings: Settings) -> dict[str, str]:

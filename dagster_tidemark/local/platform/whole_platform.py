@@ -18,8 +18,8 @@ from typing import NoReturn
 from rich.console import Console
 
 from dagster_tidemark import location
+from dagster_tidemark.environment import declared_variables
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
-from dagster_tidemark.local.kafka.server import create_topic
 from dagster_tidemark.local.platform.first_day import with_first_day
 from dagster_tidemark.local.platform.first_download import fetch_all_jars
 from dagster_tidemark.local.platform.instance_lock import publish_environment, running
@@ -33,8 +33,8 @@ from dagster_tidemark.local.platform.preconditions import (
 from dagster_tidemark.local.platform.services import all_services, log_file
 from dagster_tidemark.local.platform.supervision import ServiceFailed, Supervisor
 from dagster_tidemark.local.spark.class_archive import recording
-from dagster_tidemark.settings import Settings
-from dagster_tidemark.streams.transport import topics_of
+from dagster_tidemark.settings import Settings, refuse_undeclared_names
+from dagster_tidemark.streams.transport import create_missing
 
 _SECONDS_BETWEEN_LOOKS = 3.0
 _FOREIGN_ACCOUNT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN")
@@ -114,9 +114,9 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, own_k
     if own_kafka:
         with _step(console, "Kafka broker"):
             supervisor.wait_ready("kafka", 120)
-            for topic in topics_of(location.streams(settings), settings):
-                create_topic(settings, topic)
-    publish_environment(settings, settings.exports())
+    with _step(console, "queues and topics of the code location"):
+        _create_missing(settings)
+    publish_environment(settings, declared_variables() | settings.exports())
     if with_feed and not location.has_sample_feed(settings):
         console.print(f"no sample feed: {settings.code_location} has no module `demo.feed`", highlight=False)
     elif with_feed:
@@ -159,6 +159,13 @@ def _pace(scale: float) -> str:
     return f"  contracts run at {scale:g} of their time: an hour is {60 * scale:g} minutes (TIDEMARK_CONTRACT_SCALE)\n"
 
 
+def _create_missing(settings: Settings) -> None:
+    with location.without_broken_parts():
+        create_missing(location.streams(settings), settings)
+    if not location.broken_parts(settings):  # a broken module may be the one that declares a variable
+        refuse_undeclared_names()
+
+
 def _look(settings: Settings) -> str:
     """Report what changed while nobody looked. Returns what a person should know of it."""
     from dagster_tidemark.sensors.reconcile_schedules import reconcile_instance
@@ -176,6 +183,7 @@ def _look_again(settings: Settings, supervisor: Supervisor) -> str:
 
     try:
         supervisor.wait_ready("cloud", 60)
+        _create_missing(settings)
         return _look(settings)
     except (CannotReconcile, ServiceFailed) as error:
         return str(error)  # it died once more; its next start is another occasion

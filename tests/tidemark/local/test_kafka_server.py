@@ -9,11 +9,15 @@ import pytest
 from confluent_kafka import Producer
 
 from dagster_tidemark.local.kafka import server
-from dagster_tidemark.local.kafka.server import JARS, BrokerFailed, create_topic
+from dagster_tidemark.local.kafka.server import JARS
 from dagster_tidemark.local.spark.ivy import fetch_with_dependencies
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.kafka import KafkaTopic
+from dagster_tidemark.sources.kafka_errors import KafkaUnavailable
+from dagster_tidemark.sources.kafka_topics import create_topic
 from tests.conftest import end_service, make_settings, start_service
+
+TOPIC = "cold-chain-readings"
 
 
 @pytest.fixture
@@ -30,7 +34,7 @@ def _start(settings: Settings, log: Path) -> "subprocess.Popen[bytes]":
 
 @pytest.fixture
 def topic(settings: Settings) -> Iterator[KafkaTopic]:
-    made = KafkaTopic(settings.kafka_options(), settings.readings_topic)
+    made = KafkaTopic(settings.kafka_options(), TOPIC)
     yield made
     made.close()
 
@@ -40,10 +44,10 @@ def test_what_a_killed_broker_had_is_there_again(settings: Settings, topic: Kafk
     connections = psutil.Process(process.pid).net_connections("tcp")
     listening = {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
     assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"} and listening
-    create_topic(settings, settings.readings_topic)
-    create_topic(settings, settings.readings_topic)  # of an earlier start
+    create_topic(settings.kafka_options(), TOPIC)
+    create_topic(settings.kafka_options(), TOPIC)  # of an earlier start
     producer = Producer({**settings.kafka_options(), "log_level": 2})
-    producer.produce(settings.readings_topic, b"kept", partition=0)
+    producer.produce(TOPIC, b"kept", partition=0)
     assert producer.flush(20) == 0
     process.kill()
     process.wait(10)
@@ -52,8 +56,8 @@ def test_what_a_killed_broker_had_is_there_again(settings: Settings, topic: Kafk
     try:
         batch = topic.receive(None, 20)
         assert batch is not None and [record.body for record in batch.records] == [b"kept"]
-        with pytest.raises(BrokerFailed, match="not a name could not be made"):
-            create_topic(settings, "not a name")
+        with pytest.raises(KafkaUnavailable, match="not a name could not be made"):
+            create_topic(settings.kafka_options(), "not a name")
     finally:
         end_service(process)
 

@@ -76,7 +76,7 @@ def main(what: str, seconds: float) -> None:
             last[:] = [time.monotonic(), shift.counts.received]
         return "nothing has come" if time.monotonic() - last[0] > seconds else None
 
-    inlet = toy.shortly_held(stream.queue_in(settings) or "", settings)
+    inlet = toy.shortly_held(stream.queue or "", settings)
     place = Workplace(settings, open_lake(settings), stream)
     shift = Shift(place, [inlet], Reports(stream, toy.Heard()), "code-1", ends)
     shift.work()

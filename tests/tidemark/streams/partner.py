@@ -83,8 +83,8 @@ def delivering(
     bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
     return Delivering(
         verdicts(of, settings, open_lake(settings), bucket),
-        in_hand(lambda: SqsQueue(client, of.queue_in(settings))),
-        lambda: SqsQueue(client, of.answers_in(settings)),
+        in_hand(lambda: SqsQueue(client, of.queue)),
+        lambda: SqsQueue(client, of.answers),
         heard or toy.Heard(),
         ends,
         logging.getLogger("deliveries"),

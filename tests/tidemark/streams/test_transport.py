@@ -11,7 +11,8 @@ from dagster_tidemark.definitions import build_definitions
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.sources.sqs import MAX_RECEIVES
 from dagster_tidemark.streams.stream_declaration import Stream, StreamRefused
-from dagster_tidemark.streams.transport import declared_queue, topics_of
+from dagster_tidemark.streams.transport import create_missing, declared_queue, queues_of, topics_of
+from pipelines.streams import STREAMS
 from tests.tidemark.streams import toy
 
 
@@ -39,7 +40,7 @@ ONE = toy.stream("one")
             "streams one and two have the same table, raw.one: declare a table of its own for each",
         ),
         (
-            toy.stream("two", queue=lambda settings: "queue-one"),
+            toy.stream("two", queue="queue-one"),
             "streams one and two have the same queue, queue-one: each would get a part of its messages",
         ),
     ],
@@ -60,6 +61,44 @@ def test_the_topics_of_a_location_are_those_of_its_streams() -> None:
     streams = [toy.stream("one", topic="b"), toy.stream("two", topic="a"), toy.stream("three")]
     assert topics_of(streams, Settings(kafka_bootstrap_servers="127.0.0.1:1")) == ["a", "b"]
     assert topics_of(streams, Settings()) == []
+
+
+def test_the_queues_of_a_location_are_those_that_its_declarations_name() -> None:
+    streams = [toy.stream_with_alerts("one"), toy.stream("two"), toy.stream("three", queue=None, topic="a")]
+    assert queues_of(streams) == ["out-one", "queue-one", "queue-two"]
+    assert queues_of(STREAMS) == [
+        "alerts",
+        "cold-chain-readings",
+        "deliveries",
+        "delivery-answers",
+        "scores",
+        "scoring-requests",
+    ]
+
+
+def test_the_laptops_cloud_gets_exactly_the_declared_queues_and_another_account_none(cloud: Settings) -> None:
+    name, client = toy.new_name(), boto3.client("sqs", **cloud.aws_options())
+
+    def made() -> set[str]:
+        return {url.rpartition("/")[2] for url in client.list_queues(MaxResults=1000).get("QueueUrls", [])}
+
+    before = made()
+    streams = [toy.stream_with_alerts(name, queue=name)]
+    create_missing(streams, cloud.model_copy(update={"aws_endpoint_url": f"http://localhost:{cloud.port_cloud}"}))
+    assert made() == before
+    create_missing(streams, cloud)
+    create_missing(streams, cloud)
+    assert made() - before == {name, f"{name}-dlq", f"out-{name}", f"out-{name}-dlq"}
+
+
+def test_a_name_that_no_queue_or_topic_can_have_is_refused() -> None:
+    for declared in ({"queue": "two words"}, {"queue": ""}, {"queue": "a" * 81}, {"topic": "a/b"}):
+        with pytest.raises(StreamRefused, match=f"stream one: {next(iter(declared))}='.*': a .* name has 1 to "):
+            toy.stream("one", **declared)
+    with pytest.raises(StreamRefused, match="stream one: queue=<function"):
+        toy.stream("one", queue=lambda settings: "one")
+    with pytest.raises(StreamRefused, match=r"alerts in alerts\.one: queue='out one'"):
+        toy.stream_with_alerts("one", out="out one")
 
 
 def test_the_local_cloud_makes_a_queue_that_it_lacks_and_another_account_does_not(

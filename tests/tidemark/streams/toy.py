@@ -90,8 +90,8 @@ def alerts(name: str) -> Table:
     )
 
 
-def stream_with_alerts(name: str, **declared: Any) -> Stream:
-    return stream(name, reaction=Alerting(Strong(), alerts(name), "gadget", f"out-{name}"), **declared)
+def stream_with_alerts(name: str, out: str | None = None, **declared: Any) -> Stream:
+    return stream(name, reaction=Alerting(Strong(), alerts(name), "gadget", out or f"out-{name}"), **declared)
 
 
 def ping(gadget: str, *, minute: int = 0, strength: float = 1.0) -> str:

@@ -1,0 +1,84 @@
+"""Variables that declarations name: read once, known afterwards, and no part of a fingerprint."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagster_tidemark import build_definitions, environment
+from dagster_tidemark.environment import VariableRefused, declared_variables, from_env
+from dagster_tidemark.settings import Settings, SettingsError, load_settings
+from tests.checkout import CHECKOUT
+
+
+@pytest.fixture(autouse=True)
+def nothing_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "_read", {})
+
+
+def test_a_declaration_gets_the_value_or_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACME_PINGS_QUEUE", "acme-pings")
+    assert from_env("ACME_PINGS_QUEUE", default="pings") == "acme-pings"
+    monkeypatch.setenv("ACME_PINGS_QUEUE", "")
+    assert from_env("ACME_PINGS_QUEUE", default="pings") == "pings"
+    monkeypatch.delenv("ACME_PINGS_QUEUE")
+    assert from_env("ACME_PINGS_QUEUE", default="pings") == "pings"
+    assert declared_variables() == {"ACME_PINGS_QUEUE": "pings"}
+
+
+def test_a_reserved_name_is_refused_at_the_declaration() -> None:
+    assert from_env("TIDEMARK_PINGS_QUEUE", default="pings") == from_env("TIDEMARK_PINGS_TOPIC", "pings") == "pings"
+    for name in ("TIDEMARK_PINGS", "TIDEMARK_QUEUE"):
+        with pytest.raises(VariableRefused, match=f"{name}.*give the variable a prefix of your own"):
+            from_env(name, default="pings")
+
+
+def test_a_variable_that_looks_like_ours_has_to_be_declared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path)
+    monkeypatch.setenv("TIDEMARK_PINGS_QUEUE", "pings")
+    load_settings()  # a module that is not imported yet may declare it
+    with pytest.raises(SettingsError, match=r"^TIDEMARK_PINGS_QUEUE: there is no such setting, and no declaration"):
+        build_definitions(settings, [], [], [])
+    from_env("TIDEMARK_PINGS_QUEUE", default="pings")
+    build_definitions(settings, [], [], [])
+    monkeypatch.setenv("TIDEMARK_PING_QUEUE", "pings")
+    with pytest.raises(SettingsError, match=r"^TIDEMARK_PING_QUEUE: .*; is TIDEMARK_PINGS_QUEUE meant\?$"):
+        build_definitions(settings, [], [], [])
+    monkeypatch.setenv("TIDEMARK_PINGS", "pings")
+    with pytest.raises(SettingsError, match=r"^TIDEMARK_PINGS: there is no such setting;"):
+        load_settings()
+
+
+_QUEUES = """
+import json
+from pipelines.definitions import defs
+from pipelines.streams import STREAMS
+from dagster_tidemark.streams.transport import queues_of
+print(json.dumps([queues_of(STREAMS), defs.get_repository_def().get_job("shift_readings").name]))
+"""
+
+
+def test_the_grocers_variables_name_its_queues_and_no_fingerprint() -> None:
+    own = {"TIDEMARK_READINGS_QUEUE": "acme-readings", "TIDEMARK_SCORES_QUEUE": "acme-scores"}
+    own["TIDEMARK_CODE_LOCATION"] = "pipelines"
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=CHECKOUT,
+            env=os.environ | own,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    queues, job = json.loads(run("-c", _QUEUES))
+    assert {"acme-readings", "acme-scores", "alerts"} <= set(queues) and "cold-chain-readings" not in queues
+    assert job == "shift_readings"
+    assert "each as its code_version says" in run("-m", "dagster_tidemark.cli.app", "lock", "check")

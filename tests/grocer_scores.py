@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from dagster_tidemark import ModelStore, Settings
+from dagster_tidemark import Settings
 from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
+from dagster_tidemark.models import ModelStore
 from pipelines.models import demand
 from pipelines.schemas import ml
 

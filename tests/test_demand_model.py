@@ -11,7 +11,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from skops.io.exceptions import UntrustedTypesFoundException
 from threadpoolctl import threadpool_info
 
-from dagster_tidemark import ModelStore
+from dagster_tidemark.models import ModelStore
 from pipelines.assets.ml.demand_model import WORSE_BY, verdict
 from pipelines.models import demand
 from tests.conftest import make_settings

@@ -19,10 +19,12 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_tidemark import ModelStore, Table, Workplace
+from dagster_tidemark import Table
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.append import open_lake
+from dagster_tidemark.models import ModelStore
 from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams import Workplace
 from pipelines.definitions import defs
 from pipelines.models.demand import DemandLearner
 from pipelines.schemas.core import ORDERS
@@ -43,7 +45,7 @@ from pathlib import Path
 import dagster as dg
 from pipelines.definitions import defs
 from pipelines.models import demand
-from dagster_tidemark import ModelStore
+from dagster_tidemark.models import ModelStore
 
 class Learner(demand.DemandLearner):
     def __init__(self): super().__init__(seed=int(sys.argv[2]))

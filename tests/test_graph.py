@@ -7,9 +7,9 @@ import sys
 import dagster as dg
 import pytest
 
-from dagster_tidemark import Stream
 from dagster_tidemark.lakehouse.partitioning import ByKey
 from dagster_tidemark.lakehouse.table import LINEAGE, MESSAGE
+from dagster_tidemark.streams import Stream
 from pipelines import definitions
 from pipelines.definitions import defs
 from pipelines.feeds import FEEDS

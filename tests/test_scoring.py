@@ -11,9 +11,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dagster_tidemark import Answering, Settings, Workplace
+from dagster_tidemark import Settings
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.sources.inlets import QueueInlet
+from dagster_tidemark.streams import Answering, Workplace
 from dagster_tidemark.streams.answer_reaction import Answers
 from pipelines.models import demand, demand_on_request
 from pipelines.schemas import ml

@@ -7,6 +7,7 @@ Belongs here: following imports through modules, packages and re-exports. Does n
 import ast
 import builtins
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from dagster_tidemark.errors import Terminal
 MACHINERY = __name__.rpartition(".")[0].rpartition(".")[0]
 EVERYTHING = "*"
 _IN_FINGERPRINTS = "pipelines.tidemark"  # the machinery's name when the first fingerprints were stored
+_PUBLIC_MODULE = re.compile(r"^\.(formats|models|streams)(?=\.\w+$)")  # then its public names were all in one module
 _BUILTINS = frozenset(dir(builtins))
 _OF_MODULES = {"__name__", "__package__", "__doc__", "__annotations__", "__builtins__", "__debug__"}
 _OF_FILES = {"__file__", "__path__", "__spec__", "__loader__"}
@@ -49,9 +51,11 @@ class External:
 
     @property
     def in_fingerprints(self) -> str:
-        """The dotted name, with the machinery under the name that stored fingerprints were made with."""
+        """The dotted name, with the machinery under the names that stored fingerprints were made with."""
         below = self.name.removeprefix(MACHINERY)
-        return f"{_IN_FINGERPRINTS}{below}" if below != self.name and below[:1] in ("", ".") else self.name
+        if below == self.name or below[:1] not in ("", "."):
+            return self.name
+        return _IN_FINGERPRINTS + _PUBLIC_MODULE.sub("", below)
 
 
 @dataclass(frozen=True)

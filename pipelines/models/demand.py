@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pandas as pd
-    from dagster_tidemark import Learner, Model
+    from dagster_tidemark.models import Learner, Model
 
     Units = npt.NDArray[np.float64]
     DemandModels = Learner[pd.DataFrame, Units]

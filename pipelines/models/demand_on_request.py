@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
-    from dagster_tidemark import Model
+    from dagster_tidemark.models import Model
 
     from pipelines.models.demand import Units
 

@@ -2,7 +2,8 @@
 
 import sys
 
-from dagster_tidemark import Deliveries, Stream, declared
+from dagster_tidemark import declared
+from dagster_tidemark.streams import Deliveries, Stream
 
 _HERE = sys.modules[__name__]
 

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from dagster_tidemark import Deliveries, from_env
+from dagster_tidemark import from_env
+from dagster_tidemark.streams import Deliveries
 
 from pipelines.feeds.orders import ORDERS
 from pipelines.schemas.core import DELIVERIES

@@ -2,7 +2,8 @@
 
 from datetime import timedelta
 
-from dagster_tidemark import Alerting, Stream, from_env
+from dagster_tidemark import from_env
+from dagster_tidemark.streams import Alerting, Stream
 
 from pipelines.schemas import alerts, raw
 from pipelines.transforms.cold_chain import TOO_WARM

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from dagster_tidemark import Answering, Stream, Workplace, from_env
+from dagster_tidemark import from_env
+from dagster_tidemark.streams import Answering, Stream, Workplace
 
 from pipelines.models import demand, demand_on_request
 from pipelines.schemas import ml, raw

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from dagster_tidemark import Episode
+from dagster_tidemark.streams import Episode
 
 STARTS_ABOVE_C = 8.0
 ENDS_BELOW_C = 6.0

@@ -3,7 +3,8 @@
 from datetime import timedelta
 
 import dagster as dg
-from dagster_tidemark import LakehouseResource, current_version, shaped_as
+from dagster_tidemark import LakehouseResource, shaped_as
+from dagster_tidemark.models import current_version
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 

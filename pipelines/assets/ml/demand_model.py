@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
-from dagster_tidemark import LakehouseResource, ModelStore, Snapshot, current_version
+from dagster_tidemark import LakehouseResource, Snapshot
+from dagster_tidemark.models import ModelStore, current_version
 from pyspark.sql import DataFrame
 
 from pipelines.models import demand

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from dagster_tidemark import Alerting, Episode, Stream
+from dagster_tidemark.streams import Alerting, Episode, Stream
 from shop.tables import ALERTS
 from shop.tables import READINGS as TABLE
 
@@ -44,13 +44,11 @@ class Warm:
 READINGS = Stream(
     name="readings",
     table=TABLE,
-    queue=lambda settings: settings.readings_queue,
+    queue="cold-chain-readings",
     required=("device_id", "read_at", "temperature_c"),
     rules={"absurd": lambda fields: -100 <= fields["temperature_c"] <= 100},
     time="read_at",
-    reaction=Alerting(
-        rule=Warm(), table=ALERTS, key="device_id", facts=(), queue=lambda settings: settings.alerts_queue
-    ),
+    reaction=Alerting(rule=Warm(), table=ALERTS, key="device_id", facts=(), queue="alerts"),
 )
 
 STREAMS = (READINGS,)

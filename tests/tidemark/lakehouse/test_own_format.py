@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
-from dagster_tidemark import LINEAGE, FileFormat, Shape, Table, register_format
+from dagster_tidemark import LINEAGE, Table
 from dagster_tidemark.cli.app import app
+from dagster_tidemark.formats import FileFormat, Shape, register_format
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.readers import formats as registered
 from dagster_tidemark.lakehouse.readers import probe, small_files

@@ -1,0 +1,85 @@
+from .code_versions.assets import versioned_by_code as versioned_by_code
+from .components import FeedComponent as FeedComponent
+from .components import TableComponent as TableComponent
+from .definitions import assets_in as assets_in
+from .definitions import build_definitions as build_definitions
+from .definitions import extend as extend
+from .derived_table import table_asset as table_asset
+from .discovery import declared as declared
+from .engine.condition import derived as derived
+from .engine.condition import with_automation as with_automation
+from .environment import from_env as from_env
+from .execution.filled_check import counting_missing as counting_missing
+from .execution.filled_check import filled_check as filled_check
+from .execution.filled_check import filled_result as filled_result
+from .execution.load_asset import LakehouseResource as LakehouseResource
+from .execution.load_check import landed_checks as landed_checks
+from .feed_factory import feed_assets as feed_assets
+from .lakehouse.partitioning import ByDimensions as ByDimensions
+from .lakehouse.partitioning import ByKey as ByKey
+from .lakehouse.partitioning import ByTime as ByTime
+from .lakehouse.read import Snapshot as Snapshot
+from .lakehouse.shape import shaped_as as shaped_as
+from .lakehouse.shipping import shipped as shipped
+from .lakehouse.table import DELIVERY as DELIVERY
+from .lakehouse.table import LINEAGE as LINEAGE
+from .lakehouse.table import MESSAGE as MESSAGE
+from .lakehouse.table import MODEL_VERSIONS as MODEL_VERSIONS
+from .lakehouse.table import SOURCE_ROW as SOURCE_ROW
+from .lakehouse.table import Retention as Retention
+from .lakehouse.table import Table as Table
+from .resources.aws import LandingResource as LandingResource
+from .resources.aws import QueueResource as QueueResource
+from .resources.spark import SparkResource as SparkResource
+from .sensors.on_demand import observe_file as observe_file
+from .sensors.on_demand import observe_partitions as observe_partitions
+from .settings import Settings as Settings
+from .settings import load_settings as load_settings
+from .sources.feed import Feed as Feed
+from .sources.feed import Grain as Grain
+from .sources.feed import NewColumns as NewColumns
+from .sources.feed import OnRemoval as OnRemoval
+
+__all__ = [
+    "DELIVERY",
+    "LINEAGE",
+    "MESSAGE",
+    "MODEL_VERSIONS",
+    "SOURCE_ROW",
+    "ByDimensions",
+    "ByKey",
+    "ByTime",
+    "Feed",
+    "FeedComponent",
+    "Grain",
+    "LakehouseResource",
+    "LandingResource",
+    "NewColumns",
+    "OnRemoval",
+    "QueueResource",
+    "Retention",
+    "Settings",
+    "Snapshot",
+    "SparkResource",
+    "Table",
+    "TableComponent",
+    "assets_in",
+    "build_definitions",
+    "counting_missing",
+    "declared",
+    "derived",
+    "extend",
+    "feed_assets",
+    "filled_check",
+    "filled_result",
+    "from_env",
+    "landed_checks",
+    "load_settings",
+    "observe_file",
+    "observe_partitions",
+    "shaped_as",
+    "shipped",
+    "table_asset",
+    "versioned_by_code",
+    "with_automation",
+]

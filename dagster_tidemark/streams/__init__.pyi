@@ -1,0 +1,15 @@
+from .alert_declaration import Alerting as Alerting
+from .alert_identity import Episode as Episode
+from .answer_declaration import Answering as Answering
+from .delivery_declaration import Deliveries as Deliveries
+from .stream_declaration import Stream as Stream
+from .stream_declaration import Workplace as Workplace
+
+__all__ = [
+    "Alerting",
+    "Answering",
+    "Deliveries",
+    "Episode",
+    "Stream",
+    "Workplace",
+]

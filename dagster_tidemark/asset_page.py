@@ -51,7 +51,10 @@ def _linked(asset: Any) -> Any:
     """With a link to its code, unless that is the machinery's: a factory says itself where it was called."""
     if not isinstance(asset, dg.AssetsDefinition) or not asset.is_executable:
         return asset
-    [linked] = dg.with_source_code_references([asset])
+    try:
+        [linked] = dg.with_source_code_references([asset])
+    except (OSError, TypeError):  # code without a file, for example of a notebook
+        return asset
     assert isinstance(linked, dg.AssetsDefinition)
     references = next(iter(linked.metadata_by_key.values()), {}).get("dagster/code_references")
     paths = [Path(str(getattr(r, "file_path", ""))) for r in getattr(references, "code_references", ())]

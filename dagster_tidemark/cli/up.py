@@ -21,7 +21,10 @@ def up(
     """Start local cloud, Spark, sample feed and Dagster, and Kafka if asked for; Ctrl-C stops them all."""
     from rich.console import Console
 
-    from dagster_tidemark.local.platform.whole_platform import run_platform
+    try:
+        from dagster_tidemark.local.platform.whole_platform import run_platform
+    except ModuleNotFoundError as missing:
+        fail(f"`tidemark up` needs the package {missing.name}: pip install 'dagster-tidemark[local]'", code=2)
 
     settings = load_settings()
     if feed not in ("sample", "none"):

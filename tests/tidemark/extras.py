@@ -1,0 +1,95 @@
+"""A program for an environment in which the packages of some extras are not installed. It prints what does not work.
+
+Arguments: the extras that are installed. With `--blocked`, their packages cannot be imported although they are there.
+"""
+
+import importlib
+import os
+import pkgutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PACKAGES = {
+    "local": ("dagster_webserver", "moto", "platformdirs", "supervisor"),
+    "kafka": ("confluent_kafka",),
+    "models": ("sklearn", "skops", "threadpoolctl"),
+}
+PARTS = {
+    "local": ("dagster_tidemark.local.",),
+    "kafka": ("dagster_tidemark.sources.kafka_",),
+    "models": (),
+}
+_LOCATION = """
+import dagster as dg
+from dagster_tidemark import LINEAGE, Feed, Grain, Table, build_definitions, feed_assets, load_settings, table_asset
+from dagster_tidemark.streams import Stream
+
+DAYS = dg.DailyPartitionsDefinition("2026-10-05", end_offset=1)
+FEED = Feed("trips", "trips/", Grain.DAY, {"trip_id": "bigint"}, required=("trip_id",))
+TRIPS = Table("core.trips", {"day": "date", "trip_id": "bigint"} | LINEAGE, partitioned_by="day",
+              row_key=("day", "trip_id"))
+COUNTS = Table("marts.trips", {"day": "date"}, partitioned_by="day", row_key=("day",))
+
+@table_asset(COUNTS, ins={"trips": "core/trips"}, partitions=DAYS)
+def trips(trips):
+    return trips.select("day").distinct()
+
+defs = build_definitions(load_settings(), [*feed_assets(FEED, TRIPS, partitions_def=DAYS), trips], [FEED],
+                         [TRIPS, COUNTS])
+assert defs.resolve_asset_graph().get(dg.AssetKey(["marts", "trips"])).automation_condition
+"""
+
+
+class _Blocker:
+    """Refuses the import of some packages, as if they were not installed."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        if name.partition(".")[0] in self._names:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def main(arguments: list[str]) -> int:
+    """Print a line for each module and function of the rest that does not work."""
+    there = {name for name in arguments if name in PACKAGES}
+    missing = {package for extra in PACKAGES.keys() - there for package in PACKAGES[extra]}
+    if "--blocked" in arguments:
+        sys.meta_path.insert(0, _Blocker(missing))
+    apart = tuple(part for extra in PARTS.keys() - there for part in PARTS[extra])
+    failed = [*_modules_that_fail(apart), *_location_that_fails()]
+    for line in failed:
+        print(line)
+    print(f"extras: {', '.join(sorted(there)) or 'none'}; {len(failed)} failed")
+    return bool(failed)
+
+
+def _modules_that_fail(apart: tuple[str, ...]) -> Iterator[str]:
+    library = importlib.import_module("dagster_tidemark")
+    for found in pkgutil.walk_packages(library.__path__, "dagster_tidemark."):
+        if found.name.startswith(apart) or (".scaffold." in found.name and ".new_" not in found.name):
+            continue
+        try:
+            importlib.import_module(found.name)
+        except ModuleNotFoundError as error:
+            yield f"{found.name} needs {error.name}"
+
+
+def _location_that_fails() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "pyproject.toml").write_text('[tool.tidemark]\npackage = "acme"\n')
+        (Path(folder) / "acme.py").write_text(_LOCATION)
+        sys.path.insert(0, folder)
+        os.environ["TIDEMARK_PROJECT"] = folder
+        try:
+            importlib.import_module("acme")
+        except ModuleNotFoundError as error:
+            yield f"a code location needs {error.name}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -76,10 +76,14 @@ def definitions(settings: Settings) -> "Definitions":
     return _read(settings, lambda: _loaded(_module(settings, "definitions").defs))
 
 
-@cache
 def _loaded(defs: "Definitions | Callable[[], Definitions]") -> "Definitions":
     """Return definitions; a function with `@dg.definitions` is called once."""
-    return defs() if callable(defs) else defs
+    return _called(defs) if callable(defs) else defs
+
+
+@cache
+def _called(function: "Callable[[], Definitions]") -> "Definitions":
+    return function()
 
 
 def asset_graph(settings: Settings) -> "BaseAssetGraph[Any]":

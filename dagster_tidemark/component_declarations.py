@@ -1,4 +1,4 @@
-"""What components declare beside their assets: a table, and perhaps a feed.
+"""Declarations of components: the table that an asset fills, and the feed that it is loaded from.
 
 A component can only give Dagster definitions. Its table and feed are found again through its assets, by the code that
 assembles the code location and by the commands. Does not belong here: the components themselves (`components`).
@@ -23,14 +23,14 @@ _PENDING = f"{PREFIX}component "
 
 @dataclass(frozen=True, eq=False)
 class Declaration:
-    """What one component declares.
+    """Declaration of one component.
 
     Args:
         file: Its `defs.yaml`, from the project's root; empty for a component in Python.
         line: The first line of the component in the file.
         attributes: Its attributes that differ from the defaults, as plain values.
         table: The table that its asset fills; the asset's key has the parts of the table's name.
-        feed: What the table is loaded from; its source asset is `raw/<name>`. None for a derived table.
+        feed: The feed that the table is loaded from; its source asset is `raw/<name>`. None for a derived table.
     """
 
     file: str
@@ -102,7 +102,7 @@ def _require_once(what: str, first: Declaration, other: Declaration) -> None:
 
 
 class _Pending(dg.ResourceDefinition):
-    """Placeholder that makes Dagster refuse a code location in which nothing takes a component over.
+    """Resource with which Dagster refuses a code location that does not take its components over.
 
     Without it Dagster would load the assets and nothing would ever run them.
     """
@@ -122,7 +122,7 @@ class _Pending(dg.ResourceDefinition):
 
 
 def pending(declaration: Declaration) -> dict[str, dg.ResourceDefinition]:
-    """Return the resource that a component gives beside its assets; `taken_over` removes it."""
+    """Return the placeholder that a component gives with its assets; `taken_over` removes it."""
     return {f"{_PENDING}{declaration.table.name} in {declaration.place}": _Pending(declaration)}
 
 
@@ -136,8 +136,8 @@ def taken_over(
 ) -> tuple[dg.Definitions, list[Any], Declared]:
     """Split the definitions of a code location.
 
-    Tidemark takes the assets of its components, other assets whose table is among the given ones, the sources of all
-    feeds, and the checks on any of these.
+    Tidemark takes the assets of its components, assets of the given tables, the sources of all feeds, and the checks
+    on these assets.
 
     Returns:
         The definitions that remain, the assets and checks that Tidemark takes, and what components declare.

@@ -1,0 +1,165 @@
+"""Attributes of components that are more than a text, and what they become in Python."""
+
+import pkgutil
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from dagster_tidemark.discovery import in_words
+from dagster_tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning
+from dagster_tidemark.lakehouse.table import Retention
+from dagster_tidemark.settings import load_settings
+from dagster_tidemark.sources.times import FORMATS, Grain
+
+
+class Duration(dg.Model):
+    """A length of time: the sum of its parts."""
+
+    days: float = 0
+    hours: float = 0
+    minutes: float = 0
+
+    @property
+    def length(self) -> timedelta:
+        """The length of time in Python."""
+        return timedelta(days=self.days, hours=self.hours, minutes=self.minutes)
+
+
+class Freshness(Duration):
+    """How old data may be that a table does not contain yet: a length of time, or a deadline."""
+
+    deadline_cron: str | None = Field(None, description="Deadlines as a cron; then there is no length of time.")
+    lower_bound: Duration | None = Field(None, description="With a deadline: data that arrived so long before it.")
+    timezone: str = Field("UTC", description="The time zone of the deadlines.")
+
+    @property
+    def policy(self) -> dg.FreshnessPolicy:
+        """The freshness policy in Python.
+
+        Raises:
+            ValueError: it is neither a length of time nor a deadline with its bound, or both.
+        """
+        if (self.deadline_cron is None) is (self.length == timedelta(0)) or bool(self.deadline_cron) is not bool(
+            self.lower_bound
+        ):
+            raise ValueError(
+                "fresh is a length of time (`hours: 24`), or a deadline (`deadline_cron` and `lower_bound`)"
+            )
+        if self.deadline_cron and self.lower_bound:
+            return dg.FreshnessPolicy.cron(self.deadline_cron, self.lower_bound.length, timezone=self.timezone)
+        return dg.FreshnessPolicy.time_window(fail_window=self.length)
+
+
+class PartitionColumn(dg.Model):
+    """How one column says which partition a row is in."""
+
+    time: str | None = Field(None, description="The column that holds the start of the window.")
+    format: str | None = Field(None, description="With time: how the partitions definition writes its keys.")
+    timezone: str = Field("UTC", description="With time: the time zone of the partitions definition.")
+    key: str | None = Field(None, description="The column that holds the partition key.")
+
+    @property
+    def by_column(self) -> ByTime | ByKey:
+        """The same in Python.
+
+        Raises:
+            ValueError: it is both or neither.
+        """
+        if (self.time is None) is (self.key is None):
+            raise ValueError("partitioned_by is a column, or one of `time`, `key` and `dimensions`")
+        return ByTime(self.time, self.format, self.timezone) if self.time else ByKey(str(self.key))
+
+
+class PartitionedBy(PartitionColumn):
+    """How rows say which partition they are in: by `time`, by `key`, or by several `dimensions`."""
+
+    dimensions: dict[str, PartitionColumn] | None = Field(None, description="Each dimension by its name.")
+
+    @property
+    def partitioning(self) -> Partitioning:
+        """The same in Python.
+
+        Raises:
+            ValueError: it is none of the three, or several.
+        """
+        if self.dimensions is None:
+            return self.by_column
+        if self.time or self.key:
+            raise ValueError("partitioned_by is a column, or one of `time`, `key` and `dimensions`")
+        return ByDimensions({name: each.by_column for name, each in self.dimensions.items()})
+
+
+class Input(dg.Model):
+    """An input that needs more than its key."""
+
+    key: str = Field(description="The asset that is read, as `namespace/table`.")
+    partition_mapping: str | None = Field(None, description="A partition mapping in Python, as `package.module:NAME`.")
+    metadata: dict[str, Any] = Field({}, description="Knobs, such as `optional: true`.")
+
+
+class KeptSnapshots(dg.Model):
+    """How many old snapshots a table keeps."""
+
+    newest: int = Retention.newest
+    held_for: Duration = Duration(minutes=Retention.held_for.total_seconds() / 60)
+    batch: int = Retention.batch
+
+    @property
+    def retention(self) -> Retention:
+        """The same in Python."""
+        return Retention(self.newest, self.held_for.length, self.batch)
+
+
+_GRAINS = {str(grain): grain for grain in Grain if grain is not Grain.NONE}
+
+
+def partitions_of(given: str | None) -> dg.PartitionsDefinition[Any] | None:
+    """Return the partitions definition of a grain or of a name in Python."""
+    if given is None:
+        return None
+    if given in _GRAINS:
+        return partitions_by(_GRAINS[given])
+    if ":" not in given:
+        raise ValueError(f"partitions is one of {', '.join(_GRAINS)}, or `package.module:NAME`, not {given!r}")
+    found = named("partitions", given)
+    if not isinstance(found, dg.PartitionsDefinition):
+        raise ValueError(f"partitions {given} is a {type(found).__name__}; expected a partitions definition")
+    return found
+
+
+def partitions_by(grain: Grain, timezone: str = "UTC") -> dg.PartitionsDefinition[Any]:
+    """Return the partitions from the location's start date on. They include the window that is being filled.
+
+    They equal the definitions that `tidemark init` writes, so that tables of both share runs.
+    """
+    start, zone = load_settings().start_date, timezone
+    midnight = f"{start.isoformat()}-00:00"
+    match grain:
+        case Grain.QUARTER_HOUR:
+            return dg.TimeWindowPartitionsDefinition(
+                cron_schedule="*/15 * * * *", start=midnight, fmt=FORMATS["timestamp"], timezone=zone, end_offset=1
+            )
+        case Grain.HOUR:
+            return dg.HourlyPartitionsDefinition(midnight, timezone=zone, end_offset=1)
+        case Grain.WEEK:
+            return dg.WeeklyPartitionsDefinition(start.isoformat(), day_offset=1, timezone=zone, end_offset=1)
+        case Grain.MONTH:
+            return dg.MonthlyPartitionsDefinition(start.replace(day=1).isoformat(), timezone=zone, end_offset=1)
+    return dg.DailyPartitionsDefinition(start.isoformat(), timezone=zone, end_offset=1)
+
+
+def named(attribute: str, path: str) -> Any:
+    """Return what `package.module:name` names.
+
+    Raises:
+        ValueError: there is no such module or name, or the module cannot be imported. The message gives the reason.
+    """
+    module, _, name = path.partition(":")
+    if not (module and name):
+        raise ValueError(f"{attribute} is written as `package.module:name`, not {path!r}")
+    try:
+        return pkgutil.resolve_name(path)
+    except Exception as error:  # an import runs any code
+        raise ValueError(f"{attribute} {path} cannot be imported: {in_words(error, module)}") from error

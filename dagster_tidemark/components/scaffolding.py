@@ -1,0 +1,90 @@
+"""Files that `dg scaffold defs` writes: components that load, to be changed to the user's needs."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import BaseModel, Field
+
+from dagster_tidemark.table_partitions import DeclarationRefused
+
+
+def _write(request: dg.ScaffoldRequest[Any], attributes: str, **files: str) -> None:
+    """Write the files of a new component."""
+    name = request.target_path.name
+    if request.append or request.scaffold_format != "yaml":
+        raise DeclarationRefused(f"{request.type_name} is written in YAML, as the only component of its folder")
+    if not name.isidentifier():
+        raise DeclarationRefused(f"{name!r} cannot name a table; use letters, digits and _")
+    (request.target_path / "defs.yaml").write_text(f"type: {request.type_name}\n\n{attributes}")
+    for module, text in files.items():
+        (request.target_path / f"{module}.py").write_text(text)
+
+
+class TableParameters(BaseModel):
+    """Parameters of `dg scaffold defs` for a table."""
+
+    reads: str = Field("core/orders", description="The asset that the table is computed from.")
+
+
+class TableScaffolder(dg.Scaffolder[TableParameters]):
+    """Writes a table by day and the function that computes it."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[TableParameters]:
+        """Return the model of the parameters."""
+        return TableParameters
+
+    def scaffold(self, request: dg.ScaffoldRequest[TableParameters]) -> None:
+        """Write `defs.yaml` and `transform.py`."""
+        name, reads = request.target_path.name, request.params.reads
+        module = ".".join(request.target_path.relative_to(request.project_root or Path()).parts).removeprefix("src.")
+        attributes = f"""attributes:
+  name: marts.{name}
+  columns:
+    day: date
+    lines: bigint
+  row_key: [day]
+  partitioned_by: day
+  comment: A day
+  ins:
+    rows: {reads}  # the asset that each parameter of the transform reads
+  partitions: day
+  fresh:
+    hours: 24
+  transform: {module}.transform:{name}
+  code_version: "1"
+"""
+        transform = f'''from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def {name}(rows: DataFrame) -> DataFrame:
+    """One row per day: how many rows {reads} has."""
+    return rows.groupBy("day").agg(F.count("*").alias("lines"))
+'''
+        _write(request, attributes, transform=transform)
+
+
+class FeedScaffolder(dg.Scaffolder):
+    """Writes a feed with a folder of files for each day."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write `defs.yaml`."""
+        name = request.target_path.name
+        attributes = f"""attributes:
+  name: {name}
+  grain: day  # files land below {name}/dt=YYYY-MM-DD/
+  columns:
+    id: bigint
+    remark: string
+    happened_at: timestamp
+  key: [id]
+  rules:
+    wrong_day: to_date(happened_at) = day
+  comment: A record of {name}
+  tags:
+    tidemark/pace: asap
+  code_version: "1"
+"""
+        _write(request, attributes)

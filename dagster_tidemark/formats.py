@@ -2,7 +2,7 @@
 
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape, Written
 from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.formats import register_format
+from dagster_tidemark.lakehouse.readers.format_registry import register_format
 from dagster_tidemark.lakehouse.readers.remote_file import RemoteFile, arrow_faults
 from dagster_tidemark.lakehouse.readers.typed_rows import rows_of_arrow, rows_of_spark
 

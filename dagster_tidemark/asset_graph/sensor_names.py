@@ -5,7 +5,7 @@ Belongs here: how the assets are divided. Does not belong here: the sensors (`se
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dagster_tidemark.planner.connected import connected
+from dagster_tidemark.planner.connected_components import connected
 from dagster_tidemark.planner.graph import Node
 
 FIRST = "automation"

@@ -13,7 +13,7 @@ from dagster_tidemark.settings import load_settings
 
 if TYPE_CHECKING:
     from dagster_tidemark.cli.quarantine_work import Target
-    from dagster_tidemark.lakehouse.loading.handling import Selection
+    from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
 
 commands = typer.Typer(help="What was turned away, and what to do about it.", invoke_without_command=True)
 
@@ -135,7 +135,7 @@ def _place() -> AbstractContextManager["Target"]:
 def _selection(
     place: "Target", asset: str | None, reason: list[str] | None, since: datetime | None, file: str | None
 ) -> "Selection":
-    from dagster_tidemark.lakehouse.loading.handling import Selection
+    from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
 
     if asset:
         place.require(asset)

@@ -1,6 +1,7 @@
 """What `tidemark quarantine` shows of entries, to be read in 80 columns.
 
-Does not belong here: which entries (`lakehouse.loading.handling`), and what is done about them (`cli.quarantine_work`).
+Does not belong here: which entries (`lakehouse.loading.quarantine_actions`), and what is done about them
+(`cli.quarantine_work`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """What `tidemark quarantine` does: from settings to the lake and the instance that are meant, and what it prints.
 
 Belongs here: which assets there are, and in which order things are written so that a command can be repeated. Does not
-belong here: entries (`lakehouse.loading.handling`), options and exit codes (`dagster_tidemark.cli.quarantine`).
+belong here: entries (`lakehouse.loading.quarantine_actions`), options and exit codes (`cli.quarantine`).
 """
 
 import json
@@ -30,10 +30,10 @@ from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.observations import QUARANTINE as CHECK
 from dagster_tidemark.event_log.observations import EventLog, source_key
 from dagster_tidemark.execution.load_check import columns_said, quarantine_result
-from dagster_tidemark.lakehouse.loading import handling
+from dagster_tidemark.lakehouse.loading import quarantine_actions
 from dagster_tidemark.lakehouse.loading.dry_run import Rehearsal, rehearse
-from dagster_tidemark.lakehouse.loading.handling import Selection
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded
+from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
 from dagster_tidemark.lakehouse.loading.turned_away import backlog_of, largest_share
 from dagster_tidemark.lakehouse.session import naming_the_server, new_session
 from dagster_tidemark.lakehouse.table import LINEAGE, Table
@@ -156,8 +156,8 @@ def loads_of(graph: Any, feeds: Iterable[Feed], tables: Mapping[str, Table]) -> 
 
 def show(place: Target, selection: Selection, *, sample: int, as_json: bool) -> None:
     """Print how much was turned away for which reason, and some of it."""
-    found = handling.entries(place.spark, selection)
-    counts = [row.asDict() for row in handling.counts(found).collect()]
+    found = quarantine_actions.entries(place.spark, selection)
+    counts = [row.asDict() for row in quarantine_actions.counts(found).collect()]
     columns = ["asset", "partition", "source_file", "row_number", "reason", "message", "content", "because"]
     some = [
         row.asDict() for row in found.orderBy("quarantined_at", ascending=False).limit(sample).select(columns).collect()
@@ -180,7 +180,7 @@ def send_back(place: Target, selection: Selection) -> dict[str, list[Partition]]
     found = {}
     for asset in _assets(place, selection):
         load = place.load_of(asset)
-        found[asset] = handling.send_back(place.spark, selection, load)
+        found[asset] = quarantine_actions.send_back(place.spark, selection, load)
         ask_again(place.ledger, place.bucket, load.feed, found[asset])
     return found
 
@@ -192,7 +192,7 @@ def waive(place: Target, selection: Selection, because: str) -> int:
         How many entries there are.
     """
     assets = _assets(place, selection)
-    count = handling.waive(place.spark, selection, because, run_id=uuid.uuid4().hex)
+    count = quarantine_actions.waive(place.spark, selection, because, run_id=uuid.uuid4().hex)
     _tell(place, assets)
     return count
 
@@ -203,7 +203,7 @@ def unwaive(place: Target, selection: Selection) -> int:
     Returns:
         How many there were.
     """
-    count = handling.unwaive(place.spark, selection)
+    count = quarantine_actions.unwaive(place.spark, selection)
     _tell(place, _assets(place, selection))
     return count
 
@@ -226,7 +226,7 @@ def patch(place: Target, key: str, corrected: Path, because: str) -> str:
         _require_place_beside(feed, key, corrected)
     target = _put_beside(place.bucket, key, corrected)
     reason = f"patched by {target}" + (f": {because}" if because else "")
-    handling.waive(place.spark, entered, reason, run_id=uuid.uuid4().hex)
+    quarantine_actions.waive(place.spark, entered, reason, run_id=uuid.uuid4().hex)
     _tell(place, assets)
     for feed in feeds:  # its notification may be lost, or switched off
         ask_again(place.ledger, place.bucket, feed, [feed.partition_of(key)])
@@ -281,14 +281,14 @@ def show_rehearsal(load: Load, said: Rehearsal, *, as_json: bool) -> None:
 
 def not_handled(place: Target, selection: Selection) -> list[str]:
     """Return the assets with entries that the code location does not load, or cannot load."""
-    found = handling.entries(place.spark, selection).select("asset").distinct().collect()
+    found = quarantine_actions.entries(place.spark, selection).select("asset").distinct().collect()
     return sorted(row.asset for row in found if row.asset not in place.loads and row.asset not in place.streams)
 
 
 def _assets(place: Target, selection: Selection) -> list[str]:
     if selection.asset:
         place.load_of(selection.asset)
-    found = handling.entries(place.spark, selection).select("asset").distinct().collect()
+    found = quarantine_actions.entries(place.spark, selection).select("asset").distinct().collect()
     return sorted(row.asset for row in found if row.asset in place.loads)
 
 
@@ -296,7 +296,7 @@ def _tell(place: Target, assets: Sequence[str]) -> None:
     """Let the checks of these assets, and of their sources, say how it stands now."""
     for feed in {place.loads[asset].feed for asset in assets}:
         loaded_from_it = [asset for asset, load in place.loads.items() if load.feed == feed]
-        place.ledger.tell_waived(feed, handling.waived_beside(place.spark, loaded_from_it))
+        place.ledger.tell_waived(feed, quarantine_actions.waived_beside(place.spark, loaded_from_it))
     for asset in assets:
         load, key = place.loads[asset], dg.AssetKey.from_user_string(asset)
         backlog, share = backlog_of(place.spark, asset), largest_share(place.spark, load.table, asset, {})

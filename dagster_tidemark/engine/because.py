@@ -1,6 +1,6 @@
 """A line of explanation in the UI's tab Automation: a condition that decides nothing and says why.
 
-Does not belong here: what is said (`engine.condition`, `engine.guarded`).
+Does not belong here: what is said (`engine.condition`, `engine.guarded_conditions`).
 """
 
 from typing import Any

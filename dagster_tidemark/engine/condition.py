@@ -16,7 +16,7 @@ from dagster._core.asset_graph_view.entity_subset import EntitySubset
 from dagster_tidemark.asset_graph.dep_metadata import with_dep_metadata_moved
 from dagster_tidemark.engine.because import because
 from dagster_tidemark.engine.engine import Engine, engine_for
-from dagster_tidemark.engine.guarded import Guarded, guarded, with_guarded_checks
+from dagster_tidemark.engine.guarded_conditions import Guarded, guarded, with_guarded_checks
 from dagster_tidemark.engine.labels import label, urgency
 from dagster_tidemark.engine.set_aside import log_new
 from dagster_tidemark.planner.decisions import Plan

@@ -22,7 +22,7 @@ from dagster_tidemark.engine.engine import Engine
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.planner.admission import priority_of
-from dagster_tidemark.planner.connected import connected
+from dagster_tidemark.planner.connected_components import connected
 from dagster_tidemark.planner.decisions import CheckRequest, Plan, Request
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.requests import SINGLES, ranges

@@ -1,6 +1,6 @@
 """State of each stream, from the last reports of its shifts: for `tidemark status`, the check and the asset's page.
 
-Belongs here: the evaluation of reports. Does not belong here: the measurements (`streams.facts`).
+Belongs here: the evaluation of reports. Does not belong here: the measurements (`streams.shift_metrics`).
 """
 
 from dataclasses import dataclass

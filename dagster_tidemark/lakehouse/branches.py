@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dagster_tidemark.lakehouse import catalog, direct
+from dagster_tidemark.lakehouse import catalog, metadata_reads
 from dagster_tidemark.lakehouse.read import with_declared_columns
 from dagster_tidemark.lakehouse.table import BRANCH_DAYS, CATALOG, SchemaDiffers, Table, as_ddl, quoted
 from dagster_tidemark.lakehouse.table_changes import Change, Kind, require_possible
@@ -28,7 +28,7 @@ class ColumnsDiffer(SchemaDiffers):
 
 def exists(spark: SparkSession, table: Table) -> bool:
     """Return True if the table exists. Spark is only asked if the catalog does not show it."""
-    return direct.loaded(spark, table) is not None or bool(spark.catalog.tableExists(table.identifier))
+    return metadata_reads.loaded(spark, table) is not None or bool(spark.catalog.tableExists(table.identifier))
 
 
 def require_branchable(spark: SparkSession, table: Table) -> list[Change]:
@@ -105,7 +105,7 @@ def append(frame: DataFrame, table: Table, branch: str, properties: Mapping[str,
 
 def head(spark: SparkSession, table: Table, branch: str) -> int | None:
     """The branch's snapshot; None where there is no such branch."""
-    if seen := direct.loaded(spark, table):
+    if seen := metadata_reads.loaded(spark, table):
         ref = seen.metadata.refs.get(branch)
         return ref.snapshot_id if ref else None
     found = spark.sql(f"SELECT snapshot_id FROM {table.identifier}.refs WHERE name = '{branch}'").collect()
@@ -143,7 +143,7 @@ _MOVED = ("is not an ancestor of", "CommitFailedException", "Cannot commit")
 
 def has_in_its_past(spark: SparkSession, table: Table, snapshot_id: int) -> bool:
     """Whether the table as readers see it is a snapshot, or came from it."""
-    if seen := direct.loaded(spark, table):
+    if seen := metadata_reads.loaded(spark, table):
         return any(snapshot.snapshot_id == snapshot_id for snapshot in _past(seen))
     query = f"SELECT 1 FROM {table.identifier}.history WHERE snapshot_id = {snapshot_id} AND is_current_ancestor"
     return bool(spark.sql(query).head(1))
@@ -151,7 +151,7 @@ def has_in_its_past(spark: SparkSession, table: Table, snapshot_id: int) -> bool
 
 def was_committed_by(spark: SparkSession, table: Table, run_id: str) -> bool:
     """Whether the table as readers see it has a commit of a run in its past."""
-    if seen := direct.loaded(spark, table):
+    if seen := metadata_reads.loaded(spark, table):
         return any(_said(snapshot).get(RUN_ID) == run_id for snapshot in _past(seen))
     query = (
         f"SELECT 1 FROM {table.identifier}.snapshots s JOIN {table.identifier}.history h USING (snapshot_id) "
@@ -194,7 +194,7 @@ def drop_unused(spark: SparkSession, table: Table) -> None:
 
 def rows_at(spark: SparkSession, table: Table, snapshot_id: int) -> int | None:
     """How many rows the table holds as of a snapshot, as that says; None if it is there no more."""
-    if seen := direct.loaded(spark, table):
+    if seen := metadata_reads.loaded(spark, table):
         snapshot = seen.metadata.snapshot_by_id(snapshot_id)
         if snapshot is None:
             return None

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
-from dagster_tidemark.lakehouse import direct
+from dagster_tidemark.lakehouse import metadata_reads
 from dagster_tidemark.lakehouse.session import without_token
 from dagster_tidemark.lakehouse.table import CATALOG, Table, as_ddl, quoted
 from dagster_tidemark.lakehouse.table_changes import (
@@ -158,7 +158,7 @@ def set_properties(spark: SparkSession, table: Table) -> None:
     tries again.
     """
     try:
-        if seen := direct.loaded(spark, table):
+        if seen := metadata_reads.loaded(spark, table):
             set_so = {**seen.properties, "format-version": str(seen.format_version)}
         else:
             set_so = _properties(spark, table)

@@ -27,7 +27,7 @@ from dagster_tidemark.errors import Terminal
 from dagster_tidemark.settings import Settings
 
 if TYPE_CHECKING:
-    from dagster_tidemark.lakehouse.live import LiveTable
+    from dagster_tidemark.lakehouse.cached_reader import LiveTable
 
 _CONTENTS = "contents.json"
 """Name to SHA-256 of each file of a version. Written last: a version without it is not complete."""

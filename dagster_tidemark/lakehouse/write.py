@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.errors import Transient
-from dagster_tidemark.lakehouse import catalog, direct, expiry
+from dagster_tidemark.lakehouse import catalog, expiry, metadata_reads
 from dagster_tidemark.lakehouse.table import Table, quoted
 
 RUN_ID = "tidemark.run-id"
@@ -61,7 +61,7 @@ class WriteConflict(Transient):
 
 def current_snapshot(spark: SparkSession, table: Table) -> int | None:
     """Return the current snapshot of the table (or of its branch), or None before its first commit."""
-    if seen := direct.loaded(spark, table):
+    if seen := metadata_reads.loaded(spark, table):
         ref = seen.metadata.refs.get(table.branch) if table.branch else None
         return ref.snapshot_id if ref else None if table.branch else seen.metadata.current_snapshot_id
     if table.branch:
@@ -209,7 +209,7 @@ class _Snapshot(NamedTuple):
 
 def _snapshots(spark: SparkSession, table: Table, run_id: str) -> list[_Snapshot]:
     """All that have not expired; `is_own` are those of a run."""
-    if seen := direct.loaded(spark, table):
+    if seen := metadata_reads.loaded(spark, table):
         return [
             _Snapshot(
                 snapshot.snapshot_id,

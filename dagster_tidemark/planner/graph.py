@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from dagster_tidemark.planner.connected import connected
+from dagster_tidemark.planner.connected_components import connected
 from dagster_tidemark.planner.contracts import SHORTEST_WINDOW, Contract, LagContract, Window
 from dagster_tidemark.sources.feed import Partition
 

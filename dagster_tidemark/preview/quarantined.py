@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dagster_tidemark.lakehouse import branches, catalog, direct, write
+from dagster_tidemark.lakehouse import branches, catalog, metadata_reads, write
 from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, within
 from dagster_tidemark.preview.manifest import Manifest
 from dagster_tidemark.sources.feed import Partition
@@ -97,7 +97,7 @@ def _entries(
     if snapshot_id is None or not partitions:
         return {}
     columns = ("partition", *_SAID)
-    rows = direct.few_rows(spark, QUARANTINE, columns, [{"asset": asset}], snapshot_id)
+    rows = metadata_reads.few_rows(spark, QUARANTINE, columns, [{"asset": asset}], snapshot_id)
     if rows is None:
         rows = _at(spark, snapshot_id).where(within(asset, partitions)).select(*columns).toArrow()
     found: dict[Partition, Counter[tuple[Any, ...]]] = defaultdict(Counter)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.lakehouse.readers.file_format import Fault, FileFormat
 from dagster_tidemark.lakehouse.readers.files import ObjectStore, SourceFile, Unusable
-from dagster_tidemark.lakehouse.readers.formats import format_of
+from dagster_tidemark.lakehouse.readers.format_registry import format_of
 from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, records_of
 from dagster_tidemark.scaffold.column_types import type_of
 from dagster_tidemark.scaffold.row_key import guessed, repeated

@@ -14,7 +14,7 @@ from dagster_shared.record import replace
 
 from dagster_tidemark.asset_graph.sensor_names import FIRST, numbered
 from dagster_tidemark.engine.engine import Engine, engine_of
-from dagster_tidemark.engine.guarded import ASKS_FOR_NOTHING
+from dagster_tidemark.engine.guarded_conditions import ASKS_FOR_NOTHING
 from dagster_tidemark.engine.run_requests import TAGS, apart, as_ranges, most_urgent_first, with_priority
 from dagster_tidemark.engine.set_aside import planned
 from dagster_tidemark.engine.tick_log import line_of_run

@@ -29,8 +29,8 @@ from dagster_tidemark.failpoints import reached
 from dagster_tidemark.sources import removals
 from dagster_tidemark.sources.feed import Feed, Grain, Partition
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable, Listing, arrival, version_of_listing
-from dagster_tidemark.sources.looking import Walk, look, look_at_each, look_beside
 from dagster_tidemark.sources.misplaced import Misplaced
+from dagster_tidemark.sources.partition_listing import Walk, look, look_at_each, look_beside
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT, OUTCOME
 
 T = TypeVar("T")

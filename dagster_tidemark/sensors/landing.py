@@ -1,7 +1,7 @@
 """The landing sensor: from notifications to observations.
 
 Belongs here: taking messages from the queue, when they may be deleted, and what a tick says. Does not belong here:
-what a message means (`sources.hints`) and what a look at the bucket finds (`sensors.change_detection`).
+what a message means (`sources.s3_events`) and what a look at the bucket finds (`sensors.change_detection`).
 """
 
 import hashlib
@@ -27,10 +27,10 @@ from dagster_tidemark.sensors.change_detection import Changes, observe, observe_
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.settings import load_settings
 from dagster_tidemark.sources.feed import Feed, Partition, refuse_overlaps
-from dagster_tidemark.sources.hints import LandingZone, Stray
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable
 from dagster_tidemark.sources.misplaced import Misplaced
 from dagster_tidemark.sources.notification_queue import DeleteRefused, Hold, Message, QueueUnavailable, holding
+from dagster_tidemark.sources.s3_events import LandingZone, Stray
 from dagster_tidemark.sources.sqs import SqsQueue
 
 # Dagster looks every five seconds whether a tick has ended. One that ends before makes a message wait a second at most,

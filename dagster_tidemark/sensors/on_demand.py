@@ -11,7 +11,7 @@ from dagster_tidemark.sensors.change_detection import changes, look_at_feed
 from dagster_tidemark.settings import load_settings
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import Bucket
-from dagster_tidemark.sources.looking import look
+from dagster_tidemark.sources.partition_listing import look
 
 
 def observe_partitions(context: dg.OpExecutionContext, bucket: Bucket, feed: Feed) -> dg.DataVersionsByPartition:

@@ -22,7 +22,7 @@ from dagster_tidemark.event_log.observations import (
 from dagster_tidemark.resources.aws import LandingResource, QueueResource
 from dagster_tidemark.sensors.change_detection import look_at_feed
 from dagster_tidemark.sources.feed import Feed
-from dagster_tidemark.sources.looking import look_beside_all
+from dagster_tidemark.sources.partition_listing import look_beside_all
 
 
 def landing_checks(feeds: Iterable[Feed], start: date) -> list[dg.AssetChecksDefinition]:

@@ -1,7 +1,7 @@
 """A code server that was asked to end (SIGTERM or SIGINT) asks its child processes that are shifts to end.
 
 Dagster's server ends only after the runs that it started, and a shift works for an hour. Does not belong here: the
-other reasons to end a shift (`streams.post`).
+other reasons to end a shift (`streams.shift_lease`).
 """
 
 import signal
@@ -15,7 +15,7 @@ from dagster import DagsterInstance
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.run_process import identity_of
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.streams.post import STOPPING
+from dagster_tidemark.streams.shift_lease import STOPPING
 from dagster_tidemark.tags import CODE_OF_STREAMS
 
 _ASKED = {signal.SIGTERM, signal.SIGINT}

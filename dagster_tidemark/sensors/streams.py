@@ -1,7 +1,7 @@
 """The sensor `streams`: keeps a run (a shift) at work at each post of each stream.
 
 It starts another shift within a tick if one has ended or hangs, or if its process is gone. Does not belong here: the
-work of a shift (`streams.shift`), and its reasons to end (`streams.post`).
+work of a shift (`streams.shift`), and its reasons to end (`streams.shift_lease`).
 """
 
 import time
@@ -22,7 +22,7 @@ from dagster_tidemark.sensors.stopping import CodeServer
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.streams.delivery_declaration import Deliveries
 from dagster_tidemark.streams.job import shift_job
-from dagster_tidemark.streams.post import STUCK_SECONDS
+from dagster_tidemark.streams.shift_lease import STUCK_SECONDS
 from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.tags import CODE_OF_STREAMS, STREAM, WORKED, WORKER
 

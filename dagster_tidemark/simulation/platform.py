@@ -17,7 +17,7 @@ from dagster import DagsterInstance
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.condition import Derived
-from dagster_tidemark.engine.guarded import ASKS_FOR_NOTHING
+from dagster_tidemark.engine.guarded_conditions import ASKS_FOR_NOTHING
 from dagster_tidemark.planner.decisions import Plan
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.simulation.daemon import Daemon

@@ -1,7 +1,8 @@
 """Which formats files have, told by the endings of their names.
 
 Belongs here: names and endings, which is all that a feed and a listing need to know of a format. Does not belong here:
-what is in a file. A format is one module, registered with `lakehouse.readers.formats`, which claims its endings here.
+what is in a file. A format is one module, registered with `lakehouse.readers.format_registry`, which claims its endings
+here.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Objects below a feed's prefix that no partition of it holds.
 
 They were meant for somebody and would be missed by nobody. Belongs here: which objects those are, and what is said of
-a folder of them. Does not belong here: who looks (`looking`), and what becomes of them. Objects below the prefix of a
-partition, too deep or with another ending than data, are not among them: they are part of its listing.
+a folder of them. Does not belong here: who looks (`partition_listing`), and what becomes of them. Objects below the
+prefix of a partition, too deep or with another ending than data, are not among them: they are part of its listing.
 """
 
 from __future__ import annotations

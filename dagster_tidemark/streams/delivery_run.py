@@ -22,7 +22,7 @@ from dagster_tidemark.sources.notification_queue import Message, MessageSink
 from dagster_tidemark.streams import rejected_messages
 from dagster_tidemark.streams.delivery_answer import Answer, Status, no_manifest
 from dagster_tidemark.streams.delivery_verdict import Verdicts
-from dagster_tidemark.streams.in_hand import Held, InHand
+from dagster_tidemark.streams.messages_in_hand import Held, InHand
 from dagster_tidemark.streams.reports import EventLog
 from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, OF_THE_WORLD, TRIES_OF_A_BUG, told
 

@@ -1,7 +1,7 @@
 """A stream's job: one run of it is a shift, which works until new code is loaded, or an hour has passed.
 
-Belongs here: Dagster's part in a shift. Does not belong here: the work (`shift`), the reasons to end (`post`), and the
-start of the next run (`sensors.streams`).
+Belongs here: Dagster's part in a shift. Does not belong here: the work (`shift`), the reasons to end (`shift_lease`), and
+the start of the next run (`sensors.streams`).
 """
 
 import time
@@ -23,8 +23,8 @@ from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.received_messages import Inlet
 from dagster_tidemark.streams.checks import refused_result, state_of
 from dagster_tidemark.streams.delivery_declaration import Deliveries
-from dagster_tidemark.streams.facts import Facts
-from dagster_tidemark.streams.post import BEAT_SECONDS, Post
+from dagster_tidemark.streams.shift_lease import BEAT_SECONDS, Post
+from dagster_tidemark.streams.shift_metrics import Facts
 from dagster_tidemark.streams.shift_retries import RunEnds, patiently
 from dagster_tidemark.streams.stream_declaration import Stream, Workplace
 from dagster_tidemark.streams.transport import create_missing_or_log, declared_queue
@@ -167,7 +167,7 @@ def _delivering(
     from dagster_tidemark.lakehouse.append import open_lake
     from dagster_tidemark.streams.delivery_run import Delivering
     from dagster_tidemark.streams.delivery_verdict import Verdicts
-    from dagster_tidemark.streams.in_hand import InHand
+    from dagster_tidemark.streams.messages_in_hand import InHand
 
     queue, answers = declared.queue, declared.answers
     context.log.info(f"takes messages from sqs:{queue}, answers to sqs:{answers}")

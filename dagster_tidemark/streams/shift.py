@@ -2,7 +2,7 @@
 
 A run that is killed anywhere loses nothing: unacknowledged messages are received again, and the consequences of a
 message are committed before it is acknowledged. Belongs here: the order of the steps, and the response to a failed
-step. Does not belong here: the reasons to end a shift (`streams.post`), and the start of the next one
+step. Does not belong here: the reasons to end a shift (`streams.shift_lease`), and the start of the next one
 (`sensors.streams`).
 """
 

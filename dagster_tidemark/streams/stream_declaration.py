@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
 
-    from dagster_tidemark.lakehouse.live import LiveTable
+    from dagster_tidemark.lakehouse.cached_reader import LiveTable
     from dagster_tidemark.lakehouse.model_store import Given, Learner, ServingModel, Told
     from dagster_tidemark.streams.decode import Fault
 
@@ -99,7 +99,7 @@ class Workplace:
 
     def table(self, table: Table) -> LiveTable:
         """A table of the lake, to be read again and again, without Spark."""
-        from dagster_tidemark.lakehouse.live import LiveTable
+        from dagster_tidemark.lakehouse.cached_reader import LiveTable
 
         return LiveTable(self.lake, table)
 

@@ -19,9 +19,9 @@ from dagster_tidemark.local.spark.server import spark_home
 from dagster_tidemark.sensors.landing import Taken, take
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources import sqs
-from dagster_tidemark.sources.hints import LandingZone
 from dagster_tidemark.sources.listing import FakeBucket
 from dagster_tidemark.sources.notification_queue import HOLD_SECONDS, Message, holding
+from dagster_tidemark.sources.s3_events import LandingZone
 from dagster_tidemark.sources.sqs import SqsQueue
 from tests.conftest import end_service, free_port
 from tests.live.waiting import eventually

@@ -22,10 +22,10 @@ from dagster_tidemark.lakehouse.readers import small_files
 from dagster_tidemark.sensors.landing import Received
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Grain, Partition
-from dagster_tidemark.sources.hints import LandingZone
-from dagster_tidemark.sources.looking import look_beside_all
 from dagster_tidemark.sources.notification_queue import Message
+from dagster_tidemark.sources.partition_listing import look_beside_all
 from dagster_tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.sources.s3_events import LandingZone
 from tests.proof.conftest import Report
 from tests.proof.hostile import changes_of_files
 from tests.proof.hostile.changes import CHANGED

@@ -11,9 +11,9 @@ from dagster_tidemark.event_log.observations import EventLog
 from dagster_tidemark.sensors.change_detection import look_at_feed
 from dagster_tidemark.sensors.landing import take
 from dagster_tidemark.sources.feed import Partition
-from dagster_tidemark.sources.hints import LandingZone
 from dagster_tidemark.sources.listing import FakeBucket
 from dagster_tidemark.sources.notification_queue import FakeMessageSource, holding
+from dagster_tidemark.sources.s3_events import LandingZone
 from tests.proof.conftest import Report
 from tests.toys.feeds import FEEDS, ORDERS
 

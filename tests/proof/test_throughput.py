@@ -16,10 +16,10 @@ from dagster_tidemark.local.cloud.objects import ObjectFolder, StoredObject
 from dagster_tidemark.local.dagster.home import opened_home
 from dagster_tidemark.sensors.landing import Taken, take
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.sources.hints import LandingZone
 from dagster_tidemark.sources.listing import Listing
 from dagster_tidemark.sources.notification_queue import holding
 from dagster_tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.sources.s3_events import LandingZone
 from dagster_tidemark.sources.sqs import SqsQueue
 from tests.conftest import end_service, make_settings, start_service
 from tests.proof.conftest import Report

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sources.feed import Feed, Partition
-from dagster_tidemark.sources.looking import is_data
+from dagster_tidemark.sources.partition_listing import is_data
 from dagster_tidemark.sources.removals import Fate
 
 Version = tuple[Partition, str, str]

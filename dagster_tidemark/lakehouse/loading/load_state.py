@@ -19,8 +19,8 @@ from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sources import removals
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.sources.listing import LandedObject, Listing
-from dagster_tidemark.sources.looking import Walk, look_at_each
 from dagster_tidemark.sources.misplaced import OUTSIDE_LAYOUT, Misplaced
+from dagster_tidemark.sources.partition_listing import Walk, look_at_each
 from dagster_tidemark.sources.removals import Fate
 
 

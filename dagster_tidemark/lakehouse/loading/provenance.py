@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_tidemark.lakehouse import direct
+from dagster_tidemark.lakehouse import metadata_reads
 from dagster_tidemark.lakehouse.content import Content, content_of_files
 from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Version, Where
 from dagster_tidemark.lakehouse.loading.quarantine_table import within
@@ -94,7 +94,7 @@ def _looked_up(
     held = _held(spark, load.table, partitions, snapshot_id) if snapshot_id else {}
     about = [{"asset": load.asset, "partition": partition} for partition in {*partitions, None}]
     columns = ("partition", *_FILE, "row_number", "reason")
-    if held is None or (entries := direct.few_rows(spark, load.quarantine, columns, about)) is None:
+    if held is None or (entries := metadata_reads.few_rows(spark, load.quarantine, columns, about)) is None:
         return None
     is_whole = entries.append_column("is_whole", pc.is_null(entries["row_number"]))
     entered = _counted(is_whole, ("partition", *_FILE, "is_whole", "reason"))
@@ -109,7 +109,7 @@ def _held(
 ) -> dict[tuple[Any, ...], int] | None:
     """How many rows the table has of which partition, file, version and code."""
     by, values = table.partition_columns, {p: table.partition_values(p) for p in partitions}
-    rows = direct.few_rows(spark, table, (*by, *_FILE), list(values.values()), snapshot_id)
+    rows = metadata_reads.few_rows(spark, table, (*by, *_FILE), list(values.values()), snapshot_id)
     if rows is None:
         return None
     partition_of = {tuple(of[c] for c in by): partition for partition, of in values.items()}

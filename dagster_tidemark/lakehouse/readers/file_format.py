@@ -1,7 +1,7 @@
 """What a file format is: what is asked of its files, from the first look to the verdict on one that fails.
 
 `probe`, `in_memory`, `spark_scan` and `verdict` ask these questions and know no format by name. Does not belong here:
-the formats themselves (`csv_text`, `json_text`, `parquet`) and which there are (`formats`).
+the formats themselves (`csv_text`, `json_text`, `parquet`) and which there are (`format_registry`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, FileFault, SourceFile, Unusable
-from dagster_tidemark.lakehouse.readers.formats import format_named
+from dagster_tidemark.lakehouse.readers.format_registry import format_named
 from dagster_tidemark.sources.feed import Feed
 
 

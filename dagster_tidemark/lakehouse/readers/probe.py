@@ -21,7 +21,7 @@ from dagster_tidemark.lakehouse.readers.files import (
     Unusable,
     foreign,
 )
-from dagster_tidemark.lakehouse.readers.formats import format_named, format_of
+from dagster_tidemark.lakehouse.readers.format_registry import format_named, format_of
 from dagster_tidemark.lakehouse.readers.long_lines import refuse_long_lines
 from dagster_tidemark.lakehouse.readers.remote_file import refusals_raised
 from dagster_tidemark.lakehouse.readers.small_files import fetched_whole, fitting

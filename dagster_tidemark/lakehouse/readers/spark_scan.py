@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import FileFault, ObjectStore, SourceFile
-from dagster_tidemark.lakehouse.readers.formats import by_format
+from dagster_tidemark.lakehouse.readers.format_registry import by_format
 from dagster_tidemark.sources.feed import Feed
 
 

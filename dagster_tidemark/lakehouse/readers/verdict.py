@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import FileFault, NotScanned, ObjectStore, SourceFile, Unusable
-from dagster_tidemark.lakehouse.readers.formats import format_of
+from dagster_tidemark.lakehouse.readers.format_registry import format_of
 from dagster_tidemark.lakehouse.readers.remote_file import refusals_raised
 from dagster_tidemark.lakehouse.readers.spark_place import paths_of
 from dagster_tidemark.lakehouse.readers.spark_scan import scan

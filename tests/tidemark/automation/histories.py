@@ -21,11 +21,11 @@ from dagster_tidemark.sensors import change_detection, landing
 from dagster_tidemark.settings import Boundary
 from dagster_tidemark.sources import removals
 from dagster_tidemark.sources.feed import Feed, Partition
-from dagster_tidemark.sources.hints import LandingZone
 from dagster_tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing, ObjectUnavailable
-from dagster_tidemark.sources.looking import Walk, look
 from dagster_tidemark.sources.misplaced import Misplaced
 from dagster_tidemark.sources.notification_queue import FakeMessageSource, Message, holding
+from dagster_tidemark.sources.partition_listing import Walk, look
+from dagster_tidemark.sources.s3_events import LandingZone
 from dagster_tidemark.tags import OUTCOME
 from tests.toys.feeds import ORDERS
 

@@ -9,7 +9,7 @@ from dagster import AutomationContext, AutomationResult
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.engine.condition import Derived, derived, with_automation
-from dagster_tidemark.engine.guarded import Guarded
+from dagster_tidemark.engine.guarded_conditions import Guarded
 from tests.tidemark.automation.ticks import Location
 from tests.tidemark.automation.toy_graph import HOURS, asset, lag, source
 

@@ -19,9 +19,7 @@ from dagster_tidemark.sensors.landing import Taken, loads_for_misplaced, take
 from dagster_tidemark.sensors.reconcile_schedules import reconcile
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
-from dagster_tidemark.sources.hints import LandingZone
 from dagster_tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing, data_version
-from dagster_tidemark.sources.looking import look
 from dagster_tidemark.sources.notification_queue import (
     DeleteRefused,
     FakeMessageSource,
@@ -30,6 +28,8 @@ from dagster_tidemark.sources.notification_queue import (
     QueueUnavailable,
     holding,
 )
+from dagster_tidemark.sources.partition_listing import look
+from dagster_tidemark.sources.s3_events import LandingZone
 from dagster_tidemark.sources.sqs import SqsQueue
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 from tests.toys.definitions import defs

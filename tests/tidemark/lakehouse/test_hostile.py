@@ -16,8 +16,8 @@ from dagster_tidemark.execution.load_check import quarantine_result
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.readers import small_files
-from dagster_tidemark.sources.looking import look_beside, look_beside_all
 from dagster_tidemark.sources.misplaced import Misplaced
+from dagster_tidemark.sources.partition_listing import look_beside, look_beside_all
 from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import (
     HEADER,

@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog, write
-from dagster_tidemark.lakehouse.loading import handling
-from dagster_tidemark.lakehouse.loading.handling import Selection
+from dagster_tidemark.lakehouse.loading import quarantine_actions
 from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
 from dagster_tidemark.lakehouse.readers import small_files
@@ -55,9 +55,9 @@ def test_added_files_bad_rows_and_waivers_are_merged_in_copy_on_write(
     assert quarantined(spark, orders) == [("a.csv", 4, reason), ("b.csv", 2, reason)]
 
     everything = Selection(asset=orders.asset)
-    assert handling.waive(spark, everything, "known", run_id=str(uuid.uuid4())) == 2
-    assert handling.unwaive(spark, everything) == 2
-    assert handling.send_back(spark, everything, orders) == [HOUR]
+    assert quarantine_actions.waive(spark, everything, "known", run_id=str(uuid.uuid4())) == 2
+    assert quarantine_actions.unwaive(spark, everything) == 2
+    assert quarantine_actions.send_back(spark, everything, orders) == [HOUR]
     loading(orders, HOUR)
     assert quarantined(spark, orders) == [("a.csv", 4, reason), ("b.csv", 2, reason)]
     assert {mode_of(spark, table) for table in (orders.table, QUARANTINE, WAIVERS)} == {mode}

@@ -18,7 +18,7 @@ from dagster_tidemark import LINEAGE, Table
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.formats import FileFormat, Shape, register_format
 from dagster_tidemark.lakehouse.loading.load import Load
-from dagster_tidemark.lakehouse.readers import formats as registered
+from dagster_tidemark.lakehouse.readers import format_registry as registered
 from dagster_tidemark.lakehouse.readers import probe, small_files
 from dagster_tidemark.lakehouse.readers.csv_text import CSV
 from dagster_tidemark.lakehouse.readers.files import SourceFile

@@ -14,11 +14,11 @@ from botocore.exceptions import ClientError
 
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources import sqs
-from dagster_tidemark.sources.hints import LandingZone
 from dagster_tidemark.sources.listing import BucketUnavailable, LandedObject, ObjectChanged, ObjectUnavailable
-from dagster_tidemark.sources.looking import look
 from dagster_tidemark.sources.notification_queue import DeleteRefused, Message
+from dagster_tidemark.sources.partition_listing import look
 from dagster_tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.sources.s3_events import LandingZone
 from dagster_tidemark.sources.sqs import SqsQueue
 from tests.toys.feeds import ORDERS
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dagster_tidemark import Feed, Grain
 from dagster_tidemark.sources.feed import OutsideLayout
 from dagster_tidemark.sources.listing import FakeBucket
-from dagster_tidemark.sources.looking import Walk, look, look_at_each
 from dagster_tidemark.sources.misplaced import Span, place_of
+from dagster_tidemark.sources.partition_listing import Walk, look, look_at_each
 
 FOREVER = Span(date.min, date.max)
 FAR = datetime(9990, 1, 1, tzinfo=UTC)  # all times are near

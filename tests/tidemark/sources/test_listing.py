@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from dagster_tidemark.sources.listing import FakeBucket, Listing, arrival, data_version
-from dagster_tidemark.sources.looking import Walk, look, look_at_each, look_beside, look_beside_all
 from dagster_tidemark.sources.misplaced import MOST_FOLDERS, told
+from dagster_tidemark.sources.partition_listing import Walk, look, look_at_each, look_beside, look_beside_all
 from tests.toys.feeds import ORDERS
 
 HOUR = "2026-10-01-07:00"

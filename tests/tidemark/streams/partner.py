@@ -22,7 +22,7 @@ from dagster_tidemark.sources.sqs import SqsQueue
 from dagster_tidemark.streams.delivery_declaration import Deliveries
 from dagster_tidemark.streams.delivery_run import Delivering
 from dagster_tidemark.streams.delivery_verdict import Verdicts
-from dagster_tidemark.streams.in_hand import InHand
+from dagster_tidemark.streams.messages_in_hand import InHand
 from tests.tidemark.streams import toy
 from tests.toys.feeds import ORDERS
 from tests.toys.schemas import ORDERS_LANDING, order_lines

@@ -15,7 +15,7 @@ from dagster_tidemark.event_log import adapter
 from dagster_tidemark.sensors import streams as sensor
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.job import NoInlet, code_of, inlets_of, run_shift, shift_job
-from dagster_tidemark.streams.post import Post
+from dagster_tidemark.streams.shift_lease import Post
 from dagster_tidemark.tags import CODE_OF_STREAMS, STREAM, WORKER
 from tests.tidemark.streams import toy
 

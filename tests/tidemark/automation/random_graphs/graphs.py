@@ -8,7 +8,7 @@ import dagster as dg
 
 from dagster_tidemark.asset_graph.dep_metadata import with_dep_metadata_moved
 from dagster_tidemark.engine.condition import derived
-from dagster_tidemark.engine.guarded import guarded
+from dagster_tidemark.engine.guarded_conditions import guarded
 from tests.tidemark.automation.random_graphs.mappings import WAYS, ways
 from tests.tidemark.automation.random_graphs.shapes import GRAINS, TIMES, Read, Table, World, definition
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_tidemark.lakehouse import catalog, direct, write
+from dagster_tidemark.lakehouse import catalog, metadata_reads, write
 from dagster_tidemark.lakehouse.loading import provenance
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.load_plan import Where
@@ -76,16 +76,16 @@ def test_of_an_unpartitioned_table_all_rows_are_known(
 def test_a_table_that_is_not_there_or_has_too_many_rows_is_for_spark(
     spark: SparkSession, orders: Load, loading: Loading, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert direct.loaded(spark, orders.table) is None
+    assert metadata_reads.loaded(spark, orders.table) is None
     put(key(orders, "a.csv"), csv(line(1), line(2)))
     loaded = loading(orders, HOUR)
     at = loaded.snapshot_id
     assert provenance._looked_up(spark, orders, [HOUR], at) is not None
     with monkeypatch.context() as few:
-        few.setattr(direct, "MOST_ROWS", 1)
+        few.setattr(metadata_reads, "MOST_ROWS", 1)
         assert provenance._looked_up(spark, orders, [HOUR], at) is None
     with monkeypatch.context() as few:
-        few.setattr(direct, "MOST_FILES", 0)
+        few.setattr(metadata_reads, "MOST_FILES", 0)
         assert provenance._looked_up(spark, orders, [HOUR], at) is None
     many = [f"2026-10-{day:02}-{hour:02}:00" for day in (1, 2, 3) for hour in range(24)]
     assert provenance._looked_up(spark, orders, many, at) is None
@@ -110,8 +110,8 @@ def test_a_commit_is_found_the_same_either_way(spark: SparkSession, monkeypatch:
     write.merge(taken, table, within=day, on="t.n = s.n", wins="true", goes="true", run_id="two")
     seen = [write.commit_of(spark, table, run) for run in ("one", "two", "none")]
     assert [commit.rows for commit in seen] == [3, 2, None]
-    assert direct.loaded(spark, table)
-    monkeypatch.setattr(direct, "_seen", lambda *_: None)
+    assert metadata_reads.loaded(spark, table)
+    monkeypatch.setattr(metadata_reads, "_seen", lambda *_: None)
     assert [write.commit_of(spark, table, run) for run in ("one", "two", "none")] == seen
     assert write.current_snapshot(spark, table) == seen[1].snapshot_id
 
@@ -120,8 +120,8 @@ def test_another_catalog_than_the_servers_is_not_looked_at(spark_server: Setting
     elsewhere = spark_server.model_copy(update={"catalog_uri": "jdbc:sqlite:/nowhere/catalog.db"})
     session = new_session(elsewhere)
     try:
-        assert direct.loaded(session, QUARANTINE) is None
-        assert direct._lakes[session] is None
+        assert metadata_reads.loaded(session, QUARANTINE) is None
+        assert metadata_reads._lakes[session] is None
     finally:
         session.stop()
 
@@ -132,14 +132,14 @@ def test_a_lake_that_cannot_be_seen_is_told_once_and_left_alone(
     session = new_session(spark_server)
     try:
         catalog.ensure(session, QUARANTINE)
-        assert direct.loaded(session, QUARANTINE)
+        assert metadata_reads.loaded(session, QUARANTINE)
         asked = []
 
         def fails(name: str) -> None:
             asked.append(name)
             raise OSError("the store does not answer")
 
-        monkeypatch.setattr(direct._lakes[session], "load_table", fails)
+        monkeypatch.setattr(metadata_reads._lakes[session], "load_table", fails)
         for _ in range(3):
             write.current_snapshot(session, QUARANTINE)
         assert len(asked) == 1

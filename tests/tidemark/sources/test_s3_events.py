@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dagster_tidemark.sources.hints import LandingZone
+from dagster_tidemark.sources.s3_events import LandingZone
 from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS
 
 ZONE = LandingZone("landing", FEEDS, date(2026, 9, 28))

@@ -21,7 +21,7 @@ from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.run_process import identity_of
 from dagster_tidemark.sensors import streams as sensor
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.streams.post import STOPPING, STUCK_SECONDS, Post
+from dagster_tidemark.streams.shift_lease import STOPPING, STUCK_SECONDS, Post
 from dagster_tidemark.tags import CODE_OF_STREAMS, STREAM, WORKED, WORKER
 from tests.tidemark.streams import toy
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dagster_tidemark.sources.notification_queue import FakeMessageSource
-from dagster_tidemark.streams.in_hand import InHand
+from dagster_tidemark.streams.messages_in_hand import InHand
 
 
 @contextmanager

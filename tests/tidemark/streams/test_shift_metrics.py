@@ -17,8 +17,8 @@ from dagster_tidemark.event_log.beats import Beat
 from dagster_tidemark.sensors.stream_states import changed_streams
 from dagster_tidemark.sources.notification_queue import QueueUnavailable
 from dagster_tidemark.sources.received_messages import Waiting
-from dagster_tidemark.streams.facts import Facts
 from dagster_tidemark.streams.job import InstanceLog
+from dagster_tidemark.streams.shift_metrics import Facts
 
 NOW = 1_800_000_000.0
 WATCHED = Watched("grocer", {}, (PostOf("pings", "raw/pings", ("post 0", "post 1")),))

@@ -14,12 +14,12 @@ from dagster_tidemark.cli.quarantine_work import CannotHandle, Target
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.observations import QUARANTINE as CHECK
 from dagster_tidemark.event_log.observations import EventLog, misplaced_check
-from dagster_tidemark.lakehouse.loading import handling
+from dagster_tidemark.lakehouse.loading import quarantine_actions
 from dagster_tidemark.lakehouse.loading.dry_run import rehearse
-from dagster_tidemark.lakehouse.loading.handling import Selection
 from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
 from dagster_tidemark.lakehouse.loading.turned_away import backlog_of
-from dagster_tidemark.sources.looking import look_beside_all
+from dagster_tidemark.sources.partition_listing import look_beside_all
 from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import (
     HOUR,
@@ -61,20 +61,20 @@ def test_a_waiver_holds_for_its_version_of_a_file_however_often_that_is_read(
     put(key(orders, "b.parquet"), b"no parquet")
     loading(orders, HOUR)
     assert waiting(spark, orders) == [("discount_out_of_range", 1), ("unreadable", 1)]
-    assert handling.waive(spark, Selection(orders.asset), "the till was broken", run_id="w") == 2
+    assert quarantine_actions.waive(spark, Selection(orders.asset), "the till was broken", run_id="w") == 2
     assert waiting(spark, orders) == []
     put(key(orders, "c.csv"), csv(line(2)))
     newer = dataclasses.replace(orders, code_version="2")
     loaded = loading(newer, HOUR)
     assert (len(loaded.read_again), waiting(spark, orders)) == (1, []), "read again, with other code"
     assert {b.reason: b.is_waived for b in loaded.backlog} == {"discount_out_of_range": True, "unreadable": True}
-    [shown] = handling.entries(spark, Selection(orders.asset, ["unreadable"])).collect()
+    [shown] = quarantine_actions.entries(spark, Selection(orders.asset, ["unreadable"])).collect()
     assert shown.because == "the till was broken"
     a_second()
     put(key(orders, "a.csv"), csv(line(1), BAD))
     loading(newer, HOUR)
     assert waiting(spark, orders) == [("discount_out_of_range", 1)], "a new version is a new matter"
-    assert handling.unwaive(spark, Selection(orders.asset)) == 1
+    assert quarantine_actions.unwaive(spark, Selection(orders.asset)) == 1
     assert waiting(spark, orders) == [("discount_out_of_range", 1), ("unreadable", 1)]
 
 
@@ -86,7 +86,7 @@ def test_a_selection_names_assets_reasons_files_and_times(
     loading(orders, HOUR)
 
     def of(**options: object) -> list[tuple[str, str]]:
-        found = handling.entries(spark, Selection(orders.asset, **options)).collect()  # type: ignore[arg-type]
+        found = quarantine_actions.entries(spark, Selection(orders.asset, **options)).collect()  # type: ignore[arg-type]
         return sorted((row.source_file.rpartition("/")[2], row.reason) for row in found)
 
     all_of_them = [("a_1.csv", "bad_type"), ("a_1.csv", "discount_out_of_range"), ("ab1.csv", "discount_out_of_range")]
@@ -128,7 +128,7 @@ def test_where_rows_of_expired_files_stay_only_what_is_sent_back_is_read(
         put(key(kept, name), body)
     loading(kept, HOUR)
     delete(key(kept, "old.csv"))
-    assert handling.send_back(spark, Selection(), kept) == [HOUR]
+    assert quarantine_actions.send_back(spark, Selection(), kept) == [HOUR]
     loaded = loading(with_rules(kept, LENIENT), HOUR)
     assert (loaded.read_again, loaded.added_to, loaded.files_read) == ([], [HOUR], 1)
     assert quantities(spark, kept) == {1: 3, 2: 3, 9: 3}
@@ -186,7 +186,7 @@ def test_a_corrected_copy_beside_a_file_takes_its_place(
     assert (said["rows"], said["waived"]) == (0, 1), "its check says so at once"
     loading(orders, HOUR)
     assert quantities(spark, orders) == {1: 3, 2: 7, 3: 3, 9: 3}
-    [entry] = handling.entries(spark, Selection(orders.asset)).collect()
+    [entry] = quarantine_actions.entries(spark, Selection(orders.asset)).collect()
     assert entry.because == f"patched by {target}: again"
 
 

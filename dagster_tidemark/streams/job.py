@@ -1,7 +1,7 @@
 """A stream's job: one run of it is a shift, which works until new code is loaded, or an hour has passed.
 
-Belongs here: Dagster's part in a shift. Does not belong here: the work (`shift`), the reasons to end (`shift_lease`), and
-the start of the next run (`sensors.streams`).
+Belongs here: Dagster's part in a shift. Does not belong here: the work (`shift`), the reasons to end (`shift_lease`),
+and the start of the next run (`sensors.streams`).
 """
 
 import time

@@ -3,8 +3,10 @@
     python -m tests.check_range            both ends, each in a temporary environment
     python -m tests.check_range 1.13.28    these versions
 
-`make check-range` calls it. Everything but Dagster has the versions of constraints.txt. Exits with 1 if a test fails
-or a version cannot be installed.
+`make check-range` calls it. Everything but Dagster has the versions of constraints.txt. Dagster's integrations are
+released after Dagster, and each demands its own version of it. So the newest Dagster is installed over the newest set
+that fits together: a fault is known before users can have that version. Exits with 1 if a test fails or a version
+cannot be installed.
 """
 
 import os
@@ -44,12 +46,13 @@ _EXTRAS = "local,models,kafka"
 
 def main(versions: Sequence[str]) -> int:
     """Check the versions, by default both ends of the range. Return the exit code."""
-    ends: list[tuple[str, Mapping[str, str]]] = [(f"dagster {each}", {"dagster": each}) for each in versions]
+    core = in_range()
+    ends = [(each, {}, f"dagster=={each}") for each in versions] or [("lowest", lowest(), ""), ("newest", {}, core)]
     lines, is_good = [], True
-    for name, pins in ends or [("lowest", lowest()), ("newest", {})]:
+    for name, pins, over in ends:
         with tempfile.TemporaryDirectory(prefix="tidemark-range-") as folder:
             print(f"{name}: installing", flush=True)
-            line, is_held = checked(Path(folder), name, pins)
+            line, is_held = checked(Path(folder), name, pins, over)
         print(line, flush=True)
         lines.append(line)
         is_good &= is_held
@@ -59,19 +62,37 @@ def main(versions: Sequence[str]) -> int:
 
 def lowest() -> dict[str, str]:
     """Return the lowest version of each distribution of Dagster that pyproject.toml allows."""
-    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
-    groups = project["project"]["optional-dependencies"].values()
-    every = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"], *(r for g in groups for r in g)]
     found = {}
-    for requirement in every:
+    for requirement in requirements():
         name, least = _DAGSTER.match(requirement), _LOWEST.search(requirement)
         if name and least:
             found[name[0]] = least[1]
     return found
 
 
-def checked(folder: Path, name: str, pins: Mapping[str, str]) -> tuple[str, bool]:
-    """Install the project with these versions of Dagster and run the tests. Return a line, and True if all hold."""
+def in_range() -> str:
+    """Return the requirement of pyproject.toml on Dagster itself."""
+    return next(each for each in requirements() if re.match(r"dagster[<>=]", each))
+
+
+def requirements() -> list[str]:
+    """Return every requirement of the project, with those of its extras and of its development."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    groups = project["project"]["optional-dependencies"].values()
+    development = [each for each in project["dependency-groups"]["dev"] if isinstance(each, str)]  # others name groups
+    return [*project["project"]["dependencies"], *development, *(each for group in groups for each in group)]
+
+
+def checked(folder: Path, name: str, pins: Mapping[str, str], over: str) -> tuple[str, bool]:
+    """Install the project with some versions of Dagster and run the tests.
+
+    Args:
+        pins: Versions of Dagster's distributions; others are the newest that fit together.
+        over: The requirement of a Dagster that is installed over them; empty for none.
+
+    Returns:
+        A line, and True if all tests pass.
+    """
     python = str(folder / "venv" / "bin" / "python")
     others = [line for line in (CHECKOUT / "constraints.txt").read_text().splitlines() if not _DAGSTER.match(line)]
     constraints = folder / "constraints.txt"
@@ -81,6 +102,7 @@ def checked(folder: Path, name: str, pins: Mapping[str, str]) -> tuple[str, bool
         [sys.executable, "-m", "venv", str(folder / "venv")],
         [*pip, "pip>=25.1"],
         [*pip, "-c", str(constraints), "-e", f".[{_EXTRAS}]", "--group", "dev"],
+        *([[*pip, "-c", str(constraints), "--upgrade", over]] if over else []),
     ):
         if subprocess.run(command, cwd=CHECKOUT).returncode:
             return f"{name}: cannot be installed", False
@@ -89,6 +111,7 @@ def checked(folder: Path, name: str, pins: Mapping[str, str]) -> tuple[str, bool
     print(f"{name}: dagster {version}", flush=True)
     begun = time.monotonic()
     options = ["-q", "-p", "no:cacheprovider", "--basetemp", str(folder / "tests"), "--maxfail=20"]
+    options += ["-W", "ignore:Found version mismatch"] if over else []  # the integrations are of another release
     environment = os.environ | {"PATH": f"{folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run([python, "-m", "pytest", *options, *TESTS], cwd=CHECKOUT, env=environment)
     held = "holds" if not done.returncode else "FAILS, see above"

@@ -101,7 +101,7 @@ class Release:
             packed.extractall(code, filter="data")
         for file in (HERE / "shop").glob("*.py"):
             (code / "shop").mkdir(exist_ok=True)
-            (code / "shop" / file.name).write_text(file.read_text().replace("dagster_tidemark", package))
+            (code / "shop" / file.name).write_text(_as_of(package, file.read_text()))
         workspace = code / "workspace.yaml"
         workspace.write_text(workspace.read_text().replace("pipelines.definitions", "shop.definitions"))
         return cls(code, folder / "state", package)
@@ -166,6 +166,13 @@ class Release:
         """Return the rows of a table; none if it does not exist yet."""
         found: list[dict[str, Any]] = json.loads(self.python(_ROWS.replace("TABLE", table)))
         return found
+
+
+def _as_of(package: str, code: str) -> str:
+    """Return code of the shop with the names of a release: up to 0.1.0 all names were in one module."""
+    if package == "pipelines.tidemark":
+        code = code.replace("dagster_tidemark.streams", "dagster_tidemark")
+    return code.replace("dagster_tidemark", package)
 
 
 def require(holds: bool, why: object = "") -> None:

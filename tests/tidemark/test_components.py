@@ -451,6 +451,7 @@ def test_a_change_of_what_is_shown_or_when_it_runs_moves_nothing_and_neither_doe
 # With Spark
 
 
+@pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources
 def test_files_become_rows_of_both_tables(
     project: AProject, cloud: Settings, spark_server: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

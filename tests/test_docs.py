@@ -9,7 +9,7 @@ import pytest
 import typer
 
 import dagster_tidemark
-import dagster_tidemark.testing
+from dagster_tidemark import formats, models, streams, testing
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.environment import declared_variables
 from dagster_tidemark.location import asset_graph
@@ -18,7 +18,7 @@ from tests import pages
 from tests.checkout import CHECKOUT
 
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
-PUBLIC = {module.__name__: set(module.__all__) for module in (dagster_tidemark, dagster_tidemark.testing)}
+PUBLIC = {module.__name__: set(module.__all__) for module in (dagster_tidemark, formats, models, streams, testing)}
 _COMMAND = re.compile(r"`tidemark ([a-z]+(?: [a-z]+)?)((?: [^`]*)?)`|^ *tidemark ([a-z]+(?: [a-z]+)?)( .*)?$", re.M)
 
 
@@ -74,6 +74,8 @@ def test_every_public_name_stands_in_a_snippet() -> None:
                 match node:
                     case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
                         named.add(name)
+        for code in pages.blocks(page.read_text(), "yaml"):
+            named |= set(re.findall(r"^type: dagster_tidemark\.(\w+)$", code, re.M))
     assert [f"{module}.{name}" for module, names in PUBLIC.items() for name in sorted(names - named)] == []
 
 

@@ -121,7 +121,10 @@ def tables(settings: Settings) -> "Mapping[str, Table]":
 
 
 def _of_components(settings: Settings) -> "Sequence[Declaration]":
-    package = find_spec(settings.code_location)
+    try:
+        package = find_spec(settings.code_location)
+    except ValueError:  # a module that was made in memory has no spec, and no folder either
+        return ()
     folders = (package.submodule_search_locations if package else None) or ()
     # Most projects have none: reading their feeds imports no Dagster and loads no assets, which takes seconds.
     if not any(any(Path(folder).rglob("defs.y*ml")) for folder in folders):

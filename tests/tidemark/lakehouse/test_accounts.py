@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from dagster_tidemark.lakehouse.loading import load as loading_module
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded
 from tests.tidemark.lakehouse.conftest import HOUR, Delete, Loading, Put, a_second, csv, key, line, quantities
-from tests.tidemark.lakehouse.test_handling import BAD
+from tests.tidemark.lakehouse.test_quarantine_actions import BAD
 
 
 def accounts(loaded: Loaded) -> dict[str, tuple[int, int, int, int, int]]:

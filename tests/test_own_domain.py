@@ -140,7 +140,8 @@ def tidemark(folder: Path, command: str) -> str:
 def environment_of(project: Path) -> dict[str, str]:
     """That of a shell in the project, with the jars of this one."""
     # pyspark sets SPARK_CONNECT_MODE_ENABLED, and children inherit it.
-    mine = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMARK_", "SPARK_"))}
+    ours = ("PYTEST_", "SPARK_", "TIDEMARK_")
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return mine | {"PYTHONPATH": str(project), "TIDEMARK_JARS_DIR": str(JARS)}
 
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -145,10 +146,22 @@ def test_a_sample_may_be_of_an_own_format(tmp_path: Path, own_format: ModuleType
     assert (seen.suffix, seen.key, seen.columns["fare"]) == (".orc", ("trip_id",), "decimal(18,4)")
 
 
+def with_feeds(monkeypatch: pytest.MonkeyPatch, register: Callable[[], Any]) -> None:
+    """Have a code location without feeds, whose package of feeds registers a format when it is first read."""
+    left = [register]
+
+    def feeds(_: Any) -> list[Feed]:
+        while left:
+            left.pop()()
+        return []
+
+    monkeypatch.setattr("dagster_tidemark.location.feeds", feeds)
+
+
 def test_a_feed_is_written_from_a_sample_whose_format_is_registered_beside_the_feeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr("dagster_tidemark.location.feeds", lambda settings: request.getfixturevalue("own_format"))
+    with_feeds(monkeypatch, lambda: request.getfixturevalue("own_format"))
     monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
     path = tmp_path / "trips.orc"
     path.write_bytes(as_orc(1, 30))
@@ -162,7 +175,7 @@ def test_a_sample_is_read_as_its_longest_ending_says_though_that_is_registered_b
     own = a_format(
         endings=(".own.csv",), shape=CSV.shape, rows=CSV.rows, sample=lambda body, limit: [{"own": 1}], is_text=True
     )
-    monkeypatch.setattr("dagster_tidemark.location.feeds", lambda settings: register_format(own))
+    with_feeds(monkeypatch, lambda: register_format(own))
     monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
     path = tmp_path / "trips.own.csv"
     path.write_text("own\n1\n")

@@ -481,7 +481,9 @@ def test_files_become_rows_of_both_tables(
                 partition_key="2026-10-01",
             )
             assert ran.success
-    lake = load_catalog("lake")
+    prefix = "PYICEBERG_CATALOG__LAKE__"  # pyiceberg reads its variables when it is imported, so they are passed
+    of_lake = {key.removeprefix(prefix).lower(): value for key, value in settings.exports().items() if prefix in key}
+    lake = load_catalog("lake", **of_lake)
     assert lake.load_table(f"core.{name}").scan().to_arrow().num_rows == 2
     assert lake.load_table(f"marts.{name}_per_day").scan().to_arrow().column("lines").to_pylist() == [2]
 

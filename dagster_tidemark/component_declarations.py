@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
+from dagster_shared.record import replace
 
 from dagster_tidemark.discovery import refusing
 from dagster_tidemark.event_log import adapter
@@ -102,7 +103,7 @@ def _require_once(what: str, first: Declaration, other: Declaration) -> None:
 
 
 class _Pending(dg.ResourceDefinition):
-    """Resource with which Dagster refuses a code location that does not take its components over.
+    """Resource that makes Dagster refuse a code location whose components are not passed to Tidemark.
 
     Without it Dagster would load the assets and nothing would ever run them.
     """
@@ -136,8 +137,8 @@ def taken_over(
 ) -> tuple[dg.Definitions, list[Any], Declared]:
     """Split the definitions of a code location.
 
-    Tidemark takes the assets of its components, assets of the given tables, the sources of all feeds, and the checks
-    on these assets.
+    Tidemark takes its components' assets, assets of the given tables, the source of each feed, and the checks on these
+    assets.
 
     Returns:
         The definitions that remain, the assets and checks that Tidemark takes, and what components declare.
@@ -160,17 +161,11 @@ def taken_over(
             keys |= set(asset.keys)
     checks = list(defs.asset_checks or ())
     on_ours = [check for check in checks if {key.asset_key for key in check.check_keys} <= keys]
-    remaining = dg.Definitions(
+    remaining = replace(
+        defs,
         assets=_without(every, ours),
         asset_checks=_without(checks, on_ours),
-        jobs=defs.jobs,
-        schedules=defs.schedules,
-        sensors=defs.sensors,
         resources=without_pending(defs.resources),
-        executor=defs.executor,
-        loggers=defs.loggers,
-        metadata=defs.metadata,
-        component_tree=defs.component_tree,
     )
     return remaining, [*ours, *on_ours], declared
 

@@ -1,4 +1,4 @@
-"""The range of Dagster that the library supports, and what is said if Dagster lacks a private name.
+"""The supported range of Dagster, and the message if Dagster lacks a private name.
 
 Belongs here: words about an import that failed. Does not belong here: the range itself (pyproject.toml), and what the
 private names are for (`event_log.adapter`, `asset_graph.planner_graph`).

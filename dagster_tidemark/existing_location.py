@@ -2,7 +2,7 @@
 
 `AssetSelection.all()`, a group or everything downstream of an asset would otherwise take in the assets of `extend`: an
 asset job would run them too, or could not be resolved because their partitions differ, and two automation sensors would
-select the same asset, which Dagster refuses. A selection that lists asset keys means what it says, and stays.
+select the same asset, which Dagster refuses. A selection that lists asset keys is not changed.
 """
 
 import copy
@@ -20,10 +20,10 @@ _Keys = type(dg.AssetSelection.assets("any"))
 
 
 def selecting_as_before(defs: dg.Definitions, added: Collection[dg.AssetKey]) -> dg.Definitions:
-    """Return definitions of which no job, schedule and sensor selects an added asset, unless by its key.
+    """Return definitions whose jobs, schedules and sensors select an added asset only by its key.
 
     Raises:
-        DeclarationRefused: an automation sensor has a class of its own, and a selection that may grow.
+        DeclarationRefused: an automation sensor of a user-defined class has a selection that may grow.
     """
     return _Narrowed(added).definitions(defs)
 
@@ -48,15 +48,12 @@ class _Narrowed:
         )
         return narrowed
 
-    def _selection(self, selection: dg.AssetSelection) -> dg.AssetSelection:
-        return selection if isinstance(selection, _Keys) else selection - self._added
-
     def _job(self, job: Any) -> Any:
         if not isinstance(job, _AssetJob) or isinstance(job.selection, _Keys):
             return job
         # A job and the schedule that refers to it need one copy: Dagster refuses two jobs of one name.
         if id(job) not in self._jobs:
-            self._jobs[id(job)] = replace(job, selection=self._selection(job.selection))
+            self._jobs[id(job)] = replace(job, selection=job.selection - self._added)
         return self._jobs[id(job)]
 
     def _schedule(self, schedule: Any) -> Any:
@@ -71,7 +68,7 @@ class _Narrowed:
             return sensor.with_updated_jobs([self._job(job) for job in sensor.jobs])
         if sensor.asset_selection is None or isinstance(sensor.asset_selection, _Keys):
             return sensor
-        selection = self._selection(sensor.asset_selection)
+        selection = sensor.asset_selection - self._added
         if type(sensor) is dg.AutomationConditionSensorDefinition:
             return _automation_sensor(sensor, selection)
         if isinstance(sensor, dg.AutomationConditionSensorDefinition):

@@ -1,4 +1,4 @@
-"""What a file format of one's own is made of: see docs/feeds.md."""
+"""The parts of a user-defined file format: see docs/feeds.md."""
 
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape, Written
 from dagster_tidemark.lakehouse.readers.files import Unusable

@@ -9,9 +9,9 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import lazy_loader
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckFate", "Run", "RunFate", "RunPace", "Simulation", "frame_of", "local_session"]
 
-_SIMULATOR = {"CheckFate": "run", "Run": "run", "RunFate": "run", "RunPace": "run", "Simulation": "simulator"}
+# Imported when first asked for: the simulator takes two seconds to import, and a test of a transform needs none.
+__getattr__, _, _ = lazy_loader.attach(
+    "dagster_tidemark.simulation",
+    submod_attrs={"run": ["CheckFate", "Run", "RunFate", "RunPace"], "simulator": ["Simulation"]},
+)
 _CONF: dict[str, bool | float | int | str | None] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
@@ -98,10 +102,3 @@ def _arrow_type(column: str, kind: str) -> pa.DataType:
     if kind not in _ARROW:
         raise ValueError(f"{column} is a {kind}: create this frame with session.createDataFrame")
     return _ARROW[kind]
-
-
-def __getattr__(name: str) -> Any:
-    # Imported when first asked for: the simulator takes two seconds to import, and a test of a transform needs none.
-    if name not in _SIMULATOR:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"dagster_tidemark.simulation.{_SIMULATOR[name]}"), name)

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,16 @@ def report(request: pytest.FixtureRequest) -> Report:
 def project(tmp_path: Path) -> Path:
     """A copied working tree for edits (`tests.proof.edited_project`)."""
     return copied_checkout(tmp_path / "project")
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """The library's wheel, built from this checkout."""
+    folder = tmp_path / "wheels"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--quiet", "-w", folder, CHECKOUT], check=True, timeout=600)
+    (built,) = folder.glob("*.whl")
+    return built
 
 
 @pytest.fixture(name="platform")

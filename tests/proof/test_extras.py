@@ -6,15 +6,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.checkout import CHECKOUT
 from tests.proof.conftest import Report
 from tests.tidemark import extras
 
 
-def test_the_wheel_works_with_each_extra_alone(tmp_path: Path, report: Report) -> None:
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--quiet", "-w", tmp_path, CHECKOUT], check=True, timeout=600)
-    (wheel,) = tmp_path.glob("*.whl")
+def test_the_wheel_works_with_each_extra_alone(wheel: Path, tmp_path: Path, report: Report) -> None:
     found: dict[str, Any] = {}
     for extra in ("", *extras.PACKAGES):
         folder, begun = tmp_path / f"with-{extra or 'none'}", time.monotonic()

@@ -28,6 +28,7 @@ from tests.checkout import CHECKOUT
 from tests.live.waiting import eventually
 from tests.proof import foreign_location as foreign
 from tests.proof.conftest import Report
+from tests.tidemark.automation.evaluations import evaluations
 
 DAYS, SECONDS, EVERY = 7, float(os.environ.get("FOREIGN_SECONDS", "3600")), 300.0
 _LOCATION = CHECKOUT / "tests" / "proof" / "foreign_location.py"
@@ -47,34 +48,22 @@ def _asked(with_ours: bool) -> list[tuple[int, str, str | None]]:
     """Return what the location's conditions ask for, an hour per tick. Half of it is built before the next tick."""
     theirs = foreign.their_location()
     definitions = foreign.with_ours(theirs) if with_ours else theirs
-    keys = [dg.AssetKey(f"theirs_{number}") for number in range(foreign.ASSETS - foreign.ROOTS)]
+    names = [f"theirs_{number}" for number in range(foreign.ASSETS - foreign.ROOTS)]
+    begin = datetime.fromisoformat("2026-11-25T00:05+00:00")
+    times = [begin + tick * timedelta(hours=1) for tick in range(DAYS * 24)]
     found: list[tuple[int, str, str | None]] = []
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("customers", ["ada", "bob"])
-        cursor, begin = None, datetime.fromisoformat("2026-11-25T00:05+00:00")
-        for tick in range(DAYS * 24):
-            now, dice = begin + tick * timedelta(hours=1), random.Random(tick)
-            if tick % 24 == 7:
-                instance.add_dynamic_partitions("customers", [f"new {tick}"])
-            result = dg.evaluate_automation_conditions(
-                definitions,
-                instance,
-                asset_selection=dg.AssetSelection.assets(*keys),
-                cursor=cursor,
-                evaluation_time=now,
-            )
-            cursor = result.cursor
-            wanted = sorted(
-                (tick, key.to_user_string(), partition)
-                for key in keys
-                for partition in result.get_requested_partitions(key)
-            )
-            found += wanted
-            for _, name, partition in dice.sample(wanted, (len(wanted) + 1) // 2):
+        for tick, wanted in enumerate(evaluations(definitions, instance, names, times)):
+            found += [(tick, *each) for each in wanted]
+            dice = random.Random(tick)
+            for name, partition in dice.sample(wanted, (len(wanted) + 1) // 2):
                 instance.report_runless_asset_event(dg.AssetMaterialization(name, partition=partition))
             root = dice.randrange(foreign.ROOTS)
-            partition = _last_partition(root, now)
+            partition = _last_partition(root, times[tick])
             instance.report_runless_asset_event(dg.AssetMaterialization(f"root_{root}", partition=partition))
+            if tick % 24 == 6:
+                instance.add_dynamic_partitions("customers", [f"new {tick}"])
     return found
 
 

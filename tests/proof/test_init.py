@@ -58,16 +58,6 @@ class Shell:
 
 
 @pytest.fixture
-def wheel(tmp_path: Path) -> Path:
-    """The library's wheel, built from this checkout."""
-    folder = tmp_path / "wheels"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--quiet", "-w", folder, CHECKOUT], check=True, timeout=600)
-    (built,) = folder.glob("*.whl")
-    return built
-
-
-@pytest.fixture
 def shell(tmp_path: Path, wheel: Path) -> Shell:
     """A shell in an empty folder. Another folder has a virtual environment with the library."""
     (tmp_path / "empty").mkdir()

@@ -15,6 +15,7 @@ from dagster_tidemark.engine.condition import own_assets
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.table_partitions import DeclarationRefused
 from tests.checkout import CHECKOUT
+from tests.tidemark.automation.evaluations import evaluations
 
 C = dg.AutomationCondition
 DAYS = dg.DailyPartitionsDefinition("2026-10-05", end_offset=1)
@@ -248,31 +249,20 @@ def test_without_feeds_there_is_no_landing_sensor() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_their_conditions_ask_for_the_same_with_and_without_us(seed: int) -> None:
-    count, keys = 40, [dg.AssetKey(f"theirs_{number}") for number in range(40)]
+    count, begin = 40, datetime.fromisoformat("2026-10-07T05:50+00:00")
+    names, times = (
+        [f"theirs_{number}" for number in range(count)],
+        [begin + n * timedelta(minutes=30) for n in range(8)],
+    )
     asked: list[list[tuple[str, str | None]]] = []
     for definitions in (their_location(count, seed), extended(their_location(count, seed))):
-        ticks: list[tuple[str, str | None]] = []
         with dg.DagsterInstance.ephemeral() as instance:
             instance.add_dynamic_partitions("customers", ["ada", "bob"])
-            cursor, at = None, datetime.fromisoformat("2026-10-07T05:50+00:00")
-            for tick in range(8):
-                result = dg.evaluate_automation_conditions(
-                    definitions,
-                    instance,
-                    asset_selection=dg.AssetSelection.assets(*keys),
-                    cursor=cursor,
-                    evaluation_time=at + tick * timedelta(minutes=30),
-                )
-                cursor = result.cursor
-                wanted = sorted(
-                    (key.to_user_string(), partition)
-                    for key in keys
-                    for partition in map(str, result.get_requested_partitions(key))
-                )
+            ticks = []
+            for tick, wanted in enumerate(evaluations(definitions, instance, names, times)):
                 ticks += wanted
                 for name, partition in random.Random(tick).sample(wanted, len(wanted) // 2):
-                    part = None if partition == "None" else partition
-                    instance.report_runless_asset_event(dg.AssetMaterialization(name, partition=part))
+                    instance.report_runless_asset_event(dg.AssetMaterialization(name, partition=partition))
         asked.append(ticks)
     assert asked[0] == asked[1] and len(asked[0]) > 5
 

@@ -36,6 +36,8 @@ TESTS = (
     "tests/tidemark/checks/test_dead_runs.py",
     "tests/tidemark/local/test_home.py",
     "tests/tidemark/local/test_warm_runs.py",
+    "tests/tidemark/test_components.py",
+    "tests/tidemark/test_extend.py",
 )
 """The contract tests of private names, and the tests of the modules that use most of them."""
 

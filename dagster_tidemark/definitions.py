@@ -32,7 +32,7 @@ from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_s
 from dagster_tidemark.sensors.dead_runs import dead_runs_sensor
 from dagster_tidemark.sensors.landing import landing_sensor
 from dagster_tidemark.sensors.reconcile_schedules import reconcile_schedules
-from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
+from dagster_tidemark.sensors.scope import Scope
 from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
 from dagster_tidemark.sensors.streams import streams_sensor
 from dagster_tidemark.settings import Settings, refuse_undeclared_names
@@ -198,7 +198,10 @@ def _resources(settings: Settings, tables: Iterable[Table], *, spark: str) -> di
         spark: The key under which the location has the Spark resource.
     """
     aws: dict[str, Any] = {"endpoint_url": settings.aws_endpoint_url, "region_name": settings.aws_region}
-    landing, session = LandingResource(s3=ImpatientS3(**aws), bucket=settings.landing_bucket), SparkResource()
+    session = SparkResource(settings=settings)
+    landing = LandingResource(
+        s3=ImpatientS3(**aws), bucket=settings.landing_bucket, start_date=settings.start_date.isoformat()
+    )
     return {
         "landing": landing,
         "events_queue": QueueResource(queue=settings.events_queue, **aws),
@@ -246,12 +249,12 @@ def _parts(
     of_sources = [
         *landing_checks(feeds, settings.start_date),
         *([dead_letters()] if lands else []),
-        *map(stream_check, kept),
-        *map(state_check, streams),
+        *(stream_check(stream, settings) for stream in kept),
+        *(state_check(stream, settings) for stream in streams),
     ]
-    checks = [*own, *contract_checks(automated), *with_automation(of_sources)]
+    checks = [*own, *contract_checks(automated, settings), *with_automation(of_sources)]
     automated += [notifications()] if lands else []
-    scope = Scope(prefix, frozenset(_keys_of(automated))) if prefix else WHOLE_LOCATION
+    scope = Scope(prefix, frozenset(_keys_of(automated)) if prefix else None, settings)
     return dg.Definitions(
         assets=automated,
         asset_checks=checks,
@@ -261,7 +264,7 @@ def _parts(
             catch_up_sensor(scope),
             contract_sensor(_watched(settings, feeds, streams), scope=scope),
             dead_runs_sensor(scope),
-            *([streams_sensor(streams, scope=scope)] if streams else []),
+            *([streams_sensor(streams, settings, scope=scope)] if streams else []),
         ],
         schedules=reconcile_schedules(feeds, settings.start_date, scope=scope) if lands else [],
     )

@@ -94,6 +94,6 @@ def _source(feed: Feed, key: list[str], partitions_def: dg.PartitionsDefinition[
 
     @as_source
     def _partitions(context: dg.OpExecutionContext, tidemark_landing: LandingResource) -> dg.DataVersionsByPartition:
-        return observe_partitions(context, tidemark_landing.open(), feed)
+        return observe_partitions(context, tidemark_landing, feed)
 
     return _partitions

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from dagster import DagsterInstance
 
-from dagster_tidemark import location
+from dagster_tidemark import build_definitions, location
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.code_versions.fingerprint import Code
 from dagster_tidemark.code_versions.project import Definition, Project
 from dagster_tidemark.engine.code_plan import SavedState, state_of
 from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.event_log import deployed
-from dagster_tidemark.settings import load_settings
+from dagster_tidemark.settings import Settings, load_settings
 from tests.checkout import CHECKOUT
 from tests.code_edits import Sources
 
@@ -55,6 +56,11 @@ def digests(sources: Sources, root: Path) -> Mapping[str, str]:
         asset: code.fingerprint(Definition(f"pipelines.assets.{module}", function)).digest
         for asset, (module, function) in FUNCTIONS.items()
     }
+
+
+def resources(settings: Settings) -> dict[str, Any]:
+    """The grocer's resources in another deployment."""
+    return dict(build_definitions(settings, [], [], list(location.tables(settings).values())).resources or {})
 
 
 def deployed_state() -> SavedState:

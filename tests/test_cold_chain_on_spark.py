@@ -24,6 +24,7 @@ from dagster_tidemark.streams.stream_declaration import Workplace
 from pipelines.definitions import defs
 from pipelines.schemas import alerts, core, marts, raw
 from pipelines.streams.readings import READINGS
+from tests.grocer_code import resources
 from tests.oracle import assert_same, expected_of_messages
 from tests.tidemark.streams.episodes_oracle import episodes
 
@@ -46,7 +47,9 @@ class Lake:
         assets = [a for a in defs.assets or () if isinstance(a, dg.AssetsDefinition | dg.AssetSpec)]
         names = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
         tags = dict(zip(names, (hours[0], hours[-1]), strict=True)) if hours else {}
-        done = dg.materialize(assets, selection=[asset], tags=tags, resources=defs.resources, instance=self.instance)
+        done = dg.materialize(
+            assets, selection=[asset], tags=tags, resources=resources(self.settings), instance=self.instance
+        )
         assert done.success
         return done.asset_materializations_for_node(asset.replace("/", "__"))[-1]
 

@@ -31,6 +31,7 @@ from pipelines.schemas.core import ORDERS
 from pipelines.schemas.ml import DEMAND_FEATURES, DEMAND_FORECAST, DEMAND_MODEL
 from pipelines.streams.scoring import SCORING, DemandScores
 from tests.checkout import CHECKOUT
+from tests.grocer_code import resources
 from tests.grocer_demand import FIRST_DAY, order_lines
 from tests.oracle import _SQL, assert_same
 
@@ -79,7 +80,7 @@ class Lake:
         names = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
         tags = dict(zip(names, (days[0], days[-1]), strict=True)) if days else {}
         done = dg.materialize(
-            assets, selection=[f"ml/{asset}"], tags=tags, resources=defs.resources, instance=self.instance
+            assets, selection=[f"ml/{asset}"], tags=tags, resources=resources(self.settings), instance=self.instance
         )
         assert done.success
         return done

@@ -24,6 +24,7 @@ from dagster_tidemark.planner.contracts import FreshnessStatus
 
 if TYPE_CHECKING:
     from dagster_tidemark.asset_graph.planner_graph import AnyGraph
+    from dagster_tidemark.settings import Settings
 
 _DAY = 86_400.0
 
@@ -78,7 +79,9 @@ class NoSuchAsset(Terminal):
     """An asset was named that the code location does not have."""
 
 
-def rows(instance: DagsterInstance, assets: "AnyGraph", only: str | None = None) -> list[ContractRow]:
+def rows(
+    instance: DagsterInstance, assets: "AnyGraph", only: str | None = None, settings: "Settings | None" = None
+) -> list[ContractRow]:
     """A row for each asset the planner looks after, or should (or for one), in the order of the graph.
 
     Raises:
@@ -90,8 +93,8 @@ def rows(instance: DagsterInstance, assets: "AnyGraph", only: str | None = None)
     from dagster_tidemark.event_log import deployed
     from dagster_tidemark.planner.code_changes import not_loaded
 
-    plan, standings = overview(instance, assets, wait=True, read_only=True)
-    graph = engine.engine_for(instance, assets).graph
+    plan, standings = overview(instance, assets, settings, wait=True, read_only=True)
+    graph = engine.engine_for(instance, assets, settings).graph
     edited = not_loaded(deployed.kept(instance, graph), graph)
     return _filled(instance, standing_rows(graph, plan, standings), only, plan.now, edited)
 

@@ -42,7 +42,7 @@ from dagster_tidemark.preview.manifest import (
 )
 from dagster_tidemark.preview.publish import NotToPublish, Publisher, require_publishable
 from dagster_tidemark.preview.targets import Targets, choose
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import PREFIX
 
 _DIFFS_AT_ONCE = 2
@@ -69,7 +69,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
     definitions = location.definitions(settings)
     tables = location.tables(settings)
     store = Store(settings.state_dir, name or DEFAULT)
-    with store.used_for("being built"), DagsterInstance.get() as instance, _session() as spark:
+    with store.used_for("being built"), DagsterInstance.get() as instance, _session(settings) as spark:
         if (before := store.read()) is not None:
             if before.is_half_published:
                 raise NotToPublish(
@@ -82,7 +82,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
         history = follow(definitions, instance, contract_scale=settings.contract_scale).history
         manifest = Manifest.begun({}, {})
         landing = dict(definitions.resources or {})[f"{PREFIX}landing"]
-        lake = PreviewLake(spark, tables, manifest, landing=landing.open, instance=instance)
+        lake = PreviewLake(spark, tables, manifest, settings, landing=landing.open, instance=instance)
         planned = [asset.key for asset in plan.assets if asset.rebuilds]
         refused = preview_runs.refusals(definitions, history.graph, lake, planned)
         targets = choose(plan, history.graph, partitions, refused)
@@ -126,7 +126,7 @@ def publish(settings: Settings, name: str = "") -> None:
         manifest = _recorded(store)
         require_publishable(manifest, _code(definitions, settings))
         tables = location.tables(settings)
-        with DagsterInstance.get() as instance, _session() as spark:
+        with DagsterInstance.get() as instance, _session(settings) as spark:
             publisher = Publisher(
                 definitions,
                 instance,
@@ -161,7 +161,7 @@ def discard(settings: Settings, name: str = "") -> None:
     with store.used_for("being dropped"):
         manifest = _recorded(store)
         published = [own.asset for own in manifest.tables if own.decided]
-        with _session() as spark:
+        with _session(settings) as spark:
             _discard(settings, spark, store, manifest)
     print(f"preview {store.name} ({manifest.id}): dropped")
     if published:
@@ -283,8 +283,8 @@ def _unversioned(targets: Targets, select: str | None, definitions: dg.Definitio
 
 
 @contextmanager
-def _session() -> Iterator[SparkSession]:
-    spark = new_session(load_settings())
+def _session(settings: Settings) -> Iterator[SparkSession]:
+    spark = new_session(settings)
     try:
         yield spark
     finally:

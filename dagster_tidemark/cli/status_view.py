@@ -67,7 +67,7 @@ def _found(instance: DagsterInstance, settings: Settings, asset: str | None) -> 
     """Return the rows of the sensor's last look. Load the code location only if it never looked or code was edited."""
     kept = saved_overview.kept(instance, settings.code_location)
     if kept is None:
-        return not_looked_yet(rows(instance, _loaded(settings), asset))
+        return not_looked_yet(rows(instance, _loaded(settings), asset, settings))
     edited = {} if kept.code == code_of(settings) else _edited(instance, settings)
     return kept_rows(instance, kept, asset, now(), edited)
 

@@ -21,7 +21,7 @@ from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files
 from dagster_tidemark.code_versions.references import Attribute, Given, Ref
 from dagster_tidemark.component_declarations import Declaration, declared_by
 from dagster_tidemark.lakehouse.table import Table
-from dagster_tidemark.settings import load_settings
+from dagster_tidemark.settings import Settings
 
 
 def assets_of(definitions: Iterable[Any], project: Project) -> dict[str, Asset]:
@@ -40,7 +40,7 @@ def assets_of(definitions: Iterable[Any], project: Project) -> dict[str, Asset]:
     return dict(sorted(found.items()))
 
 
-def versioned_by_code(assets: Iterable[Any]) -> list[Any]:
+def versioned_by_code(assets: Iterable[Any], settings: Settings) -> list[Any]:
     """The assets, each with the fingerprint of its code as its `code_version`: nobody has to remember to raise it.
 
     Then every change of a transform, a schema or of what they refer to has history rebuilt, a harmless one too;
@@ -48,8 +48,9 @@ def versioned_by_code(assets: Iterable[Any]) -> list[Any]:
 
     Args:
         assets: Everything `dg.Definitions` takes as an asset; what cannot be materialized stays as it is.
+        settings: They name the project's folder and package.
     """
-    settings, assets = load_settings(), list(assets)
+    assets = list(assets)
     fingerprints = AssetCode(Project(settings.code_root, settings.code_location), assets)
 
     def versioned(asset: Any) -> Any:

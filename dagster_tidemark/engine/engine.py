@@ -25,7 +25,7 @@ from dagster_tidemark.planner.decisions import Asked, CheckRequest, Plan, Reques
 from dagster_tidemark.planner.evaluate import Bound
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.planner import Planner
-from dagster_tidemark.settings import load_settings
+from dagster_tidemark.settings import Settings
 
 K = TypeVar("K")
 
@@ -67,6 +67,7 @@ class Engine:
         latest: The last plan that was made.
         loaded_after: The storage id of the last event when this process loaded the code; None: no process runs it.
         partitions: Since when each asset has its partitions definition.
+        contract_scale: The factor of the lag windows in the graph.
         checks: Requested runs of blocking checks.
     """
 
@@ -83,6 +84,7 @@ class Engine:
     latest: Plan = field(default_factory=lambda: Plan(0.0))
     loaded_after: int | None = None
     partitions: PartitionsDefinitions | None = None
+    contract_scale: float = 1.0
     checks: CheckAttempts = field(default_factory=CheckAttempts)
     _rejected: dict[Target, str] = field(default_factory=dict)
     _raising: dict[str, str] = field(default_factory=dict)
@@ -347,16 +349,21 @@ _engines: dict[str, list[tuple[planner_graph.AnyGraph, Engine]]] = {}
 """Of each instance those of the code locations in this process: most processes have one."""
 
 
-def engine_for(instance: DagsterInstance, assets: planner_graph.AnyGraph) -> Engine:
-    """The engine of this process for an instance; made when first asked for, and again when the code is another."""
-    identity = adapter.identity_of(instance)
+def engine_for(instance: DagsterInstance, assets: planner_graph.AnyGraph, settings: Settings | None = None) -> Engine:
+    """The engine of this process for an instance; made when first asked for, and again when the code is another.
+
+    Args:
+        settings: Of the code location; they scale its contracts. None: the engine as a sensor has made it (a condition
+            sees no settings), or one with contracts as they are written.
+    """
+    identity, scale = adapter.identity_of(instance), settings.contract_scale if settings else None
     # Without the lock: who only looks up his engine does not wait until another sensor has read the log.
-    if (found := _made_for(identity, assets)) is not None:
+    if (found := _made_for(identity, assets, scale)) is not None:
         return found
     with _lock:
-        if (found := _made_for(identity, assets)) is not None:
+        if (found := _made_for(identity, assets, scale)) is not None:
             return found
-        graph = planner_graph.graph_of(assets, contract_scale=load_settings().contract_scale)
+        graph = planner_graph.graph_of(assets, contract_scale=scale or 1.0)
         loaded_after = adapter.last_event_id(instance)
         definitions = PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph)
         graph.moment.defined_at = definitions.since
@@ -369,24 +376,24 @@ def engine_for(instance: DagsterInstance, assets: planner_graph.AnyGraph) -> Eng
             if same is not None:
                 same.follower.save(instance)
             engine = Engine(Follower.started(instance, graph), adapter.run_slots(instance))
-        engine.loaded_after, engine.partitions = loaded_after, definitions
+        engine.loaded_after, engine.partitions, engine.contract_scale = loaded_after, definitions, scale or 1.0
         _engines[identity] = [*((of, e) for of, e in others if e is not same), (assets, engine)]
         return engine
 
 
-def _made_for(identity: str, assets: planner_graph.AnyGraph) -> Engine | None:
-    return next((engine for known, engine in _engines.get(identity, ()) if known is assets), None)
+def _made_for(identity: str, assets: planner_graph.AnyGraph, scale: float | None) -> Engine | None:
+    made = (engine for known, engine in _engines.get(identity, ()) if known is assets)
+    return next((engine for engine in made if scale in (None, engine.contract_scale)), None)
 
 
-def engine_of(context: SensorEvaluationContext, assets: planner_graph.AnyGraph) -> Engine:
+def engine_of(context: SensorEvaluationContext, assets: planner_graph.AnyGraph, settings: Settings | None) -> Engine:
     """The engine for a sensor's instance, which knows from now on whose sensors these are."""
-    found, origin = engine_for(context.instance, assets), context.code_location_origin
+    found, origin = engine_for(context.instance, assets, settings), context.code_location_origin
     if origin is not None:
         found.home = (origin.location_name, context.repository_name)
     if context.repository_def is not None and found.asks_for(context.repository_def):
         deployed.keep(context.instance, found.home, found.declared)
-        settings = load_settings()
-        code = code_texts(settings.code_root, settings.code_location) if settings.project else {}
+        code = code_texts(settings.code_root, settings.code_location) if settings and settings.project else {}
         deployed.keep_code(context.instance, found.home, found.declared, code)
         if found.partitions is not None:
             found.partitions.keep(context.instance)

@@ -25,7 +25,7 @@ from dagster_tidemark.planner.contracts import CronContract
 from dagster_tidemark.planner.decisions import Plan, Standing
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.unbuilt import Since, Unbuilt, Windows
-from dagster_tidemark.settings import load_settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import SINCE
 
@@ -43,18 +43,24 @@ _seen: dict[str, _Seen] = {}
 
 
 def overview(
-    instance: DagsterInstance, assets: AnyGraph, *, wait: bool = False, read_only: bool = False
+    instance: DagsterInstance,
+    assets: AnyGraph,
+    settings: Settings | None = None,
+    *,
+    wait: bool = False,
+    read_only: bool = False,
 ) -> tuple[Plan, dict[str, Standing]]:
     """Return the present plan, and the standing of each asset with a contract; none while the event log is being read.
 
     Args:
+        settings: Of the code location; see `engine.engine_for`.
         wait: True to wait until the event log has been read to its end.
         read_only: True to save nothing in the instance. A command's code may differ from the code server's.
     """
-    plan, found = judged(instance, assets, wait=wait, read_only=read_only)
-    kept = saved_overview.kept(instance, load_settings().code_location)
+    plan, found = judged(instance, assets, settings, wait=wait, read_only=read_only)
+    kept = saved_overview.kept(instance, settings.code_location) if settings else None
     watched = kept.watched if kept is not None else Watched()
-    graph = engine.engine_for(instance, assets).graph
+    graph = engine.engine_for(instance, assets, settings).graph
     return plan, doubted(found, graph, doubts(instance, watched, plan.now))
 
 
@@ -67,10 +73,15 @@ def doubted(found: Mapping[str, Standing], graph: Graph, doubts: Doubts) -> dict
 
 
 def judged(
-    instance: DagsterInstance, assets: AnyGraph, *, wait: bool = False, read_only: bool = False
+    instance: DagsterInstance,
+    assets: AnyGraph,
+    settings: Settings | None = None,
+    *,
+    wait: bool = False,
+    read_only: bool = False,
 ) -> tuple[Plan, dict[str, Standing]]:
     """Return the same as `overview`, but without doubts: as if each sensor and shift had looked just now."""
-    found = engine.engine_for(instance, assets)
+    found = engine.engine_for(instance, assets, settings)
     plan = found.look(adapter.now(), instance)
     while wait and plan.catching_up:
         plan = found.look(adapter.now(), instance)

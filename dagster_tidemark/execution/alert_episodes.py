@@ -18,7 +18,7 @@ from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.lakehouse.content import content_of
 from dagster_tidemark.lakehouse.read import naming_an_expired_snapshot, read_as_of
 from dagster_tidemark.lakehouse.session import naming_the_server
-from dagster_tidemark.settings import load_settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.notification_queue import MessageSink
 from dagster_tidemark.streams import rejected_messages
 from dagster_tidemark.streams.alert_declaration import Alerting
@@ -36,6 +36,7 @@ class NoAlerts(Terminal):
 def reevaluate(
     context: dg.AssetExecutionContext,
     spark: SparkSession,
+    settings: Settings,
     stream: Stream,
     episodes: Callable[[DataFrame], DataFrame],
 ) -> dg.MaterializeResult[None]:
@@ -47,7 +48,6 @@ def reevaluate(
     declared = stream.reaction
     if not isinstance(declared, Alerting):
         raise NoAlerts(f"stream {stream.name} has no alerts: declare reaction=Alerting(...)")
-    settings = load_settings()
     lake = open_lake(settings)
 
     def refuse(faults: Sequence[Fault]) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, NoReturn
 
 import dagster as dg
@@ -21,7 +21,6 @@ from dagster_tidemark.lakehouse.session import naming_the_server
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.resources.aws import LandingResource
 from dagster_tidemark.resources.spark import SparkResource
-from dagster_tidemark.settings import load_settings
 from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.misplaced import Misplaced
 from dagster_tidemark.sources.removals import ACCEPTED
@@ -57,6 +56,7 @@ class LakehouseResource(dg.ConfigurableResource[None]):
             self.landing.open(),
             Load(feed, table, transform, code_version),
             context.instance,
+            start=self.landing.start,
             misplaced=EventLog(context.instance).misplaced(feed),
         )
 
@@ -81,11 +81,11 @@ class LakehouseResource(dg.ConfigurableResource[None]):
         # Here, because pyiceberg takes a second to import, which every load of the code location would pay.
         from dagster_tidemark.execution.alert_episodes import reevaluate
 
-        return reevaluate(context, self.spark.session, stream, episodes)
+        return reevaluate(context, self.spark.session, self.spark.settings, stream, episodes)
 
     def models(self, name: str, learner: Learner[Given, Told]) -> ModelStore[Given, Told]:
         """The versions of a model."""
-        return ModelStore(name, learner, load_settings())
+        return ModelStore(name, learner, self.spark.settings)
 
 
 def load_partitions(
@@ -95,12 +95,14 @@ def load_partitions(
     load: Load,
     instance: dg.DagsterInstance,
     *,
+    start: date,
     misplaced: Mapping[str, Misplaced] | None,
 ) -> dg.MaterializeResult[None]:
     """Bring the run's partitions up to the current content of the feed's files, and return the materialization.
 
     Args:
         instance: Its event log has the earlier observations and check results.
+        start: The first day of which there are partitions.
         misplaced: Misplaced folders of the feed; None if not known.
     """
     has_partitions = context.has_partition_key_range or context.has_partition_key
@@ -113,7 +115,7 @@ def load_partitions(
             load,
             partitions,
             run_id=context.run.run_id,
-            observed=lambda: observed_removals(instance, load.feed),
+            observed=lambda: observed_removals(instance, load.feed, start),
             misplaced=None if misplaced is None else misplaced.values(),
         )
     counted = _counted(loaded)
@@ -212,9 +214,9 @@ def _say_what_is_loaded(
     raise dg.Failure(f"{len(loaded.unavailable)} files are there and cannot be read; all others are loaded. {files}")
 
 
-def observed_removals(instance: dg.DagsterInstance, feed: Feed) -> Observed:
+def observed_removals(instance: dg.DagsterInstance, feed: Feed, start: date) -> Observed:
     """Return the removals that the latest observations of a feed's partitions report."""
-    latest = EventLog(instance, load_settings().start_date).latest(feed)
+    latest = EventLog(instance, start).latest(feed)
     return Observed(
         vanished={
             partition: datetime.fromtimestamp(float(tags[LISTED_AT]), UTC)

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.lakehouse.table import CATALOG
-from dagster_tidemark.settings import LOCAL_KEY, Settings, load_settings
+from dagster_tidemark.settings import LOCAL_KEY, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -254,7 +254,8 @@ def naming_the_server(session: SparkSession) -> Iterator[None]:
         SparkLost: the server ended under the session, or is another one by now.
         SparkFailed: an error whose words hold the token of the connection.
     """
-    remote = load_settings().spark_remote or ""
+    settings = settings_of(session)
+    remote = (settings.spark_remote if settings else None) or ""
     with _keeping_the_token(remote):
         try:
             yield

@@ -28,7 +28,7 @@ from dagster_tidemark.lakehouse.table_changes import Stored
 from dagster_tidemark.lakehouse.write import current_snapshot
 from dagster_tidemark.preview import quarantined
 from dagster_tidemark.preview.manifest import Manifest
-from dagster_tidemark.settings import load_settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
 
 FROM_MESSAGES = (
@@ -52,15 +52,18 @@ class PreviewLake:
         spark: SparkSession,
         tables: Mapping[str, Table],
         manifest: Manifest,
+        settings: Settings,
         *,
         landing: Callable[[], Landing] | None = None,
         instance: DagsterInstance | None = None,
     ) -> None:
         """Args:
+        settings: Of the deployment.
         landing: Opens the landing bucket, for assets that are loaded from files.
         instance: Its event log has the observations of the bucket.
         """
         self.spark, self.tables, self.manifest = spark, tables, manifest
+        self._settings = settings
         self._landing, self._instance = landing, instance
         self._pins: dict[str, int | None] = {}
         self._stored: dict[str, Stored] = {}
@@ -99,7 +102,7 @@ class PreviewLake:
 
     def models(self, name: str, learner: Learner[Given, Told]) -> ModelStore[Given, Told]:
         """Return the versions of a model. They are named by content, and storing one does not put it into use."""
-        return ModelStore(name, learner, load_settings())
+        return ModelStore(name, learner, self._settings)
 
     def load(
         self,
@@ -125,7 +128,15 @@ class PreviewLake:
         load = Load(feed, into, transform, code_version, replace(QUARANTINE, branch=branch))
         own.is_loaded = True
         # Misplaced folders belong to no partition, so a preview ignores them.
-        result = load_partitions(context, self.spark, self._landing(), load, self._instance, misplaced=None)
+        result = load_partitions(
+            context,
+            self.spark,
+            self._landing(),
+            load,
+            self._instance,
+            start=self._settings.start_date,
+            misplaced=None,
+        )
         own.standing = self._standing(feed, result.check_results)
         own.head = current_snapshot(self.spark, into)
         self.manifest.quarantine_head = current_snapshot(self.spark, load.quarantine)

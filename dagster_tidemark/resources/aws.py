@@ -5,6 +5,7 @@ use, and a sensor opens both every five seconds.
 """
 
 from collections.abc import Callable, Hashable
+from datetime import date
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
@@ -37,10 +38,20 @@ class ImpatientS3(S3Resource):
 
 
 class LandingResource(dg.ConfigurableResource[None]):
-    """The landing bucket: where feeds put their files."""
+    """The landing bucket: where feeds put their files.
+
+    Args:
+        start_date: The first day of which there are partitions, as `YYYY-MM-DD`; what lies before is not looked at.
+    """
 
     s3: dg.ResourceDependency[S3Resource]
     bucket: str
+    start_date: str = date.min.isoformat()
+
+    @property
+    def start(self) -> date:
+        """The first day of which there are partitions."""
+        return date.fromisoformat(self.start_date)
 
     def open(self) -> S3Bucket:
         """The bucket."""

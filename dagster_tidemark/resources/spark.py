@@ -8,7 +8,7 @@ from pydantic import Field
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse.session import new_session, without_token
-from dagster_tidemark.settings import load_settings
+from dagster_tidemark.settings import Settings
 
 
 class SparkResource(LazyPySparkResource):
@@ -16,13 +16,17 @@ class SparkResource(LazyPySparkResource):
 
     A Connect session that is never stopped keeps its temporary views and caches on the server, and can hang
     the interpreter at its exit.
+
+    Args:
+        settings: Of the deployment. They are handed over as they are, no configuration of Dagster's, which shows it.
     """
 
+    settings: dg.ResourceDependency[Settings]
     spark_config: dict[str, Any] = Field(default_factory=dict)
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            self._spark_session = new_session(load_settings())
+            self._spark_session = new_session(self.settings)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         if self._spark_session is not None:

@@ -22,15 +22,16 @@ from dagster_tidemark.event_log import adapter
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
+from dagster_tidemark.settings import Settings
 
 _MOST = 500
 _NAMED = 5
 _OF_CHECKS = "automation_checks"
 
 
-def automation_sensor() -> dg.SensorDefinition:
+def automation_sensor(settings: Settings | None = None) -> dg.SensorDefinition:
     """Runs for what the planner finds due, one a partition: of a location with few assets."""
-    return _Automation(FIRST, dg.AssetSelection.all())
+    return _Automation(FIRST, dg.AssetSelection.all(), settings=settings)
 
 
 def automation_sensors(
@@ -60,7 +61,10 @@ def automation_sensors(
             shares.setdefault(sensor, _Share()).idle.append(spec.key)
         else:
             _with_room(shares, sensor).checks.append(spec.key)
-    return [_Automation(scope.named(name), share.evaluated, share.idle) for name, share in shares.items()]
+    return [
+        _Automation(scope.named(name), share.evaluated, share.idle, settings=scope.settings)
+        for name, share in shares.items()
+    ]
 
 
 @dataclass
@@ -94,6 +98,7 @@ class _Automation(dg.AutomationConditionSensorDefinition):
 
     Args:
         idle: Checks that are its own, and that it does not evaluate.
+        settings: Of the code location; see `Scope`.
     """
 
     def __init__(
@@ -102,15 +107,18 @@ class _Automation(dg.AutomationConditionSensorDefinition):
         evaluated: dg.AssetSelection,
         idle: Sequence[dg.AssetCheckKey] = (),
         metadata: Mapping[str, Any] | None = None,
+        *,
+        settings: Settings | None,
     ) -> None:
-        self._of = (name, evaluated, idle)
-        self._evaluates = dg.AutomationConditionSensorDefinition(name, target=evaluated, **_settings())
-        super().__init__(name, target=evaluated | dg.AssetSelection.checks(*idle), metadata=metadata, **_settings())
+        self._of, self._settings = (name, evaluated, idle), settings
+        self._evaluates = dg.AutomationConditionSensorDefinition(name, target=evaluated, **_options())
+        super().__init__(name, target=evaluated | dg.AssetSelection.checks(*idle), metadata=metadata, **_options())
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
         assert context.repository_def is not None
         graph = context.repository_def.asset_graph
-        engine = engine_of(context, graph)  # only here is known whose sensors these are: a condition sees no location
+        # Only here is known whose sensors these are: a condition sees neither location nor settings.
+        engine = engine_of(context, graph, self._settings)
         found = self._evaluates.evaluate_tick(context)
         parts = [part for run in found.run_requests or () for part in apart(run, graph)]
         planned = [part for part in parts if _can_be_planned(context, engine, part)]
@@ -122,7 +130,7 @@ class _Automation(dg.AutomationConditionSensorDefinition):
         return replace(found, run_requests=asked)
 
     def with_attributes(self, *, jobs: Any = None, metadata: Mapping[str, Any] | None = None) -> "_Automation":
-        return _Automation(*self._of, metadata)
+        return _Automation(*self._of, metadata, settings=self._settings)
 
 
 def _can_be_planned(context: dg.SensorEvaluationContext, engine: Engine, run: dg.RunRequest) -> bool:
@@ -136,7 +144,7 @@ def _can_be_planned(context: dg.SensorEvaluationContext, engine: Engine, run: dg
     return not why
 
 
-def _settings() -> dict[str, Any]:
+def _options() -> dict[str, Any]:
     return {
         "use_user_code_server": True,  # custom conditions are evaluated where they are defined
         "description": "Runs for what is due by the assets' contracts, and by conditions of their own.",

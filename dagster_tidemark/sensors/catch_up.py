@@ -15,6 +15,7 @@ from dagster_tidemark.event_log import adapter
 from dagster_tidemark.planner.decisions import RANGES, Plan
 from dagster_tidemark.sensors.automation import automation_sensor, automation_sensors
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import CHECK
 
 __all__ = ["automation_sensor", "automation_sensors", "catch_up_sensor", "due_now"]
@@ -34,8 +35,8 @@ def catch_up_sensor(scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def catch_up(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        asked, plan = _ask(context, ranges=True)
-        asked += _checks(context, plan)
+        asked, plan = _ask(context, scope.settings, ranges=True)
+        asked += _checks(context, scope.settings, plan)
         if not asked:
             return dg.SkipReason("; ".join(["nothing is due over more than a few partitions", *_waits(plan)]))
         return dg.SensorResult(run_requests=asked)
@@ -43,14 +44,16 @@ def catch_up_sensor(scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
     return catch_up
 
 
-def due_now(context: dg.SensorEvaluationContext) -> list[dg.RunRequest]:
+def due_now(context: dg.SensorEvaluationContext, settings: Settings | None = None) -> list[dg.RunRequest]:
     """Return runs of due partitions, for a sensor that has seen changes: the planner's next tick may be 5 s away."""
-    return _ask(context, ranges=False)[0]
+    return _ask(context, settings, ranges=False)[0]
 
 
-def _ask(context: dg.SensorEvaluationContext, *, ranges: bool) -> tuple[list[dg.RunRequest], Plan]:
+def _ask(
+    context: dg.SensorEvaluationContext, settings: Settings | None, *, ranges: bool
+) -> tuple[list[dg.RunRequest], Plan]:
     assets = _assets(context)
-    engine = engine_of(context, assets)
+    engine = engine_of(context, assets, settings)
     requests, plan = engine.request(context.instance, adapter.now(), ranges=ranges)
     log_new(context, engine, plan, context.instance)
     if not ranges:
@@ -63,9 +66,9 @@ def _ask(context: dg.SensorEvaluationContext, *, ranges: bool) -> tuple[list[dg.
     return asked, plan
 
 
-def _checks(context: dg.SensorEvaluationContext, plan: Plan) -> list[dg.RunRequest]:
+def _checks(context: dg.SensorEvaluationContext, settings: Settings | None, plan: Plan) -> list[dg.RunRequest]:
     """Return runs of blocking checks without a result that due partitions wait for."""
-    engine = engine_of(context, _assets(context))
+    engine = engine_of(context, _assets(context), settings)
     found = []
     for request in engine.request_checks(plan):
         run = check_run(request, engine, context)

@@ -33,7 +33,7 @@ from dagster_tidemark.planner.wording import names
 from dagster_tidemark.sensors.reachable import unreachable
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.sensors.stream_states import changed_streams
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings
 
 _IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, adapter.Freshness] = {
     FreshnessStatus.MET: "PASS",
@@ -64,19 +64,23 @@ class ReportedBySensor(dg.AutomationCondition[dg.AssetCheckKey]):
         return AutomationResult(context, true_subset=context.get_empty_subset())
 
 
-def contract_checks(assets: Iterable[Any]) -> list[dg.AssetChecksDefinition]:
-    """A check for each asset with a freshness policy."""
+def contract_checks(assets: Iterable[Any], settings: Settings | None = None) -> list[dg.AssetChecksDefinition]:
+    """A check for each asset with a freshness policy.
+
+    Args:
+        settings: Of the code location; see `Scope`.
+    """
     every = list(assets)
     specs = (spec for found in every if isinstance(found, dg.AssetsDefinition) for spec in found.specs)
     graph = cache(lambda: loaded(every))
-    return [_check(spec.key, graph) for spec in specs if spec.freshness_policy is not None]
+    return [_check(spec.key, graph, settings) for spec in specs if spec.freshness_policy is not None]
 
 
 def contract_sensor(watched: Watched | None = None, *, scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
     """Return the sensor that reports the state of the contracts.
 
     Args:
-        watched: Feeds and streams, whose sources are outside the event log.
+        watched: Feeds and streams, whose sources are outside the event log; needs the settings of the scope.
     """
     world = _World()
 
@@ -93,13 +97,13 @@ def contract_sensor(watched: Watched | None = None, *, scope: Scope = WHOLE_LOCA
         if repository is None:
             raise dg.DagsterInvariantViolationError("the contracts are those of a code location")
         built = _last_built(context.instance, repository.asset_graph)  # first: what comes meanwhile is told next time
-        instance, graph = context.instance, engine.engine_for(context.instance, repository.asset_graph).graph
-        plan, every = judged(instance, repository.asset_graph)
+        instance, settings = context.instance, scope.settings
+        graph = engine.engine_for(instance, repository.asset_graph, settings).graph
+        plan, every = judged(instance, repository.asset_graph, settings)
         if plan.catching_up:
             return dg.SkipReason(plan.catching_up)
         standings = {asset: found for asset, found in every.items() if scope.has([dg.AssetKey.from_user_string(asset)])}
-        if watched is not None:
-            settings = load_settings()
+        if watched is not None and settings is not None:
             world.look(instance, settings, watched.location, plan.now)
             rows = tuple(_only_ours(row, scope) for row in standing_rows(graph, plan, standings))
             keep(instance, watched.location, Kept(plan.now, code_of(settings), watched, rows))
@@ -154,7 +158,7 @@ def _last_built(instance: dg.DagsterInstance, assets: AnyGraph) -> dict[str, int
     return {entry.asset_key.to_user_string(): entry.last_materialization_storage_id for entry in entries}
 
 
-def _check(key: dg.AssetKey, graph: Callable[[], AnyGraph]) -> dg.AssetChecksDefinition:
+def _check(key: dg.AssetKey, graph: Callable[[], AnyGraph], settings: Settings | None) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=key,
         name=CHECK,
@@ -162,7 +166,7 @@ def _check(key: dg.AssetKey, graph: Callable[[], AnyGraph]) -> dg.AssetChecksDef
         automation_condition=ReportedBySensor(),
     )
     def contract(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        plan, standings = overview(context.instance, graph(), wait=True)
+        plan, standings = overview(context.instance, graph(), settings, wait=True)
         standing = standings[key.to_user_string()]
         return dg.AssetCheckResult(**_result(standing, plan.now))
 

@@ -25,7 +25,7 @@ from dagster_tidemark.resources.aws import LandingResource, QueueResource
 from dagster_tidemark.sensors.catch_up import due_now
 from dagster_tidemark.sensors.change_detection import Changes, observe, observe_beside
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
-from dagster_tidemark.settings import load_settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed, Partition, refuse_overlaps
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable
 from dagster_tidemark.sources.misplaced import Misplaced
@@ -136,7 +136,7 @@ def landing_sensor(
     def landing_events(
         context: dg.SensorEvaluationContext, tidemark_events_queue: QueueResource, tidemark_landing: LandingResource
     ) -> dg.SensorResult | dg.SkipReason:
-        bucket, location = tidemark_landing.open(), load_settings().code_location
+        bucket, location = tidemark_landing.open(), scope.location
         try:
             bucket.probe()
         except BucketUnavailable as fault:
@@ -163,8 +163,8 @@ def landing_sensor(
         _tell(context, tick, hold)
         if _is_new_minute(context):
             _count_dead_letters(context, queue, ledger)
-        due = due_now(context) if tick.received.count else []
-        requests = [*due, *loads_for_misplaced(context, ledger, feeds, due)]
+        due = due_now(context, scope.settings) if tick.received.count else []
+        requests = [*due, *loads_for_misplaced(context, ledger, feeds, due, scope.settings)]
         if not requests:
             return dg.SkipReason(str(tick))
         context.log.info(str(tick))
@@ -228,7 +228,11 @@ def _receive_more(hold: Hold, wait_seconds: int) -> list[Message]:
 
 
 def loads_for_misplaced(
-    context: dg.SensorEvaluationContext, ledger: Ledger, feeds: Sequence[Feed], due: Sequence[dg.RunRequest] = ()
+    context: dg.SensorEvaluationContext,
+    ledger: Ledger,
+    feeds: Sequence[Feed],
+    due: Sequence[dg.RunRequest] = (),
+    settings: Settings | None = None,
 ) -> list[dg.RunRequest]:
     """A run for each feed of which other files are misplaced than before: every load enters them into the quarantine.
 
@@ -246,7 +250,7 @@ def loads_for_misplaced(
         if not graph or version == before or time.time() < at + _PAUSE_SECONDS:
             continue
         partitions = graph.get(source_key(feed)).partitions_def
-        keys = _loads(context, graph, source_key(feed))
+        keys = _loads(context, graph, source_key(feed), settings)
         seen = ledger.latest(feed)
         holding = [p for p, tags in seen.items() if p and holds_files(tags)]
         there = [p for p in sorted(holding, reverse=True) if partitions and partitions.has_partition_key(p)]
@@ -260,9 +264,11 @@ def loads_for_misplaced(
     return requests
 
 
-def _loads(context: dg.SensorEvaluationContext, graph: AnyGraph, source: dg.AssetKey) -> list[dg.AssetKey]:
+def _loads(
+    context: dg.SensorEvaluationContext, graph: AnyGraph, source: dg.AssetKey, settings: Settings | None
+) -> list[dg.AssetKey]:
     """What is loaded from a source, by the source's partitions and not only when a person says so."""
-    engine, by, found = engine_of(context, graph), graph.get(source).partitions_def, set[dg.AssetKey]()
+    engine, by, found = engine_of(context, graph, settings), graph.get(source).partitions_def, set[dg.AssetKey]()
     for key in graph.get(source).child_keys:
         is_load = dg.AssetCheckKey(key, QUARANTINE) in graph.get(key).check_keys
         if is_load and graph.get(key).automation_condition:

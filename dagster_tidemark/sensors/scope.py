@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from dagster_tidemark.settings import NO_PACKAGE, Settings
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -13,10 +15,17 @@ class Scope:
     Args:
         prefix: Prefix of the names of sensors, schedules and jobs.
         keys: The assets of this part; None: all of the location.
+        settings: The settings of the deployment; None in a location without `build_definitions`, as tests make them.
     """
 
     prefix: str = ""
     keys: frozenset[dg.AssetKey] | None = None
+    settings: Settings | None = None
+
+    @property
+    def location(self) -> str:
+        """The name of the code location, under which looks are noted."""
+        return self.settings.code_location if self.settings else NO_PACKAGE
 
     def named(self, name: str) -> str:
         """Return the name of a sensor, schedule or job in this location."""

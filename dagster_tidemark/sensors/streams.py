@@ -19,7 +19,7 @@ from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.run_process import Fate, fate_of
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.sensors.stopping import CodeServer
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.delivery_declaration import Deliveries
 from dagster_tidemark.streams.job import shift_job
 from dagster_tidemark.streams.shift_lease import STUCK_SECONDS
@@ -52,7 +52,9 @@ class Ended:
         return self.at + min(2.0 ** (self.failures - 1) * 5, _LONGEST_WAIT) if self.failures > 1 else 0.0
 
 
-def streams_sensor(streams: Sequence[Stream | Deliveries], *, scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
+def streams_sensor(
+    streams: Sequence[Stream | Deliveries], settings: Settings, *, scope: Scope = WHOLE_LOCATION
+) -> dg.SensorDefinition:
     """Return the sensor that starts the jobs of these streams."""
 
     server, beats = CodeServer(), Beats()
@@ -60,12 +62,11 @@ def streams_sensor(streams: Sequence[Stream | Deliveries], *, scope: Scope = WHO
     @dg.sensor(
         name=scope.named(STREAMS),
         description="Starts a run for each stream at which nobody works: its messages are taken within seconds.",
-        jobs=[shift_job(stream) for stream in streams],
+        jobs=[shift_job(stream, settings) for stream in streams],
         minimum_interval_seconds=1,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def looks(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        settings = load_settings()
         if server.is_stopping(context.instance, settings):
             return dg.SkipReason("the code server is stopping")
         _tell_code(context.instance, settings)

@@ -29,6 +29,8 @@ from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatu
 
 from dagster_tidemark.asset_graph.run_plans import plan_run
 from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor, due_now
+from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.simulation.log import REPOSITORY, Log
 from dagster_tidemark.simulation.partitions import partition_tags
 from dagster_tidemark.sources.feed import Partition
@@ -54,11 +56,13 @@ class Daemon:
 
     Args:
         create: Makes a run of a request; raises where Dagster cannot build it.
+        settings: Of the code location; None: contracts as they are written.
         for_nothing: What was asked for though no such partition existed at that moment: when, asset, partition.
     """
 
     instance: DagsterInstance
     create: Create
+    settings: Settings | None = None
     repository: dg.RepositoryDefinition = field(init=False)
     log: Log = field(init=False)
     failed_ticks: list[FailedTick] = field(default_factory=list)
@@ -73,7 +77,7 @@ class Daemon:
         """The code location is another."""
         self.repository, self.log = repository, log
         self._plannable.clear()
-        self._sensors = [automation_sensor(), catch_up_sensor()]
+        self._sensors = [automation_sensor(self.settings), catch_up_sensor(Scope(settings=self.settings))]
 
     def tick(self, order: random.Random) -> bool:
         """Evaluate every sensor that is on, one or the other first; whether none of them raised."""
@@ -91,7 +95,7 @@ class Daemon:
         if _LANDING in self.off:
             return
         try:
-            requests = due_now(self._context(_LANDING))
+            requests = due_now(self._context(_LANDING), self.settings)
             for request in requests:
                 for key in request.asset_selection or []:
                     self.log.existing.refuse_key(key.to_user_string(), request.partition_key)

@@ -20,6 +20,7 @@ from dagster_tidemark.engine.condition import Derived
 from dagster_tidemark.engine.guarded_conditions import ASKS_FOR_NOTHING
 from dagster_tidemark.planner.decisions import Plan
 from dagster_tidemark.planner.graph import Graph, Target
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.simulation.daemon import Daemon
 from dagster_tidemark.simulation.instance import simulated_instance
 from dagster_tidemark.simulation.log import Clock, Log
@@ -52,6 +53,7 @@ class Platform:
         content: Content | None = None,
         reads: Reads | None = None,
         instance: DagsterInstance | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self.pace = pace or RunPace()
         self.start = start
@@ -68,7 +70,8 @@ class Platform:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._runs = Runs(self.pace, seed, self.clock, self.tables, self.at, self._stir)
-        self._daemon = Daemon(self.instance, self._create)
+        self._settings = settings
+        self._daemon = Daemon(self.instance, self._create, settings)
         self._next_tick = 0
         self._rests_until = self._tries_again = self._ticked_at = float("-inf")
         self._looks_owed = _LOOKS_FOR_NEWS
@@ -140,7 +143,7 @@ class Platform:
             return Graph({})
 
     def _engine(self) -> engine.Engine:
-        return engine.engine_for(self.instance, self.asset_graph)
+        return engine.engine_for(self.instance, self.asset_graph, self._settings)
 
     def _stir(self) -> None:
         self._looks_owed = _LOOKS_FOR_NEWS

@@ -43,6 +43,7 @@ class Simulation(Platform):
             gives the same runs; a graph with conditions of your own is always ticked, or every `own_every` seconds.
         content: What the content version of a partition becomes, if not a hash of its inputs' and its code's.
         reads: What a partition is made from, if not what the planner's graph says.
+        settings: Of the code location: contracts run at its `contract_scale`. None: as they are written.
     """
 
     @property
@@ -72,7 +73,7 @@ class Simulation(Platform):
     def standings(self) -> dict[str, Standing]:
         """How each contract stands now."""
         with self.clock.frozen():
-            return overview(self.instance, self.asset_graph)[1]
+            return overview(self.instance, self.asset_graph, self._settings)[1]
 
     # What is to happen.
 

@@ -14,7 +14,7 @@ from dagster_tidemark.engine.doubts import PostOf, Watched, doubts
 from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.event_log.beats import post_keys
 from dagster_tidemark.event_log.observations import QUARANTINE
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.delivery_declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
 
@@ -37,7 +37,7 @@ def state_of(instance: dg.DagsterInstance, stream: Stream | Deliveries, settings
     return row
 
 
-def state_check(stream: Stream | Deliveries) -> dg.AssetChecksDefinition:
+def state_check(stream: Stream | Deliveries, settings: Settings) -> dg.AssetChecksDefinition:
     """The check on the state of a stream."""
 
     @dg.asset_check(
@@ -47,7 +47,6 @@ def state_check(stream: Stream | Deliveries) -> dg.AssetChecksDefinition:
         "shifts from taking messages. Shows what waits, since when, and the last commit.",
     )
     def state(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        settings = load_settings()
         if why := stream.why_off(settings):
             return dg.AssetCheckResult(passed=True, description=f"stream {stream.name} is off: {why}")
         return dg.AssetCheckResult(**state_result(state_of(context.instance, stream, settings), time.time()))
@@ -65,7 +64,7 @@ def state_result(row: StreamRow, now: float) -> dict[str, Any]:
     }
 
 
-def stream_check(stream: Stream) -> dg.AssetChecksDefinition:
+def stream_check(stream: Stream, settings: Settings) -> dg.AssetChecksDefinition:
     """The check of a stream."""
 
     @dg.asset_check(
@@ -78,7 +77,7 @@ def stream_check(stream: Stream) -> dg.AssetChecksDefinition:
         from dagster_tidemark.lakehouse.append import open_lake
         from dagster_tidemark.streams.rejected_messages import counted
 
-        return refused_result(counted(open_lake(load_settings()), stream.asset))
+        return refused_result(counted(open_lake(settings), stream.asset))
 
     return quarantine
 

@@ -18,7 +18,7 @@ from dagster_tidemark.event_log.executor import recorded_in_process
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.observations import QUARANTINE
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.received_messages import Inlet
 from dagster_tidemark.streams.checks import refused_result, state_of
@@ -45,12 +45,12 @@ class NoInlet(Terminal):
     """A stream's run was started in a deployment without a source of its messages."""
 
 
-def shift_job(stream: Stream | Deliveries) -> dg.JobDefinition:
+def shift_job(stream: Stream | Deliveries, settings: Settings) -> dg.JobDefinition:
     """Return the job of a stream."""
 
     @dg.op(name=f"{stream.name}_messages", description=f"Works at the stream {stream.name} until it is relieved.")
     def work(context: dg.OpExecutionContext) -> None:
-        run_shift(context, stream, load_settings())
+        run_shift(context, stream, settings)
 
     @dg.job(
         name=stream.job,

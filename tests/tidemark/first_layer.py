@@ -244,7 +244,7 @@ class Layer:
             self.opened += 1
             return self.landing
 
-        lake = PreviewLake(self.spark, tables, manifest, landing=landing, instance=self.instance)
+        lake = PreviewLake(self.spark, tables, manifest, Settings(), landing=landing, instance=self.instance)
         refused = preview_runs.refusals(code, history.graph, lake, [asset.key for asset in plan.assets])
         targets = choose(plan, history.graph, partitions, refused)
         manifest.left_out = targets.left_out

@@ -35,6 +35,7 @@ from dagster_tidemark.preview.manifest import (
 )
 from dagster_tidemark.preview.preview_runs import first_line, refusals
 from dagster_tidemark.preview.targets import Group, NoSuchPartitions, Targets, choose
+from dagster_tidemark.settings import Settings
 
 KEYS = [f"k{number}" for number in range(6)]
 
@@ -189,7 +190,7 @@ def test_what_sends_alerts_is_refused_with_the_reason_and_what_loads_files_is_no
     found = dg.Definitions([*sources, asset("core/orders", "raw/orders"), asset("alerts/strong", "raw/pings")])
     tables = {name: Table(name, {"id": "string"}, ("id",)) for name in ("core.orders", "alerts.strong", "raw.pings")}
     spark: Any = _NoTables()
-    lake = PreviewLake(spark, tables, Manifest.begun({}, {}))
+    lake = PreviewLake(spark, tables, Manifest.begun({}, {}), Settings())
     graph = Graph(
         {key: node(key, reads) for key, reads in (("core/orders", "raw/orders"), ("alerts/strong", "raw/pings"))}
     )

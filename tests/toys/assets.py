@@ -12,7 +12,7 @@ from tests.toys.partitions import DAYS, HOURS, WEEKS, WITHIN
 
 @dg.observable_source_asset(key=["raw", "orders"], partitions_def=HOURS)
 def raw_orders(context: dg.OpExecutionContext, landing: LandingResource) -> dg.DataVersionsByPartition:
-    return observe_partitions(context, landing.open(), feeds.ORDERS)
+    return observe_partitions(context, landing, feeds.ORDERS)
 
 
 @dg.observable_source_asset(key=["raw", "customers"])
@@ -22,7 +22,7 @@ def raw_customers(context: dg.OpExecutionContext, landing: LandingResource) -> d
 
 @dg.observable_source_asset(key=["raw", "prices"], partitions_def=DAYS)
 def raw_prices(context: dg.OpExecutionContext, landing: LandingResource) -> dg.DataVersionsByPartition:
-    return observe_partitions(context, landing.open(), feeds.PRICES)
+    return observe_partitions(context, landing, feeds.PRICES)
 
 
 @dg.asset(

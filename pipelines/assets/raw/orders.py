@@ -15,4 +15,4 @@ from pipelines.partitions import HOURS
     tags={"dagster/kind/s3": ""},
 )
 def orders(context: dg.OpExecutionContext, landing: LandingResource) -> dg.DataVersionsByPartition:
-    return observe_partitions(context, landing.open(), ORDERS)
+    return observe_partitions(context, landing, ORDERS)

@@ -15,4 +15,4 @@ from pipelines.partitions import DAYS
     tags={"dagster/kind/s3": ""},
 )
 def prices(context: dg.OpExecutionContext, landing: LandingResource) -> dg.DataVersionsByPartition:
-    return observe_partitions(context, landing.open(), PRICES)
+    return observe_partitions(context, landing, PRICES)

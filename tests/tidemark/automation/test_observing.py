@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -58,13 +60,16 @@ def test_a_later_first_day_makes_nothing_vanish(ledger: EventLog, filled: FakeBu
     assert {o.partition for o in gone.changed} == set(ORDERS.partitions_of(date(2026, 10, 3))[:8])
 
 
+def _landing(bucket: FakeBucket, start: date = date.min) -> Any:
+    return SimpleNamespace(open=lambda: bucket, start=start)
+
+
 @pytest.mark.parametrize("who", ["sensor", "reconcile", "a_day", "on_demand", "ask_again"])
 def test_whoever_looks_what_was_observed_before_the_first_day_makes_no_loss_a_smaller_share(
-    bucket: FakeBucket, monkeypatch: pytest.MonkeyPatch, who: str
+    bucket: FakeBucket, who: str
 ) -> None:
     monday = date(2026, 10, 5)
     bucket.now = datetime(2026, 10, 6, tzinfo=UTC)
-    monkeypatch.setenv("TIDEMARK_START_DATE", monday.isoformat())
     for day in (date(2026, 10, 3), date(2026, 10, 4), monday):
         for hour in ORDERS.partitions_of(day):
             bucket.put(key(hour), b"1")
@@ -78,13 +83,15 @@ def test_whoever_looks_what_was_observed_before_the_first_day_makes_no_loss_a_sm
             "sensor": lambda: observe(ledger, bucket, {(ORDERS, hour): bucket.now for hour in gone}),
             "reconcile": lambda: reconcile(ledger, bucket, [ORDERS]),
             "a_day": lambda: reconcile(ledger, bucket, [ORDERS], days=[monday]),
-            "on_demand": lambda: observe_partitions(dg.build_op_context(instance=instance), bucket, ORDERS),
+            "on_demand": lambda: observe_partitions(
+                dg.build_op_context(instance=instance), _landing(bucket, monday), ORDERS
+            ),
             "ask_again": lambda: ask_again(ledger, bucket, ORDERS, gone),
         }
         looks[who]()
         holding = {p for p, tags in ledger.latest(ORDERS).items() if holds_files(tags)}
         assert holding == set(ORDERS.partitions_of(monday)), "12 of 24 are many; of 72 they would be few"
-        assert set(observed_removals(instance, ORDERS).holding) == holding, "nor does a load"
+        assert set(observed_removals(instance, ORDERS, monday).holding) == holding, "nor does a load"
 
 
 def test_an_overwrite_and_a_removal_are_changes_with_their_arrival(ledger: EventLog, bucket: FakeBucket) -> None:
@@ -251,7 +258,7 @@ def test_a_feed_that_cannot_be_listed_keeps_no_other_waiting(ledger: EventLog, b
 def test_what_is_observed_on_demand_is_known_when_its_run_is_deleted(bucket: FakeBucket) -> None:
     @dg.observable_source_asset(key=["raw", "orders"], partitions_def=dg.HourlyPartitionsDefinition("2026-09-28-00:00"))
     def orders(context: dg.OpExecutionContext) -> dg.DataVersionsByPartition:
-        return observe_partitions(context, bucket, ORDERS)
+        return observe_partitions(context, _landing(bucket), ORDERS)
 
     @dg.observable_source_asset(key=["raw", "customers"])
     def customers(context: dg.OpExecutionContext) -> dg.ObserveResult:

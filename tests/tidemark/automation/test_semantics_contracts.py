@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark.engine.condition import with_automation
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, small, source, within
 
@@ -312,10 +313,9 @@ def test_stale_code_holds_up_no_arrival_and_one_run_clears_both() -> None:
 # Scale
 
 
-def test_the_scale_multiplies_lag_windows_and_never_a_time_of_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIDEMARK_CONTRACT_SCALE", "0.1")
+def test_the_scale_multiplies_lag_windows_and_never_a_time_of_day() -> None:
     late = asset(REPORT, within(CORE), by=DAYS, freshness_policy=NINE)
-    simulation = begin([*small(), late])
+    simulation = begin([*small(), late], settings=Settings(contract_scale=0.1))
     at = simulation.time(hours=7)
     fed(simulation, HOUR_7, at)
     simulation.run(days=2)

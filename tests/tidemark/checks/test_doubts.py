@@ -35,7 +35,8 @@ from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import Standing
 from dagster_tidemark.sensors.contract_sensor import _World, contract_sensor
 from dagster_tidemark.sensors.reachable import unreachable
-from dagster_tidemark.settings import Settings
+from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.settings import Settings, load_settings
 from tests.tidemark.checks.test_contract import HOUR_7
 from tests.tidemark.checks.test_contract import Watched as Simulated
 from tests.tidemark.postgres import postgres_server
@@ -256,7 +257,9 @@ def test_the_sensor_keeps_its_overview_and_the_check_shows_what_is_unknown(
     monkeypatch.setenv("TIDEMARK_STATE_DIR", str(tmp_path))
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     simulated = Simulated()
-    simulated._sensor = contract_sensor(Watched("grocer", {"orders": "raw/orders"}))
+    simulated._sensor = contract_sensor(
+        Watched("grocer", {"orders": "raw/orders"}), scope=Scope(settings=load_settings())
+    )
     simulated.simulation.arrive("raw/orders", HOUR_7, at=simulated.simulation.time(hours=7))
     simulated.look(hours=7, minutes=2)
     assert set(simulated.told) == {(asset, "unknown") for asset in ("core/orders", "marts/report")}

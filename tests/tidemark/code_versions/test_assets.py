@@ -15,6 +15,7 @@ from dagster_tidemark.code_versions import assets as of_assets
 from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.lock_file import Asset, Lock, changed_definitions, differences
 from dagster_tidemark.code_versions.project import Project
+from dagster_tidemark.settings import load_settings
 from tests.tidemark.code_versions.packages import Package, write
 
 FEED = """
@@ -240,7 +241,9 @@ def test_an_asset_may_go_by_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for number, package in enumerate([TRIPS, replaced(TRIPS, "* 2", "*  2"), replaced(TRIPS, "* 2", "* 3")]):
         root = tmp_path / str(number)
         monkeypatch.setenv("TIDEMARK_PROJECT", str(root))
-        versioned = of_assets.versioned_by_code([*assets_in(load(root, package, monkeypatch)), "no asset"])
+        versioned = of_assets.versioned_by_code(
+            [*assets_in(load(root, package, monkeypatch)), "no asset"], load_settings()
+        )
         assets = assets_of(versioned, Project(root, "toy"))
         assert versioned[-1] == "no asset"
         assert assets["core/trips"].is_versioned_by_code

@@ -39,7 +39,7 @@ def test_what_a_load_found_is_said_though_it_fails_for_a_file_that_is_not_given(
         return lakehouse.load(context, load.feed, load.table, load.transform)
 
     s3 = S3Resource(endpoint_url=spark_server.aws_endpoint_url, region_name=spark_server.aws_region)
-    spark, bucket = SparkResource(), LandingResource(s3=s3, bucket=landing.name)
+    spark, bucket = SparkResource(settings=spark_server), LandingResource(s3=s3, bucket=landing.name)
     lakehouse = LakehouseResource(spark=spark, landing=bucket)
     with dg.DagsterInstance.ephemeral() as instance:
         ran = dg.materialize(

@@ -40,7 +40,7 @@ def test_a_run_of_the_job_reports_each_delivery_and_ends_with_other_code(
 
         deployer = threading.Thread(target=waits_and_deploys)
         deployer.start()
-        done = shift_job(partner.of).execute_in_process(instance=instance)
+        done = shift_job(partner.of, partner.settings).execute_in_process(instance=instance)
         deployer.join()
         assert done.success and len(answers) == 1
         event = instance.get_latest_materialization_event(dg.AssetKey.from_user_string(partner.of.asset))
@@ -56,7 +56,7 @@ def test_a_run_of_the_job_reports_each_delivery_and_ends_with_other_code(
 def test_the_sensor_asks_for_a_run_of_each_worker() -> None:
     of = toys.declared("parcels", workers=2)
     with dg.DagsterInstance.ephemeral() as instance:
-        result = streams_sensor([of])(dg.build_sensor_context(instance=instance))
+        result = streams_sensor([of], Settings())(dg.build_sensor_context(instance=instance))
     assert isinstance(result, dg.SensorResult)
     assert [(r.job_name, r.tags[WORKER]) for r in result.run_requests or ()] == [
         ("shift_parcels", "0"),

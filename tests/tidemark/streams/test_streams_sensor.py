@@ -136,7 +136,7 @@ def test_the_sensor_tells_what_code_it_has_loaded(instance: DagsterInstance) -> 
 
 
 def test_a_run_of_the_job_is_found_by_its_tags() -> None:
-    job = shift_job(replace(PINGS, workers=1))
+    job = shift_job(replace(PINGS, workers=1), Settings())
     assert job.name == "shift_pings"
     assert job.tags[STREAM] == "pings"
 

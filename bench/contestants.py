@@ -17,8 +17,8 @@ import psutil
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import EqualTo
 
+from dagster_tidemark.catalog_options import sqlalchemy_uri
 from dagster_tidemark.local.platform import process_tree
-from dagster_tidemark.settings import sqlalchemy_uri
 from tests.checkout import CHECKOUT
 from tests.conftest import free_port
 from tests.live.platform import Platform

@@ -78,10 +78,17 @@ def _with_page(
 def _of_table(table: Table, settings: Settings) -> dict[str, Any]:
     return {
         "dagster/table_name": table.identifier,
-        "dagster/uri": f"{settings.warehouse}/{table.name.replace('.', '/')}",
+        **_folder(table, settings),
         COLUMNS: column_schema(table),
         "row key": ", ".join(table.row_key),
     }
+
+
+def _folder(table: Table, settings: Settings) -> dict[str, Any]:
+    """Return the table's folder; nothing where the catalog chooses it."""
+    if settings.catalog_options["type"] != "jdbc":
+        return {}
+    return {"dagster/uri": f"{settings.warehouse}/{table.name.replace('.', '/')}"}
 
 
 def _of_stream(stream: Stream | Deliveries, settings: Settings) -> dict[str, Any]:

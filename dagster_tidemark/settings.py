@@ -11,17 +11,26 @@ from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args
-from urllib.parse import parse_qs, urlencode, urlsplit
 
 from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsError as UnreadableJson
 
+from dagster_tidemark.catalog_options import (
+    as_variable,
+    flat,
+    jdbc_login,
+    merged,
+    variables_of_pyiceberg,
+    without_login,
+)
 from dagster_tidemark.environment import RESERVED, declared_variables, may_be_declared
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.project_folder import NoProject, code_location, found_project, project_root
 
 _LAPTOP_SCALE = 0.05  # an hour's contract is seen at work in three minutes
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_OPTION = "TIDEMARK_CATALOG__"  # a variable for each option of the catalog, by Iceberg's name
 _INTERNAL = {"TIDEMARK_STARTED_BY"}  # set by the platform for its own processes
 NO_PACKAGE = "unnamed"  # the code location of a process that finds no project
 LOCAL_KEY = "tidemark"  # the local cloud looks at no key, but every AWS client wants one
@@ -63,7 +72,9 @@ class SettingsError(Terminal):
 class Settings(BaseSettings):
     """The settings of one deployment. Field `x` is the variable `TIDEMARK_X`, unless it names another."""
 
-    model_config = SettingsConfigDict(env_prefix="TIDEMARK_", frozen=True, extra="ignore", populate_by_name=True)
+    model_config = SettingsConfigDict(
+        env_prefix="TIDEMARK_", env_nested_delimiter="__", frozen=True, extra="ignore", populate_by_name=True
+    )
 
     environment: Literal["local", "production"] = "local"
     project: Path | None = Field(default_factory=found_project)  # the folder with the user's pyproject.toml
@@ -85,8 +96,9 @@ class Settings(BaseSettings):
     kafka_username: str | None = None
     kafka_password: str | None = Field(default=None, repr=False)
     kafka_ca_location: Path | None = None  # a file of PEM; unset: the authorities this machine trusts
-    catalog_uri: str = ""
-    warehouse: str = ""
+    catalog: dict[str, str] = Field(default_factory=dict, repr=False)  # Iceberg's own options; may hold secrets
+    catalog_uri: str = Field(default="", repr=False)  # the short form of its `uri`
+    warehouse: str = ""  # the folder or bucket of tables and models
     start_date: date = date(2026, 9, 28)
     contract_scale: float = Field(default=1.0, gt=0)  # of lag windows, in the planner; never of a time of day
     kill_at: str | None = None  # <boundary>:<n>; only tests set it
@@ -135,6 +147,11 @@ class Settings(BaseSettings):
             raise ValueError(f"give <boundary>:<n>, with one of {', '.join(known)}, and n from 1")
         return value
 
+    @field_validator("catalog", mode="before")
+    @classmethod
+    def _has_icebergs_names(cls, value: object) -> dict[str, str]:
+        return flat(value)
+
     @model_validator(mode="before")
     @classmethod
     def _empty_means_unset(cls, values: dict[str, object]) -> dict[str, object]:
@@ -168,14 +185,16 @@ class Settings(BaseSettings):
         project = self.project and self.project.expanduser().absolute()
         state = (project or Path.cwd()) / self.state_dir.expanduser()
         # WAL and a busy timeout let several processes commit to one SQLite catalog without losing a commit.
-        catalog_uri = self.catalog_uri or f"jdbc:sqlite:{state}/catalog.db?journal_mode=WAL&busy_timeout=30000"
+        default = f"jdbc:sqlite:{state}/catalog.db?journal_mode=WAL&busy_timeout=30000"
+        catalog, catalog_uri, warehouse = merged(self.catalog, self.catalog_uri, self.warehouse, default=default)
         resolved: dict[str, object] = {
             "project": project,
             "code_location": self.code_location or (_package_of(project) if project else NO_PACKAGE),
             "state_dir": state,
             "jars_dir": state / self.jars_dir.expanduser(),
+            "catalog": catalog,
             "catalog_uri": _absolute_catalog(catalog_uri),
-            "warehouse": _absolute_warehouse(self.warehouse or str(state / "warehouse")),
+            "warehouse": _absolute_warehouse(warehouse or str(state / "warehouse")),
             "kafka_ca_location": self.kafka_ca_location and self.kafka_ca_location.expanduser().absolute(),
         }
         if self.environment == "local":
@@ -188,6 +207,9 @@ class Settings(BaseSettings):
         for name, value in resolved.items():
             object.__setattr__(self, name, value)
         return self
+
+    def __hash__(self) -> int:  # of a frozen model it would need the hash of each field, and a mapping has none
+        return hash(tuple(value for name, value in self if name != "catalog"))
 
     @property
     def root(self) -> Path:
@@ -254,19 +276,23 @@ class Settings(BaseSettings):
         return options
 
     @property
+    def catalog_options(self) -> dict[str, str]:
+        """The options of the catalog, by Iceberg's names: type, `uri`, `warehouse`, and those that are given."""
+        kind = self.catalog.get("type", "jdbc")
+        options = {"type": kind, "uri": self.catalog_uri}
+        if kind != "rest":  # there it is the name of one, and whoever needs it gives it
+            options["warehouse"] = self.warehouse
+        return {name: value for name, value in {**options, **self.catalog}.items() if value}
+
+    @property
     def catalog_login(self) -> tuple[str, str | None]:
-        """The catalog's JDBC URI without its password, and the line of a pgpass file that holds it."""
-        bare, question, query = self.catalog_uri.partition("?")
-        values = parse_qs(query)
-        password = values.pop("password", [None])[0]
-        if password is None:
-            return self.catalog_uri, None
-        parts = urlsplit(bare.removeprefix("jdbc:"))
-        user = values.get("user", ["*"])[0]
-        fields = (parts.hostname or "*", str(parts.port or 5432), parts.path.lstrip("/") or "*", user, password)
-        line = ":".join(field.replace("\\", "\\\\").replace(":", "\\:") for field in fields)
-        rest = urlencode(values, doseq=True)
-        return bare + (f"{question}{rest}" if rest else ""), line
+        """The catalog's URI without its password, and the line of a pgpass file that holds it."""
+        return jdbc_login(self.catalog_uri)
+
+    @property
+    def catalog_shown(self) -> str:
+        """The catalog in the words of a message: its URI without login, or its type."""
+        return without_login(self.catalog_uri) or self.catalog_options["type"]
 
     def for_platform(self, *, with_kafka: bool = False) -> "Settings":
         """These settings as `tidemark up` runs with them: its own Dagster home, its own Spark server unless
@@ -294,9 +320,9 @@ class Settings(BaseSettings):
         values: dict[str, object] = {f"TIDEMARK_{name.upper()}": value for name, value in tidemark.items()}
         values |= {variable: getattr(self, name) for name, variable in _FOREIGN.items()}
         values["AWS_DEFAULT_REGION"] = self.aws_region
-        values["PYICEBERG_CATALOG__LAKE__TYPE"] = "sql"
-        values["PYICEBERG_CATALOG__LAKE__URI"] = sqlalchemy_uri(self.catalog_uri)
-        values["PYICEBERG_CATALOG__LAKE__WAREHOUSE"] = self.warehouse
+        values["TIDEMARK_CATALOG"] = as_variable(self.catalog)
+        values["TIDEMARK_CATALOG_URI"] = self.catalog_uri or None
+        values |= variables_of_pyiceberg(self.catalog_options)
         return {name: str(value) for name, value in values.items() if value is not None}
 
 
@@ -321,11 +347,15 @@ def load_settings() -> Settings:
     _refuse_unknown_names(filter(may_be_declared, os.environ), "there is no such setting")
     try:
         return Settings()
+    except UnreadableJson as error:
+        raise SettingsError('TIDEMARK_CATALOG: expected a JSON object, such as {"type": "rest"}') from error
     except ValidationError as error:
         first = error.errors()[0]
         if not first["loc"]:  # about several settings, which the message names
             raise SettingsError(first["msg"].removeprefix("Value error, ")) from error
-        field = str(first["loc"][0]) if first["loc"] else "environment"
+        field = str(first["loc"][0])
+        if field == "catalog":  # which may hold secrets
+            raise SettingsError(f"TIDEMARK_CATALOG: {first['msg'].removeprefix('Value error, ')}") from error
         message = first["msg"].removeprefix("Value error, ")
         raise SettingsError(f"{_variable(field)}={first.get('input')}: {message}") from error
 
@@ -356,26 +386,10 @@ def _refuse_unknown_names(declared: Iterable[str], said: str) -> None:
     # A misspelt name would leave its setting at the default, without a word.
     known = {_variable(name) for name in Settings.model_fields if name not in _FOREIGN} | set(declared)
     for name in sorted(os.environ):
-        if name.startswith(RESERVED) and name not in known | _INTERNAL:
+        if name.startswith(RESERVED) and name not in known | _INTERNAL and not name.startswith(_OPTION):
             near = get_close_matches(name, known, n=1)
             hint = f"; is {near[0]} meant?" if near else "; `tidemark env` shows all of them"
             raise SettingsError(f"{name}: {said}{hint}")
-
-
-def sqlalchemy_uri(catalog_uri: str) -> str:
-    """The catalog's JDBC URI as SQLAlchemy (so pyiceberg) writes it."""
-    bare = catalog_uri.removeprefix("jdbc:")
-    if bare.startswith("sqlite:"):
-        path, _, query = bare.removeprefix("sqlite:").partition("?")
-        timeout_ms = parse_qs(query).get("busy_timeout", ["30000"])[0]
-        return f"sqlite:///{path}?timeout={int(timeout_ms) // 1000}"
-    parts = urlsplit(bare)
-    query_values = parse_qs(parts.query)
-    user = urlencode({"": query_values.pop("user", [""])[0]})[1:]
-    password = urlencode({"": query_values.pop("password", [""])[0]})[1:]
-    login = f"{user}:{password}@" if password else f"{user}@" if user else ""
-    rest = urlencode(query_values, doseq=True)
-    return f"postgresql+psycopg2://{login}{parts.netloc}{parts.path}" + (f"?{rest}" if rest else "")
 
 
 def _absolute_catalog(uri: str) -> str:

@@ -52,9 +52,8 @@ def former_name() -> None:
 def _find_project() -> None:
     """Let the project's package be imported, whether or not it is installed, as `python -m` would."""
     with suppress(NoProject):  # a command that needs a project says so
-        root = str(project_root())
-        if root not in sys.path:
-            sys.path.insert(0, root)
+        # First, also if it is on the path already: another distribution may hold a package of the same name.
+        sys.path.insert(0, str(project_root()))
 
 
 if __name__ == "__main__":

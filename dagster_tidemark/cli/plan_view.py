@@ -134,7 +134,7 @@ def _stored(settings: Settings, instance: DagsterInstance) -> Mapping[str, Store
     if not found:
         built = next((n for n in tables if instance.get_latest_materialization_event(dg.AssetKey(n.split(".")))), None)
         if built is not None:
-            catalog = settings.catalog_login[0].partition("?")[0]
+            catalog = settings.catalog_shown
             raise CatalogUnreadable(
                 f"columns cannot be compared with the tables': {built} was built, and the catalog {catalog} has no "
                 "declared table. Does TIDEMARK_CATALOG_URI name the catalog of this platform?"

@@ -386,7 +386,9 @@ def _made_for(identity: str, assets: planner_graph.AnyGraph, scale: float | None
     return next((engine for engine in made if scale in (None, engine.contract_scale)), None)
 
 
-def engine_of(context: SensorEvaluationContext, assets: planner_graph.AnyGraph, settings: Settings | None) -> Engine:
+def engine_of(
+    context: SensorEvaluationContext, assets: planner_graph.AnyGraph, settings: Settings | None = None
+) -> Engine:
     """The engine for a sensor's instance, which knows from now on whose sensors these are."""
     found, origin = engine_for(context.instance, assets, settings), context.code_location_origin
     if origin is not None:

@@ -56,7 +56,7 @@ class LakehouseResource(dg.ConfigurableResource[None]):
             self.landing.open(),
             Load(feed, table, transform, code_version),
             context.instance,
-            start=self.landing.start,
+            start=self.spark.settings.start_date,
             misplaced=EventLog(context.instance).misplaced(feed),
         )
 

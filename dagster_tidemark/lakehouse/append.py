@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg import expressions
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -46,13 +46,14 @@ from pyiceberg.types import (
 from sqlalchemy.exc import SQLAlchemyError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random
 
+from dagster_tidemark.catalog_options import for_pyiceberg, is_location
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.lakehouse import snapshot_expiry
 from dagster_tidemark.lakehouse.iceberg_schema import stored_of
 from dagster_tidemark.lakehouse.table import CATALOG, Table
 from dagster_tidemark.lakehouse.table_changes import Kind, changes_of, comments_after, require_possible
 from dagster_tidemark.lakehouse.table_properties import created_with, generation_of, location_of
-from dagster_tidemark.settings import LOCAL_KEY, Settings, sqlalchemy_uri
+from dagster_tidemark.settings import LOCAL_KEY, Settings
 
 _TYPES: Mapping[str, PrimitiveType] = {
     "string": StringType(),
@@ -80,17 +81,14 @@ def open_lake(settings: Settings, **more: str) -> Catalog:
     Args:
         more: Options of pyiceberg's catalog, beside these or in their place.
     """
-    options: dict[str, str | None] = {
-        "type": "sql",
-        "uri": sqlalchemy_uri(settings.catalog_uri),
-        "warehouse": settings.warehouse,
-    }
+    options: dict[str, str | None] = {}
     if "://" in settings.warehouse and settings.aws_endpoint_url:
         options["s3.endpoint"] = settings.aws_endpoint_url
         options["s3.region"] = settings.aws_region
         if settings.own_cloud:
             options["s3.access-key-id"] = options["s3.secret-access-key"] = LOCAL_KEY
-    return load_catalog(CATALOG, **{**options, **more})
+    # pyiceberg also reads variables of its own, and what is given here wins.
+    return load_catalog(CATALOG, **{**options, **for_pyiceberg(settings.catalog_options), **more})
 
 
 @dataclass(frozen=True)
@@ -286,7 +284,7 @@ class Appendable:
                 change(transaction)
         except CommitFailedException as error:
             raise HeadMoved(f"{self.table.name}: another writer has committed: {error}") from error
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, RESTError) as error:
             # Whether it was committed is not known; a second look tells, as with a process that was killed here.
             raise CatalogUnavailable(f"{self.table.name}: the catalog fails: {type(error).__name__}") from error
 
@@ -369,11 +367,18 @@ def _made(lake: Catalog, table: Table) -> IcebergTable:
     return lake.create_table(
         table.name,
         schema,
-        # Where Spark would put it.
-        location=f"{lake.properties['warehouse'].rstrip('/')}/{location_of(table)}",
+        location=_location(lake, table),
         partition_spec=spec,
         properties=created_with(table) | {"comment": table.comment},
     )
+
+
+def _location(lake: Catalog, table: Table) -> str | None:
+    """Return the folder of a new table; None where the catalog chooses it, as it does for Spark."""
+    warehouse = lake.properties.get("warehouse", "").rstrip("/")
+    if lake.properties.get("type") == "sql" or (table.generation > 1 and is_location(warehouse)):
+        return f"{warehouse}/{location_of(table)}"
+    return None
 
 
 def _type(kind: str) -> PrimitiveType:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
+from dagster_tidemark.catalog_options import is_location
 from dagster_tidemark.lakehouse import metadata_reads
 from dagster_tidemark.lakehouse.session import without_token
 from dagster_tidemark.lakehouse.table import CATALOG, Table, as_ddl, quoted
@@ -265,8 +266,9 @@ def _create(spark: SparkSession, table: Table) -> None:
     columns = as_ddl(table.columns, {column: _escaped(said) for column, said in comments.items()})
     location = ""
     if table.generation > 1:  # a separate folder: the default one holds files of the former table
-        warehouse = str(spark.conf.get(f"spark.sql.catalog.{CATALOG}.warehouse")).rstrip("/")
-        location = f"LOCATION '{warehouse}/{location_of(table)}'"
+        warehouse = str(spark.conf.get(f"spark.sql.catalog.{CATALOG}.warehouse", "")).rstrip("/")
+        if is_location(warehouse):  # otherwise the catalog chooses
+            location = f"LOCATION '{warehouse}/{location_of(table)}'"
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {table.identifier} ({columns}) USING iceberg {partitioning} {location} "
         f"COMMENT '{_escaped(table.comment)}' TBLPROPERTIES ({_listed(created_with(table))})"

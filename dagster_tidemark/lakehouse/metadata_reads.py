@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+from dagster_tidemark.catalog_options import sqlalchemy_uri
 from dagster_tidemark.lakehouse.session import settings_of, without_token
 from dagster_tidemark.lakehouse.table import CATALOG, Table
-from dagster_tidemark.settings import sqlalchemy_uri
+from dagster_tidemark.settings import Settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,20 +102,36 @@ def _seen(spark: SparkSession, look: Callable[[Catalog], _T]) -> _T | None:
 def _opened(spark: SparkSession) -> Catalog | None:
     """The catalog of the session's server; None where it is another one than that of these settings."""
     settings = settings_of(spark)
-    if settings is None or spark.conf.get(f"spark.sql.catalog.{CATALOG}.uri", "") != settings.catalog_login[0]:
+    if settings is None or _told(spark, "type") != settings.catalog_options["type"]:
         return None
+    if (_told(spark, "uri") or "") != settings.catalog_login[0]:
+        return None
+    more = _impatient(settings)
+    if more is None:
+        return None
+    try:
+        from dagster_tidemark.lakehouse.append import open_lake
+
+        return open_lake(settings, **more)
+    except Exception as error:  # no driver for it is installed here, or it does not answer
+        logger.info("tables are seen through Spark only: %s", type(error).__name__)
+        return None
+
+
+def _told(spark: SparkSession, option: str) -> str | None:
+    return spark.conf.get(f"spark.sql.catalog.{CATALOG}.{option}", None)
+
+
+def _impatient(settings: Settings) -> dict[str, str] | None:
+    """Return options with which a database that does not answer is given up; None where it cannot be seen from here."""
+    if settings.catalog_options["type"] != "jdbc":
+        return {}
     uri = sqlalchemy_uri(settings.catalog_uri)
     if uri.startswith("sqlite:") and urlsplit(settings.spark_remote or "sc://localhost").hostname not in _THIS_HOST:
         return None  # a file of that name is here another file
     if uri.startswith("postgresql"):
         uri += f"{'&' if '?' in uri else '?'}connect_timeout={_SECONDS_TO_CONNECT}"
-    try:
-        from dagster_tidemark.lakehouse.append import open_lake
-
-        return open_lake(settings, uri=uri, init_catalog_tables="false")
-    except Exception as error:  # no driver for it is installed here, or it does not answer
-        logger.info("tables are seen through Spark only: %s", type(error).__name__)
-        return None
+    return {"uri": uri, "init_catalog_tables": "false"}
 
 
 def _any_of(where: Sequence[Mapping[str, object]]) -> BooleanExpression:

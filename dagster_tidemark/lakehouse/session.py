@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+from dagster_tidemark.catalog_options import for_spark
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.lakehouse.table import CATALOG
-from dagster_tidemark.settings import LOCAL_KEY, Settings
+from dagster_tidemark.settings import LOCAL_KEY, Settings, SettingsError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +65,7 @@ _JAVA_OPTIONS = "-Duser.timezone=UTC -XX:-DontCompileHugeMethods"
 def server_conf(settings: Settings) -> dict[str, str]:
     """The Spark configuration a server (or a local session) has to be started with, as conf name to value."""
     catalog = f"spark.sql.catalog.{CATALOG}"
-    catalog_uri, password = settings.catalog_login
+    password = settings.catalog_login[1]
     java_options = (
         _JAVA_OPTIONS if password is None else f"{_JAVA_OPTIONS} -Dorg.postgresql.pgpassfile={_pgpass(settings)}"
     )
@@ -72,12 +73,6 @@ def server_conf(settings: Settings) -> dict[str, str]:
     conf = {
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
-        f"{catalog}.type": "jdbc",
-        f"{catalog}.uri": catalog_uri,
-        f"{catalog}.jdbc.schema-version": "V1",
-        f"{catalog}.warehouse": settings.warehouse,
-        # A long-lived server must see the commits of other processes at once.
-        f"{catalog}.cache-enabled": "false",
         "spark.driver.extraClassPath": _class_path(settings),
         "spark.executor.extraClassPath": _class_path(settings),
         "spark.driver.extraJavaOptions": java_options,
@@ -102,7 +97,7 @@ def server_conf(settings: Settings) -> dict[str, str]:
     else:
         # Where the SDK looks for keys: it gets new ones when they expire, and no client of the server can ask for them.
         conf["spark.hadoop.fs.s3a.aws.credentials.provider"] = _FROM_ITS_SURROUNDINGS
-    return conf
+    return conf | {f"{catalog}.{name}": value for name, value in for_spark(settings.catalog_options).items()}
 
 
 def lake_jars(settings: Settings) -> str:
@@ -129,6 +124,19 @@ ONE_MACHINE = {
 
 
 _FROM_ITS_SURROUNDINGS = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+
+
+def require_jars(settings: Settings) -> None:
+    """Refuse a catalog that Spark cannot open with the jars of the laptop platform.
+
+    Raises:
+        SettingsError: it is AWS Glue.
+    """
+    if settings.catalog_options["type"] == "glue":
+        raise SettingsError(
+            "TIDEMARK_CATALOG__TYPE=glue: the jars of the laptop's Spark lack the AWS SDK for Glue; set SPARK_REMOTE "
+            "to a server that has Iceberg's AWS bundle"
+        )
 
 
 def keep_password(settings: Settings) -> None:
@@ -179,6 +187,7 @@ def new_session(settings: Settings) -> SparkSession:
         with _keeping_the_token(settings.spark_remote):
             session = _connected(settings.spark_remote)
     else:
+        require_jars(settings)
         keep_password(settings)
         builder = SparkSession.builder.master("local[*]").appName("tidemark")
         session = builder.config(map={**server_conf(settings), **ONE_MACHINE, **SESSION_CONF}).getOrCreate()

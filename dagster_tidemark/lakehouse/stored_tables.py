@@ -11,13 +11,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy import create_engine, inspect
 
+from dagster_tidemark.catalog_options import sqlalchemy_uri
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.lakehouse.iceberg_schema import stored_of
 from dagster_tidemark.lakehouse.session import without_token
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.lakehouse.table_changes import Stored
-from dagster_tidemark.settings import Settings, sqlalchemy_uri
+from dagster_tidemark.settings import Settings
 
 _AT_ONCE = 8
 _SECONDS_TO_CONNECT = 5
@@ -48,20 +49,22 @@ def stored_tables(settings: Settings, tables: Iterable[Table]) -> dict[str, Stor
 
 def _opened(settings: Settings) -> Catalog | None:
     """Open the catalog. Return None if it has never held a table."""
-    uri = sqlalchemy_uri(settings.catalog_uri)
-    bare = settings.catalog_login[0].partition("?")[0]
-    if uri.startswith("postgresql"):
-        uri += f"{'&' if '?' in uri else '?'}connect_timeout={_SECONDS_TO_CONNECT}"
-    elif not Path(bare.removeprefix("jdbc:sqlite:")).exists():
-        return None  # to connect would create the file
     try:
+        if settings.catalog_options["type"] != "jdbc":
+            return open_lake(settings)
+        uri = sqlalchemy_uri(settings.catalog_uri)
+        if uri.startswith("postgresql"):
+            uri += f"{'&' if '?' in uri else '?'}connect_timeout={_SECONDS_TO_CONNECT}"
+        elif not Path(settings.catalog_shown.removeprefix("jdbc:sqlite:")).exists():
+            return None  # to connect would create the file
         engine = create_engine(uri)
         has_tables = inspect(engine).has_table("iceberg_tables")
         engine.dispose()
         return open_lake(settings, uri=uri, init_catalog_tables="false") if has_tables else None
     except Exception as error:
         raise CatalogUnreadable(
-            f"columns cannot be compared with the tables'. The catalog {bare} does not answer: {_said(error)}"
+            f"columns cannot be compared with the tables'. The catalog {settings.catalog_shown} does not answer: "
+            f"{_said(error)}"
         ) from error
 
 

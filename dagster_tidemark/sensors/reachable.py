@@ -3,11 +3,14 @@
 Belongs here: one cheap request to each. Does not belong here: the consequences of a failed probe (`engine.doubts`).
 """
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import cache
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import boto3
 import grpc
@@ -15,9 +18,11 @@ import sqlalchemy
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dagster_tidemark.settings import Settings, sqlalchemy_uri
+from dagster_tidemark.catalog_options import sqlalchemy_uri
+from dagster_tidemark.settings import Settings
 
 SECONDS = 3.0
+_IMPATIENT = Config(connect_timeout=SECONDS, read_timeout=SECONDS, retries={"total_max_attempts": 1})
 
 
 def unreachable(settings: Settings) -> dict[str, str]:
@@ -47,6 +52,41 @@ def _spark(settings: Settings) -> str:
 
 
 def _catalog(settings: Settings) -> str:
+    probe = {"jdbc": _database, "rest": _rest, "glue": _glue, "hive": _hive}[settings.catalog_options["type"]]
+    return probe(settings)
+
+
+def _rest(settings: Settings) -> str:
+    """Ask for the configuration, as each client does first. Whoever refuses it is there: the fault is a login's."""
+    url = f"{settings.catalog_uri.rstrip('/')}/v1/config"
+    try:
+        with urlopen(url, timeout=SECONDS):
+            return ""
+    except HTTPError as answer:
+        return f"unreachable: it answers with {answer.code}" if answer.code >= 500 else ""
+    except OSError as error:
+        return f"unreachable: {error}"
+
+
+def _glue(settings: Settings) -> str:
+    try:
+        client: Any = boto3.Session().client("glue", config=_IMPATIENT, region_name=settings.aws_region)
+        client.get_databases(MaxResults=1)
+    except (BotoCoreError, ClientError) as error:
+        return f"unreachable: {error}"
+    return ""
+
+
+def _hive(settings: Settings) -> str:
+    at = urlsplit(settings.catalog_uri)
+    try:
+        socket.create_connection((at.hostname or "", at.port or 9083), timeout=SECONDS).close()
+    except OSError as error:
+        return f"unreachable: {error}"
+    return ""
+
+
+def _database(settings: Settings) -> str:
     uri = sqlalchemy_uri(settings.catalog_uri)
     options = {"connect_timeout": int(SECONDS)} if uri.startswith("postgresql") else {"timeout": SECONDS}
     engine = sqlalchemy.create_engine(uri, connect_args=options, poolclass=sqlalchemy.NullPool)
@@ -83,6 +123,5 @@ def _s3(settings: Settings) -> str:
 
 @cache
 def _client(settings: Settings) -> Any:
-    config = Config(connect_timeout=SECONDS, read_timeout=SECONDS, retries={"total_max_attempts": 1})
     # Its own session: the default one is not safe for making clients in several threads.
-    return boto3.Session().client("s3", config=config, **settings.aws_options())
+    return boto3.Session().client("s3", config=_IMPATIENT, **settings.aws_options())

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
+from pyiceberg.exceptions import RESTError
 from sqlalchemy.exc import SQLAlchemyError
 
 from dagster_tidemark.errors import TidemarkError, Transient
@@ -19,7 +20,7 @@ from dagster_tidemark.streams.user_rules import RuleFails
 
 Made = TypeVar("Made")
 
-OF_THE_WORLD = (Transient, OSError, BotoCoreError, ClientError, SQLAlchemyError)
+OF_THE_WORLD = (Transient, OSError, BotoCoreError, ClientError, SQLAlchemyError, RESTError)
 """Errors of a queue, a disk, a bucket or a catalog. They say nothing about a message: the work waits for recovery."""
 
 LONGEST_BACKOFF = 15.0

@@ -14,6 +14,8 @@ from dagster_tidemark.engine.condition import derived, with_automation
 from dagster_tidemark.sensors.automation import automation_sensors
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
+from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.settings import load_settings
 from dagster_tidemark.tags import CONTENT
 from tests.proof.shapes_bodies import MINUTE, SOON, all_of, build, partitions_of, room, source, table
 
@@ -298,11 +300,16 @@ def warehouse() -> None:
 def definitions() -> dg.Definitions:
     """The code location."""
     assets = with_automation([*_keys(), *_times(), *_operations(), *_others(), *_faults()])
-    checks = [good, *contract_checks(assets)]
+    scope = Scope(settings=load_settings())
+    checks = [good, *contract_checks(assets, scope.settings)]
     return dg.Definitions(
         assets=assets,
         asset_checks=checks,
-        sensors=[*automation_sensors([*assets, *checks]), catch_up_sensor(), contract_sensor()],
+        sensors=[
+            *automation_sensors([*assets, *checks], scope=scope),
+            catch_up_sensor(scope),
+            contract_sensor(scope=scope),
+        ],
         executor=dg.in_process_executor,
         resources={"warehouse": warehouse.configured({"url": {"env": "NO_SUCH_VARIABLE"}})},
     )

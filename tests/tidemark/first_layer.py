@@ -75,7 +75,8 @@ class Lake:
         version = context.assets_def.code_versions_by_key[context.asset_key]
         self.loaded += [(str(key), version) for key in context.partition_keys]
         load = Load(feed, table, transform, version)
-        return load_partitions(context, self.spark, self.landing, load, context.instance, misplaced=None)
+        known: dict[str, Any] = {"start": Settings().start_date, "misplaced": None}
+        return load_partitions(context, self.spark, self.landing, load, context.instance, **known)
 
 
 @dataclass
@@ -244,7 +245,7 @@ class Layer:
             self.opened += 1
             return self.landing
 
-        lake = PreviewLake(self.spark, tables, manifest, Settings(), landing=landing, instance=self.instance)
+        lake = PreviewLake(self.spark, tables, manifest, self.settings, landing=landing, instance=self.instance)
         refused = preview_runs.refusals(code, history.graph, lake, [asset.key for asset in plan.assets])
         targets = choose(plan, history.graph, partitions, refused)
         manifest.left_out = targets.left_out

@@ -274,7 +274,9 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 def test_the_planner_asks_for_ours_once_theirs_has_data_and_for_none_of_theirs(instance: dg.DagsterInstance) -> None:
-    repository = extended(their_location()).get_repository_def()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TIDEMARK_CONTRACT_SCALE", "0.0001")
+        repository = extended(their_location()).get_repository_def()
     today = DAYS.get_last_partition_key()
 
     def tick(name: str) -> Any:
@@ -283,9 +285,7 @@ def test_the_planner_asks_for_ours_once_theirs_has_data_and_for_none_of_theirs(i
 
     tick("tidemark_automation")
     instance.report_runless_asset_event(dg.AssetMaterialization("theirs_1", partition=today))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("TIDEMARK_CONTRACT_SCALE", "0.0001")
-        asked = [run for name in ("automation", "catch_up") for run in tick(f"tidemark_{name}").run_requests or ()]
+    asked = [run for name in ("automation", "catch_up") for run in tick(f"tidemark_{name}").run_requests or ()]
     wanted = {(key.to_user_string(), run.partition_key) for run in asked for key in run.asset_selection or ()}
     assert wanted <= {("marts/sales", today)}
     said = tick("tidemark_contracts")

@@ -165,7 +165,7 @@ class Toy:
         follower = follow(code, self.instance, contract_scale=1.0)
         plan = self.plan(code)
         manifest = Manifest.begun({}, {})
-        lake = PreviewLake(self.spark, self.tables, manifest, Settings())
+        lake = PreviewLake(self.spark, self.tables, manifest, self.settings)
         refused = preview_runs.refusals(code, follower.history.graph, lake, [asset.key for asset in plan.assets])
         targets = choose(plan, follower.history.graph, partitions, refused)
         manifest.left_out = targets.left_out

@@ -54,16 +54,18 @@ def record(settings: Settings, archive: Path) -> None:
 def _recorded(settings: Settings, folder: Path) -> Path:
     own = {
         "state_dir": folder,
+        "catalog": {},
         "catalog_uri": f"jdbc:sqlite:{folder}/catalog.db",
         "warehouse": f"{folder}/warehouse",
         "spark_remote": f"sc://127.0.0.1:{settings.port_spark}",
     }
     alone, written = settings.model_copy(update=own), folder / "classes.jsa"
     options = f"-XX:ArchiveClassesAtExit={written}", "-XX:TieredStopAtLevel=1"  # everything is run once
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_CATALOG")}
     server = subprocess.Popen(
         [sys.executable, "-m", "dagster_tidemark.local.spark.server", *options],
         # Without Kafka's jars: what is recorded then does for a server with them, too, and not the other way round.
-        env=os.environ | alone.exports() | {"TIDEMARK_KAFKA_BOOTSTRAP_SERVERS": ""},
+        env=inherited | alone.exports() | {"TIDEMARK_KAFKA_BOOTSTRAP_SERVERS": ""},
     )
     _wait_for(server, settings.port_spark)
     spark = new_session(alone)

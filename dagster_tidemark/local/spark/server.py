@@ -10,7 +10,14 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from dagster_tidemark.lakehouse.session import ONE_MACHINE, kafka_jars, keep_password, lake_jars, server_conf
+from dagster_tidemark.lakehouse.session import (
+    ONE_MACHINE,
+    kafka_jars,
+    keep_password,
+    lake_jars,
+    require_jars,
+    server_conf,
+)
 from dagster_tidemark.local.spark.class_archive import conf_dir, java_options
 from dagster_tidemark.settings import Settings, load_settings
 
@@ -83,6 +90,7 @@ def environment(settings: Settings, base: dict[str, str]) -> dict[str, str]:
 
 def prepare(settings: Settings, *instead_of_archive: str) -> None:
     """Write the server's configuration into an otherwise empty folder. It must not be running."""
+    require_jars(settings)
     work = work_dir(settings)
     shutil.rmtree(work, ignore_errors=True)
     (work / "tmp").mkdir(parents=True)

@@ -14,6 +14,8 @@ from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.sensors.automation import automation_sensors
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
+from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.settings import load_settings
 from tests.proof.shapes_bodies import room, source, table
 
 _STARTS = "2026-10-01"
@@ -52,11 +54,16 @@ def definitions() -> dg.Definitions:
     automated = [_asset(name, each, kinds) for name, each in code.items() if each.get("automated", True)]
     others = [_asset(name, each, kinds) for name, each in code.items() if not each.get("automated", True)]
     assets = [*with_automation([*sources, *automated]), *others]
-    checks = contract_checks(assets)
+    scope = Scope(settings=load_settings())
+    checks = contract_checks(assets, scope.settings)
     return dg.Definitions(
         assets=assets,
         asset_checks=checks,
-        sensors=[*automation_sensors([*assets, *checks]), catch_up_sensor(), contract_sensor()],
+        sensors=[
+            *automation_sensors([*assets, *checks], scope=scope),
+            catch_up_sensor(scope),
+            contract_sensor(scope=scope),
+        ],
         executor=dg.in_process_executor,
     )
 

@@ -14,6 +14,7 @@ from pyspark.sql.connect.logging import logger
 from dagster_tidemark.lakehouse.session import (
     SparkLost,
     SparkUnreachable,
+    _settings,
     keep_password,
     naming_the_server,
     new_session,
@@ -52,8 +53,10 @@ def test_no_secret_is_in_what_a_client_of_the_server_can_ask_for(
 def test_no_error_holds_the_token_of_the_connection(
     said: str, monkeypatch: pytest.MonkeyPatch, spark_server: Settings
 ) -> None:
-    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1/;token=s3cret;user_id=me")
+    remote = "sc://127.0.0.1:1/;token=s3cret;user_id=me"
+    monkeypatch.setenv("SPARK_REMOTE", remote)
     session = new_session(spark_server)
+    _settings[session] = spark_server.model_copy(update={"spark_remote": remote})
     with pytest.raises(Exception) as raised, naming_the_server(session):
         try:
             raise PySparkRuntimeError(said)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from dagster_tidemark.catalog_options import sqlalchemy_uri
 from dagster_tidemark.local.platform.instance_lock import AlreadyRunning, publish_environment, running
 from dagster_tidemark.local.platform.whole_platform import platform_environment
-from dagster_tidemark.settings import Settings, sqlalchemy_uri
+from dagster_tidemark.settings import Settings
 from tests.checkout import CHECKOUT
 from tests.conftest import make_settings
 

@@ -8,7 +8,7 @@ import pytest
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sensors.streams import streams_sensor
-from dagster_tidemark.settings import Settings
+from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.streams.job import shift_job
 from dagster_tidemark.streams.stream_declaration import StreamRefused
 from dagster_tidemark.tags import CODE_OF_STREAMS, WORKER
@@ -40,7 +40,7 @@ def test_a_run_of_the_job_reports_each_delivery_and_ends_with_other_code(
 
         deployer = threading.Thread(target=waits_and_deploys)
         deployer.start()
-        done = shift_job(partner.of, partner.settings).execute_in_process(instance=instance)
+        done = shift_job(partner.of, load_settings()).execute_in_process(instance=instance)
         deployer.join()
         assert done.success and len(answers) == 1
         event = instance.get_latest_materialization_event(dg.AssetKey.from_user_string(partner.of.asset))

@@ -91,7 +91,7 @@ def _platforms(folder: Path, parts: str, rounds: int, warm_up: bool) -> dict[str
             found["latency"] = latency.measure(contestants, s3, rounds=rounds, warm_up=warm_up)
             found["memory"] = {
                 "what": "MB of all processes of each, idle after the latency benchmark (PSS)",
-                "contestants": {c.name: round(c.memory_mb()) for c in contestants},
+                "contestants": {c.name: c.memory_mb() for c in contestants},
             }
         if "messages" in parts:
             stock = next((b for b in baselines if b.name == "stock"), None)

@@ -19,6 +19,7 @@ from pyiceberg.expressions import EqualTo
 
 from dagster_tidemark.catalog_options import sqlalchemy_uri
 from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.local.platform.service_status import memory_mb
 from tests.checkout import CHECKOUT
 from tests.conftest import free_port
 from tests.live.platform import Platform
@@ -35,10 +36,9 @@ class Contestant:
     catalog: Catalog
     processes: list[psutil.Process] = field(default_factory=list)
 
-    def memory_mb(self) -> float:
+    def memory_mb(self) -> int:
         """What its processes hold now that they share with nobody else, and their part of what they share."""
-        found = {p for root in self.processes for p in [root, *root.children(recursive=True)] if p.is_running()}
-        return sum(process.memory_full_info().pss for process in found) / 1e6
+        return sum(memory_mb(process.pid) for process in self.processes)
 
 
 class Baseline:

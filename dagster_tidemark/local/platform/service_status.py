@@ -50,7 +50,7 @@ def services(settings: Settings) -> list[ServiceStatus]:
                 state=_state(service, state),
                 pid=state.pid or None,
                 port=service.port,
-                memory_mb=_memory_mb(state.pid),
+                memory_mb=memory_mb(state.pid),
                 restarts=supervisor.restarts(state.name),
                 up_seconds=int(time.time()) - state.started_at if state.pid else None,
             )
@@ -64,8 +64,8 @@ def _state(service: Service, state: ServiceState) -> str:
     return service.lacks(state.pid) or "ready"
 
 
-def _memory_mb(pid: int) -> int:
-    """What a process and its descendants hold."""
+def memory_mb(pid: int) -> int:
+    """What a process and its descendants hold, in megabytes; a process that ended meanwhile counts as nothing."""
     if not pid:
         return 0
     try:

@@ -1,0 +1,191 @@
+"""Text columns to typed ones, vectorised: which values are in a plain form, and what these are.
+
+A value in its plain form (`-12`, `0.50`, `2026-03-01T10:00:00Z`) means the same to Arrow and to Spark's casts, and is
+cast by Arrow. Every other value is left to the one exact rule, `validation.typed`, in Spark: so what a value is does not
+depend on the values around it. Does not belong here: what is wrong with a row.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Mask = npt.NDArray[np.bool_]
+
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_ZONE = r"(?:Z|[+-](?:0\d|1[0-7]):[0-5]\d)"
+# Years of four digits that do not begin with 0; more is for the exact rule.
+_DAY = r"[12]\d{3}-\d{2}-\d{2}"
+_LOCAL = rf"{_DAY}[ T]\d{{2}}:\d{{2}}:\d{{2}}(?:\.\d{{1,6}})?"
+_FEW = 64  # values that are not worth another cast to tell one from the other
+_MINUS, _POINT, _ZERO = ord("-"), ord("."), ord("0")
+
+
+def arrow_type(kind: str) -> pa.DataType:
+    """The type of a column that a feed declares, by its name in Spark."""
+    if found := _DECIMAL.fullmatch(kind):
+        return pa.decimal128(int(found[1]), int(found[2]))
+    return _TYPES[kind]
+
+
+_TYPES: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "binary": pa.binary(),
+}
+
+
+def typed(text: pa.Array, kind: str) -> tuple[pa.Array, Mask | None]:
+    """A column of texts as values of a declared type.
+
+    Args:
+        text: Strings; a missing one is null.
+        kind: The type's name in Spark.
+
+    Returns:
+        The values, null where a text is not in plain form, and which these are (None: all are in plain form).
+    """
+    if kind == "string":
+        return text, None
+    target = arrow_type(kind)
+    plain = _plain(text, kind, target)
+    if plain is None:
+        wrong = np.zeros(len(text), np.bool_)
+        return _cast(text, target, wrong), wrong if wrong.any() else None
+    missing = _is_null(text)
+    wrong = ~plain & ~missing if missing is not None else ~plain
+    if wrong.any():
+        text = pc.if_else(pa.array(wrong), pa.scalar(None, text.type), text)
+    values = _cast(text, target, wrong)
+    return values, wrong if wrong.any() else None
+
+
+def _plain(text: pa.Array, kind: str, target: pa.DataType) -> Mask | None:
+    """Which texts are in the plain form of a type; None for all of them. What is said of a null means nothing."""
+    if pa.types.is_integer(target):
+        return _of_digits(text, most_whole={8: 2, 16: 4, 32: 9, 64: 18}[target.bit_width], most_places=0)
+    if pa.types.is_decimal(target):
+        return _of_digits(text, most_whole=target.precision - target.scale, most_places=target.scale)
+    if pa.types.is_floating(target):
+        # Of so few digits none is lost, and a double has each of them.
+        return _of_digits(text, most_whole=15, most_places=15, most=16)
+    if pa.types.is_timestamp(target):
+        zone = f"{_ZONE}?" if target.tz else ""
+        return _matches(text, rf"^{_LOCAL}{zone}$")
+    if pa.types.is_date(target):
+        return _matches(text, rf"^{_DAY}$")
+    if pa.types.is_boolean(target):
+        return _mask(pc.is_in(text, pa.array(["true", "false"])))
+    return np.zeros(len(text), np.bool_)
+
+
+def _matches(text: pa.Array, pattern: str) -> Mask | None:
+    found = pc.match_substring_regex(text, pattern)
+    return None if found.true_count + found.null_count == len(found) else _mask(found)
+
+
+def _mask(found: pa.BooleanArray) -> Mask:
+    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _is_null(text: pa.Array) -> Mask | None:
+    if not text.null_count:
+        return None
+    mask: Mask = text.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _of_digits(text: pa.Array, *, most_whole: int, most_places: int, most: int | None = None) -> Mask | None:
+    """Which texts are a number as one writes it: no zero before it, no plus, no exponent, digits around the point."""
+    begins, ends, data = bytes_of(text)
+    if not len(begins):
+        return None
+    lengths = ends - begins
+    odd = np.flatnonzero((data - _ZERO).astype(np.uint8) > 9).astype(begins.dtype)
+    wrong = np.zeros(len(begins), np.bool_)
+    is_negative = np.zeros(len(begins), np.bool_)
+    points = ends.copy()  # where the whole part ends
+    if len(odd):
+        what = data[odd]
+        at_row = np.searchsorted(ends, odd, side="right")
+        minus = (what == _MINUS) & (odd == begins[at_row])
+        is_negative[at_row[minus]] = True
+        is_point = what == _POINT
+        wrong[at_row[~minus & ~is_point]] = True
+        rows, at = at_row[is_point], odd[is_point]
+        points[rows] = at
+        twice = np.zeros(len(rows), np.bool_)
+        twice[1:] = rows[1:] == rows[:-1]
+        wrong[rows[twice]] = True
+    whole = points - begins - is_negative
+    places = ends - points - 1  # -1: no point
+    wrong |= (whole < 1) | (whole > most_whole) | (places == 0) | (places > most_places)
+    if most is not None:
+        wrong |= lengths > most
+    # A zero at the front is the whole part itself, or too much.
+    first = data[np.minimum(begins + is_negative, len(data) - 1)] if len(data) else np.zeros(len(begins), np.uint8)
+    wrong |= (first == _ZERO) & (whole > 1)
+    missing = _is_null(text)
+    if missing is not None:
+        wrong &= ~missing
+    return ~wrong if wrong.any() else None
+
+
+def bytes_of(text: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.uint8]]:
+    """Where each text begins and ends in its bytes, and these."""
+    _, offsets, content = text.buffers()
+    if content is None:
+        return np.zeros(len(text), np.int32), np.zeros(len(text), np.int32), np.zeros(0, np.uint8)
+    at = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1]
+    data = np.frombuffer(content, np.uint8)[at[0] : at[-1]]
+    at = at - at[0] if at[0] else at
+    return at[:-1], at[1:], data
+
+
+def _cast(text: pa.Array, target: pa.DataType, wrong: Mask) -> pa.Array:
+    """Cast texts in plain form. Those that are no value after all, such as the 30th of February, become null and `wrong`."""
+    if pa.types.is_timestamp(target) and target.tz:
+        return _times(text, target, wrong)
+    return _bisected(text, target, wrong, 0)
+
+
+def _times(text: pa.Array, target: pa.DataType, wrong: Mask) -> pa.Array:
+    """Times with and without a zone; those without are in the session's, UTC."""
+    has_zone = pc.match_substring_regex(text, rf"{_ZONE}$")
+    with_zone = has_zone.true_count
+    if with_zone + has_zone.null_count == len(text):
+        return _bisected(text, target, wrong, 0)
+    local = pa.timestamp(target.unit)
+    if not with_zone:
+        return _bisected(text, local, wrong, 0).cast(target)
+    nothing = pa.scalar(None, text.type)
+    zoned = _bisected(pc.if_else(has_zone, text, nothing), target, wrong, 0)
+    bare = _bisected(pc.if_else(has_zone, nothing, text), local, wrong, 0).cast(target)
+    return pc.coalesce(zoned, bare)
+
+
+def _bisected(text: pa.Array, target: pa.DataType, wrong: Mask, begin: int) -> pa.Array:
+    try:
+        return text.cast(target)
+    except pa.ArrowInvalid:
+        if len(text) <= _FEW:
+            wrong[begin : begin + len(text)] |= text.is_valid().to_numpy(zero_copy_only=False)
+            return pa.nulls(len(text), target)
+    half = len(text) // 2
+    halves = (text.slice(0, half), begin), (text.slice(half), begin + half)
+    return pa.concat_arrays([_bisected(part, target, wrong, at) for part, at in halves])

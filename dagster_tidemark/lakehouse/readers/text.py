@@ -29,7 +29,7 @@ HALF_A_CHARACTER = "not valid Unicode: a \\u escape is half of a character"
 NO_END = f"unterminated JSON: it does not end before the file does, nor within {LONGEST_RECORD} lines"
 
 _PIECE = 4 << 20
-_IS_TERMINATED = re.compile(TERMINATED).match
+is_terminated = re.compile(TERMINATED).match
 _LINE_ENDS = re.compile(b"\r\n|\r|\n")
 _IN_QUOTES = re.compile(JSON_STRING)
 
@@ -106,39 +106,43 @@ def records_of(text: bytes, *, encoding: str, multiline: bool, json: bool) -> li
         encoding: The feed's.
         multiline: Whether a record may have several lines; else a line is a record.
     """
-    lines = _lines_of(text, charset_of(encoding, text))
+    lines = lines_of(text, charset_of(encoding, text))
     if multiline:
         lines = _documents_of(lines) if json else _quoted_together(lines)
     elif not json:
         lines = [
-            line if line.fault or '"' not in line.text or _IS_TERMINATED(line.text) else Record(line.text, NOT_CLOSED)
+            line if line.fault or '"' not in line.text or is_terminated(line.text) else Record(line.text, NOT_CLOSED)
             for line in lines
         ]
-    return [line for line in lines if line.text.strip(_BLANKS)]
+    return [line for line in lines if line.text.strip(BLANKS)]
 
 
-_BLANKS = "".join(map(chr, range(33)))
+BLANKS = "".join(map(chr, range(33)))
 
 
-def _lines_of(text: bytes, charset: str) -> list[Record]:
-    text = text.removeprefix(codecs.BOM_UTF8) if charset == "utf-8" else text
+def lines_of(text: bytes, charset: str) -> list[Record]:
+    """The lines of a text, each with what is wrong with it; the last is empty if the text ends with a line end."""
+    text = without_mark(text, charset)
     try:
-        decoded = text.decode(charset)
+        return [Record(line) for line in _split(text.decode(charset))]
     except UnicodeDecodeError:
-        return _some_wrong(text, charset)
-    decoded = decoded.removeprefix("\ufeff") if charset.startswith("utf-16") else decoded
-    return [Record(line) for line in _split(decoded)]
+        return lines_with_faults(text, charset)
+
+
+def without_mark(text: bytes, charset: str) -> bytes:
+    """A text without the mark at its beginning that says how it is encoded."""
+    return text.removeprefix("\ufeff".encode(charset)) if charset.startswith("utf") else text
 
 
 def _split(text: str) -> list[str]:
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def _some_wrong(text: bytes, charset: str) -> list[Record]:
-    """Lines, some of which are not in the encoding."""
+def lines_with_faults(text: bytes, charset: str) -> list[Record]:
+    """The lines of a text without a mark, of which some are not in its encoding."""
     fault = not_valid(charset)
     if charset.startswith("utf-16"):
-        whole = text[: len(text) // 2 * 2].decode(charset, errors="surrogatepass").removeprefix("\ufeff")
+        whole = text[: len(text) // 2 * 2].decode(charset, errors="surrogatepass")
         lines = [line.encode(charset, errors="surrogatepass") for line in _split(whole)]
         lines[-1] += text[len(text) // 2 * 2 :]
     else:
@@ -165,15 +169,15 @@ def _quoted_together(lines: Sequence[Record]) -> list[Record]:
     held: list[Record] = []
     for line in lines:
         # Within quotes a line is as one that begins with a quote.
-        is_open = not _IS_TERMINATED(f'"{line.text}' if held else line.text)
+        is_open = not is_terminated(f'"{line.text}' if held else line.text)
         held.append(line)
         if not is_open:
-            records.append(_joined(held, None))
+            records.append(joined(held, None))
             held = []
-    return [*records, _joined(held, NEVER_CLOSED)] if held else records
+    return [*records, joined(held, NEVER_CLOSED)] if held else records
 
 
-def _joined(lines: Sequence[Record], fault: str | None, too_long: str = NEVER_CLOSED) -> Record:
+def joined(lines: Sequence[Record], fault: str | None, too_long: str = NEVER_CLOSED) -> Record:
     if len(lines) > LONGEST_RECORD:
         lines, fault = lines[:LONGEST_RECORD], too_long
     faults = [line.fault for line in lines if line.fault]
@@ -182,7 +186,7 @@ def _joined(lines: Sequence[Record], fault: str | None, too_long: str = NEVER_CL
 
 def _documents_of(lines: Sequence[Record]) -> list[Record]:
     """JSON documents: a line goes on in the next one while a bracket is open. Of a list each element is one."""
-    lines, in_list, ends = _without_brackets([line for line in lines if line.text.strip(_BLANKS)])
+    lines, in_list, ends = _without_brackets([line for line in lines if line.text.strip(BLANKS)])
     records: list[Record] = []
     held: list[Record] = []
     depth = 0
@@ -190,20 +194,20 @@ def _documents_of(lines: Sequence[Record]) -> list[Record]:
         held.append(line)
         depth = max(0, depth + _opened(line.text))
         if not depth:
-            records.append(_joined(held, None, NO_END))
+            records.append(joined(held, None, NO_END))
             held = []
     if held:
-        records.append(_joined(held, NO_END, NO_END))
+        records.append(joined(held, NO_END, NO_END))
     if not in_list:
         return records
     if not ends and records:
         records[-1] = Record(records[-1].text, NO_END)
-    return [Record(in_a_list(r.text), r.fault) for r in records if r.text.strip(_BLANKS).strip(",")]
+    return [Record(in_a_list(r.text), r.fault) for r in records if r.text.strip(BLANKS).strip(",")]
 
 
 def in_a_list(text: str) -> str:
     """A piece of a list, which may be several elements, as a list of its own."""
-    return f"[{text.strip(_BLANKS).removeprefix(',').removesuffix(',')}]"
+    return f"[{text.strip(BLANKS).removeprefix(',').removesuffix(',')}]"
 
 
 def _without_brackets(lines: list[Record]) -> tuple[list[Record], bool, bool]:
@@ -211,13 +215,13 @@ def _without_brackets(lines: list[Record]) -> tuple[list[Record], bool, bool]:
     if not lines or not is_list(lines[0].text):
         return lines, False, True
     lines = [Record(lines[0].text.replace("[", "", 1), lines[0].fault), *lines[1:]]
-    last = lines[-1].text.rstrip(_BLANKS)
+    last = lines[-1].text.rstrip(BLANKS)
     return [*lines[:-1], Record(last.removesuffix("]"), lines[-1].fault)], True, last.endswith("]")
 
 
 def is_list(text: str) -> bool:
     """Whether a JSON text begins a list."""
-    return text.lstrip(_BLANKS).startswith("[")
+    return text.lstrip(BLANKS).startswith("[")
 
 
 def is_over_lines(key: str, text: bytes, charset: str) -> bool:
@@ -227,7 +231,7 @@ def is_over_lines(key: str, text: bytes, charset: str) -> bool:
     """
     if key.removesuffix(".gz").endswith(".jsonl"):
         return False
-    first = next((line.text.strip(_BLANKS) for line in _lines_of(text, charset) if line.text.strip(_BLANKS)), "")
+    first = next((line.text.strip(BLANKS) for line in lines_of(text, charset) if line.text.strip(BLANKS)), "")
     return first in ("[", "{")
 
 

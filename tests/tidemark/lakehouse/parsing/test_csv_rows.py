@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dagster_tidemark.lakehouse.parsing import csv_rows, text_blocks
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part
 from dagster_tidemark.lakehouse.readers.file_format import Shape
-from dagster_tidemark.lakehouse.readers.text import NEVER_CLOSED, NO_ROW, charset_of, fields_of, records_of
+from dagster_tidemark.lakehouse.readers.text import NO_ROW, charset_of, fields_of, records_of
 from tests.tidemark.lakehouse.parsing.sources import InMemory, cut
 
 Found = list[tuple[tuple[str | None, ...], str | None, str | None]]
@@ -31,8 +31,10 @@ def expected(text: bytes, encoding: str, *, multiline: bool) -> Found:
         fields = [] if fault else fields_of(record)
         why = fault or (NO_ROW if len(fields) != len(HEADER) else None)
         row = {} if why else dict(zip(HEADER, fields, strict=True))
-        shown = record.removesuffix("\n") if why == NEVER_CLOSED else record  # there is no line behind the last line end
-        found.append((tuple(row.get(c) or None for c in DECLARED), why, shown if why else None))
+        found.append((tuple(row.get(c) or None for c in DECLARED), why, record if why else None))
+    if found and multiline and found[-1][1]:  # behind the last line end there is no line
+        values, why, record = found[-1]
+        found[-1] = (values, why, (record or "").removesuffix("\n"))
     return found
 
 

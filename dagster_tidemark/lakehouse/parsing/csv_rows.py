@@ -55,6 +55,12 @@ def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Ite
             yield _rows(layout, records)
 
 
+def texts_of(declared: Declared, shape: Shape, record: str) -> list[str | None]:
+    """The texts of the declared columns in a record of a row without a fault."""
+    fields = fields_of(record.removesuffix("\n"))
+    return [None if at is None else fields[at] or None for at in _Layout.of(declared, shape).position.values()]
+
+
 @dataclass(frozen=True)
 class _Layout:
     """Where in a line each declared column stands; None: nowhere."""

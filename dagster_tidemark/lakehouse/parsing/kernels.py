@@ -60,7 +60,8 @@ def typed(text: pa.Array, kind: str) -> tuple[pa.Array, Mask | None]:
         The values, null where a text is not in plain form, and which these are (None: all are in plain form).
     """
     if kind == "string":
-        return text, None
+        lengths = pc.binary_length(text)
+        return pc.if_else(pc.equal(lengths, 0), None, text) if pc.min(lengths).as_py() == 0 else text, None
     target = arrow_type(kind)
     plain = _plain(text, kind, target)
     if plain is None:

@@ -8,8 +8,8 @@ these are, and which rows are good.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,10 @@ class Note:
     others: Sequence[str] | None = None
 
 
+class FileNotRead(Exception):
+    """A file ended a job. Its notes say why (`Scan.is_strict`)."""
+
+
 @dataclass(frozen=True)
 class Scan:
     """Files of one load as workers read them.
@@ -71,14 +75,12 @@ class Scan:
         declared: What the feed says of their content.
         store: Where they lie.
         tasks: What each task reads, in the order in which it does.
-        with_records: Whether each row comes with what stands there, for who may have to show it.
-        is_strict: Whether a fault ends the job. Not where files are read for the first time.
+        is_strict: Whether a file that cannot be read ends the job (`FileNotRead`). If not, its note says why.
     """
 
     declared: Declared
     store: Store
     tasks: Sequence[Sequence[PartOfFile]]
-    with_records: bool
     is_strict: bool
 
     def ddl(self) -> str:
@@ -110,26 +112,21 @@ class Scan:
                     others = None if found.others is None else others | dict.fromkeys(found.others)
                 yield self._batch(part, rows, found.count, columns)
                 rows += found.count
-        except StoreFault as error:
-            if self.is_strict:
-                raise
-            refused = str(error)
-        except Unusable as error:
-            if self.is_strict:
-                raise
-            fault = (error.reason, str(error))
         except LIMITS_OF_ARROW:
             raise
-        except Exception as error:  # the bytes were given: what they hold is all that can be wrong
+        except Exception as error:
             if self.is_strict:
-                raise
-            fault = ("unreadable", f"it cannot be read: {type(error).__name__}: {error}")
+                raise FileNotRead(f"{FileNotRead.__name__} {part.key}: {error}") from error
+            if isinstance(error, StoreFault):
+                refused = str(error)
+            elif isinstance(error, Unusable):
+                fault = (error.reason, str(error))
+            else:  # the bytes were given: what they hold is all that can be wrong
+                fault = ("unreadable", f"it cannot be read: {type(error).__name__}: {error}")
         note = Note(part.file, part.part.begin, rows, fault, refused, objects, others and list(others))
         yield self._noted(note)
 
     def _batch(self, part: PartOfFile, first: int, count: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-        if not self.with_records and columns[WHY].null_count == count:
-            columns[RECORD] = pa.nulls(count, pa.string())
         arrays = [
             pa.array(np.full(count, part.file, np.int32)),
             pa.array(np.full(count, part.part.begin, np.int64)),
@@ -145,10 +142,10 @@ class Scan:
         return pa.RecordBatch.from_arrays([pa.array([said.get(f.name)], f.type) for f in schema], schema=schema)
 
     def _schema(self) -> pa.Schema:
-        declared = [pa.field(name, kernels.arrow_type(kind)) for name, kind in self.declared.columns.items()]
+        declared = [(name, kernels.arrow_type(kind)) for name, kind in self.declared.columns.items()]
         place = [("_file", pa.int32()), ("_block", pa.int64()), ("_row", pa.int64())]
         behind = [(TEXTS, pa.list_(pa.string())), (RECORD, pa.string()), (WHY, pa.string()), (NOTE, pa.string())]
-        return pa.schema([*map(lambda f: pa.field(*f), place), *declared, *map(lambda f: pa.field(*f), behind)])
+        return pa.schema([*place, *declared, *behind])
 
 
 def note_of(text: str) -> Note:

@@ -94,14 +94,20 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
         found, inspected = look_into_files(landing, load, found, left_out)
         wider = new_columns.widened(spark, load, inspected, before, may_alter=False)
         reading = reading_of(
-            spark, landing, wider.load.feed, wider.inspected, code_version=load.code_version, numbered=load.numbers_rows
+            spark,
+            landing,
+            wider.load.feed,
+            wider.inspected,
+            code_version=load.code_version,
+            partition_values=wider.load.table.partition_values_sql("_partition"),
+            numbered=load.numbers_rows,
         )
         try:
-            reading, judged, tally = judge_rows(wider.load, reading)
+            reading, judged = judge_rows(wider.load, reading)
             break
         except NotScanned as error:
             left_out |= {file.key: why for file, why in error.files.items()}
-    load = wider.load
+    load, tally = wider.load, judged.tally
     try:
         if is_emptied(load, found, tally):
             reading = reading.without_rows("the rows of the last version stay")
@@ -111,10 +117,10 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
             of = tally.get(file.key, rejected_rows.Tally())
             rows[file.partition] += of.rows
             rejected[file.partition] += sum(of.reasons.values())
-        then = rejected_rows.entries_of(load, reading, judged, tally)
+        then = rejected_rows.entries_of(load, reading, judged.rejected, tally)
         reasons, changes = _compared(_entries_now(spark, load, partitions, reading), then)
     finally:
-        judged.unpersist()
+        judged.forget()
     not_given = {file.key: reason for file, reason in found.unavailable.items()}
     return Rehearsal(rows, rejected, reasons, changes, not_given, wider.additions.added)
 

@@ -27,10 +27,12 @@ from dagster_tidemark.lakehouse.loading.load_plan import AGAIN, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState, Observed, look
 from dagster_tidemark.lakehouse.loading.new_columns import Additions
 from dagster_tidemark.lakehouse.loading.provenance import Held, as_keys, held_at, rows_at
+from dagster_tidemark.lakehouse.loading.row_contents import contents_of, filled
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.turned_away import TurnedAway, backlog_of, largest_share
 from dagster_tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, has_one_a_key, judge
 from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
+from dagster_tidemark.lakehouse.parsing.scan import note_of
 from dagster_tidemark.lakehouse.read import fetched
 from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
 from dagster_tidemark.lakehouse.readers.files import FileFault, NotScanned, SourceFile
@@ -134,7 +136,13 @@ def run_load(
             if not found.steps:
                 return done or replace(_left_alone(spark, wide, found), additions=wider.additions)
             reading = reading_of(
-                spark, landing, wide.feed, wider.inspected, code_version=load.code_version, numbered=load.numbers_rows
+                spark,
+                landing,
+                wide.feed,
+                wider.inspected,
+                code_version=load.code_version,
+                partition_values=wide.table.partition_values_sql("_partition"),
+                numbered=load.numbers_rows,
             )
             before_that = done.accounts if done else ()
             done, parent = _bring_up(landing, wide, found, reading, run_id)
@@ -224,24 +232,25 @@ def _with_state(spark: SparkSession, load: Load, found: LoadState, loaded: Loade
 def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, run_id: str) -> tuple[Loaded, int | None]:
     """Do the steps; what was done, and the snapshot that the commit was put upon."""
     spark = reading.spark
-    reading, judged, tally = judge_rows(load, reading)
+    reading, judged = judge_rows(load, reading)
+    tally = judged.tally
     try:
         check_scanned(landing, reading.inspected.large)
         if is_emptied(load, found, tally):
             reading = reading.without_rows("the rows of the last version stay")
-            rejected_rows.enter(load, found, reading, judged, tally, run_id)
+            rejected_rows.enter(load, found, reading, judged.rejected, tally, run_id)
             held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
             kept = Loaded(found.snapshot_id, held.content, files_rejected=reading.faults)
             return _with_state(spark, load, found, kept), found.snapshot_id
-        entered = rejected_rows.enter(load, found, reading, judged, tally, run_id)
+        entered = rejected_rows.enter(load, found, reading, judged.rejected, tally, run_id)
         reached("between_quarantine_and_table")
         rows_read = sum(t.rows for t in tally.values())
         commit = _commit(load, found, _one_a_key(load, reading, judged, rows_read), run_id)
         reached("after_commit")
         held = held_at(spark, load.table, list(found.listed), commit.snapshot_id)
-        accounts = _accounts(load, found, reading, judged, tally, held, commit)
+        accounts = _accounts(load, found, reading, judged, held, commit)
     finally:
-        judged.unpersist()
+        judged.forget()
     rejected_rows.enter_files_without_rows(spark, load, found, entered, held.files, run_id)
     loaded = Loaded(
         commit.snapshot_id,
@@ -279,13 +288,12 @@ def _accounts(
     load: Load,
     found: LoadState,
     reading: Batch,
-    judged: DataFrame,
-    tally: Mapping[str, rejected_rows.Tally],
+    judged: Judged,
     held: Held,
     commit: write.Commit,
 ) -> list[Account]:
     spark, table, partitions = reading.spark, load.table, as_keys(list(found.steps))
-    counts = {file: tally.get(file.key, rejected_rows.Tally()) for file in reading.files}
+    counts = {file: judged.tally.get(file.key, rejected_rows.Tally()) for file in reading.files}
     read = {(file.partition, file.key, file.version) for file in reading.files}
     stays = {
         (partition, key, version): rows
@@ -298,7 +306,7 @@ def _accounts(
         {file: (of.rows, sum(of.reasons.values())) for file, of in counts.items()},
         {version: rows for version, rows in stays.items() if version not in read},
         {(partition, *file): rows for partition, of in held.files.items() for file, rows in of.items()},
-        read=new_columns.transformed(load, judged.where("_reason IS NULL")),
+        read=new_columns.transformed(load, judged.good),
         standing=lambda: rows_at(spark, table, partitions, found.snapshot_id),
         table=lambda: rows_at(spark, table, partitions, commit.snapshot_id),
         row_key=table.row_key,
@@ -316,34 +324,78 @@ def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejected_rows.T
     return bool(step.read) and holds_another and not good
 
 
-def judge_rows(load: Load, reading: Batch) -> tuple[Batch, DataFrame, dict[str, rejected_rows.Tally]]:
-    """The rows with their verdicts, evaluated once; without the files that a scan fails on.
+@dataclass(frozen=True)
+class Judged:
+    """Rows with their verdicts (`validation.judge`), evaluated once.
+
+    Args:
+        rows: They may be asked for again and again.
+        rejected: Those that are turned away, each with its `_content`.
+        tally: What became of the rows of each file.
+    """
+
+    rows: DataFrame
+    rejected: DataFrame
+    tally: Mapping[str, rejected_rows.Tally]
+    _kept: DataFrame | None = None
+
+    @property
+    def good(self) -> DataFrame:
+        """The good rows."""
+        return self.rows.where("_reason IS NULL")
+
+    def forget(self) -> None:
+        """Free what was kept of them."""
+        if self._kept is not None:
+            self._kept.unpersist()
+
+
+def judge_rows(load: Load, reading: Batch) -> tuple[Batch, Judged]:
+    """What was read, without the files that turn out to be none, and its rows with their verdicts.
 
     Raises:
-        NotScanned: Spark fails on some files, of which nothing is wrong as far as is known.
-
-    Returns:
-        What was read, the rows, and their tally.
+        NotScanned: some files are not given to Spark's workers, or end them. That says nothing of what they hold.
     """
     while True:
         judged = judge(reading.rows(), load.feed, load.table)
         try:
             if reading.is_small:
-                rows = fetched(judged)
-                if rows.num_rows:
-                    judged = reading.spark.createDataFrame(rows)  # none of the work on the texts is in it any more
-                return reading, judged, rejected_rows.tally_of_few(rows)
-            judged = judged.persist()
-            return reading, judged, rejected_rows.tally_of(judged)
+                return reading, _of_few(reading, judged)
+            return _of_many(reading, judged.persist())
         except PySparkException as failure:
             with contextlib.suppress(PySparkException):  # what cannot even be analyzed was never kept
                 judged.unpersist()
-            reading = reading.without(failure)
+            reading = reading.without_unread(failure)
 
 
-def _one_a_key(load: Load, reading: Batch, judged: DataFrame, rows_read: int) -> DataFrame:
+def _of_few(reading: Batch, judged: DataFrame) -> Judged:
+    rows = fetched(judged)
+    if not rows.num_rows:
+        return Judged(judged, judged, {})
+    tally = rejected_rows.tally_of_few(rows)
+    contents = contents_of(reading, tally)
+    at = rows.schema.get_field_index("_content")
+    rows = rows.set_column(at, rows.schema.field(at), contents.of(rows))
+    judged = reading.spark.createDataFrame(rows)  # none of the work on the texts is in it any more
+    return Judged(judged, judged.where("_reason IS NOT NULL"), tally)
+
+
+def _of_many(reading: Batch, kept: DataFrame) -> tuple[Batch, Judged]:
+    rows = kept.where("_note IS NULL")
+    tally = rejected_rows.tally_of(rows)
+    notes = kept.where("_note IS NOT NULL").select("source_file", "_note").collect()
+    before = {file.key for file in reading.files}
+    reading = reading.without([(row.source_file, note_of(row["_note"])) for row in notes])
+    if none := before - {file.key for file in reading.files}:
+        rows = rows.where(~F.col("source_file").isin(sorted(none)))
+        tally = {key: of for key, of in tally.items() if key not in none}
+    rejected = rows.where("_reason IS NOT NULL")
+    return reading, Judged(rows, filled(rejected, reading, [k for k, of in tally.items() if of.reasons]), tally, kept)
+
+
+def _one_a_key(load: Load, reading: Batch, judged: Judged, rows_read: int) -> DataFrame:
     """The table rows of the good ones, of each key one."""
-    good, transform = judged.where("_reason IS NULL"), partial(new_columns.transformed, load)
+    good, transform = judged.good, partial(new_columns.transformed, load)
     if reading.is_small:  # to rank a few rows within the commit takes it half as long again
         few = fetched(transform(good).select(*load.table.columns))
         if few.num_rows and has_one_a_key(few, load.table):

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse.parsing.remote import Store
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared
-from dagster_tidemark.lakehouse.parsing.scan import NOTE, TASK_BYTES, Note, PartOfFile, Scan, note_of, tasks_of
+from dagster_tidemark.lakehouse.parsing.scan import NOTE, TASK_BYTES, FileNotRead, Note, PartOfFile, Scan, note_of, tasks_of
 from dagster_tidemark.lakehouse.parsing.typed_batch import RECORD, TEXTS, WHY
 from dagster_tidemark.lakehouse.readers import in_memory
 from dagster_tidemark.lakehouse.readers.file_format import Shape
@@ -27,6 +28,7 @@ from dagster_tidemark.lakehouse.shipping import shipped
 from dagster_tidemark.lakehouse.table import LINEAGE, as_ddl
 from dagster_tidemark.settings import LOCAL_KEY
 from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.sources.listing import ObjectUnavailable
 
 _FEW = 5_000  # rows that one task handles as fast as several
 
@@ -103,8 +105,9 @@ class Batch:
         frames = []
         large = self.large
         if self.small.num_rows or not large:
-            frame = self.spark.createDataFrame(self.small) if self.small.num_rows else no_rows(self.spark, self.feed)
-            frame = self._with_partition(frame)
+            frame = no_rows(self.spark, self.feed, self.partition_values)
+            if self.small.num_rows:
+                frame = with_partition(self.spark.createDataFrame(self.small), self.partition_values)
             # Without a shuffle the rows stay in the plan, where they are worked on one by one.
             frames.append(frame.repartition(4) if self.small.num_rows > _FEW else frame)
         if large:
@@ -122,11 +125,6 @@ class Batch:
         """This reading of one file only."""
         large = {file: self.inspected.large[file]}
         return replace(self, inspected=replace(self.inspected, large=large, fetched={}), small=self.small.slice(0, 0))
-
-    def _with_partition(self, frame: DataFrame) -> DataFrame:
-        """With the columns that say the partition, worked out once a file where that can be."""
-        values = {column: F.expr(value) for column, value in self.partition_values.items()}
-        return frame.withColumns(values) if values else frame
 
     def _scanned(self, large: Mapping[SourceFile, Shape], *, is_strict: bool) -> DataFrame:
         # Files of a partition side by side: a task that writes has few partitions.
@@ -146,7 +144,30 @@ class Batch:
             "_file int, source_file string, source_version string, arrived_at timestamp, loaded_by string, "
             "_partition string",
         )
-        return rows.join(F.broadcast(self._with_partition(lineage)), on="_file", how="inner")
+        return rows.join(F.broadcast(with_partition(lineage, self.partition_values)), on="_file", how="inner")
+
+    def without_unread(self, failure: PySparkException) -> Batch:
+        """This reading without the files that ended a job.
+
+        Raises:
+            PySparkException: the failure; it was not about a file.
+            NotScanned: workers are not given some files, or end over them, which says nothing of what they hold.
+        """
+        large = self.large
+        if not large:
+            raise failure
+        if FileNotRead.__name__ in str(failure):
+            found = self.without(self.notes())
+            if len(found.faults) == len(self.faults):  # it could be read this time
+                raise NotScanned(dict.fromkeys(large, _first_line(failure)))
+            return found
+        ended: dict[SourceFile, str] = {}
+        for file in large if _WORKER_ENDED in str(failure) else ():
+            try:
+                self.alone(file).notes()
+            except PySparkException as error:
+                ended[file] = _first_line(error)
+        raise NotScanned(ended) if ended and len(ended) < len(large) else failure
 
     def without(self, notes: Sequence[tuple[str, Note]]) -> Batch:
         """This reading without the files that turned out to be none.
@@ -158,7 +179,13 @@ class Batch:
             NotScanned: the bytes of some files were not given, which says nothing of them.
         """
         by_key = {file.key: file for file in self.large}
-        if refused := {by_key[key]: note.refused for key, note in notes if note.refused}:
+        refused = {by_key[key]: note.refused for key, note in notes if note.refused}
+        for file, why in refused.items():
+            try:
+                self.store.check(file)
+            except ObjectUnavailable as error:
+                refused[file] = f"{why}; {error.reason}"
+        if refused:
             raise NotScanned(refused)
         said = {key: note.fault for key, note in notes if note.fault}
         for key, file in by_key.items():
@@ -177,6 +204,13 @@ class Batch:
         empty = "no row of it can be taken"
         said = {f: (faulty[f].reason, faulty[f].message) if f in faulty else ("empty", empty) for f in files}
         return replace(self, faults=[FileFault(f, why, f"{words}; {consequence}") for f, (why, words) in said.items()])
+
+
+_WORKER_ENDED = "Python worker"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def declared_by(feed: Feed) -> Declared:
@@ -210,9 +244,16 @@ def _store_of(spark: SparkSession, store: ObjectStore) -> Store:
     return Store(store.name, settings.aws_region, settings.aws_endpoint_url, key)
 
 
-def no_rows(spark: SparkSession, feed: Feed) -> DataFrame:
+def with_partition(frame: DataFrame, partition_values: Mapping[str, str]) -> DataFrame:
+    """A frame with a `_partition` and the columns that say it."""
+    values = {column: F.expr(value) for column, value in partition_values.items()}
+    return frame.withColumns(values) if values else frame
+
+
+def no_rows(spark: SparkSession, feed: Feed, partition_values: Mapping[str, str]) -> DataFrame:
     """What `Batch.rows` gives of no files."""
-    return spark.createDataFrame([], as_ddl(columns_of_rows(feed)))
+    rows = spark.createDataFrame([], as_ddl(columns_of_rows(feed)))
+    return with_partition(rows, partition_values)
 
 
 def reading_of(

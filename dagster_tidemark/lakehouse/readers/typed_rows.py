@@ -10,16 +10,16 @@ import json
 from collections.abc import Callable, Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, DataFrameReader
 from pyspark.sql import functions as F
 
+from dagster_tidemark.lakehouse.parsing.typed_rows import is_text, shown, texts_of_column
 from dagster_tidemark.lakehouse.readers import spark_records
 from dagster_tidemark.lakehouse.readers.file_format import Fault, Rows, Shape
 from dagster_tidemark.lakehouse.readers.files import ObjectStore, SourceFile
 from dagster_tidemark.lakehouse.readers.spark_place import paths_of, place_of
 from dagster_tidemark.lakehouse.readers.text import not_valid
-from dagster_tidemark.lakehouse.readers.values import TO_JSON, is_nested, texts_of
+from dagster_tidemark.lakehouse.readers.values import TO_JSON
 from dagster_tidemark.sources.feed import Feed
 
 _OF_BYTES = ("string", "large_string", "binary", "large_binary", "fixed_size_binary", "dictionary")
@@ -29,56 +29,23 @@ _NESTED = ("list", "large_list", "fixed_size_list", "struct", "map")
 def rows_of_arrow(feed: Feed, table: pa.Table) -> Rows:
     """The rows of a small file as texts, from an Arrow table with all of the feed's columns that the file has."""
     columns = {
-        c: _texts(table, c, as_written=kind == "string")
-        if c in table.column_names
-        else pa.nulls(table.num_rows, pa.string())
+        c: texts_of_column(table.column(c), kind) if c in table.column_names else pa.nulls(table.num_rows, pa.string())
         for c, kind in feed.columns.items()
     }
     faults: list[Fault | None] = [None] * table.num_rows
-    wrong = {c: column for c, column in columns.items() if not _is_text(column)}
+    wrong = {c: column for c, column in columns.items() if not is_text(column)}
     if wrong:
         # Nobody promises that a text is one; a table that holds such bytes is read by nobody.
-        every = {c: _shown(column) for c, column in columns.items()}
+        every = {c: shown(column) for c, column in columns.items()}
         at_fault = [any(every[c][i][1] for c in wrong) for i in range(table.num_rows)]
         for i in (i for i, is_wrong in enumerate(at_fault) if is_wrong):
-            row = {c: shown[i][0] for c, shown in every.items() if shown[i][0] is not None}
+            row = {c: texts[i][0] for c, texts in every.items() if texts[i][0] is not None}
             faults[i] = Fault(json.dumps(row, separators=(",", ":"), ensure_ascii=False), not_valid("utf-8"))
         columns = {
-            c: pa.array([None if w else v for (v, _), w in zip(shown, at_fault, strict=True)], pa.string())
-            for c, shown in every.items()
+            c: pa.array([None if w else v for (v, _), w in zip(texts, at_fault, strict=True)], pa.string())
+            for c, texts in every.items()
         }
     return columns, faults
-
-
-def _texts(table: pa.Table, name: str, *, as_written: bool) -> pa.Array:
-    column = table.column(name).combine_chunks()
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.dictionary_decode()
-    elif pa.types.is_timestamp(kind):
-        # Cut, never rounded: an hour does not end early. Text without a zone is UTC.
-        column = pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", "UTC"))
-    if as_written or is_nested(kind):
-        return texts_of(column)
-    # Texts that are none are found later, with the row they are in. Which text a number has makes no difference here.
-    return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
-
-
-def _is_text(column: pa.Array) -> bool:
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _shown(column: pa.Array) -> list[tuple[str | None, bool]]:
-    """The values so that a person can read them, and whether they are none."""
-    shown: list[tuple[str | None, bool]] = []
-    for value in column.cast(pa.binary()).to_pylist():
-        text = None if value is None else value.decode(errors="backslashreplace")
-        shown.append((text, text is not None and text.encode() != value))
-    return shown
 
 
 def _plain(column: Column, kind: str) -> Column:

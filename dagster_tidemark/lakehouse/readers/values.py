@@ -88,7 +88,9 @@ def _next(text: str, at: int) -> int:
 def texts_of(column: pa.Array) -> pa.Array:
     """A column of Parquet as Spark's cast makes texts of it."""
     kind = column.type
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind):
+        return _decimals(column)
+    if pa.types.is_floating(kind):
         return pa.array([None if v is None else _number(v, kind) for v in column.to_pylist()], pa.string())
     if pa.types.is_timestamp(kind):
         return pc.replace_substring_regex(pc.cast(column, pa.string()), r"(\.0*|(\.[0-9]*[1-9])0*)?Z$", r"\2")
@@ -96,6 +98,17 @@ def texts_of(column: pa.Array) -> pa.Array:
         return pa.array([_json_of(value) for value in column], pa.binary()).view(pa.string())
     # Texts that are none are found later, with the row they are in.
     return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
+
+
+def _decimals(column: pa.Array) -> pa.Array:
+    """Decimals as Java writes them: without the exponent that Arrow gives small ones."""
+    texts = pc.cast(column, pa.string())
+    has_exponent = pc.match_substring(texts, "E")
+    if not has_exponent.true_count:
+        return texts
+    rows = pc.indices_nonzero(has_exponent)
+    plain = pa.array([format(value, "f") for value in column.take(rows).to_pylist()], pa.string())
+    return pc.replace_with_mask(texts, has_exponent, plain)
 
 
 def _number(value: float | Decimal, kind: pa.DataType) -> str:

@@ -1,0 +1,116 @@
+"""Text files as blocks of whole lines in UTF-8, read in parts and with bounded memory.
+
+Belongs here: byte ranges, compression, encodings. Does not belong here: what a line means (`csv_rows`, `json_rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from dagster_tidemark.lakehouse.parsing.rows import Part, Source
+from dagster_tidemark.lakehouse.readers.files import Unusable
+from dagster_tidemark.lakehouse.readers.text import Record, inflated, lines_with_faults, without_mark
+
+BLOCK = 4 << 20
+"""Bytes of text that are worked on at once. A task holds a small multiple of it, or of its longest line."""
+
+LONGEST_LINE = 24 << 20
+"""Bytes of a line. It is held as a whole, several times over, by this process and by Spark."""
+
+GZIP = ".gz"
+
+Block = bytes | list[Record]
+"""Lines in UTF-8 without a mark at the front, or lines that are not in their encoding, each with that fault."""
+
+
+def is_split(key: str, charset: str) -> bool:
+    """Whether a file of text can be read in several parts: where a line ends is seen from anywhere in it."""
+    return not key.endswith(GZIP) and not charset.startswith("utf-16")
+
+
+def lines_in_blocks(source: Source, charset: str, part: Part) -> Iterator[Block]:
+    """The lines that begin in a part of a file, in their order. Each block but the last ends with a line end.
+
+    Raises:
+        Unusable: its compression is broken, or a line is longer than `LONGEST_LINE`.
+    """
+    pieces = inflated(_pieces(source, 0, source.size)) if source.key.endswith(GZIP) else _of_part(source, part)
+    has_mark = part.begin == 0
+    for block in _whole_lines(pieces, charset):
+        yield from _in_utf8(without_mark(block, charset) if has_mark else block, charset)
+        has_mark = False
+
+
+def _pieces(source: Source, begin: int, end: int) -> Iterator[bytes]:
+    for at in range(begin, end, BLOCK):
+        yield source.read(at, min(BLOCK, end - at))
+
+
+def _of_part(source: Source, part: Part) -> Iterator[bytes]:
+    """The bytes of the lines that begin in a part."""
+    end = min(part.end, source.size)
+    begin = _behind_line_end(source, part.begin)
+    if begin >= end:
+        return
+    yield from _pieces(source, begin, end)
+    yield from _pieces(source, end, _behind_line_end(source, end))
+
+
+def _behind_line_end(source: Source, at: int) -> int:
+    """Where the first line begins that begins at or behind a place."""
+    if at == 0:
+        return 0
+    at -= 1
+    while at < source.size:
+        piece = source.read(at, min(_LOOK, source.size - at))
+        found = piece.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at += len(piece)
+    return source.size
+
+
+_LOOK = 64 << 10
+
+
+def _whole_lines(pieces: Iterable[bytes], charset: str) -> Iterator[bytes]:
+    """Pieces of a text, cut anew where a line ends."""
+    held = b""
+    for piece in pieces:
+        held = held + piece if held else piece
+        if len(held) < BLOCK:
+            continue
+        if cut := _last_line_end(held, charset):
+            yield held[:cut]
+            held = held[cut:]
+        if len(held) > LONGEST_LINE:
+            raise Unusable("unreadable", f"a line of it is longer than {LONGEST_LINE} bytes")
+    if held:
+        yield held
+
+
+def _last_line_end(text: bytes, charset: str) -> int:
+    """The number of bytes up to the last line end in a text; 0 if there is none."""
+    if charset.startswith("utf-16"):
+        end = "\n".encode(charset)
+        at = text.rfind(end)
+        while at >= 0 and at % 2:
+            at = text.rfind(end, 0, at + 1)
+        return at + 2 if at >= 0 else 0
+    if at := text.rfind(b"\n") + 1:
+        return at
+    return text.rfind(b"\r", 0, len(text) - 1) + 1  # the last byte may be half of a line end
+
+
+def _in_utf8(block: bytes, charset: str) -> Iterator[Block]:
+    try:
+        decoded = block.decode(charset)
+    except UnicodeDecodeError:
+        lines = lines_with_faults(block, charset)
+        if lines[-1] == Record(""):  # behind the last line end there is no line
+            lines.pop()
+        for is_wrong, group in groupby(lines, key=lambda line: line.fault is not None):
+            yield list(group) if is_wrong else "".join(f"{line.text}\n" for line in group).encode()
+        return
+    yield block if charset == "utf-8" else decoded.encode()

@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from dagster_tidemark.lakehouse.parsing.json_rows import as_text, half_characters, objects_in
 from dagster_tidemark.lakehouse.readers import spark_records
 from dagster_tidemark.lakehouse.readers.file_format import Fault, FileFormat, Rows, Shape, Written
 from dagster_tidemark.lakehouse.readers.files import FileFault, ObjectStore, SourceFile, Unusable, foreign
@@ -113,11 +114,11 @@ def _rows(feed: Feed, key: str, shape: JsonShape, body: bytes) -> Rows:
     faults: list[Fault | None] = []
     others: dict[str, None] | None = {}  # names in the objects; None as soon as an object has a declared column
     for text, fault in records:
-        for n, row in enumerate([None] if fault else _objects_of(text)):
-            values = {c: _as_text(row.get(c)) for c in columns} if row is not None else {}
+        for n, row in enumerate([None] if fault else objects_in(text)):
+            values = {c: as_text(row.get(c)) for c in columns} if row is not None else {}
             if others is not None and row:
                 others = None if any(c in row for c in columns) else others | dict.fromkeys(row)
-            why = fault or NO_ROW if row is None else _half_characters(values)
+            why = fault or NO_ROW if row is None else half_characters(values)
             if row and not why and (nested := [c for c in columns if isinstance(row.get(c), dict | list)]):
                 said = (nested_anew if _is_careful(shape) else nested_as_written)(text)[n]
                 values |= {c: said[c] for c in nested}
@@ -127,34 +128,6 @@ def _rows(feed: Feed, key: str, shape: JsonShape, body: bytes) -> Rows:
     if others is not None and None in faults:
         raise foreign(feed, others)
     return {c: pa.array(found, pa.string()) for c, found in columns.items()}, faults
-
-
-def _objects_of(text: str, number: Callable[[str], str] = str) -> Sequence[dict[str, object] | None]:
-    """The JSON objects in a text, by themselves or in a list, as Spark sees them; None where it is something else."""
-    try:
-        # Numbers as they were written: a price must not pass through a float.
-        found = json.loads(text, parse_float=number, parse_int=number, parse_constant=number)
-    except (ValueError, RecursionError):
-        return [None]
-    objects = found if isinstance(found, list) else [found]
-    return objects if all(isinstance(o, dict) for o in objects) else [None]
-
-
-def _as_text(value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _half_characters(values: Mapping[str, str | None]) -> str | None:
-    """What is wrong with values of which one holds half of a character: an escape may name one, and it is no text."""
-    try:
-        for value in values.values():
-            if value and not value.isascii():
-                value.encode()
-    except UnicodeEncodeError:
-        return HALF_A_CHARACTER
-    return None
 
 
 def _look_closer(
@@ -273,7 +246,7 @@ def _sample(body: bytes, limit: int, *, encoding: str = "utf-8", multiline: bool
         raise ValueError(NO_END)
     found: list[dict[str, object]] = []
     for text, fault in records:
-        found += [row for row in ([] if fault else _objects_of(text, Written)) if row is not None]
+        found += [row for row in ([] if fault else objects_in(text, Written)) if row is not None]
         if len(found) >= limit:
             break
     if not found:

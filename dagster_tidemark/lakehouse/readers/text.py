@@ -192,7 +192,7 @@ def _documents_of(lines: Sequence[Record]) -> list[Record]:
     depth = 0
     for line in lines:
         held.append(line)
-        depth = max(0, depth + _opened(line.text))
+        depth = max(0, depth + opened(line.text))
         if not depth:
             records.append(joined(held, None, NO_END))
             held = []
@@ -235,7 +235,7 @@ def is_over_lines(key: str, text: bytes, charset: str) -> bool:
     return first in ("[", "{")
 
 
-def _opened(line: str) -> int:
+def opened(line: str) -> int:
     """How many more brackets a line opens than it closes."""
     bare = _IN_QUOTES.sub("", line)
     return sum(bare.count(c) for c in "{[") - sum(bare.count(c) for c in "}]")

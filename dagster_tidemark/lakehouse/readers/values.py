@@ -44,6 +44,12 @@ def nested_as_written(text: str) -> list[dict[str, str]]:
     return [dict(_members(text, begin)) for begin in _elements(text, at)]
 
 
+def elements_of(text: str) -> list[str]:
+    """The elements of a JSON list, as they stand there."""
+    at = _next(text, 0)
+    return [text[begin : _JSON.raw_decode(text, begin)[1]] for begin in _elements(text, at)]
+
+
 def nested_anew(text: str) -> list[dict[str, str]]:
     """The same, written anew: without blanks and escapes that need not be, numbers as they were."""
     found = json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_Number)

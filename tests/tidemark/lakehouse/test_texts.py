@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from dagster_tidemark.lakehouse.readers.json_text import _objects_of
+from dagster_tidemark.lakehouse.parsing.json_rows import objects_in
 from dagster_tidemark.lakehouse.readers.text import (
     LONGEST_RECORD,
     NEVER_CLOSED,
@@ -136,7 +136,7 @@ def test_of_a_json_list_each_piece_is_a_record_and_a_cut_one_is_named() -> None:
 
 
 def test_several_objects_in_a_line_are_none() -> None:
-    assert _objects_of('{"a": 1} {"a": 2}') == [None]
+    assert objects_in('{"a": 1} {"a": 2}') == [None]
 
 
 def test_gzip_of_several_members_is_one_text() -> None:

@@ -1,0 +1,220 @@
+"""Texts that are one JSON object each to columns of texts, vectorised.
+
+One pattern finds the texts that are plain: an object as RFC 8259 has it, nested a little. In these, quotes, brackets,
+colons and commas show where each member is, whatever its name and its place. Every other text is left to the exact rule
+(`json_rows`), which gives the same for a plain one. Does not belong here: lines, lists, and what is wrong with a text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dagster_tidemark.lakehouse.parsing.kernels import Mask, bytes_of
+
+_Places = npt.NDArray[np.int64]
+
+_HEX = "[0-9a-fA-F]"
+# Half of a character is no text, so an escape of one is plain only if its other half follows.
+_CODE = rf"[0-9a-cefA-CEF]{_HEX}{{3}}|[dD](?:[0-7]{_HEX}{{2}}|[89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}})"
+_STRING = rf'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u(?:{_CODE})))*"'
+_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_VALUE = rf"{_STRING}|{_NUMBER}|true|false|null"
+_BLANKS = r"[ \t\n\r]*"
+
+
+def _object(value: str) -> str:
+    return _several("{", rf"{_STRING}{_BLANKS}:{_BLANKS}(?:{value})", "}")
+
+
+def _several(begin: str, one: str, end: str) -> str:
+    return rf"\{begin}{_BLANKS}(?:{one}{_BLANKS}(?:,{_BLANKS}{one}{_BLANKS})*)?\{end}"
+
+
+def _nesting(value: str) -> str:
+    return rf"{value}|{_object(value)}|{_several('[', f'(?:{value})', ']')}"
+
+
+def _whole(text: str) -> str:
+    return rf"^{_BLANKS}{text}{_BLANKS}$"
+
+
+_FLAT = _whole(_object(_VALUE))
+# Each level makes the pattern four times as long. RE2 compiles two in 7 ms; three are beyond its automaton.
+_NESTED = _whole(_object(_nesting(_nesting(_VALUE))))
+_WORTH_IT = 1_000  # texts for which the exact rule takes longer than RE2 to compile the longer pattern
+
+_QUOTE, _BACKSLASH, _COLON, _COMMA, _BLANK, _N = (ord(c) for c in '"\\:, n')
+_STEP = np.zeros(256, np.int8)  # how a bracket changes the depth
+_STEP[[ord("{"), ord("[")]] = 1
+_STEP[[ord("}"), ord("]")]] = -1
+
+
+def is_plain(text: pa.StringArray) -> Mask:
+    """Which texts are one object in plain form."""
+    found = _matches(text, _FLAT)
+    rest = np.flatnonzero(~found)
+    if len(rest) >= _WORTH_IT:
+        found[rest] = _matches(text.take(pa.array(rest)), _NESTED)
+    return found
+
+
+def _matches(text: pa.StringArray, pattern: str) -> Mask:
+    mask: Mask = pc.match_substring_regex(text, pattern).to_numpy(zero_copy_only=False)
+    return mask.copy()
+
+
+def columns_of(text: pa.StringArray, columns: Sequence[str]) -> tuple[dict[str, pa.Array], list[str]]:
+    """Members of objects in plain form (`is_plain`).
+
+    Args:
+        text: The objects, without nulls.
+        columns: Names of members.
+
+    Returns:
+        Of each name the values as texts: a string its content, a number as it is written, and so a nested value; null
+        where it is null or missing. And the names of all members.
+    """
+    members = _members(text)
+    codes = members.names.indices.to_numpy(zero_copy_only=False)
+    named: dict[str, list[int]] = {}
+    for code, name in enumerate(_decoded(members.names.dictionary.to_pylist())):
+        named.setdefault(name, []).append(code)  # one name may be written in several ways
+    found = {}
+    for column in columns:
+        those = np.flatnonzero(_is_one_of(codes, named.get(column, [])))
+        rows = members.rows[those]
+        # Of members with the same name the last one counts.
+        is_last = np.ones(len(rows), np.bool_)
+        is_last[:-1] = rows[1:] != rows[:-1]
+        found[column] = _column(members, those[is_last], rows[is_last], len(text))
+    return found, list(named)
+
+
+def _is_one_of(codes: npt.NDArray[Any], wanted: Iterable[int]) -> Mask:
+    mask = np.zeros(len(codes), np.bool_)
+    for code in wanted:
+        mask |= codes == code
+    return mask
+
+
+@dataclass(frozen=True)
+class _Members:
+    """Members of objects, in their order.
+
+    Args:
+        names: As they are written, without their quotes.
+        values: At 4 n + 2 the n-th value as it is written, a string without its quotes.
+        rows: The object of each.
+        is_null: Whether the value is null.
+        is_string: Whether the value is a string; None if no text has an escape.
+    """
+
+    names: pa.DictionaryArray
+    values: pa.StringArray
+    rows: _Places
+    is_null: Mask
+    is_string: Mask | None
+
+
+def _members(text: pa.StringArray) -> _Members:
+    _, ends, data = bytes_of(text)
+    is_mark = (data == _QUOTE) | (data == _COLON) | (data == _COMMA)
+    for bracket in b"{}[]":
+        is_mark |= data == bracket
+    has_escapes = _unmark_escaped(is_mark, data)
+    marks = np.flatnonzero(is_mark)
+    kinds = data[marks]
+    is_quote = kinds == _QUOTE
+    quotes = marks[is_quote]
+    before = np.cumsum(is_quote, dtype=np.int32)
+    is_outside = ~is_quote & (before & 1 == 0)
+    marks, kinds, before = marks[is_outside], kinds[is_outside], before[is_outside]
+    depth = np.cumsum(_STEP[kinds], dtype=np.int32)
+    at = np.flatnonzero((kinds == _COLON) & (depth == 1))
+    stops = np.flatnonzero((kinds == _COMMA) & (depth == 1) | (depth == 0))
+    if len(stops) > len(at):  # there are objects without members
+        stops = stops[np.searchsorted(stops, at)]
+    value_begins = _behind_blanks(data, marks[at] + 1)
+    value_ends = _before_blanks(data, marks[stops])
+    first = data[value_begins]
+    is_string = first == _QUOTE
+    places = np.empty(4 * len(at), np.int32)
+    places[0::4] = quotes[before[at] - 2] + 1
+    places[1::4] = quotes[before[at] - 1]
+    places[2::4] = value_begins + is_string
+    places[3::4] = value_ends - is_string
+    pieces = _pieces(places, data)
+    names = pieces.take(pa.array(np.arange(0, 4 * len(at), 4))).dictionary_encode()
+    rows = np.searchsorted(ends, marks[at], side="right")
+    return _Members(names, pieces, rows, first == _N, is_string if has_escapes else None)
+
+
+def _unmark_escaped(is_mark: Mask, data: npt.NDArray[np.uint8]) -> bool:
+    """Take away marks behind a backslash that is not itself escaped. Return whether there is a backslash."""
+    slashes = np.flatnonzero(data == _BACKSLASH)
+    if not len(slashes):
+        return False
+    at = np.arange(len(slashes))
+    begins_run = np.ones(len(slashes), np.bool_)
+    begins_run[1:] = slashes[1:] != slashes[:-1] + 1
+    in_run = at - np.maximum.accumulate(np.where(begins_run, at, 0))
+    is_mark[slashes[in_run & 1 == 0] + 1] = False
+    return True
+
+
+def _behind_blanks(data: npt.NDArray[np.uint8], begins: _Places) -> _Places:
+    behind = np.flatnonzero(data[begins] <= _BLANK)
+    while len(behind):
+        begins[behind] += 1
+        behind = behind[data[begins[behind]] <= _BLANK]
+    return begins
+
+
+def _before_blanks(data: npt.NDArray[np.uint8], ends: _Places) -> _Places:
+    before = np.flatnonzero(data[ends - 1] <= _BLANK)
+    while len(before):
+        ends[before] -= 1
+        before = before[data[ends[before] - 1] <= _BLANK]
+    return ends
+
+
+def _pieces(places: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> pa.StringArray:
+    """The texts between each two consecutive places."""
+    if not len(places):
+        return pa.array([], pa.string())
+    return pa.StringArray.from_buffers(len(places) - 1, pa.py_buffer(places), pa.py_buffer(data))
+
+
+def _column(members: _Members, those: _Places, rows: _Places, count: int) -> pa.Array:
+    """A column of values, of which there is at most one in a row."""
+    if not len(those):
+        return pa.nulls(count, pa.string())
+    places = np.zeros(count, np.int64)
+    places[rows] = 4 * those + 2
+    is_missing = np.ones(count, np.bool_)
+    is_missing[rows] = members.is_null[those]
+    column = members.values.take(pa.array(places, mask=is_missing))
+    if members.is_string is not None:
+        is_string = np.zeros(count, np.bool_)
+        is_string[rows] = members.is_string[those]
+        escaped = pc.and_(pa.array(is_string), pc.fill_null(pc.match_substring(column, "\\"), False))
+        if escaped.true_count:
+            decoded = _decoded(column.filter(escaped).to_pylist())
+            column = pc.replace_with_mask(column, escaped, pa.array(decoded, pa.string()))
+    return column
+
+
+def _decoded(strings: Sequence[str]) -> list[str]:
+    """Contents of JSON strings, from what is between their quotes."""
+    if not any("\\" in s for s in strings):
+        return list(strings)
+    decoded: list[str] = json.loads("[" + ",".join(f'"{s}"' for s in strings) + "]")
+    return decoded

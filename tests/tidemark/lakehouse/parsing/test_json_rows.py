@@ -1,0 +1,398 @@
+"""JSON over Arrow against the exact rule, `json_text._rows`, line by line."""
+
+import gzip
+import json
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from dagster_tidemark.lakehouse.parsing import json_objects, json_rows, text_blocks
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part
+from dagster_tidemark.lakehouse.readers import json_text, text
+from dagster_tidemark.lakehouse.readers.files import Unusable, foreign
+from dagster_tidemark.lakehouse.readers.json_text import JsonShape
+from dagster_tidemark.lakehouse.readers.text import HALF_A_CHARACTER, NO_END, NO_ROW, TRUNCATED, charset_of, not_valid
+from dagster_tidemark.lakehouse.readers.values import nested_as_written
+from dagster_tidemark.sources.feed import Feed, Grain
+from tests.tidemark.lakehouse.parsing.sources import InMemory, cut
+
+Found = list[tuple[tuple[str | None, ...], str | None, str | None]] | str
+
+COLUMNS = {"b": "string", "a": "bigint", "a|b*": "double", "é": "string", "$": "string", "absent": "string"}
+LINES = JsonShape("json")
+OVER_LINES = replace(LINES, over_lines=True)
+
+BLANK = st.sampled_from(["", "", "", " ", "\t", "  ", " \t "])
+KEY = st.sampled_from(
+    [
+        '"a"',
+        '"a"',
+        '"b"',
+        '"b"',
+        '"é"',
+        '"a|b*"',
+        '"$"',
+        '""',
+        '"x"',
+        '"a:,}"',
+        '"(.*)$"',
+        '"\\u0061"',
+        '"\\"a"',
+        '"A"',
+        "a",
+        "'a'",
+    ]
+)
+PLAIN = [
+    *("1", "0", "-0", "-1.50", "1e5", "1.5E-07", "12345678901234567890123.10", "true", "false", "null", '""', '"x"'),
+    *(
+        '"null"',
+        '"1"',
+        '"a, b: {c} [d]"',
+        '"ü漢😀\u2028\x7f\ufeff"',
+        '"\\n\\t\\/\\\\"',
+        '"say \\"x\\": 1,"',
+        '"\\u00fc"',
+    ),
+    *('"\\\\"', '"\\\\\\\\"', '"\\\\\\""', '"\\ud83d\\ude00"', '"\\uD7ff"', '"\\u0000"'),
+]
+NESTED = [
+    "{}",
+    "[]",
+    '{"a": 1.50, "z": [1,  "\\u00fc}"]}',
+    '[{"a":[{"a": 2}]}, "]"]',
+    '{"a":{"a":{"a":{"a":1}}}}',
+    "[ ]",
+    "[1,null,true]",
+]
+ODD = [
+    *("01", "1.", ".5", "+1", "-", "1e", "0x1", "NaN", "Infinity", "-Infinity", "True", "nul", "", "'x'", '"', '"\\'),
+    *(
+        '"\\x"',
+        '"\\u12"',
+        '"\\u12g4"',
+        '"\\ud83d"',
+        '"\\ude00"',
+        '"\\ud83d\\ud83d\\ude00"',
+        '"\x01"',
+        '"\t"',
+        '"\0"',
+        "1 2",
+    ),
+    *("[1,]", '{"a":"\\ud83d"}', '["\\uDE00"]', '{"a"}', "[[[[[1]]]]]", "[", "}", "１", '"\x1f"', "1\x0b", "\x00"),
+]
+SOUND = st.sampled_from(PLAIN + NESTED)
+ANY = st.sampled_from(PLAIN * 4 + NESTED * 2 + ODD)
+
+
+def objects(value: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    member = st.tuples(BLANK, KEY, BLANK, BLANK, value, BLANK).map(lambda m: f"{m[0]}{m[1]}{m[2]}:{m[3]}{m[4]}{m[5]}")
+    return st.tuples(BLANK, st.lists(member, max_size=5), BLANK, BLANK).map(
+        lambda o: f"{o[0]}{{{o[2]}{','.join(o[1])}}}{o[3]}"
+    )
+
+
+LISTS = st.lists(objects(ANY), max_size=4).map(lambda found: f"[{','.join(found)}]")
+JUNK = st.sampled_from(
+    [
+        "",
+        "",
+        " ",
+        "\x0b",
+        "\x00",
+        "\x1f\t",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        "5",
+        "null",
+        '"{}"',
+        "words",
+        "\ufeff{}",
+        "[{},5]",
+        "[[]]",
+    ]
+    + ['{"a":1}{"a":2}', '{"a":1} {"a":2}', '{"a":1},', '{"a":1} x', '[{"a":1}] [{"a":2}]', '[{"a":"\\ud83d"},{"a":1}]']
+    + [
+        '{"x":"\\ud83d","a":1}',
+        '{"\\ud83d":"x"}',
+        "{1:2}",
+        '{"a":1,}',
+        '{,"a":1}',
+        '{"a" 1}',
+        '{"a":1 "b":2}',
+        '{"a":1\0}',
+    ]
+)
+
+
+def cut_short(line: tuple[str, int, int]) -> str:
+    whole, at, length = line
+    return whole[:at] + whole[at + length :]
+
+
+BROKEN = st.tuples(objects(ANY), st.integers(0, 40), st.integers(0, 3)).map(cut_short)
+LINE = st.one_of(objects(SOUND), objects(SOUND), objects(ANY), LISTS, JUNK, BROKEN)
+END = st.sampled_from(["\n", "\n", "\n", "\r\n", "\r", "\n\n"])
+TEXTS = st.lists(st.tuples(LINE, END), max_size=12).map(lambda lines: "".join(a + b for a, b in lines))
+
+
+@pytest.fixture(autouse=True)
+def nested_values_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Today's readers write nested values anew in some files; there is one rule for all files now."""
+    monkeypatch.setattr(json_text, "nested_anew", nested_as_written)
+
+
+def feed_in(encoding: str) -> Feed:
+    return Feed(name="f", prefix="f.json", grain=Grain.NONE, columns=COLUMNS, encoding=encoding)
+
+
+def expected(body: bytes, shape: JsonShape = LINES, encoding: str = "utf-8") -> Found:
+    """What the exact rule says: values, fault, and the record where there is a fault; or of a file what is wrong."""
+    try:
+        columns, faults = json_text._rows(feed_in(encoding), "f.json", shape, body)
+    except Unusable as refused:
+        return str(refused)
+    values = zip(*(columns[c].to_pylist() for c in COLUMNS), strict=True)
+    return [(v, f and f.why, f and f.content) for v, f in zip(values, faults, strict=True)]
+
+
+def read(source: InMemory, shape: JsonShape = LINES, encoding: str = "utf-8", *parts: Part) -> Found:
+    shape = replace(shape, charset=charset_of(encoding, source.body[:2]))
+    found: list[tuple[tuple[str | None, ...], str | None, str | None]] = []
+    others: dict[str, None] | None = {}
+    for part in parts or [WHOLE]:
+        for rows in json_rows.rows_of(Declared(COLUMNS, encoding), shape, source, part):
+            assert rows.count and rows.records is not None
+            faults = rows.faults.to_pylist() if rows.faults is not None else [None] * rows.count
+            values = list(zip(*(rows.columns[c].to_pylist() for c in COLUMNS), strict=True))
+            records = rows.records.to_pylist()
+            assert len(values) == len(records) == len(faults) == rows.count
+            found += [(v, f, r if f else None) for v, f, r in zip(values, faults, records, strict=True)]
+            for v, f, record in zip(values, faults, records, strict=True):
+                assert f or {c: as_shown(record, c) for c in COLUMNS} == dict(zip(COLUMNS, v, strict=True))
+            others = None if others is None or rows.others is None else others | dict.fromkeys(rows.others)
+            rows.columns["a"].validate(full=True)
+    if others is not None and any(not fault for _, fault, _ in found):
+        # Names are listed in another order where some lines are plain.
+        return str(foreign(feed_in(encoding), names_as_listed(source, shape, encoding, others)))
+    return found
+
+
+def as_shown(record: str, column: str) -> str | None:
+    """A value of a row by the record that is shown with the row: its own object, alone or in a list of one."""
+    (row,) = json_rows.objects_in(record)
+    assert row is not None
+    value = row.get(column)
+    return nested_as_written(record)[0][column] if isinstance(value, dict | list) else json_rows.as_text(value)
+
+
+def names_as_listed(source: InMemory, shape: JsonShape, encoding: str, others: dict[str, None]) -> list[str]:
+    listed: dict[str, None] = {}
+    for record, fault in text.records_of(source.body, encoding=encoding, multiline=shape.over_lines, json=True):
+        for row in [None] if fault else json_rows.objects_in(record):
+            listed |= dict.fromkeys(row or ())
+    assert listed.keys() == others.keys()
+    return list(listed)
+
+
+@pytest.fixture(params=[1, 7, 100, 4 << 20])
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr(text_blocks, "BLOCK", request.param)
+    monkeypatch.setattr(json_objects, "_WORTH_IT", 1)
+    monkeypatch.setattr(json_rows, "_MOST_TEXTS", max(1, request.param // 20))
+    yield request.param
+
+
+MANY = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@pytest.mark.usefixtures("block")
+@MANY
+@given(text=TEXTS)
+@example(text='{"a":1}\n{"b":"x"}\n\n{"a":01}\n{"é":"ü","a":"\\"","a":[1]}')
+@example(text='{"x":1}\n{"y":{}}\n{}\n{"x":"\\u0061"}')
+@example(text="{}\n")
+@example(text='{"a":[1],"a":2}\n{"a":2,"a":[1]}\n{"a":1,"\\u0061":null}\n{"\\u0061":"\\\\","a":"\\\\"}')
+def test_rows_are_those_of_the_exact_rule(text: str) -> None:
+    assert read(InMemory("f.jsonl", text.encode())) == expected(text.encode())
+
+
+DOCUMENT = st.one_of(
+    objects(SOUND),
+    objects(ANY),
+    st.sampled_from([{"a": 1, "b": {"a": [1.5]}}, {"é": "ü\\}", "x": [{}]}, {}]).map(lambda o: json.dumps(o, indent=1)),
+    JUNK,
+    st.tuples(objects(ANY), st.integers(0, 40)).map(lambda d: d[0][: d[1]] + "\n" + d[0][d[1] :]),
+)
+DOCUMENTS = st.lists(st.tuples(DOCUMENT, st.sampled_from([",\n", "\n", "\n,", ",", "\r\n", "\n \n"])), max_size=6).map(
+    lambda lines: "".join(a + b for a, b in lines)
+)
+AROUND = st.sampled_from(
+    [("", ""), ("[\n", "]\n"), ("[", "]"), (" \n[", "\n]\n \n"), ("[\n", ""), ("", "]"), ("[[", "]]"), ("{", "}")]
+)
+
+
+@pytest.mark.usefixtures("block")
+@MANY
+@given(text=DOCUMENTS, around=AROUND)
+@example(text="", around=("[", "]"))
+@example(text='{"a":1},\n{"a":2}\n,', around=("[\n", ""))
+@example(text='{"a":1\n}', around=("[", "] ]"))
+def test_documents_over_lines(text: str, around: tuple[str, str]) -> None:
+    body = (around[0] + text + around[1]).encode()
+    assert read(InMemory("f.json", body), OVER_LINES) == expected(body, OVER_LINES)
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize("lines", [9, 10, 11, 12, 40])
+def test_a_bracket_that_nobody_closed_is_held_in_part(monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
+    for module in (text, json_rows):
+        monkeypatch.setattr(module, "LONGEST_RECORD", 10)
+    for body in (b'{"a":1}\n{' + b'"b":2,\n' * (lines - 2), b'[{"a":[\n' + b"1,\n" * (lines - 2) + b'2]},\n{"a":1}\n]'):
+        for end in (b"", b'"b":3}\n{"a":4}\n'):
+            found = read(InMemory("f.json", body + end), OVER_LINES)
+            assert found == expected(body + end, OVER_LINES)
+
+
+def test_a_record_over_lines_is_held_up_to_the_longest_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_blocks, "LONGEST_LINE", 100)
+    body = b'{"a":1}\n{\n' + b'"b":"0123456789",\n' * 1000
+    [good, (_, fault, shown)] = read(InMemory("f.json", body), OVER_LINES)
+    assert (good[1], fault) == (None, NO_END)
+    assert isinstance(shown, str) and 80 < len(shown) < 140
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-16-le", "cp1252", "latin-1"])
+@pytest.mark.parametrize("shape", [LINES, OVER_LINES])
+@settings(MANY, max_examples=60)
+@given(text=TEXTS)
+def test_other_encodings(text: str, shape: JsonShape, encoding: str) -> None:
+    body = text.encode(encoding, errors="ignore")
+    assert read(InMemory("f.json", body), shape, encoding) == expected(body, shape, encoding)
+
+
+BYTES = st.lists(
+    st.sampled_from(
+        [b'{"a":1}\n', b'{"b":"M\xfcller"}\n', b"\xff\r", b"\xc3\n", b'{"a":"\xed\xa0\x80"}\n', b'{"b":"\xc3\xbc"}\r\n']
+        + [
+            b"{\xe2\x82\n",
+            b"}\n",
+            b"\xef\xbb\xbf{}\n",
+            b" \n",
+            b"[\n",
+            b"]\n",
+            b'{"a":"\\',
+            b'"\xf4\x90\x80\x80"\n',
+            b"\x81\n",
+        ]
+    ),
+    max_size=20,
+).map(b"".join)
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "utf-16"])
+@pytest.mark.parametrize("shape", [LINES, OVER_LINES])
+@settings(MANY, max_examples=60)
+@given(body=BYTES)
+def test_bytes_that_are_no_text(body: bytes, shape: JsonShape, encoding: str) -> None:
+    assert read(InMemory("f.json", body), shape, encoding) == expected(body, shape, encoding)
+
+
+@pytest.mark.parametrize("number", [2, 7, 50])
+@settings(MANY, max_examples=80)
+@given(text=TEXTS)
+def test_parts_are_the_whole(number: int, text: str) -> None:
+    body = ("\ufeff" + text + '\n{"a":1}\r{"b":"\\n"}\r\n' * 3).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_blocks, "_LOOK", 3)
+        patch.setattr(text_blocks, "BLOCK", 20)
+        source = InMemory("f.jsonl", body)
+        assert read(source, LINES, "utf-8", *cut(len(body), number)) == expected(body)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"order": 1, "price": -19.90, "name": "Müller", "is_new": true, "note": null}',
+        ' { "a|b*" : 1e5 , "x(" : "" } ',
+        "{}",
+        '{"a": "say \\"x\\", \\ud83d\\ude00"}',
+        '{"a": {"b": [1, "{"], "c": {}}, "d": [[]]}',
+        '{"a": 1, "a": 2}',
+    ],
+)
+def test_such_lines_are_in_plain_form(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_objects, "_WORTH_IT", 1)
+    [texts] = json_rows._lines([line.encode()])
+    assert json_objects.is_plain(texts.shown).all()
+
+
+def test_what_nests_too_deep_is_no_row() -> None:
+    body = b"\n".join(b'{"a":' + b"[" * n + b"]" * n + b"}" for n in [5, *range(850, 1000), 200_000])
+    found = read(InMemory("f.jsonl", body))
+    assert not isinstance(found, str)
+    assert (found[0][1], found[-1][1]) == (None, NO_ROW)
+    assert len(found) == 152
+
+
+def test_of_a_long_list_the_object_at_fault_is_shown_alone() -> None:
+    bad, good = '{"a": "\\ud83d"}', '{"a": 1}'
+    short, long = f"[{bad},{good}]", "[" + ", ".join([bad, good] * 500) + "]"
+    found = read(InMemory("f.jsonl", f"{short}\n{long}\n".encode()))
+    assert [(fault, shown) for _, fault, shown in found[:3]] == [
+        (HALF_A_CHARACTER, short),
+        (None, None),
+        (HALF_A_CHARACTER, bad),
+    ]
+    assert len(found) == 1002
+
+
+def test_a_file_without_an_object_is_rows_at_fault() -> None:
+    assert [fault for _, fault, _ in read(InMemory("f.jsonl", b"words\n5\n\n\xff"))] == [
+        NO_ROW,
+        NO_ROW,
+        not_valid("utf-8"),
+    ]
+    assert read(InMemory("f.jsonl", b"")) == []
+
+
+@pytest.mark.parametrize("shape", [LINES, OVER_LINES])
+def test_a_compressed_file_is_the_same_file(shape: JsonShape) -> None:
+    body = b'{"a": 1}\n{"a": "x"}\n' * 1000
+    packed = gzip.compress(body)
+    assert read(InMemory("f.json.gz", packed), shape) == expected(body)
+    with pytest.raises(Unusable, match=TRUNCATED[:20]):
+        read(InMemory("f.json.gz", packed[:-20]), shape)
+
+
+@pytest.mark.parametrize("shape", [LINES, OVER_LINES])
+def test_a_line_that_is_too_long_is_refused(shape: JsonShape, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_blocks, "BLOCK", 50)
+    monkeypatch.setattr(text_blocks, "LONGEST_LINE", 100)
+    with pytest.raises(Unusable, match="longer than 100 bytes"):
+        read(InMemory("f.json", b'{"a": 1}\n{"a": "' + b"x" * 200 + b'"}\n'), shape)
+
+
+@pytest.mark.parametrize("ending", ["json", "json.gz"])
+def test_a_list_over_lines_is_not_held_whole(ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_blocks, "BLOCK", 64 << 10)
+    monkeypatch.setattr(text, "_PIECE", 64 << 10)
+    one = json.dumps({"a": 1, "b": "x" * 100}, indent=2) + ",\n"
+    body = b"[\n" + (one * 30_000).encode().removesuffix(b",\n") + b"\n]\n"
+    source = InMemory(f"f.{ending}", gzip.compress(body, 1) if ending.endswith("gz") else body)
+    tracemalloc.start()
+    count = sum(rows.count for rows in json_rows.rows_of(Declared(COLUMNS), OVER_LINES, source, WHOLE))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 30_000
+    assert peak < len(body) / 2  # 3.8 MB

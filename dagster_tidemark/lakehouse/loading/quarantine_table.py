@@ -80,14 +80,12 @@ def of_rows(rejected: DataFrame, asset: str, first_rows: Mapping[str, Sequence[F
         [(key, at.block, at.row, at.rows_before) for key, all_at in first_rows.items() for at in all_at],
         "source_file string, _block bigint, _first bigint, _before bigint",
     )
-    return (
-        rejected.join(F.broadcast(firsts), on=["source_file", "_block"], how="inner").select(
-            F.lit(asset).alias("asset"),
-            F.col("_partition").alias("partition"),
-            *LINEAGE,
-            F.expr("_row - _first + _before + 1").alias("row_number"),
-            *(F.col(f"_{c}").alias(c) for c in ("content", "reason", "message")),
-        )
+    return rejected.join(F.broadcast(firsts), on=["source_file", "_block"], how="inner").select(
+        F.lit(asset).alias("asset"),
+        F.col("_partition").alias("partition"),
+        *LINEAGE,
+        F.expr("_row - _first + _before + 1").alias("row_number"),
+        *(F.col(f"_{c}").alias(c) for c in ("content", "reason", "message")),
     )
 
 

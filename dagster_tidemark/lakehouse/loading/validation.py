@@ -45,7 +45,9 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     rows = read.withColumns(exact) if exact else read
     # What is wrong is worked out for bad rows only: most are good.
     lost = {c: _lost(kind) for c, kind in feed.columns.items() if feed.exact and _lost(kind)}
-    rows = rows.withColumn("_verdict", F.when(~_is_good(feed, lost) & F.col("_note").isNull(), F.coalesce(*_verdicts(feed, lost))))
+    rows = rows.withColumn(
+        "_verdict", F.when(~_is_good(feed, lost) & F.col("_note").isNull(), F.coalesce(*_verdicts(feed, lost)))
+    )
     is_bad = F.col("_verdict").isNotNull()
     # Of values with types of their own the row as it was is what they are as texts.
     shown = F.when(_is_odd(), _json(texts)).when(
@@ -214,9 +216,7 @@ def _verdicts(feed: Feed, lost: Mapping[str, str]) -> list[Column]:
     return [
         when(F.col("_why").isNotNull(), "malformed", F.col("_why")),
         *(
-            when(
-                _is_filled(texts[c]) & F.col(c).isNull(), "bad_type", F.concat(F.lit(f"{c} is no {kind}: "), texts[c])
-            )
+            when(_is_filled(texts[c]) & F.col(c).isNull(), "bad_type", F.concat(F.lit(f"{c} is no {kind}: "), texts[c]))
             for c, kind in _typed(feed).items()
         ),
         *(

@@ -48,7 +48,7 @@ def rows_of(declared: Declared, shape: JsonShape, source: Source, part: Part) ->
     """
     blocks = lines_in_blocks(source, shape.charset, part)
     names = list(declared.columns)
-    for texts in _documents(blocks) if shape.over_lines else _lines(blocks):
+    for texts in _documents(blocks) if shape.is_over_lines else _lines(blocks):
         rows = _rows(names, texts)
         if rows.count:
             yield rows

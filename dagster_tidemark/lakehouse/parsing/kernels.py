@@ -1,8 +1,8 @@
 """Text columns to typed ones, vectorised: which values are in a plain form, and what these are.
 
 A value in its plain form (`-12`, `0.50`, `2026-03-01T10:00:00Z`) means the same to Arrow and to Spark's casts, and is
-cast by Arrow. Every other value is left to the one exact rule, `validation.typed`, in Spark: so what a value is does not
-depend on the values around it. Does not belong here: what is wrong with a row.
+cast by Arrow. Every other value is left to the one exact rule, `validation.typed`, in Spark. So what a value is does
+not depend on the values around it. Does not belong here: what is wrong with a row.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def bytes_of(text: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.ND
 
 
 def _cast(text: pa.Array, target: pa.DataType, wrong: Mask) -> pa.Array:
-    """Cast texts in plain form. Those that are no value after all, such as the 30th of February, become null and `wrong`."""
+    """Cast texts in plain form. Those that are no value, such as the 30th of February, become null and `wrong`."""
     if pa.types.is_timestamp(target) and target.tz:
         return _times(text, target, wrong)
     return _bisected(text, target, wrong, 0)

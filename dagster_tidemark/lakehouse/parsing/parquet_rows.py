@@ -48,38 +48,6 @@ def rows_of(declared: Declared, shape: Any, source: Source, part: Part = WHOLE) 
         yield rows_of_table(declared, table)
 
 
-def footer_of(source: Source) -> pq.FileMetaData:
-    """The footer of a file, for `parts_of`.
-
-    Raises:
-        Unusable: the file is no Parquet file, or damaged.
-    """
-    file = RandomAccess(source)
-    with file.refusals_raised(), arrow_faults(_CALLED):
-        return pq.read_metadata(pa.PythonFile(file, mode="r"))
-
-
-def parts_of(footer: pq.FileMetaData, size: int, target_bytes: int) -> list[Part]:
-    """Parts of a file, each of whole row groups of about a number of bytes; together they are the file.
-
-    A row group is never split: one of more bytes is a part by itself.
-
-    Args:
-        footer: The file's.
-        size: Its bytes.
-        target_bytes: The bytes of a part; a part is closed before the row group that would exceed them.
-
-    Raises:
-        Unusable: a row group is not in the file.
-    """
-    begins = sorted({begin for begin, _ in _groups(footer, size)})
-    cuts = [0]
-    for begin, end in zip(begins[1:], [*begins[2:], size], strict=False):
-        if end - cuts[-1] > target_bytes:
-            cuts.append(begin)
-    return [Part(begin, end) for begin, end in zip(cuts, [*cuts[1:], WHOLE.end], strict=True)]
-
-
 def _groups(footer: pq.FileMetaData, size: int) -> list[tuple[int, int]]:
     """Where row groups begin, and their numbers, in the order of their bytes."""
     found = []
@@ -186,4 +154,5 @@ def _lengths(column: pa.DictionaryArray) -> npt.NDArray[np.int64]:
     if not _is_of_bytes(column.type):
         return np.full(len(column), _FIXED, np.int64)
     lengths = pc.binary_length(column.dictionary).take(column.indices).fill_null(0)
-    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    found: npt.NDArray[np.int64] = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found

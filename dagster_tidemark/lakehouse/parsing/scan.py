@@ -123,7 +123,7 @@ class Scan:
                 fault = (error.reason, str(error))
             else:  # the bytes were given: what they hold is all that can be wrong
                 fault = ("unreadable", f"it cannot be read: {type(error).__name__}: {error}")
-        note = Note(part.file, part.part.begin, rows, fault, refused, objects, others and list(others))
+        note = Note(part.file, part.part.begin, rows, fault, refused, objects, None if others is None else list(others))
         yield self._noted(note)
 
     def _batch(self, part: PartOfFile, first: int, count: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:

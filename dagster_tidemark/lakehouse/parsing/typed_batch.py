@@ -8,14 +8,14 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dagster_tidemark.lakehouse.parsing import kernels
 from dagster_tidemark.lakehouse.parsing.rows import Rows
+from dagster_tidemark.lakehouse.readers.values import texts_of
 
 TEXTS, RECORD, WHY = "_texts", "_record", "_why"
-"""The columns beside the declared ones. `_texts` are the texts of a row that the exact rule has to judge (one a declared
-column, in their order), `_record` what stands there, `_why` what is wrong with the row as a whole."""
+"""The columns beside the declared ones. `_texts` are the texts of a row that the exact rule has to judge (one for each
+declared column, in their order), `_record` what stands there, `_why` what is wrong with the row as a whole."""
 
 _LIST = pa.list_(pa.string())
 
@@ -32,6 +32,8 @@ def typed_columns(columns: Mapping[str, str], rows: Rows) -> dict[str, pa.Array]
                 odd.append(wrong)
         else:
             found[name] = column
+    if rows.records is None and any(rows.columns[c].type == pa.string() for c, k in columns.items() if k != "string"):
+        odd.append(np.ones(rows.count, np.bool_))  # nothing else tells what stood there
     found[TEXTS] = _texts_of(columns, rows, reduce(np.logical_or, odd)) if odd else pa.nulls(rows.count, _LIST)
     for name, given in ((RECORD, rows.records), (WHY, rows.faults)):
         found[name] = pa.nulls(rows.count, pa.string()) if given is None else given
@@ -50,4 +52,4 @@ def _texts_of(columns: Mapping[str, str], rows: Rows, odd: npt.NDArray[np.bool_]
 
 
 def _text(column: pa.Array) -> pa.Array:
-    return column if column.type == pa.string() else pc.cast(column, pa.string())
+    return column if column.type == pa.string() else texts_of(column)

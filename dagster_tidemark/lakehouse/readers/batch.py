@@ -16,7 +16,16 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse.parsing.remote import Store
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared
-from dagster_tidemark.lakehouse.parsing.scan import NOTE, TASK_BYTES, FileNotRead, Note, PartOfFile, Scan, note_of, tasks_of
+from dagster_tidemark.lakehouse.parsing.scan import (
+    NOTE,
+    TASK_BYTES,
+    FileNotRead,
+    Note,
+    PartOfFile,
+    Scan,
+    note_of,
+    tasks_of,
+)
 from dagster_tidemark.lakehouse.parsing.typed_batch import RECORD, TEXTS, WHY
 from dagster_tidemark.lakehouse.readers import in_memory
 from dagster_tidemark.lakehouse.readers.file_format import Shape
@@ -290,5 +299,3 @@ def _with_lineage(table: pa.Table, files: Sequence[SourceFile], code_version: st
     for name, values, kind in said:
         table = table.append_column(name, pa.array(values, kind).take(keys.indices))
     return table
-
-

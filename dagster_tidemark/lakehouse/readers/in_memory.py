@@ -95,9 +95,7 @@ def _schema(declared: Declared) -> pa.Schema:
     return pa.schema([*place, *columns, (TEXTS, pa.list_(pa.string())), (RECORD, pa.string()), (WHY, pa.string())])
 
 
-def _rows_of(
-    feed: Feed, declared: Declared, file: SourceFile, shape: Shape, body: bytes, budget: _Budget
-) -> pa.Table:
+def _rows_of(feed: Feed, declared: Declared, file: SourceFile, shape: Shape, body: bytes, budget: _Budget) -> pa.Table:
     schema = _schema(declared)
     read_as = format_named(shape.format)
     tables = [schema.empty_table()]

@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TypeVar
 
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Part
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Part, equal_parts
 from dagster_tidemark.lakehouse.parsing.text_blocks import is_split
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import ObjectStore, SourceFile, Unusable
@@ -116,6 +115,4 @@ def parts_of_text(shape: Shape, key: str, size: int, about: int) -> list[Part]:
     """The parts of a text file: where a line ends is seen from anywhere in it, if a record is a line."""
     if not is_split(key, shape.charset) or shape.is_over_lines:
         return [WHOLE]
-    number = max(1, round(size / about))
-    edges = [size * n // number for n in range(number + 1)]
-    return [Part(begin, end) for begin, end in pairwise(edges)]
+    return equal_parts(size, about)

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.loading import quarantine_table
-from dagster_tidemark.lakehouse.loading.load import check_scanned, judge_rows
+from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
+from dagster_tidemark.lakehouse.loading.load import check_scanned
 from dagster_tidemark.lakehouse.loading.rejected_rows import Tally
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.validation import has_duplicate_keys

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog
 from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
-from dagster_tidemark.lakehouse.loading.load import Landing, Load, Observed, is_emptied, judge_rows, look_into_files
+from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
+from dagster_tidemark.lakehouse.loading.load import Landing, Load, Observed, is_emptied, look_into_files
 from dagster_tidemark.lakehouse.loading.load_state import look
 from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, within
 from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of

@@ -7,7 +7,6 @@ away are written before the table, those about files that left no row after it: 
 next load finds either a file unknown, which it reads again, or all of it.
 """
 
-import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,16 +22,15 @@ from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.content import Content
 from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
 from dagster_tidemark.lakehouse.loading.accounting import Account, accounts_of
+from dagster_tidemark.lakehouse.loading.judged_rows import Judged, judge_rows
 from dagster_tidemark.lakehouse.loading.load_plan import AGAIN, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState, Observed, look
 from dagster_tidemark.lakehouse.loading.new_columns import Additions
 from dagster_tidemark.lakehouse.loading.provenance import Held, as_keys, held_at, rows_at
-from dagster_tidemark.lakehouse.loading.row_contents import contents_of, filled
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.turned_away import TurnedAway, backlog_of, largest_share
-from dagster_tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, has_one_a_key, judge
+from dagster_tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, has_one_a_key
 from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
-from dagster_tidemark.lakehouse.parsing.scan import note_of
 from dagster_tidemark.lakehouse.read import fetched
 from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
 from dagster_tidemark.lakehouse.readers.files import FileFault, NotScanned, SourceFile
@@ -322,75 +320,6 @@ def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejected_rows.T
     holds_another = any(k.where is Where.TABLE and k.version not in read for k in found.known.get(None, ()))
     good = sum(t.rows - sum(t.reasons.values()) for t in tally.values())
     return bool(step.read) and holds_another and not good
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Rows with their verdicts (`validation.judge`), evaluated once.
-
-    Args:
-        rows: They may be asked for again and again.
-        rejected: Those that are turned away, each with its `_content`.
-        tally: What became of the rows of each file.
-    """
-
-    rows: DataFrame
-    rejected: DataFrame
-    tally: Mapping[str, rejected_rows.Tally]
-    _kept: DataFrame | None = None
-
-    @property
-    def good(self) -> DataFrame:
-        """The good rows."""
-        return self.rows.where("_reason IS NULL")
-
-    def forget(self) -> None:
-        """Free what was kept of them."""
-        if self._kept is not None:
-            self._kept.unpersist()
-
-
-def judge_rows(load: Load, reading: Batch) -> tuple[Batch, Judged]:
-    """What was read, without the files that turn out to be none, and its rows with their verdicts.
-
-    Raises:
-        NotScanned: some files are not given to Spark's workers, or end them. That says nothing of what they hold.
-    """
-    while True:
-        judged = judge(reading.rows(), load.feed, load.table)
-        try:
-            if reading.is_small:
-                return reading, _of_few(reading, judged)
-            return _of_many(reading, judged.persist())
-        except PySparkException as failure:
-            with contextlib.suppress(PySparkException):  # what cannot even be analyzed was never kept
-                judged.unpersist()
-            reading = reading.without_unread(failure)
-
-
-def _of_few(reading: Batch, judged: DataFrame) -> Judged:
-    rows = fetched(judged)
-    if not rows.num_rows:
-        return Judged(judged, judged, {})
-    tally = rejected_rows.tally_of_few(rows)
-    contents = contents_of(reading, tally)
-    at = rows.schema.get_field_index("_content")
-    rows = rows.set_column(at, rows.schema.field(at), contents.of(rows))
-    judged = reading.spark.createDataFrame(rows)  # none of the work on the texts is in it any more
-    return Judged(judged, judged.where("_reason IS NOT NULL"), tally)
-
-
-def _of_many(reading: Batch, kept: DataFrame) -> tuple[Batch, Judged]:
-    rows = kept.where("_note IS NULL")
-    tally = rejected_rows.tally_of(rows)
-    notes = kept.where("_note IS NOT NULL").select("source_file", "_note").collect()
-    before = {file.key for file in reading.files}
-    reading = reading.without([(row.source_file, note_of(row["_note"])) for row in notes])
-    if none := before - {file.key for file in reading.files}:
-        rows = rows.where(~F.col("source_file").isin(sorted(none)))
-        tally = {key: of for key, of in tally.items() if key not in none}
-    rejected = rows.where("_reason IS NOT NULL")
-    return reading, Judged(rows, filled(rejected, reading, [k for k, of in tally.items() if of.reasons]), tally, kept)
 
 
 def _one_a_key(load: Load, reading: Batch, judged: Judged, rows_read: int) -> DataFrame:

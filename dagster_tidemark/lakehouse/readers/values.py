@@ -28,7 +28,11 @@ TO_JSON = {"ignoreNullFields": "false", "timestampFormat": _MICROSECONDS, "times
 _TIME = "%Y-%m-%d %H:%M:%S.%f"
 _BLANKS = " \t\r\n"
 _WHOLE_FROM, _WHOLE_BELOW = 1e-3, 1e7  # numbers that Java writes without an exponent
-_JSON = JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+
+
+def _decoder() -> JSONDecoder:
+    """Made anew, not kept: code that is sent to a worker takes all with it that it uses, and this cannot be sent."""
+    return JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
 
 
 def is_nested(kind: pa.DataType) -> bool:
@@ -47,7 +51,7 @@ def nested_as_written(text: str) -> list[dict[str, str]]:
 def elements_of(text: str) -> list[str]:
     """The elements of a JSON list, as they stand there."""
     at = _next(text, 0)
-    return [text[begin : _JSON.raw_decode(text, begin)[1]] for begin in _elements(text, at)]
+    return [text[begin : _decoder().raw_decode(text, begin)[1]] for begin in _elements(text, at)]
 
 
 def nested_anew(text: str) -> list[dict[str, str]]:
@@ -71,9 +75,9 @@ def _anew(value: object) -> str:
 
 def _members(text: str, at: int) -> Iterator[tuple[str, str]]:
     while text[at] != "}" and text[at := _next(text, at + 1)] != "}":
-        name, at = _JSON.raw_decode(text, at)
+        name, at = _decoder().raw_decode(text, at)
         begin = _next(text, _next(text, at) + 1)
-        value, end = _JSON.raw_decode(text, begin)
+        value, end = _decoder().raw_decode(text, begin)
         if isinstance(value, dict | list):
             yield name, text[begin:end]
         at = _next(text, end)
@@ -82,7 +86,7 @@ def _members(text: str, at: int) -> Iterator[tuple[str, str]]:
 def _elements(text: str, at: int) -> Iterator[int]:
     while text[at] != "]" and text[at := _next(text, at + 1)] != "]":
         yield at
-        at = _next(text, _JSON.raw_decode(text, at)[1])
+        at = _next(text, _decoder().raw_decode(text, at)[1])
 
 
 def _next(text: str, at: int) -> int:

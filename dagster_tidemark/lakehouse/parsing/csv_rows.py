@@ -25,6 +25,7 @@ from dagster_tidemark.lakehouse.readers.text import (
     BLANKS,
     LONGEST_RECORD,
     NEVER_CLOSED,
+    NO_ROW,
     NOT_CLOSED,
     Record,
     fields_of,
@@ -99,7 +100,7 @@ def _cut(at: npt.NDArray[np.int32], text: bytes) -> pa.BinaryArray:
 
 
 def _without_blanks(records: pa.BinaryArray) -> pa.BinaryArray:
-    begins, _, data = _bytes_of(records)
+    begins, ends, data = _bytes_of(records)
     first = data[begins]  # of each at least its line end
     suspects = np.flatnonzero(first <= ord(" "))
     if not len(suspects):
@@ -208,15 +209,42 @@ def _flat(column: pa.ChunkedArray) -> pa.Array:
 
 def _one_by_one(layout: _Layout, records: Sequence[Record]) -> Rows:
     """The exact rule."""
-    faults = None
-    if first.faults is not None or second.faults is not None:
-        both = (pa.nulls(of.count, pa.string()) if of.faults is None else of.faults for of in (first, second))
-        faults = mixed(*both)
+    nothing = [""] * layout.width
+    values: list[list[str]] = []
+    faults: list[str | None] = []
+    for text, fault in records:
+        fields = nothing if fault else fields_of(text)
+        is_row = not fault and len(fields) == layout.width
+        values.append(fields if is_row else nothing)
+        faults.append(None if is_row else fault or NO_ROW)
+    columns = {
+        c: pa.nulls(len(values), pa.string())
+        if at is None
+        else pa.array([row[at] or None for row in values], pa.string())
+        for c, at in layout.position.items()
+    }
+    shown = pa.array([text for text, _ in records], pa.string())
+    return Rows(columns, len(values), shown, pa.array(faults, pa.string()) if any(faults) else None)
+
+
+def _in_order(is_first: npt.NDArray[np.bool_], first: Rows, second: Rows) -> Rows:
+    """Rows of two kinds as they stand: where `is_first`, the next of the first, else of the second."""
+    order = np.empty(len(is_first), np.int64)
+    order[is_first] = np.arange(first.count)
+    order[~is_first] = first.count + np.arange(second.count)
+    at = pa.array(order)
+
+    def mixed(one: pa.Array, other: pa.Array) -> pa.Array:
+        return pa.concat_arrays([one, other]).take(at)
+
+    nothing = [
+        rows.faults if rows.faults is not None else pa.nulls(rows.count, pa.string()) for rows in (first, second)
+    ]
     return Rows(
         {c: mixed(column, second.columns[c]) for c, column in first.columns.items()},
         len(order),
         mixed(first.records, second.records),
-        faults,
+        None if first.faults is second.faults is None else mixed(*nothing),
     )
 
 

@@ -100,7 +100,7 @@ def _cut(at: npt.NDArray[np.int32], text: bytes) -> pa.BinaryArray:
 
 
 def _without_blanks(records: pa.BinaryArray) -> pa.BinaryArray:
-    begins, ends, data = _bytes_of(records)
+    begins, _ends, data = _bytes_of(records)
     first = data[begins]  # of each at least its line end
     suspects = np.flatnonzero(first <= ord(" "))
     if not len(suspects):
@@ -280,8 +280,9 @@ def _plain_records(block: bytes) -> tuple[list[Records], bytes, list[str]]:
     quotes = np.flatnonzero(np.frombuffer(text, np.uint8) == _QUOTE)
     is_closed = np.searchsorted(quotes, at) % 2 == 0  # at[0] is the beginning
     ends = at[is_closed]
+    is_long = np.diff(np.flatnonzero(is_closed)) > LONGEST_RECORD
     records = _cut(ends, text)
-    plain = pc.match_substring_regex(records.view(pa.string()), _PLAIN).to_numpy(zero_copy_only=False)
+    plain = pc.match_substring_regex(records.view(pa.string()), _PLAIN).to_numpy(zero_copy_only=False) & ~is_long
     tail = text[ends[-1] :]
     if plain.all():
         first_line = tail.partition(b"\n")[0].decode()

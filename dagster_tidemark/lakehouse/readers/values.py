@@ -74,19 +74,21 @@ def _anew(value: object) -> str:
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, str]]:
+    decoder = _decoder()
     while text[at] != "}" and text[at := _next(text, at + 1)] != "}":
-        name, at = _decoder().raw_decode(text, at)
+        name, at = decoder.raw_decode(text, at)
         begin = _next(text, _next(text, at) + 1)
-        value, end = _decoder().raw_decode(text, begin)
+        value, end = decoder.raw_decode(text, begin)
         if isinstance(value, dict | list):
             yield name, text[begin:end]
         at = _next(text, end)
 
 
 def _elements(text: str, at: int) -> Iterator[int]:
+    decoder = _decoder()
     while text[at] != "]" and text[at := _next(text, at + 1)] != "]":
         yield at
-        at = _next(text, _decoder().raw_decode(text, at)[1])
+        at = _next(text, decoder.raw_decode(text, at)[1])
 
 
 def _next(text: str, at: int) -> int:

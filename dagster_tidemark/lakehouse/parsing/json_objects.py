@@ -52,9 +52,11 @@ _NESTED = _whole(_object(_nesting(_nesting(_VALUE))))
 _WORTH_IT = 1_000  # texts for which the exact rule takes longer than RE2 to compile the longer pattern
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _BLANK, _N = (ord(c) for c in '"\\:, n')
-_STEP = np.zeros(256, np.int8)  # how a bracket changes the depth
-_STEP[[ord("{"), ord("[")]] = 1
-_STEP[[ord("}"), ord("]")]] = -1
+BRACKETS = b"{}[]"
+STEP = np.zeros(256, np.int8)
+"""How each byte changes the depth, outside of strings."""
+STEP[list(b"{[")] = 1
+STEP[list(b"}]")] = -1
 
 
 def is_plain(text: pa.StringArray) -> Mask:
@@ -125,21 +127,23 @@ class _Members:
 
 
 def _members(text: pa.StringArray) -> _Members:
-    _, ends, data = bytes_of(text)
+    _, _, data = bytes_of(text)
     is_mark = (data == _QUOTE) | (data == _COLON) | (data == _COMMA)
-    for bracket in b"{}[]":
+    for bracket in BRACKETS:
         is_mark |= data == bracket
-    has_escapes = _unmark_escaped(is_mark, data)
+    has_escapes = unmark_escaped(is_mark, data)
     marks = np.flatnonzero(is_mark)
     kinds = data[marks]
     is_quote = kinds == _QUOTE
-    quotes = marks[is_quote]
     before = np.cumsum(is_quote, dtype=np.int32)
-    is_outside = ~is_quote & (before & 1 == 0)
-    marks, kinds, before = marks[is_outside], kinds[is_outside], before[is_outside]
-    depth = np.cumsum(_STEP[kinds], dtype=np.int32)
+    quotes = marks[np.flatnonzero(is_quote)]
+    # By their places: numpy takes three times as long to select by a mask.
+    outside = np.flatnonzero(~is_quote & (before & 1 == 0))
+    marks, kinds, before = marks[outside], kinds[outside], before[outside]
+    depth = np.cumsum(STEP[kinds], dtype=np.int32)
     at = np.flatnonzero((kinds == _COLON) & (depth == 1))
-    stops = np.flatnonzero((kinds == _COMMA) & (depth == 1) | (depth == 0))
+    is_end = depth == 0  # the last bracket of an object
+    stops = np.flatnonzero((kinds == _COMMA) & (depth == 1) | is_end)
     if len(stops) > len(at):  # there are objects without members
         stops = stops[np.searchsorted(stops, at)]
     value_begins = _behind_blanks(data, marks[at] + 1)
@@ -153,11 +157,11 @@ def _members(text: pa.StringArray) -> _Members:
     places[3::4] = value_ends - is_string
     pieces = _pieces(places, data)
     names = pieces.take(pa.array(np.arange(0, 4 * len(at), 4))).dictionary_encode()
-    rows = np.searchsorted(ends, marks[at], side="right")
+    rows = np.cumsum(is_end)[at]
     return _Members(names, pieces, rows, first == _N, is_string if has_escapes else None)
 
 
-def _unmark_escaped(is_mark: Mask, data: npt.NDArray[np.uint8]) -> bool:
+def unmark_escaped(is_mark: Mask, data: npt.NDArray[np.uint8]) -> bool:
     """Take away marks behind a backslash that is not itself escaped. Return whether there is a backslash."""
     slashes = np.flatnonzero(data == _BACKSLASH)
     if not len(slashes):

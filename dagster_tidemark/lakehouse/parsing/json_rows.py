@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,28 +16,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_tidemark.lakehouse.parsing import text_blocks
+from dagster_tidemark.lakehouse.parsing.json_documents import documents
 from dagster_tidemark.lakehouse.parsing.json_objects import columns_of, is_plain
 from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, Source
 from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks
 from dagster_tidemark.lakehouse.readers.text import (
     BLANKS,
     HALF_A_CHARACTER,
-    LONGEST_RECORD,
-    NO_END,
     NO_ROW,
     Record,
-    in_a_list,
-    is_list,
-    joined,
-    opened,
 )
 from dagster_tidemark.lakehouse.readers.values import elements_of, nested_as_written
 
 if TYPE_CHECKING:
     from dagster_tidemark.lakehouse.readers.json_text import JsonShape
 
-_MOST_TEXTS = 50_000  # that are worked on at once: a block may hold a million lines of a few bytes
+_MOST_TEXTS = 16_000  # that are worked on at once: so the work stays in the processor's cache
 _SHOWN = 1_000  # characters of a list that is shown with each of its objects that is at fault; else the object is
 
 
@@ -210,99 +204,7 @@ def half_characters(values: Mapping[str, str | None]) -> str | None:
 
 
 def _documents(blocks: Iterable[Block]) -> Iterator[_Texts]:
-    """Documents over lines in batches, over blocks. It gives what `text.records_of` does, without holding all lines."""
-    documents = _OpenDocument()
-    held: list[Record] = []
-    size = 0
-    for line in _each_line(blocks):
-        for record in documents.closed_by(line):
-            held.append(record)
-            size += len(record.text)
-            if size >= text_blocks.BLOCK or len(held) >= _MOST_TEXTS:
-                yield documents.texts(held)
-                held, size = [], 0
-    held += documents.at_end()
-    if held:
-        yield documents.texts(held)
-
-
-def _each_line(blocks: Iterable[Block]) -> Iterator[Record]:
-    """Lines that are not blank."""
-    for block in blocks:
-        if isinstance(block, list):
-            yield from (line for line in block if line.text.strip(BLANKS))
-        else:
-            text = block.decode().replace("\r\n", "\n").replace("\r", "\n")
-            yield from (Record(line) for line in text.split("\n") if line.strip(BLANKS))
-
-
-@dataclass
-class _OpenDocument:
-    """A document that no line has closed yet; `text.records_of` is the same rule for a text in hand.
-
-    Args:
-        in_list: Whether documents are the elements of a list around all lines; None before the first line.
-    """
-
-    in_list: bool | None = None
-    _ahead: Record | None = None  # the last line, of which the bracket of the list is taken away
-    _last: Record | None = None  # the last document, which is at fault if the list does not end
-    _lines: list[Record] = field(default_factory=list)
-    _count: int = 0
-    _size: int = 0
-    _depth: int = 0
-
-    def closed_by(self, line: Record) -> Iterator[Record]:
-        """Go on with a line that is not blank; the documents that are known to end."""
-        if self.in_list is None:
-            self.in_list = is_list(line.text)
-            if self.in_list:
-                line = Record(line.text.replace("[", "", 1), line.fault)
-        ahead, self._ahead = self._ahead, line
-        if ahead is not None:
-            yield from self._closed(ahead)
-
-    def at_end(self) -> Iterator[Record]:
-        """The documents that end with the file, closed or not."""
-        if self._ahead is None:
-            return
-        is_closed = True
-        text, fault = self._ahead
-        if self.in_list:
-            text = text.rstrip(BLANKS)
-            is_closed = text.endswith("]")
-            text = text.removesuffix("]")
-        yield from self._closed(Record(text, fault))
-        if self._lines:
-            yield from self._behind(self._joined(NO_END))
-        if self._last is not None:
-            yield self._last if is_closed else Record(self._last.text, NO_END)
-
-    def texts(self, records: Iterable[Record]) -> _Texts:
-        """Documents as they are shown and parsed."""
-        if not self.in_list:
-            return _Texts.of(list(records))
-        listed = [Record(in_a_list(r.text), r.fault) for r in records if r.text.strip(BLANKS).strip(",")]
-        return _Texts.of(listed, [record.text[1:-1] for record in listed])
-
-    def _closed(self, line: Record) -> Iterator[Record]:
-        self._count += 1
-        # Of a bracket that nobody closed not all is held: one line more shows that it is too long.
-        if len(self._lines) <= LONGEST_RECORD and self._size <= text_blocks.LONGEST_LINE:
-            self._lines.append(line)
-            self._size += len(line.text)
-        self._depth = max(0, self._depth + opened(line.text))
-        if not self._depth:
-            yield from self._behind(self._joined(None))
-
-    def _joined(self, fault: str | None) -> Record:
-        is_cut = len(self._lines) < self._count
-        record = joined(self._lines, NO_END if is_cut else fault, NO_END)
-        self._lines, self._count, self._size = [], 0, 0
-        return record
-
-    def _behind(self, record: Record) -> Iterator[Record]:
-        """The document before this one, which is held back in turn."""
-        if self._last is not None:
-            yield self._last
-        self._last = record
+    for records, in_list in documents(blocks):
+        for begin in range(0, len(records), _MOST_TEXTS):
+            some = records[begin : begin + _MOST_TEXTS]
+            yield _Texts.of(some, [record.text[1:-1] for record in some] if in_list else None)

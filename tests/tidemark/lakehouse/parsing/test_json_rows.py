@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from dagster_tidemark.lakehouse.parsing import json_objects, json_rows, text_blocks
+from dagster_tidemark.lakehouse.parsing import json_documents, json_objects, json_rows, text_blocks
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part
 from dagster_tidemark.lakehouse.readers import json_text, text
 from dagster_tidemark.lakehouse.readers.files import Unusable, foreign
@@ -207,6 +207,7 @@ def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(text_blocks, "BLOCK", request.param)
     monkeypatch.setattr(json_objects, "_WORTH_IT", 1)
     monkeypatch.setattr(json_rows, "_MOST_TEXTS", max(1, request.param // 20))
+    monkeypatch.setattr(json_documents, "_MOST_LINES", max(1, request.param // 20))
     yield request.param
 
 
@@ -255,7 +256,7 @@ def test_documents_over_lines(text: str, around: tuple[str, str]) -> None:
 @pytest.mark.usefixtures("block")
 @pytest.mark.parametrize("lines", [9, 10, 11, 12, 40])
 def test_a_bracket_that_nobody_closed_is_held_in_part(monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
-    for module in (text, json_rows):
+    for module in (text, json_documents):
         monkeypatch.setattr(module, "LONGEST_RECORD", 10)
     for body in (b'{"a":1}\n{' + b'"b":2,\n' * (lines - 2), b'[{"a":[\n' + b"1,\n" * (lines - 2) + b'2]},\n{"a":1}\n]'):
         for end in (b"", b'"b":3}\n{"a":4}\n'):

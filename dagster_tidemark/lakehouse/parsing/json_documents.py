@@ -147,9 +147,9 @@ def _listed(elements: Iterable[Record]) -> list[Record]:
 
 def _lines(block: Block) -> Iterator[_Lines]:
     if isinstance(block, list):
-        for fault, lines in groupby(block, key=lambda line: line.fault):
-            if texts := [line.text for line in lines if line.text.strip(BLANKS)]:
-                yield _Lines.of(texts, fault)
+        for fault, group in groupby(block, key=lambda line: line.fault):
+            if wrong := [line.text for line in group if line.text.strip(BLANKS)]:
+                yield _Lines.of(wrong, fault)
         return
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")

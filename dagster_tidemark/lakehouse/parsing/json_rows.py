@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from dagster_tidemark.lakehouse.parsing.json_documents import documents
 from dagster_tidemark.lakehouse.parsing.json_objects import columns_of, is_plain
+from dagster_tidemark.lakehouse.parsing.kernels import Mask
 from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, Source
 from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks
 from dagster_tidemark.lakehouse.readers.text import (
@@ -31,7 +32,7 @@ from dagster_tidemark.lakehouse.readers.values import elements_of, nested_as_wri
 if TYPE_CHECKING:
     from dagster_tidemark.lakehouse.readers.json_text import JsonShape
 
-_MOST_TEXTS = 16_000  # that are worked on at once: so the work stays in the processor's cache
+_MOST_ROWS = 4_000  # about, in a batch: the work on it stays in the processor's cache
 _SHOWN = 1_000  # characters of a list that is shown with each of its objects that is at fault; else the object is
 
 
@@ -43,9 +44,11 @@ def rows_of(declared: Declared, shape: JsonShape, source: Source, part: Part) ->
     blocks = lines_in_blocks(source, shape.charset, part)
     names = list(declared.columns)
     for texts in _documents(blocks) if shape.over_lines else _lines(blocks):
-        rows = _rows(names, texts)
-        if rows.count:
-            yield rows
+        plain = _is_plain(texts)
+        for begin in range(0, len(plain), _MOST_ROWS):
+            rows = _rows(names, texts.slice(begin, _MOST_ROWS), plain[begin : begin + _MOST_ROWS])
+            if rows.count:
+                yield rows
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,14 @@ class _Texts:
     shown: pa.StringArray
     faults: list[str | None] | None = None
     bare: pa.StringArray | None = None
+
+    def slice(self, begin: int, length: int) -> _Texts:
+        """Some of the records."""
+        return _Texts(
+            self.shown.slice(begin, length),
+            None if self.faults is None else self.faults[begin : begin + length],
+            None if self.bare is None else self.bare.slice(begin, length),
+        )
 
     @staticmethod
     def of(records: Sequence[Record], bare: Sequence[str] | None = None) -> _Texts:
@@ -79,15 +90,18 @@ def _lines(blocks: Iterable[Block]) -> Iterator[_Texts]:
         end = len(block) - block.endswith(b"\n")
         text = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, end], np.int32)), pa.py_buffer(block))
         lines = pc.split_pattern(text, "\n").values
-        for begin in range(0, len(lines), _MOST_TEXTS):
-            yield _Texts(lines.slice(begin, _MOST_TEXTS))
+        yield _Texts(lines)
 
 
-def _rows(columns: Sequence[str], texts: _Texts) -> Rows:
+def _is_plain(texts: _Texts) -> Mask:
     plain = is_plain(texts.shown if texts.bare is None else texts.bare)
     if texts.faults is not None:
         plain &= np.array([fault is None for fault in texts.faults])
-    if plain.all() and len(plain):
+    return plain
+
+
+def _rows(columns: Sequence[str], texts: _Texts, plain: Mask) -> Rows:
+    if plain.all():
         return _plain_rows(columns, texts.shown, texts.bare)
     exact = _Exact(columns)
     others = np.flatnonzero(~plain)
@@ -205,6 +219,4 @@ def half_characters(values: Mapping[str, str | None]) -> str | None:
 
 def _documents(blocks: Iterable[Block]) -> Iterator[_Texts]:
     for records, in_list in documents(blocks):
-        for begin in range(0, len(records), _MOST_TEXTS):
-            some = records[begin : begin + _MOST_TEXTS]
-            yield _Texts.of(some, [record.text[1:-1] for record in some] if in_list else None)
+        yield _Texts.of(records, [record.text[1:-1] for record in records] if in_list else None)

@@ -1,7 +1,7 @@
-"""JSON documents over lines, over blocks: a line goes on in the next one while a bracket is open.
+"""JSON documents over lines, block by block: a document continues on the next line while a bracket is open.
 
-It gives what `text.records_of` gives, and holds no more than a block and the document that is open. Does not belong
-here: what is in a document (`json_rows`).
+The documents are those of `text.records_of`, which needs the whole text. Here a block and the open document are held.
+Does not belong here: the content of a document (`json_rows`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dagster_tidemark.lakehouse.parsing.text_blocks import Block
 from dagster_tidemark.lakehouse.readers.text import BLANKS, LONGEST_RECORD, NO_END, Record, in_a_list, is_list, opened
 
 _LINE_END, _QUOTE, _BACKSLASH = (ord(c) for c in '\n"\\')
-_MOST_LINES = 20_000  # that are worked on at once: a block may hold millions of them
+_MOST_LINES = 20_000  # in a batch: a block can hold millions of short lines
 _Depths = npt.NDArray[np.int64]
 
 
@@ -38,7 +38,7 @@ class _Lines(NamedTuple):
     Args:
         texts: The lines.
         depths: How many more brackets each opens than it closes.
-        fault: What is wrong with each of them as text.
+        fault: The fault of each line as text.
     """
 
     texts: list[str]
@@ -54,21 +54,21 @@ class _Documents:
     """The documents of a file, as its lines come in.
 
     Attributes:
-        in_list: Whether documents are elements of a list around all lines.
+        in_list: True if documents are elements of a list around all lines.
     """
 
     def __init__(self) -> None:
         self.in_list = False
-        self._ahead: _Lines | None = None  # the last line, of which the bracket of the list is taken away
-        self._last: list[Record] = []  # the last document, which is at fault if the list does not end
+        self._ahead: _Lines | None = None  # the last line, which may close the list
+        self._last: list[Record] = []  # the last document; it is at fault if the list does not end
         self._open: list[str] = []  # lines of the document that is open
-        self._fault: str | None = None  # of these lines
+        self._fault: str | None = None  # the first fault of these lines
         self._size = 0
         self._is_cut = False
         self._depth = 0
 
     def closed_by(self, lines: _Lines) -> list[Record]:
-        """Go on with these lines, and return the documents that are known by now."""
+        """Add lines, and return the documents that are complete."""
         texts, depths, fault = lines
         found: list[Record] = []
         if self._ahead is None:
@@ -102,7 +102,7 @@ class _Documents:
 
     def _closed(self, lines: _Lines) -> list[Record]:
         depths = self._depth + np.cumsum(lines.depths)
-        # What closes a bracket that is not open changes nothing.
+        # A closing bracket without an opening one changes nothing.
         depths -= np.minimum(np.minimum.accumulate(depths), 0)
         self._depth = int(depths[-1])
         found, begin = [], 0
@@ -125,7 +125,7 @@ class _Documents:
         return [self._let_go(NO_END)] if self._open else []
 
     def _hold(self, texts: Iterable[str], fault: str | None) -> None:
-        """Hold lines of an open document. Of a bracket that nobody closed not all are."""
+        """Hold lines of the open document, up to a limit: its bracket may never be closed."""
         for text in texts:
             if len(self._open) == LONGEST_RECORD or self._size > text_blocks.LONGEST_LINE:
                 self._is_cut = True
@@ -169,7 +169,7 @@ def _lines(block: Block) -> Iterator[_Lines]:
 
 
 def _depths(block: bytes) -> tuple[_Depths, npt.NDArray[np.bool_]]:
-    """`text.opened` of each line of a text, and for which lines it is not known: a backslash is not in a string."""
+    """`text.opened` of each line, and the lines for which it is unknown: those with a backslash outside of a string."""
     data = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(data == _LINE_END)
     is_mark = data == _QUOTE

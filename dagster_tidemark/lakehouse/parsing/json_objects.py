@@ -2,7 +2,7 @@
 
 One pattern finds the texts that are plain: an object as RFC 8259 has it, nested a little. In these, quotes, brackets,
 colons and commas show where each member is, whatever its name and its place. Every other text is left to the exact rule
-(`json_rows`), which gives the same for a plain one. Does not belong here: lines, lists, and what is wrong with a text.
+(`json_rows`), which gives the same for a plain one. Does not belong here: lines, lists, faults.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _whole(text: str) -> str:
 _FLAT = _whole(_object(_VALUE))
 # Each level makes the pattern four times as long. RE2 compiles two in 7 ms; three are beyond its automaton.
 _NESTED = _whole(_object(_nesting(_nesting(_VALUE))))
-_WORTH_IT = 1_000  # texts for which the exact rule takes longer than RE2 to compile the longer pattern
+_WORTH_IT = 1_000  # texts; for fewer, the exact rule is faster than compiling the longer pattern
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _BLANK, _N = (ord(c) for c in '"\\:, n')
 BRACKETS = b"{}[]"
@@ -81,8 +81,8 @@ def columns_of(text: pa.StringArray, columns: Sequence[str]) -> tuple[dict[str, 
         columns: Names of members.
 
     Returns:
-        Of each name the values as texts: a string its content, a number as it is written, and so a nested value; null
-        where it is null or missing. And the names of all members.
+        The values of each name as texts, and the names of all members. A string becomes its content. Numbers and nested
+        values stay as they are written. A value that is null or missing is null.
     """
     members = _members(text)
     codes = members.names.indices.to_numpy(zero_copy_only=False)
@@ -93,7 +93,7 @@ def columns_of(text: pa.StringArray, columns: Sequence[str]) -> tuple[dict[str, 
     for column in columns:
         those = np.flatnonzero(_is_one_of(codes, named.get(column, [])))
         rows = members.rows[those]
-        # Of members with the same name the last one counts.
+        # The last of several members with the same name counts.
         is_last = np.ones(len(rows), np.bool_)
         is_last[:-1] = rows[1:] != rows[:-1]
         found[column] = _column(members, those[is_last], rows[is_last], len(text))
@@ -115,8 +115,8 @@ class _Members:
         names: As they are written, without their quotes.
         values: At 4 n + 2 the n-th value as it is written, a string without its quotes.
         rows: The object of each.
-        is_null: Whether the value is null.
-        is_string: Whether the value is a string; None if no text has an escape.
+        is_null: True for a value that is null.
+        is_string: True for a string. None if no text has an escape.
     """
 
     names: pa.DictionaryArray
@@ -198,7 +198,7 @@ def _pieces(places: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> pa.St
 
 
 def _column(members: _Members, those: _Places, rows: _Places, count: int) -> pa.Array:
-    """A column of values, of which there is at most one in a row."""
+    """A column of values, at most one per row."""
     if not len(those):
         return pa.nulls(count, pa.string())
     places = np.zeros(count, np.int64)
@@ -217,7 +217,7 @@ def _column(members: _Members, those: _Places, rows: _Places, count: int) -> pa.
 
 
 def _decoded(strings: Sequence[str]) -> list[str]:
-    """Contents of JSON strings, from what is between their quotes."""
+    """Contents of JSON strings, given without their quotes."""
     if not any("\\" in s for s in strings):
         return list(strings)
     decoded: list[str] = json.loads("[" + ",".join(f'"{s}"' for s in strings) + "]")

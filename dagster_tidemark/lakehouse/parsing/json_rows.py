@@ -1,7 +1,7 @@
 """JSON over Arrow: lines, lists, or documents over lines. A key may come in any line, and is missing row by row.
 
-Texts in plain form are taken apart all at once (`json_objects`), every other one by the exact rule, `objects_in`. So
-what a text is does not depend on the texts around it. Does not belong here: what a value means (`kernels`).
+Texts in plain form are parsed all at once (`json_objects`), each other text by the exact rule, `objects_in`. So a text
+gives the same rows whatever the texts around it are. Does not belong here: what a value means (`kernels`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Texts:
 
     Args:
         shown: Each record.
-        faults: What is wrong with each as text, None for nothing; None if nothing is wrong with any.
+        faults: The fault of each record as text, None for a sound one. None if all are sound.
         bare: Each record without the brackets of a list that were put around it; None: as `shown`.
     """
 
@@ -144,7 +144,7 @@ class _Exact:
         columns: The declared ones.
 
     Attributes:
-        places: Of each row the place of its text.
+        places: The place of each row's text.
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
@@ -207,7 +207,7 @@ def as_text(value: object) -> str | None:
 
 
 def half_characters(values: Mapping[str, str | None]) -> str | None:
-    """What is wrong with values of which one holds half of a character: an escape may name one, and it is no text."""
+    """Return the fault of a row if a value holds half of a character. An escape can name one; it is not valid text."""
     try:
         for value in values.values():
             if value and not value.isascii():

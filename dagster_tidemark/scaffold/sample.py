@@ -13,15 +13,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.lakehouse.readers.file_format import Fault, FileFormat
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE
+from dagster_tidemark.lakehouse.readers.batch import declared_by
+from dagster_tidemark.lakehouse.readers.file_format import FileFormat
 from dagster_tidemark.lakehouse.readers.files import ObjectStore, SourceFile, Unusable
 from dagster_tidemark.lakehouse.readers.format_registry import format_of
-from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, records_of
+from dagster_tidemark.lakehouse.readers.in_memory import Held
+from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, records_of, text_of
 from dagster_tidemark.scaffold.column_types import type_of
 from dagster_tidemark.scaffold.row_key import guessed, repeated
 from dagster_tidemark.sources.feed import Feed, Grain
@@ -193,7 +196,15 @@ def _refuse_size(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -
     Raises:
         ValueError: it is too large; the message gives the remedy.
     """
-    rows, size = read_as.weight(feed, name, body, _BYTES)
+    if read_as.is_text:
+        text = text_of(name, body, limit=_BYTES + 1)
+        size, rows = len(text), max(text.count(b"\n"), text.count(b"\r"))
+    else:
+        size, rows = len(body), 0
+        for found in read_as.rows_of(declared_by(feed), _shape_of(read_as, name, body, feed), Held(name, body), WHOLE):
+            rows += found.count
+            if rows > _ROWS:
+                break
     if rows > _ROWS or size > _BYTES:
         raise ValueError(f"a sample has up to {_ROWS:,} rows and {_BYTES >> 20} MB: take a part of it (head -n 100000)")
 
@@ -258,17 +269,35 @@ def _rows_of(read_as: FileFormat[Any], text: bytes, settings: "Settings") -> lis
     return read_as.sample(text, _ROWS)
 
 
-def _faults_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> Sequence[Fault | None]:
+class _Fault(NamedTuple):
+    """What a row that is none is kept as, and why it is none."""
+
+    content: str
+    why: str
+
+
+def _faults_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> list[_Fault | None]:
     """Return the fault that a load would find in each row of a file."""
-    shape = read_as.shape(_NOWHERE, feed, _file(name, body), body)
-    return read_as.rows(feed, name, shape, body)[1]
+    shape = _shape_of(read_as, name, body, feed)
+    found: list[_Fault | None] = []
+    for rows in read_as.rows_of(declared_by(feed), shape, Held(name, body), WHOLE):
+        if rows.faults is None or rows.records is None:
+            found += [None] * rows.count
+        else:
+            both = zip(rows.records.to_pylist(), rows.faults.to_pylist(), strict=True)
+            found += [_Fault(record, why) if why else None for record, why in both]
+    return found
+
+
+def _shape_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> Any:
+    return read_as.shape(_NOWHERE, feed, _file(name, body), body)
 
 
 def _file(name: str, body: bytes) -> SourceFile:
     return SourceFile(name, "", datetime.now(UTC), None, len(body))
 
 
-def _left_out(wrong: Sequence[tuple[int, Fault]], of: int) -> list[str]:
+def _left_out(wrong: Sequence[tuple[int, _Fault]], of: int) -> list[str]:
     """Return a line for each reason why rows would be turned away, with the first such rows."""
     said = []
     for why in dict.fromkeys(fault.why for _, fault in wrong):

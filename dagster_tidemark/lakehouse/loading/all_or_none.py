@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.loading import quarantine_table
-from dagster_tidemark.lakehouse.loading.load import check_scanned, judge_rows
+from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
+from dagster_tidemark.lakehouse.loading.load import check_scanned
 from dagster_tidemark.lakehouse.loading.rejected_rows import Tally
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.validation import has_duplicate_keys
@@ -91,17 +92,24 @@ def load_all_or_none(
     for refused in inspected.unavailable.values():
         raise refused
     reading = reading_of(
-        spark, landing, load.feed, inspected, code_version=load.code_version, numbered=load.numbers_rows
+        spark,
+        landing,
+        load.feed,
+        inspected,
+        code_version=load.code_version,
+        partition_values=load.table.partition_values_sql("_partition"),
+        numbered=load.numbers_rows,
     )
-    reading, judged, tally = judge_rows(load, reading)
+    reading, judged = judge_rows(load, reading)
+    tally = judged.tally
     try:
         check_scanned(landing, reading.inspected.large)
         bad = {key: of.reasons for key, of in tally.items() if of.reasons}
         if reading.faults or bad:
-            return Refusal(reading.faults, bad, _first_of(judged, load, tally))
+            return Refusal(reading.faults, bad, _first_of(judged.rejected, load, tally))
         if not sum(of.rows for of in tally.values()):
             return Refusal([FileFault(file, EMPTY, "no file has a row") for file in files])
-        rows = load.transform(judged.where("_reason IS NULL"))
+        rows = load.transform(judged.good)
         if has_duplicate_keys(rows, load.table) and (doubled := _doubled(rows, load)).bad_rows:
             return doubled
         reached("before_commit")
@@ -109,14 +117,14 @@ def load_all_or_none(
         reached("after_commit")
         return None
     finally:
-        judged.unpersist()
+        judged.forget()
 
 
-def _first_of(judged: DataFrame, load: Load, tally: Mapping[str, Tally]) -> list[BadRow]:
-    rejected = {key: of.first_rows for key, of in tally.items() if of.reasons}
-    if not rejected:
+def _first_of(rejected: DataFrame, load: Load, tally: Mapping[str, Tally]) -> list[BadRow]:
+    firsts = {key: of.first_rows for key, of in tally.items() if of.reasons}
+    if not firsts:
         return []
-    entries = quarantine_table.of_rows(judged, load.asset, rejected).orderBy("source_file", "row_number").limit(_TOLD)
+    entries = quarantine_table.of_rows(rejected, load.asset, firsts).orderBy("source_file", "row_number").limit(_TOLD)
     return [BadRow(e.source_file, e.row_number, e.reason, e.message) for e in entries.collect()]
 
 

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog
 from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
-from dagster_tidemark.lakehouse.loading.load import Landing, Load, Observed, is_emptied, judge_rows, look_into_files
+from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
+from dagster_tidemark.lakehouse.loading.load import Landing, Load, Observed, is_emptied, look_into_files
 from dagster_tidemark.lakehouse.loading.load_state import look
 from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, within
 from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
@@ -94,14 +95,20 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
         found, inspected = look_into_files(landing, load, found, left_out)
         wider = new_columns.widened(spark, load, inspected, before, may_alter=False)
         reading = reading_of(
-            spark, landing, wider.load.feed, wider.inspected, code_version=load.code_version, numbered=load.numbers_rows
+            spark,
+            landing,
+            wider.load.feed,
+            wider.inspected,
+            code_version=load.code_version,
+            partition_values=wider.load.table.partition_values_sql("_partition"),
+            numbered=load.numbers_rows,
         )
         try:
-            reading, judged, tally = judge_rows(wider.load, reading)
+            reading, judged = judge_rows(wider.load, reading)
             break
         except NotScanned as error:
             left_out |= {file.key: why for file, why in error.files.items()}
-    load = wider.load
+    load, tally = wider.load, judged.tally
     try:
         if is_emptied(load, found, tally):
             reading = reading.without_rows("the rows of the last version stay")
@@ -111,10 +118,10 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
             of = tally.get(file.key, rejected_rows.Tally())
             rows[file.partition] += of.rows
             rejected[file.partition] += sum(of.reasons.values())
-        then = rejected_rows.entries_of(load, reading, judged, tally)
+        then = rejected_rows.entries_of(load, reading, judged.rejected, tally)
         reasons, changes = _compared(_entries_now(spark, load, partitions, reading), then)
     finally:
-        judged.unpersist()
+        judged.forget()
     not_given = {file.key: reason for file, reason in found.unavailable.items()}
     return Rehearsal(rows, rejected, reasons, changes, not_given, wider.additions.added)
 

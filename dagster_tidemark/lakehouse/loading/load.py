@@ -7,7 +7,6 @@ away are written before the table, those about files that left no row after it: 
 next load finds either a file unknown, which it reads again, or all of it.
 """
 
-import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,13 +22,14 @@ from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.content import Content
 from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
 from dagster_tidemark.lakehouse.loading.accounting import Account, accounts_of
+from dagster_tidemark.lakehouse.loading.judged_rows import Judged, judge_rows
 from dagster_tidemark.lakehouse.loading.load_plan import AGAIN, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState, Observed, look
 from dagster_tidemark.lakehouse.loading.new_columns import Additions
 from dagster_tidemark.lakehouse.loading.provenance import Held, as_keys, held_at, rows_at
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.turned_away import TurnedAway, backlog_of, largest_share
-from dagster_tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, has_one_a_key, judge
+from dagster_tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, has_one_a_key
 from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
 from dagster_tidemark.lakehouse.read import fetched
 from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
@@ -134,7 +134,13 @@ def run_load(
             if not found.steps:
                 return done or replace(_left_alone(spark, wide, found), additions=wider.additions)
             reading = reading_of(
-                spark, landing, wide.feed, wider.inspected, code_version=load.code_version, numbered=load.numbers_rows
+                spark,
+                landing,
+                wide.feed,
+                wider.inspected,
+                code_version=load.code_version,
+                partition_values=wide.table.partition_values_sql("_partition"),
+                numbered=load.numbers_rows,
             )
             before_that = done.accounts if done else ()
             done, parent = _bring_up(landing, wide, found, reading, run_id)
@@ -224,24 +230,25 @@ def _with_state(spark: SparkSession, load: Load, found: LoadState, loaded: Loade
 def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, run_id: str) -> tuple[Loaded, int | None]:
     """Do the steps; what was done, and the snapshot that the commit was put upon."""
     spark = reading.spark
-    reading, judged, tally = judge_rows(load, reading)
+    reading, judged = judge_rows(load, reading)
+    tally = judged.tally
     try:
         check_scanned(landing, reading.inspected.large)
         if is_emptied(load, found, tally):
             reading = reading.without_rows("the rows of the last version stay")
-            rejected_rows.enter(load, found, reading, judged, tally, run_id)
+            rejected_rows.enter(load, found, reading, judged.rejected, tally, run_id)
             held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
             kept = Loaded(found.snapshot_id, held.content, files_rejected=reading.faults)
             return _with_state(spark, load, found, kept), found.snapshot_id
-        entered = rejected_rows.enter(load, found, reading, judged, tally, run_id)
+        entered = rejected_rows.enter(load, found, reading, judged.rejected, tally, run_id)
         reached("between_quarantine_and_table")
         rows_read = sum(t.rows for t in tally.values())
         commit = _commit(load, found, _one_a_key(load, reading, judged, rows_read), run_id)
         reached("after_commit")
         held = held_at(spark, load.table, list(found.listed), commit.snapshot_id)
-        accounts = _accounts(load, found, reading, judged, tally, held, commit)
+        accounts = _accounts(load, found, reading, judged, held, commit)
     finally:
-        judged.unpersist()
+        judged.forget()
     rejected_rows.enter_files_without_rows(spark, load, found, entered, held.files, run_id)
     loaded = Loaded(
         commit.snapshot_id,
@@ -279,13 +286,12 @@ def _accounts(
     load: Load,
     found: LoadState,
     reading: Batch,
-    judged: DataFrame,
-    tally: Mapping[str, rejected_rows.Tally],
+    judged: Judged,
     held: Held,
     commit: write.Commit,
 ) -> list[Account]:
     spark, table, partitions = reading.spark, load.table, as_keys(list(found.steps))
-    counts = {file: tally.get(file.key, rejected_rows.Tally()) for file in reading.files}
+    counts = {file: judged.tally.get(file.key, rejected_rows.Tally()) for file in reading.files}
     read = {(file.partition, file.key, file.version) for file in reading.files}
     stays = {
         (partition, key, version): rows
@@ -298,7 +304,7 @@ def _accounts(
         {file: (of.rows, sum(of.reasons.values())) for file, of in counts.items()},
         {version: rows for version, rows in stays.items() if version not in read},
         {(partition, *file): rows for partition, of in held.files.items() for file, rows in of.items()},
-        read=new_columns.transformed(load, judged.where("_reason IS NULL")),
+        read=new_columns.transformed(load, judged.good),
         standing=lambda: rows_at(spark, table, partitions, found.snapshot_id),
         table=lambda: rows_at(spark, table, partitions, commit.snapshot_id),
         row_key=table.row_key,
@@ -316,34 +322,9 @@ def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejected_rows.T
     return bool(step.read) and holds_another and not good
 
 
-def judge_rows(load: Load, reading: Batch) -> tuple[Batch, DataFrame, dict[str, rejected_rows.Tally]]:
-    """The rows with their verdicts, evaluated once; without the files that a scan fails on.
-
-    Raises:
-        NotScanned: Spark fails on some files, of which nothing is wrong as far as is known.
-
-    Returns:
-        What was read, the rows, and their tally.
-    """
-    while True:
-        judged = judge(reading.rows(), load.feed, load.table)
-        try:
-            if reading.is_small:
-                rows = fetched(judged)
-                if rows.num_rows:
-                    judged = reading.spark.createDataFrame(rows)  # none of the work on the texts is in it any more
-                return reading, judged, rejected_rows.tally_of_few(rows)
-            judged = judged.persist()
-            return reading, judged, rejected_rows.tally_of(judged)
-        except PySparkException as failure:
-            with contextlib.suppress(PySparkException):  # what cannot even be analyzed was never kept
-                judged.unpersist()
-            reading = reading.without(failure)
-
-
-def _one_a_key(load: Load, reading: Batch, judged: DataFrame, rows_read: int) -> DataFrame:
+def _one_a_key(load: Load, reading: Batch, judged: Judged, rows_read: int) -> DataFrame:
     """The table rows of the good ones, of each key one."""
-    good, transform = judged.where("_reason IS NULL"), partial(new_columns.transformed, load)
+    good, transform = judged.good, partial(new_columns.transformed, load)
     if reading.is_small:  # to rank a few rows within the commit takes it half as long again
         few = fetched(transform(good).select(*load.table.columns))
         if few.num_rows and has_one_a_key(few, load.table):

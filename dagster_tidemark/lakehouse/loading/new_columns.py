@@ -169,7 +169,8 @@ def _told_apart(inspected: Inspected, load: Load) -> tuple[Inspected, dict[str, 
 
 
 def _transformed(spark: SparkSession, load: Load) -> DataFrame:
-    return load.transform(judge(no_rows(spark, load.feed), load.feed, load.table).where("_reason IS NULL"))
+    nothing = no_rows(spark, load.feed, load.table.partition_values_sql("_partition"))
+    return load.transform(judge(nothing, load.feed, load.table).where("_reason IS NULL"))
 
 
 def _dropped(spark: SparkSession, load: Load, columns: Sequence[str]) -> dict[str, str]:

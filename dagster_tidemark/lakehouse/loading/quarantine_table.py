@@ -69,27 +69,23 @@ def of_files(spark: SparkSession, asset: str, code_version: str, faults: Sequenc
     )
 
 
-def of_rows(judged: DataFrame, asset: str, first_rows: Mapping[str, Sequence[FirstRow]]) -> DataFrame:
+def of_rows(rejected: DataFrame, asset: str, first_rows: Mapping[str, Sequence[FirstRow]]) -> DataFrame:
     """Entries about the rows that were turned away. Row numbers count from 1, without header and blank lines.
 
     Args:
-        judged: What `judge.judge` found.
+        rejected: Rows as `validation.judge` gives them, each with its `_content`.
         first_rows: Of each file that has such rows; ids of rows in text are only increasing, with these they number.
     """
-    firsts = judged.sparkSession.createDataFrame(
+    firsts = rejected.sparkSession.createDataFrame(
         [(key, at.block, at.row, at.rows_before) for key, all_at in first_rows.items() for at in all_at],
         "source_file string, _block bigint, _first bigint, _before bigint",
     )
-    return (
-        judged.where("_reason IS NOT NULL")
-        .join(F.broadcast(firsts), on=["source_file", "_block"], how="inner")
-        .select(
-            F.lit(asset).alias("asset"),
-            F.col("_partition").alias("partition"),
-            *LINEAGE,
-            F.expr("_row - _first + _before + 1").alias("row_number"),
-            *(F.col(f"_{c}").alias(c) for c in ("content", "reason", "message")),
-        )
+    return rejected.join(F.broadcast(firsts), on=["source_file", "_block"], how="inner").select(
+        F.lit(asset).alias("asset"),
+        F.col("_partition").alias("partition"),
+        *LINEAGE,
+        F.expr("_row - _first + _before + 1").alias("row_number"),
+        *(F.col(f"_{c}").alias(c) for c in ("content", "reason", "message")),
     )
 
 

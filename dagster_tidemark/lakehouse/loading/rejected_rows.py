@@ -74,30 +74,30 @@ def enter(
     load: Load,
     found: LoadState,
     reading: Batch,
-    judged: DataFrame,
+    rejected: DataFrame,
     tally: Mapping[str, Tally],
     run_id: str,
 ) -> Entered:
     """Write what is turned away, in place of what was found there of the files that were read or are forgotten."""
-    rejected = {key for key, t in tally.items() if t.reasons}
+    with_rejected = {key for key, t in tally.items() if t.reasons}
     entered = Entered(
-        frozenset(x.file for x in reading.faults), frozenset(f for f in reading.files if f.key in rejected)
+        frozenset(x.file for x in reading.faults), frozenset(f for f in reading.files if f.key in with_rejected)
     )
     gone = {p: _entries_of(found, p, step.forgotten) for p, step in found.steps.items() if step.forgotten}
     gone |= {f.partition: gone.get(f.partition, []) for f in entered.whole | entered.in_part}
     if not gone:
         return entered
     quarantine_table.replace(
-        entries_of(load, reading, judged, tally), load.asset, gone, run_id=run_id, table=load.quarantine
+        entries_of(load, reading, rejected, tally), load.asset, gone, run_id=run_id, table=load.quarantine
     )
     return entered
 
 
-def entries_of(load: Load, reading: Batch, judged: DataFrame, tally: Mapping[str, Tally]) -> DataFrame:
+def entries_of(load: Load, reading: Batch, rejected: DataFrame, tally: Mapping[str, Tally]) -> DataFrame:
     """The entries about what was read and is turned away."""
-    entries = quarantine_table.of_files(judged.sparkSession, load.asset, load.code_version, reading.faults)
-    rejected = {key: t.first_rows for key, t in tally.items() if t.reasons}
-    return entries.unionByName(quarantine_table.of_rows(judged, load.asset, rejected)) if rejected else entries
+    entries = quarantine_table.of_files(rejected.sparkSession, load.asset, load.code_version, reading.faults)
+    firsts = {key: t.first_rows for key, t in tally.items() if t.reasons}
+    return entries.unionByName(quarantine_table.of_rows(rejected, load.asset, firsts)) if firsts else entries
 
 
 def enter_files_without_rows(

@@ -31,21 +31,29 @@ _LOST = {
 def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     """Landing rows with a verdict.
 
-    One row per row read: the feed's columns in their declared types, the partition column, `source_row` if the table
-    has it (the batch is `numbered` then), lineage, `_partition`, `_block`, `_row`, `_reason` and `_message` (null for a
-    good row) and `_content` (the row as it was; null for a good row).
+    One row per row read: the feed's columns, the partition column, `source_row` if the table has it (the batch is
+    `numbered` then), lineage, `_partition`, `_block`, `_row`, `_reason` and `_message` (null for a good row),
+    `_content` (the row as it was; null for a good row), `_record` (what stands there, of a bad row whose `_content` is
+    to be made from it, see `row_contents`), and `_note` (not null: this is no row, see `parsing.scan`).
 
     Args:
-        read: What `reading.Reading.rows` found: every value a text.
+        read: What `Batch.rows` found. A row whose values are not all in plain form comes with its texts, and these are
+            judged here, by the one exact rule.
     """
-    rows = read.withColumnsRenamed({c: f"_text_{c}" for c in feed.columns})
-    rows = rows.withColumns({c: typed(F.col(f"_text_{c}"), kind) for c, kind in feed.columns.items()})
-    values = table.partition_values_sql("_partition")
-    rows = rows.withColumns({column: F.expr(value) for column, value in values.items()}) if values else rows
+    texts = _texts(feed)
+    exact = {c: F.coalesce(c, F.when(_is_odd(), typed(texts[c], kind))) for c, kind in _typed(feed).items()}
+    rows = read.withColumns(exact) if exact else read
     # What is wrong is worked out for bad rows only: most are good.
     lost = {c: _lost(kind) for c, kind in feed.columns.items() if feed.exact and _lost(kind)}
-    rows = rows.withColumn("_verdict", F.when(~_is_good(feed, lost), F.coalesce(*_verdicts(feed, lost))))
-    as_it_was = F.to_json(F.struct(*(F.col(f"_text_{c}").alias(c) for c in feed.columns)))
+    rows = rows.withColumn(
+        "_verdict", F.when(~_is_good(feed, lost) & F.col("_note").isNull(), F.coalesce(*_verdicts(feed, lost)))
+    )
+    is_bad = F.col("_verdict").isNotNull()
+    # Of values with types of their own the row as it was is what they are as texts.
+    shown = F.when(_is_odd(), _json(texts)).when(
+        F.col("_record").isNull(), _json({c: F.col(c).cast("string") for c in feed.columns})
+    )
+    content = F.when(F.col("_why").isNotNull(), F.col("_record")).otherwise(shown)
     return rows.select(
         *feed.columns,
         *table.partition_columns,
@@ -56,8 +64,24 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
         "_row",
         F.col("_verdict.reason").alias("_reason"),
         F.col("_verdict.message").alias("_message"),
-        F.when(F.col("_verdict").isNotNull(), F.coalesce("_malformed", as_it_was)).alias("_content"),
+        F.when(is_bad, content).alias("_content"),
+        F.when(is_bad & content.isNull(), F.col("_record")).alias("_record"),
+        "_note",
     )
+
+
+def _is_odd() -> Column:
+    """Whether a row came with its texts."""
+    return F.col("_texts").isNotNull()
+
+
+def _texts(feed: Feed) -> dict[str, Column]:
+    """The texts of a row that has them."""
+    return {c: F.get("_texts", F.lit(n)) for n, c in enumerate(feed.columns)}
+
+
+def _json(texts: Mapping[str, Column]) -> Column:
+    return F.to_json(F.struct(*(text.alias(c) for c, text in texts.items())))
 
 
 def deduplicate(good: DataFrame, table: Table, transform: Callable[[DataFrame], DataFrame]) -> DataFrame:
@@ -133,8 +157,8 @@ def typed(text: Column, kind: str) -> Column:
     return trimmed.try_cast(kind)
 
 
-def _is_filled(c: str) -> Column:
-    return F.coalesce(F.trim(f"_text_{c}") != "", F.lit(False))
+def _is_filled(text: Column) -> Column:
+    return F.coalesce(F.trim(text) != "", F.lit(False))
 
 
 def _lost(kind: str) -> str:
@@ -146,11 +170,15 @@ def _lost(kind: str) -> str:
 
 
 def _is_good(feed: Feed, lost: Mapping[str, str]) -> Column:
+    texts = _texts(feed)
+    of_texts = [
+        *(F.col(c).isNotNull() | ~_is_filled(texts[c]) for c in _typed(feed) if c not in feed.required),
+        *(~F.coalesce(F.trim(texts[c]).rlike(pattern), F.lit(False)) for c, pattern in lost.items()),
+    ]
     conditions = [
-        F.col("_malformed").isNull(),
+        F.col("_why").isNull(),
         *(F.col(c).isNotNull() for c in feed.required),
-        *(F.col(c).isNotNull() | ~_is_filled(c) for c in _typed(feed) if c not in feed.required),
-        *(~F.coalesce(F.trim(f"_text_{c}").rlike(pattern), F.lit(False)) for c, pattern in lost.items()),
+        *([~_is_odd() | _every(of_texts)] if of_texts else []),
         *([_are_kept(*feed.rules.values())] if feed.rules else []),
     ]
     return _every(conditions)
@@ -161,7 +189,7 @@ def _are_kept(*rules: str) -> Column:
     # Of Spark's functions that give null for an error `try_add` of a date is one that does so for all that it is made
     # from, at the price of an addition. Behind a condition, since Spark works out what two rules have in common before
     # either, where nothing catches it.
-    kept = F.when(F.col("_malformed").isNull(), _every([F.coalesce(F.expr(rule), F.lit(False)) for rule in rules]))
+    kept = F.when(F.col("_why").isNull(), _every([F.coalesce(F.expr(rule), F.lit(False)) for rule in rules]))
     day = F.lit(date(2000, 1, 1))
     return F.coalesce(F.try_add(day, kept.cast("int")) > day, F.lit(False))
 
@@ -184,19 +212,20 @@ def _verdicts(feed: Feed, lost: Mapping[str, str]) -> list[Column]:
         said = F.lit(message) if isinstance(message, str) else message
         return F.when(condition, F.struct(F.lit(reason).alias("reason"), said.alias("message")))
 
+    texts = _texts(feed)
     return [
-        when(F.col("_malformed").isNotNull(), "malformed", F.col("_why")),
+        when(F.col("_why").isNotNull(), "malformed", F.col("_why")),
         *(
-            when(_is_filled(c) & F.col(c).isNull(), "bad_type", F.concat(F.lit(f"{c} is no {kind}: "), f"_text_{c}"))
+            when(_is_filled(texts[c]) & F.col(c).isNull(), "bad_type", F.concat(F.lit(f"{c} is no {kind}: "), texts[c]))
             for c, kind in _typed(feed).items()
         ),
         *(
             when(
-                F.trim(f"_text_{c}").rlike(pattern),
+                F.trim(texts[c]).rlike(pattern),
                 "bad_type",
                 F.concat(
                     F.lit(f"{c}: {feed.columns[c]} keeps a part only of "),
-                    f"_text_{c}",
+                    texts[c],
                     F.lit("; declare a type that keeps it, such as string"),
                 ),
             )

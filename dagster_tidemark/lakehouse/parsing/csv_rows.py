@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,12 @@ def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Ite
             yield _rows(layout, records)
 
 
+def texts_of(declared: Declared, shape: Shape, record: str) -> list[str | None]:
+    """The texts of the declared columns in a record of a row without a fault."""
+    fields = fields_of(record.removesuffix("\n"))
+    return [None if at is None else fields[at] or None for at in _Layout.of(declared, shape).position.values()]
+
+
 @dataclass(frozen=True)
 class _Layout:
     """Where in a line each declared column stands; None: nowhere."""
@@ -68,7 +74,7 @@ class _Layout:
         return _Layout(len(shape.columns), {c: at.get(c) for c in declared.columns})
 
 
-Records = pa.BinaryArray | list[Record]
+Records: TypeAlias = pa.BinaryArray | list[Record]
 """Records that are not blank: in UTF-8 with their line ends, none with a fault, or one by one."""
 
 
@@ -231,7 +237,9 @@ def _in_order(is_first: npt.NDArray[np.bool_], first: Rows, second: Rows) -> Row
     def mixed(one: pa.Array, other: pa.Array) -> pa.Array:
         return pa.concat_arrays([one, other]).take(at)
 
-    nothing = [rows.faults if rows.faults is not None else pa.nulls(rows.count, pa.string()) for rows in (first, second)]
+    nothing = [
+        rows.faults if rows.faults is not None else pa.nulls(rows.count, pa.string()) for rows in (first, second)
+    ]
     return Rows(
         {c: mixed(column, second.columns[c]) for c, column in first.columns.items()},
         len(order),
@@ -265,7 +273,7 @@ def _split(block: bytes) -> list[str]:
 
 
 def _plain_records(block: bytes) -> tuple[list[Records], bytes, list[str]]:
-    """The records of a text up to the first that is odd; what may go on behind it; and lines that are left from there."""
+    """The records of a text up to the first odd one; what may go on behind it; and the lines from the odd one on."""
     at, text = _lines(block)
     if b'"' not in text:
         return [_without_blanks(_cut(at, text))], b"", []

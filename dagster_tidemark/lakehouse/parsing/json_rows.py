@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dagster_tidemark.lakehouse.readers.json_text import JsonShape
 
 _MOST_ROWS = 4_000  # about, in a batch: the work on it stays in the processor's cache
-_SHOWN = 1_000  # characters of a list that is shown with each of its objects that is at fault; else the object is
+_SHOWN = 1_000  # characters of a list that is shown for each faulty object in it; of a longer one the object is shown
 
 
 def rows_of(declared: Declared, shape: JsonShape, source: Source, part: Part) -> Iterator[Rows]:
@@ -43,7 +43,7 @@ def rows_of(declared: Declared, shape: JsonShape, source: Source, part: Part) ->
     """
     blocks = lines_in_blocks(source, shape.charset, part)
     names = list(declared.columns)
-    for texts in _documents(blocks) if shape.over_lines else _lines(blocks):
+    for texts in _documents(blocks) if shape.is_over_lines else _lines(blocks):
         plain = _is_plain(texts)
         for begin in range(0, len(plain), _MOST_ROWS):
             rows = _rows(names, texts.slice(begin, _MOST_ROWS), plain[begin : begin + _MOST_ROWS])
@@ -167,8 +167,9 @@ class _Exact:
             except RecursionError:  # it is nested just less than is too deep to be read at all
                 row, values = None, {}
             if self._others is not None and row:
-                is_ours = any(c in row for c in self._columns)
-                self._others = None if is_ours else self._others | dict.fromkeys(row)
+                self._others.update(dict.fromkeys(row))
+                if any(c in row for c in self._columns):
+                    self._others = None
             why = fault or NO_ROW if row is None else half_characters(values)
             if row and not why and any(isinstance(row.get(c), dict | list) for c in self._columns):
                 nested = nested_as_written(text) if nested is None else nested
@@ -184,8 +185,13 @@ class _Exact:
         columns = {c: pa.array(column, pa.string()) for c, column in self._columns.items()}
         records = pa.array(self._records, pa.string())
         faults = pa.array(self._faults, pa.string()) if any(self._faults) else None
-        others = None if self._others is None else list(self._others)
+        others = None if self._others is None else [_printable(name) for name in self._others]
         return Rows(columns, len(self.places), records, faults, others)
+
+
+def _printable(name: str) -> str:
+    """The name of a member, of which an escape may be half of a character."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def objects_in(text: str, number: Callable[[str], str] = str) -> Sequence[dict[str, object] | None]:

@@ -1,8 +1,8 @@
 """Text columns to typed ones, vectorised: which values are in a plain form, and what these are.
 
 A value in its plain form (`-12`, `0.50`, `2026-03-01T10:00:00Z`) means the same to Arrow and to Spark's casts, and is
-cast by Arrow. Every other value is left to the one exact rule, `validation.typed`, in Spark: so what a value is does not
-depend on the values around it. Does not belong here: what is wrong with a row.
+cast by Arrow. Every other value is left to the one exact rule, `validation.typed`, in Spark. So what a value is does
+not depend on the values around it. Does not belong here: what is wrong with a row.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def typed(text: pa.Array, kind: str) -> tuple[pa.Array, Mask | None]:
         The values, null where a text is not in plain form, and which these are (None: all are in plain form).
     """
     if kind == "string":
-        return text, None
+        lengths = pc.binary_length(text)
+        return pc.if_else(pc.equal(lengths, 0), None, text) if pc.min(lengths).as_py() == 0 else text, None
     target = arrow_type(kind)
     plain = _plain(text, kind, target)
     if plain is None:
@@ -158,7 +159,7 @@ def bytes_of(text: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.ND
 
 
 def _cast(text: pa.Array, target: pa.DataType, wrong: Mask) -> pa.Array:
-    """Cast texts in plain form. Those that are no value after all, such as the 30th of February, become null and `wrong`."""
+    """Cast texts in plain form. Those that are no value, such as the 30th of February, become null and `wrong`."""
     if pa.types.is_timestamp(target) and target.tz:
         return _times(text, target, wrong)
     return _bisected(text, target, wrong, 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -31,8 +32,15 @@ class Declared:
 class Source(Protocol):
     """The bytes of one version of one file. What `read` raises is about the store, never about the content."""
 
-    key: str
-    size: int
+    @property
+    def key(self) -> str:
+        """Its name in the bucket."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        ...
 
     def read(self, begin: int, length: int) -> bytes:
         """Bytes from a place on; fewer only at the end of the file."""
@@ -68,6 +76,14 @@ class Part:
 
 
 WHOLE = Part()
+
+
+def equal_parts(size: int, about: int) -> list[Part]:
+    """A file of some bytes in parts of about so many bytes each."""
+    number = max(1, round(size / about))
+    edges = [size * n // number for n in range(number)]
+    return [Part(begin, end) for begin, end in pairwise([*edges, WHOLE.end])]
+
 
 RowsOf = Callable[[Declared, Any, Source, Part], Iterator[Rows]]
 """`(declared, shape, source, part)`: the rows of a part of a file, in batches of some thousands. Raises

@@ -111,6 +111,7 @@ def _in_utf8(block: bytes, charset: str) -> Iterator[Block]:
         if lines[-1] == Record(""):  # behind the last line end there is no line
             lines.pop()
         for is_wrong, group in groupby(lines, key=lambda line: line.fault is not None):
-            yield list(group) if is_wrong else "".join(f"{line.text}\n" for line in group).encode()
+            found = list(group)
+            yield found if is_wrong else "".join(f"{line.text}\n" for line in found).encode()
         return
     yield block if charset == "utf-8" else decoded.encode()

@@ -1,34 +1,69 @@
 """The rows of a load's files, small and large, as one frame with their lineage.
 
-Belongs here: putting together what was fetched and what is scanned. Does not belong here: how either is read.
+Small files are read in this process, large ones by Spark's workers, both by the functions of their format
+(`FileFormat.rows_of`). Does not belong here: how a format's files are read, and which rows are good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dagster_tidemark.lakehouse.readers import in_memory, spark_scan, verdict
+from dagster_tidemark.lakehouse.parsing.remote import Store
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared
+from dagster_tidemark.lakehouse.parsing.scan import (
+    NOTE,
+    TASK_BYTES,
+    FileNotRead,
+    Note,
+    PartOfFile,
+    Scan,
+    note_of,
+    tasks_of,
+)
+from dagster_tidemark.lakehouse.parsing.typed_batch import RECORD, TEXTS, WHY
+from dagster_tidemark.lakehouse.readers import in_memory
 from dagster_tidemark.lakehouse.readers.file_format import Shape
-from dagster_tidemark.lakehouse.readers.files import FileFault, ObjectStore, SourceFile, columns_of_rows
+from dagster_tidemark.lakehouse.readers.files import FileFault, NotScanned, ObjectStore, SourceFile, Unusable, foreign
+from dagster_tidemark.lakehouse.readers.format_registry import format_named
 from dagster_tidemark.lakehouse.readers.probe import Inspected
+from dagster_tidemark.lakehouse.session import settings_of
+from dagster_tidemark.lakehouse.shipping import shipped
 from dagster_tidemark.lakehouse.table import LINEAGE, as_ddl
+from dagster_tidemark.settings import LOCAL_KEY
 from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.sources.listing import ObjectUnavailable
 
 _FEW = 5_000  # rows that one task handles as fast as several
+
+_PLACE = {"source_file": "string", "_block": "bigint", "_row": "bigint"}
+"""Where a row stands: its file, where the part of it begins that it was read in, and its number in that part from 0."""
+
+
+def columns_of_rows(feed: Feed) -> dict[str, str]:
+    """The columns of rows as they were read: typed values, and where these are for the exact rule, the row's texts.
+
+    `_texts` has a text for each declared column; `_record` is what stands there, of formats of text; `_why` is what is
+    wrong with a row as a whole, which then has no values.
+    """
+    lineage = {name: kind for name, kind in LINEAGE.items() if name != "source_file"}
+    read = {TEXTS: "array<string>", RECORD: "string", WHY: "string", NOTE: "string"}
+    return _PLACE | feed.columns | read | lineage | {"_partition": "string"}
 
 
 @dataclass(frozen=True)
 class Batch:
     """What a load reads: its files as they were looked into, and those that cannot be taken.
 
-    With `numbered`, `_row` counts the rows of every file from 0, also of those that Spark scans in blocks.
-    Immutable: when a scan fails, `without` gives the reading that goes on without the files at fault.
+    Args:
+        small: The rows of the files that were read here.
+        partition_values: SQL of `_partition` for each column that says the partition.
+        numbered: Whether `_row` counts the rows of a whole file from 0, and not those of a part of it.
     """
 
     spark: SparkSession
@@ -38,6 +73,7 @@ class Batch:
     inspected: Inspected
     small: pa.Table
     faults: Sequence[FileFault]
+    partition_values: Mapping[str, str]
     numbered: bool = False
 
     @property
@@ -47,40 +83,128 @@ class Batch:
         return [file for file in self.inspected.readable if file not in wrong]
 
     @property
+    def shapes(self) -> Mapping[str, Shape]:
+        """The form of each of these files, by its key."""
+        shapes = {**{file: shape for file, (shape, _) in self.inspected.fetched.items()}, **self.inspected.large}
+        return {file.key: shapes[file] for file in self.files}
+
+    @property
+    def declared(self) -> Declared:
+        """What the feed says of the content of files."""
+        return declared_by(self.feed)
+
+    @property
     def is_small(self) -> bool:
         """Whether reading the rows once more costs nothing."""
-        return not self._large() and self.small.num_rows <= _FEW
+        return not self.large and self.small.num_rows <= _FEW
 
-    def rows(self) -> DataFrame:
-        """The rows: `files.columns_of_rows`, `source_version`, `arrived_at`, `loaded_by` and `_partition`."""
+    @property
+    def large(self) -> dict[SourceFile, Shape]:
+        """The files that workers read."""
+        wrong = {fault.file for fault in self.faults}
+        return {file: shape for file, shape in self.inspected.large.items() if file not in wrong}
+
+    def rows(self, *, is_strict: bool = True) -> DataFrame:
+        """The rows (`columns_of_rows`), read anew each time the frame is evaluated.
+
+        Args:
+            is_strict: Whether a file that cannot be read ends the job, with its key in the error. If not, a row with a
+                `_note` says so.
+        """
         frames = []
-        large = self._large()
+        large = self.large
         if self.small.num_rows or not large:
-            small = self._in_memory()
+            frame = no_rows(self.spark, self.feed, self.partition_values)
+            if self.small.num_rows:
+                frame = with_partition(self.spark.createDataFrame(self.small), self.partition_values)
             # Without a shuffle the rows stay in the plan, where they are worked on one by one.
-            frames.append(small.repartition(4) if self.small.num_rows > _FEW else small)
+            frames.append(frame.repartition(4) if self.small.num_rows > _FEW else frame)
         if large:
-            scanned = spark_scan.scan(self.spark, self.store, self.feed, large)
-            if self.numbered:
-                in_file = Window.partitionBy("source_file").orderBy("_block", "_row")
-                number = (F.row_number().over(in_file) - 1).cast("bigint")
-                scanned = scanned.withColumns({"_block": F.lit(0).cast("bigint"), "_row": number})
-            frames.append(scanned.join(F.broadcast(self._lineage()), on="source_file", how="inner"))
-        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+            frames.append(self._scanned(large, is_strict=is_strict))
+        columns = [*columns_of_rows(self.feed), *self.partition_values]
+        found = [frame.select(*columns) for frame in frames]
+        return found[0] if len(found) == 1 else found[0].unionByName(found[1])
 
-    def without(self, failure: PySparkException) -> Batch:
-        """This reading without the large files that a scan fails on.
+    def notes(self) -> list[tuple[str, Note]]:
+        """What is to be said of the files that workers read, by their keys. It reads them."""
+        rows = self._scanned(self.large, is_strict=False).where(F.col(NOTE).isNotNull()).select("source_file", NOTE)
+        return [(row.source_file, note_of(row[NOTE])) for row in rows.collect()]
+
+    def alone(self, file: SourceFile) -> Batch:
+        """This reading of one file only."""
+        large = {file: self.inspected.large[file]}
+        return replace(self, inspected=replace(self.inspected, large=large, fetched={}), small=self.small.slice(0, 0))
+
+    def _scanned(self, large: Mapping[SourceFile, Shape], *, is_strict: bool) -> DataFrame:
+        # Files of a partition side by side: a task that writes has few partitions.
+        files = sorted(large, key=lambda file: (file.partition or "", file.key))
+        parts = [
+            PartOfFile(number, file.key, file.size, file.etag, shape, read_as.rows_of, part)
+            for number, file in enumerate(files)
+            for shape in [large[file]]
+            for read_as in [format_named(shape.format)]
+            for part in ((WHOLE,) if self.numbered else read_as.parts(shape, file.key, file.size, TASK_BYTES))
+        ]
+        tasks = tasks_of(parts)
+        scan = Scan(self.declared, _store_of(self.spark, self.store), tasks, is_strict)
+        rows = self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(shipped(scan.run), scan.ddl())
+        lineage = self.spark.createDataFrame(
+            [(n, f.key, f.version, f.arrived_at, self.code_version, f.partition) for n, f in enumerate(files)],
+            "_file int, source_file string, source_version string, arrived_at timestamp, loaded_by string, "
+            "_partition string",
+        )
+        return rows.join(F.broadcast(with_partition(lineage, self.partition_values)), on="_file", how="inner")
+
+    def without_unread(self, failure: PySparkException) -> Batch:
+        """This reading without the files that ended a job.
 
         Raises:
-            PySparkException, NotScanned: none of them is to blame, as far as is known.
+            PySparkException: the failure; it was not about a file.
+            NotScanned: workers are not given some files, or end over them, which says nothing of what they hold.
         """
-        large = self._large()
+        large = self.large
         if not large:
             raise failure
-        faults = verdict.unreadable(
-            self.spark, self.store, self.feed, large, failure, beside=list(self.inspected.fetched)
-        )
-        return replace(self, faults=[*self.faults, *faults])
+        if FileNotRead.__name__ in str(failure):
+            found = self.without(self.notes())
+            if len(found.faults) == len(self.faults):  # it could be read this time
+                raise NotScanned(dict.fromkeys(large, _first_line(failure)))
+            return found
+        ended: dict[SourceFile, str] = {}
+        for file in large if _WORKER_ENDED in str(failure) else ():
+            try:
+                self.alone(file).notes()
+            except PySparkException as error:
+                ended[file] = _first_line(error)
+        raise NotScanned(ended) if ended and len(ended) < len(large) else failure
+
+    def without(self, notes: Sequence[tuple[str, Note]]) -> Batch:
+        """This reading without the files that turned out to be none.
+
+        Args:
+            notes: What was said of the parts of files, by their keys.
+
+        Raises:
+            NotScanned: the bytes of some files were not given, which says nothing of them.
+        """
+        by_key = {file.key: file for file in self.large}
+        refused = {by_key[key]: note.refused for key, note in notes if note.refused}
+        for file, why in refused.items():
+            try:
+                self.store.check(file)
+            except ObjectUnavailable as error:
+                refused[file] = f"{why}; {error.reason}"
+        if refused:
+            raise NotScanned(refused)
+        said = {key: note.fault for key, note in notes if note.fault}
+        for key, file in by_key.items():
+            if key not in said and not format_named(self.inspected.large[file].format).has_header:
+                about = [note for of, note in notes if of == key]
+                if fault := without_columns(self.feed, [(note.rows, note.objects, note.others) for note in about]):
+                    said[key] = (fault.reason, str(fault))
+        if not said:
+            return self
+        return replace(self, faults=[*self.faults, *(FileFault(by_key[key], *why) for key, why in said.items() if why)])
 
     def without_rows(self, consequence: str) -> Batch:
         """This reading with a fault for each file: none gave a row that could be taken."""
@@ -90,44 +214,55 @@ class Batch:
         said = {f: (faulty[f].reason, faulty[f].message) if f in faulty else ("empty", empty) for f in files}
         return replace(self, faults=[FileFault(f, why, f"{words}; {consequence}") for f, (why, words) in said.items()])
 
-    def _large(self) -> dict[SourceFile, Shape]:
-        wrong = {fault.file for fault in self.faults}
-        return {file: shape for file, shape in self.inspected.large.items() if file not in wrong}
 
-    def _in_memory(self) -> DataFrame:
-        if self.small.num_rows:
-            return self.spark.createDataFrame(self._with_lineage())
-        return no_rows(self.spark, self.feed)
-
-    def _lineage(self) -> DataFrame:
-        return self.spark.createDataFrame(
-            [(f.key, f.version, f.arrived_at, self.code_version, f.partition) for f in self._large()],
-            "source_file string, source_version string, arrived_at timestamp, loaded_by string, _partition string",
-        )
-
-    def _with_lineage(self) -> pa.Table:
-        by_key = {file.key: file for file in self.inspected.fetched}
-        keys = self.small.column("source_file").combine_chunks().dictionary_encode()
-        files = [by_key[key] for key in keys.dictionary.to_pylist()]
-
-        def per_row(values: list[object], kind: pa.DataType) -> pa.Array:
-            return pa.array(values, kind).take(keys.indices)
-
-        table = self.small
-        for name, values, kind in (
-            ("source_version", [f.version for f in files], pa.string()),
-            ("arrived_at", [f.arrived_at for f in files], pa.timestamp("us", "UTC")),
-            ("loaded_by", [self.code_version] * len(files), pa.string()),
-            ("_partition", [f.partition for f in files], pa.string()),
-        ):
-            table = table.append_column(name, per_row(list(values), kind))
-        return table
+_WORKER_ENDED = "Python worker"
 
 
-def no_rows(spark: SparkSession, feed: Feed) -> DataFrame:
-    """What `Reading.rows` gives of no files."""
-    columns = columns_of_rows(feed) | LINEAGE | {"_partition": "string"}
-    return spark.createDataFrame([], as_ddl(columns))
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def declared_by(feed: Feed) -> Declared:
+    """What a feed says of the content of its files."""
+    return Declared(dict(feed.columns), feed.encoding, feed.multiline)
+
+
+NO_OBJECT = "no line of it is a JSON object"
+
+
+def without_columns(feed: Feed, parts: Sequence[tuple[int, int, Sequence[str] | None]]) -> Unusable | None:
+    """What is wrong with a file without a header, of which no row has a declared column.
+
+    Args:
+        parts: Of each part the rows, those without a fault, and the names they have where none is declared.
+    """
+    if not sum(rows for rows, *_ in parts):
+        return None
+    if not sum(objects for _, objects, _ in parts):
+        return Unusable("unreadable", NO_OBJECT)
+    if any(others is None for _, objects, others in parts if objects):
+        return None
+    return foreign(feed, list(dict.fromkeys(name for *_, others in parts for name in others or ())))
+
+
+def _store_of(spark: SparkSession, store: ObjectStore) -> Store:
+    settings = settings_of(spark)
+    if settings is None:
+        return Store(store.name, "us-east-1")
+    key = LOCAL_KEY if settings.own_cloud else None
+    return Store(store.name, settings.aws_region, settings.aws_endpoint_url, key)
+
+
+def with_partition(frame: DataFrame, partition_values: Mapping[str, str]) -> DataFrame:
+    """A frame with a `_partition` and the columns that say it."""
+    values = {column: F.expr(value) for column, value in partition_values.items()}
+    return frame.withColumns(values) if values else frame
+
+
+def no_rows(spark: SparkSession, feed: Feed, partition_values: Mapping[str, str]) -> DataFrame:
+    """What `Batch.rows` gives of no files."""
+    rows = spark.createDataFrame([], as_ddl(columns_of_rows(feed)))
+    return with_partition(rows, partition_values)
 
 
 def reading_of(
@@ -137,10 +272,30 @@ def reading_of(
     inspected: Inspected,
     *,
     code_version: str,
+    partition_values: Mapping[str, str],
     numbered: bool = False,
 ) -> Batch:
     """Of files that were looked into the rows of the small ones, and how to read the large ones."""
-    small, faults = in_memory.rows_of_all(feed, inspected.fetched)
-    large, without = spark_scan.look_closer(spark, store, feed, inspected.large)
-    inspected = replace(inspected, large=large)
-    return Batch(spark, store, feed, code_version, inspected, small, [*inspected.faults, *faults, *without], numbered)
+    found = in_memory.read(feed, declared_by(feed), inspected.fetched)
+    fetched = {file: of for file, of in inspected.fetched.items() if file not in found.left}
+    large = {**inspected.large, **{file: inspected.fetched[file][0] for file in found.left}}
+    inspected = replace(inspected, fetched=fetched, large=large)
+    small = _with_lineage(found.rows, list(fetched), code_version)
+    faults = [*inspected.faults, *found.faults]
+    return Batch(spark, store, feed, code_version, inspected, small, faults, partition_values, numbered)
+
+
+def _with_lineage(table: pa.Table, files: Sequence[SourceFile], code_version: str) -> pa.Table:
+    by_key = {file.key: file for file in files}
+    keys = table.column("source_file").combine_chunks().dictionary_encode()
+    known = [by_key[key] for key in keys.dictionary.to_pylist()]
+    said: list[tuple[str, list[object], pa.DataType]] = [
+        ("source_version", [f.version for f in known], pa.string()),
+        ("arrived_at", [f.arrived_at for f in known], pa.timestamp("us", "UTC")),
+        ("loaded_by", [code_version] * len(known), pa.string()),
+        ("_partition", [f.partition for f in known], pa.string()),
+        (NOTE, [None] * len(known), pa.string()),
+    ]
+    for name, values, kind in said:
+        table = table.append_column(name, pa.array(values, kind).take(keys.indices))
+    return table

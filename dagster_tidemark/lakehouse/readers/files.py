@@ -23,11 +23,6 @@ LIMITS_OF_ARROW = (MemoryError, pa.ArrowCapacityError, pa.ArrowCancelled)
 SPELLED_OUT = 20
 """Largest number of names in a message; further names are counted."""
 
-PLACE = {"source_file": "string", "_block": "bigint", "_row": "bigint"}
-"""Where a row stands: its file, and where in it (our own names begin with `_`, as no feed's column does). Ordered as
-the file is; only rows of Parquet and of files that were fetched whole are numbered from 0, in text that Spark scans
-the numbers only increase, block by block."""
-
 
 class ObjectStore(Protocol):
     """Where the files lie."""
@@ -109,11 +104,3 @@ class NotScanned(Transient):
     def __init__(self, files: Mapping[SourceFile, str]) -> None:
         super().__init__("; ".join(f"{file.key}: {said}" for file, said in files.items()))
         self.files = files
-
-
-def columns_of_rows(feed: Feed) -> dict[str, str]:
-    """The columns of rows as they were read, every value the text it was written as.
-
-    Of a row that is none `_malformed` is what stands there, and `_why` what is wrong with it.
-    """
-    return PLACE | dict.fromkeys(feed.columns, "string") | {"_malformed": "string", "_why": "string"}

@@ -6,19 +6,15 @@ here: anything about a format but that it is there.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from dagster_tidemark.lakehouse.readers.csv_text import CSV
-from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape
-from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.lakehouse.readers.file_format import FileFormat
 from dagster_tidemark.lakehouse.readers.json_text import JSON
 from dagster_tidemark.lakehouse.readers.parquet import PARQUET
 from dagster_tidemark.sources import file_endings
 
 AnyFormat = FileFormat[Any]
-S = TypeVar("S", bound=Shape)
 
 _REGISTERED: dict[str, AnyFormat] = {known.name: known for known in (CSV, JSON, PARQUET)}
 
@@ -51,11 +47,3 @@ def format_named(name: str) -> AnyFormat:
 def format_of(key: str) -> AnyFormat:
     """The format that a key's name says."""
     return _REGISTERED[file_endings.format_of(key)]
-
-
-def by_format(shapes: Mapping[SourceFile, S]) -> list[tuple[AnyFormat, dict[SourceFile, S]]]:
-    """Files by their formats."""
-    found: dict[str, dict[SourceFile, S]] = defaultdict(dict)
-    for file, shape in shapes.items():
-        found[shape.format][file] = shape
-    return [(format_named(name), files) for name, files in found.items()]

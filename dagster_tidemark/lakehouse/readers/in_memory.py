@@ -1,49 +1,118 @@
-"""Small files that were fetched whole: from their bytes to rows of texts, in memory.
+"""Small files that were fetched whole: from their bytes to typed rows, in this process.
 
-What a line or a value means is as Spark's own readers see it (`spark_scan`), so that a file's size makes no difference;
-tests/tidemark/lakehouse/test_two_readers.py holds them against each other. Does not belong here: what is in a format's
-files (`file_format`).
+Does not belong here: what is in a format's files (`file_format`), and large files (`parsing.scan`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
+from dagster_tidemark.lakehouse.parsing.kernels import arrow_type
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Rows
+from dagster_tidemark.lakehouse.parsing.typed_batch import RECORD, TEXTS, WHY, typed_columns
 from dagster_tidemark.lakehouse.readers.file_format import Shape
-from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, FileFault, SourceFile, Unusable
+from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, FileFault, SourceFile, Unusable, foreign
 from dagster_tidemark.lakehouse.readers.format_registry import format_named
+from dagster_tidemark.lakehouse.readers.small_files import ROWS_TOGETHER, TOGETHER
 from dagster_tidemark.sources.feed import Feed
 
 
-def rows_of_all(feed: Feed, fetched: Mapping[SourceFile, tuple[Shape, bytes]]) -> tuple[pa.Table, list[FileFault]]:
-    """The rows of these files (`files.columns_of_rows`), and the files that turned out to have none to give."""
-    tables, faults = [], []
-    for file, (shape, body) in fetched.items():
+@dataclass(frozen=True)
+class Held:
+    """A file whose bytes are in hand."""
+
+    key: str
+    body: bytes
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self.body)
+
+    def read(self, begin: int, length: int) -> bytes:
+        """Bytes from a place on."""
+        return self.body[begin : begin + length]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What small files hold.
+
+    Args:
+        rows: `source_file`, `_block`, `_row`, the declared columns, `_texts`, `_record` and `_why`.
+        faults: Files that have none to give.
+        left: Files that are too much to hold once they are inflated: for workers to read.
+    """
+
+    rows: pa.Table
+    faults: list[FileFault]
+    left: set[SourceFile]
+
+
+class _TooMuch(Exception):
+    """More rows or bytes than this process is to hold."""
+
+
+def read(feed: Feed, declared: Declared, fetched: Mapping[SourceFile, tuple[Shape, bytes]]) -> Found:
+    """The rows of these files."""
+    tables, faults, left = [], list[FileFault](), set[SourceFile]()
+    budget = _Budget()
+    for file, (shape, body) in sorted(fetched.items(), key=lambda item: item[0].size):
         try:
-            tables.append(_rows_of(feed, file, shape, body))
+            tables.append(_rows_of(feed, declared, file, shape, body, budget))
         except Unusable as unusable:
             faults.append(FileFault(file, unusable.reason, str(unusable)))
+        except _TooMuch:
+            left.add(file)
         except LIMITS_OF_ARROW:
             raise
         except Exception as error:  # the bytes are in hand: what they hold is all that can be wrong
             faults.append(FileFault(file, "unreadable", f"it cannot be read: {type(error).__name__}: {error}"))
-    return pa.concat_tables(tables) if tables else _schema(feed).empty_table(), faults
+    return Found(pa.concat_tables(tables) if tables else _schema(declared).empty_table(), faults, left)
 
 
-def _schema(feed: Feed) -> pa.Schema:
+@dataclass
+class _Budget:
+    """What may still be held. A few kilobytes of gzip or of Parquet may be a gigabyte of rows."""
+
+    rows: int = ROWS_TOGETHER
+    size: int = TOGETHER
+
+    def take(self, rows: Rows, table: pa.Table) -> None:
+        self.rows -= rows.count
+        self.size -= table.nbytes
+        if self.rows < 0 or self.size < 0:
+            raise _TooMuch
+
+
+def _schema(declared: Declared) -> pa.Schema:
     place = [("source_file", pa.string()), ("_block", pa.int64()), ("_row", pa.int64())]
-    faults = [("_malformed", pa.string()), ("_why", pa.string())]
-    return pa.schema([*place, *((c, pa.string()) for c in feed.columns), *faults])
+    columns = [(c, arrow_type(kind)) for c, kind in declared.columns.items()]
+    return pa.schema([*place, *columns, (TEXTS, pa.list_(pa.string())), (RECORD, pa.string()), (WHY, pa.string())])
 
 
-def _rows_of(feed: Feed, file: SourceFile, shape: Shape, body: bytes) -> pa.Table:
-    columns, faults = format_named(shape.format).rows(feed, file.key, shape, body)
-    count = len(faults)
-    place = [pa.array([file.key] * count, pa.string()), pa.array([0] * count, pa.int64()), pa.array(range(count))]
-    wrong = [
-        pa.array([fault and fault.content for fault in faults], pa.string()),
-        pa.array([fault and fault.why for fault in faults], pa.string()),
-    ]
-    return pa.Table.from_arrays([*place, *(columns[c] for c in feed.columns), *wrong], schema=_schema(feed))
+def _rows_of(feed: Feed, declared: Declared, file: SourceFile, shape: Shape, body: bytes, budget: _Budget) -> pa.Table:
+    schema = _schema(declared)
+    read_as = format_named(shape.format)
+    tables = [schema.empty_table()]
+    count = objects = 0
+    others: dict[str, None] | None = {}
+    for rows in read_as.rows_of(declared, shape, Held(file.key, body), WHOLE):
+        columns = typed_columns(declared.columns, rows) | {
+            "source_file": pa.array([file.key] * rows.count, pa.string()),
+            "_block": pa.array(np.zeros(rows.count, np.int64)),
+            "_row": pa.array(np.arange(count, count + rows.count, dtype=np.int64)),
+        }
+        tables.append(pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema))
+        budget.take(rows, tables[-1])
+        count += rows.count
+        objects += rows.count - (0 if rows.faults is None else rows.count - rows.faults.null_count)
+        if others is not None:
+            others = None if rows.others is None else others | dict.fromkeys(rows.others)
+    if objects and others and not read_as.has_header:
+        raise foreign(feed, others)
+    return pa.concat_tables(tables)

@@ -1,9 +1,9 @@
 """Looking into files before they are read: a header, a footer, or the whole of a small file.
 
 A small file is fetched whole, once, and its rows are taken from those bytes: whatever is wrong with it harms nobody
-else, and no byte leaves the bucket twice. Of a large one the header or footer is fetched; Spark scans the rest.
-Does not belong here: what a format's files look like (`file_format`), how the rows are made (`in_memory`,
-`spark_scan`), and which file is small (`small_files`).
+else. Of a large one the header or footer is fetched; Spark's workers read the rest. Does not belong here: what a
+format's files look like (`file_format`), how the rows are made (`in_memory`, `batch`), and which file is small
+(`small_files`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from dagster_tidemark.lakehouse.readers.files import (
     foreign,
 )
 from dagster_tidemark.lakehouse.readers.format_registry import format_named, format_of
-from dagster_tidemark.lakehouse.readers.long_lines import refuse_long_lines
 from dagster_tidemark.lakehouse.readers.remote_file import refusals_raised
-from dagster_tidemark.lakehouse.readers.small_files import fetched_whole, fitting
+from dagster_tidemark.lakehouse.readers.small_files import fetched_whole
 from dagster_tidemark.sources.feed import Feed, NewColumns
 from dagster_tidemark.sources.listing import ObjectUnavailable
 
@@ -92,16 +91,13 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
             read_as = format_of(file.key)
             with refusals_raised(store) as asked:
                 shape = _checked(read_as.shape(asked, feed, file, body), feed)
-            if read_as.is_text:
-                refuse_long_lines(store, file, shape.charset, body)
             return file, shape, body
         except Unusable as unusable:
             return file, FileFault(file, unusable.reason, str(unusable)), None
 
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         looked = list(pool.map(_look, files))
-    in_hand = {file: (shape, body) for file, shape, body in looked if isinstance(shape, Shape) and body is not None}
-    fetched = {file: in_hand[file] for file in fitting(feed, in_hand)}
+    fetched = {file: (shape, body) for file, shape, body in looked if isinstance(shape, Shape) and body is not None}
     return Inspected(
         fetched,
         {file: shape for file, shape, _ in looked if isinstance(shape, Shape) and file not in fetched},

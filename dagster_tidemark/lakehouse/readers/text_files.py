@@ -11,23 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Part, equal_parts
+from dagster_tidemark.lakehouse.parsing.text_blocks import is_split
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import ObjectStore, SourceFile, Unusable
-from dagster_tidemark.lakehouse.readers.long_lines import pieces_of
 from dagster_tidemark.lakehouse.readers.text import (
     Record,
     charset_of,
-    inflated,
     is_over_lines,
     not_valid,
     records_of,
     text_of,
 )
 from dagster_tidemark.sources.feed import Feed
-from dagster_tidemark.sources.file_endings import GZIP
-
-NOT_SUPPORTED = ("not a gzip file",)  # zeros behind its end, say
-"""What Spark says of a text that is whole and that it cannot inflate."""
 
 _PEEK = 4 << 10
 _LONG_PEEK = 64 << 10
@@ -115,22 +111,8 @@ def _head(feed: Feed, key: str, content: bytes, *, cut: bool, json: bool) -> Hea
     return Head(records, charset, cut and end < 0, len(head), whole, is_whole=not cut, multiline=multiline)
 
 
-def weight_of(feed: Feed, key: str, body: bytes, limit: int, *, json: bool) -> tuple[int, int]:
-    """About how many rows a text has, and its bytes inflated; above `limit` bytes not how many exactly."""
-    text = text_of(key, body, limit=limit + 1)
-    rows, values = max(text.count(b"\n"), text.count(b"\r")), text.count(b",")
-    if json:
-        rows, values = max(rows, text.count(b"{")), values + text.count(b"[")
-    return max(rows, values // _VALUES), len(text)
-
-
-def verify(store: ObjectStore, file: SourceFile) -> None:
-    """Read a text file to its end where its bytes can be damaged: where they are compressed.
-
-    Raises:
-        Unusable: they are.
-        ObjectChanged, ObjectUnavailable, BucketUnavailable: they could not be had.
-    """
-    if file.key.endswith(GZIP):
-        for _ in inflated(pieces_of(store, file)):
-            pass
+def parts_of_text(shape: Shape, key: str, size: int, about: int) -> list[Part]:
+    """The parts of a text file: where a line ends is seen from anywhere in it, if a record is a line."""
+    if not is_split(key, shape.charset) or shape.is_over_lines:
+        return [WHOLE]
+    return equal_parts(size, about)

@@ -28,7 +28,11 @@ TO_JSON = {"ignoreNullFields": "false", "timestampFormat": _MICROSECONDS, "times
 _TIME = "%Y-%m-%d %H:%M:%S.%f"
 _BLANKS = " \t\r\n"
 _WHOLE_FROM, _WHOLE_BELOW = 1e-3, 1e7  # numbers that Java writes without an exponent
-_JSON = JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+
+
+def _decoder() -> JSONDecoder:
+    """Made anew, not kept: code that is sent to a worker takes all with it that it uses, and this cannot be sent."""
+    return JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
 
 
 def is_nested(kind: pa.DataType) -> bool:
@@ -47,7 +51,7 @@ def nested_as_written(text: str) -> list[dict[str, str]]:
 def elements_of(text: str) -> list[str]:
     """The elements of a JSON list, as they stand there."""
     at = _next(text, 0)
-    return [text[begin : _JSON.raw_decode(text, begin)[1]] for begin in _elements(text, at)]
+    return [text[begin : _decoder().raw_decode(text, begin)[1]] for begin in _elements(text, at)]
 
 
 def nested_anew(text: str) -> list[dict[str, str]]:
@@ -71,9 +75,9 @@ def _anew(value: object) -> str:
 
 def _members(text: str, at: int) -> Iterator[tuple[str, str]]:
     while text[at] != "}" and text[at := _next(text, at + 1)] != "}":
-        name, at = _JSON.raw_decode(text, at)
+        name, at = _decoder().raw_decode(text, at)
         begin = _next(text, _next(text, at) + 1)
-        value, end = _JSON.raw_decode(text, begin)
+        value, end = _decoder().raw_decode(text, begin)
         if isinstance(value, dict | list):
             yield name, text[begin:end]
         at = _next(text, end)
@@ -82,7 +86,7 @@ def _members(text: str, at: int) -> Iterator[tuple[str, str]]:
 def _elements(text: str, at: int) -> Iterator[int]:
     while text[at] != "]" and text[at := _next(text, at + 1)] != "]":
         yield at
-        at = _next(text, _JSON.raw_decode(text, at)[1])
+        at = _next(text, _decoder().raw_decode(text, at)[1])
 
 
 def _next(text: str, at: int) -> int:
@@ -94,7 +98,9 @@ def _next(text: str, at: int) -> int:
 def texts_of(column: pa.Array) -> pa.Array:
     """A column of Parquet as Spark's cast makes texts of it."""
     kind = column.type
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind):
+        return _decimals(column)
+    if pa.types.is_floating(kind):
         return pa.array([None if v is None else _number(v, kind) for v in column.to_pylist()], pa.string())
     if pa.types.is_timestamp(kind):
         return pc.replace_substring_regex(pc.cast(column, pa.string()), r"(\.0*|(\.[0-9]*[1-9])0*)?Z$", r"\2")
@@ -102,6 +108,17 @@ def texts_of(column: pa.Array) -> pa.Array:
         return pa.array([_json_of(value) for value in column], pa.binary()).view(pa.string())
     # Texts that are none are found later, with the row they are in.
     return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
+
+
+def _decimals(column: pa.Array) -> pa.Array:
+    """Decimals as Java writes them: without the exponent that Arrow gives small ones."""
+    texts = pc.cast(column, pa.string())
+    has_exponent = pc.match_substring(texts, "E")
+    if not has_exponent.true_count:
+        return texts
+    rows = pc.indices_nonzero(has_exponent)
+    plain = pa.array([format(value, "f") for value in column.take(rows).to_pylist()], pa.string())
+    return pc.replace_with_mask(texts, has_exponent, plain)
 
 
 def _number(value: float | Decimal, kind: pa.DataType) -> str:

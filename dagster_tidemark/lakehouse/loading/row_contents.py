@@ -1,0 +1,85 @@
+"""What stands in a row that is turned away, where only its record is at hand: made from that, by the exact rule.
+
+A row whose values are all in plain form crosses into Spark as values, not as texts. Few such rows are turned away, so
+their texts are taken from their records afterwards. Does not belong here: which rows these are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from dagster_tidemark.lakehouse.parsing.rows import Declared
+from dagster_tidemark.lakehouse.readers.batch import Batch
+from dagster_tidemark.lakehouse.readers.format_registry import format_named
+from dagster_tidemark.lakehouse.shipping import shipped
+
+_CONTENT, _RECORD, _FILE = "_content", "_record", "source_file"
+_ESCAPES = re.compile(r"(\\\\)|\\u([0-9a-f]{4})")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """How records become contents.
+
+    Args:
+        forms: Of each file that has such rows, its shape and what takes its records apart.
+    """
+
+    declared: Declared
+    forms: Mapping[str, tuple[Any, Callable[[Declared, Any, str], Sequence[str | None]]]]
+
+    def fill(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same rows, each with `_content`."""
+        for batch in batches:
+            at = batch.schema.get_field_index(_CONTENT)
+            yield batch.set_column(at, batch.schema.field(at), self.of(pa.Table.from_batches([batch])))
+
+    def of(self, rows: pa.Table) -> pa.Array:
+        """The contents of rows, from their records where they have none."""
+        named = (rows.column(name).to_pylist() for name in (_CONTENT, _RECORD, _FILE))
+        found = [
+            self._content(file, record) if content is None and record is not None else content
+            for content, record, file in zip(*named, strict=True)
+        ]
+        return pa.array(found, rows.schema.field(_CONTENT).type)
+
+    def _content(self, file: str, record: str) -> str:
+        shape, texts_of = self.forms[file]
+        texts = zip(self.declared.columns, texts_of(self.declared, shape, record), strict=True)
+        return as_json({c: text for c, text in texts if text is not None})
+
+
+def as_json(texts: Mapping[str, str]) -> str:
+    """Texts as Spark's `to_json` writes them."""
+    written = json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+    return _ESCAPES.sub(lambda found: found[0] if found[1] else f"\\u{found[2].upper()}", written)
+
+
+def filled(rejected: DataFrame, reading: Batch, files: Iterable[str]) -> DataFrame:
+    """Rows that were turned away, each with its `_content`.
+
+    Args:
+        files: The files that they are of.
+    """
+    contents = contents_of(reading, files)
+    if not contents.forms:
+        return rejected
+    return rejected.mapInArrow(shipped(contents.fill), rejected.schema)
+
+
+def contents_of(reading: Batch, files: Iterable[str]) -> Contents:
+    """How the records of some files of a reading become contents."""
+    shapes = reading.shapes
+    forms = {}
+    for file in files:
+        shape = shapes.get(file)
+        if shape is not None and (texts_of := format_named(shape.format).texts_of) is not None:
+            forms[file] = (shape, texts_of)
+    return Contents(reading.declared, forms)

@@ -1,0 +1,158 @@
+"""Rows of Parquet files, in parts: a task reads the row groups whose first byte lies in its part.
+
+Does not belong here: what becomes of a column's values (`typed_rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dagster_tidemark.lakehouse.parsing.random_access import RandomAccess
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part, Rows, Source
+from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
+from dagster_tidemark.lakehouse.readers.files import Unusable
+from dagster_tidemark.lakehouse.readers.remote_file import arrow_faults
+
+_CALLED = "Parquet"
+_ROWS = 8192  # of a batch
+_BYTES = 32 << 20  # of values of a batch, as long as a single row has no more
+_FIXED = 8  # bytes of a number
+_REPEATING = {"DELTA_BYTE_ARRAY", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+"""Encodings in which many long values may take few bytes."""
+
+
+def rows_of(declared: Declared, shape: Any, source: Source, part: Part = WHOLE) -> Iterator[Rows]:
+    """Rows of the row groups that begin in a part of a file, in the order of their bytes.
+
+    A row group begins with the first page of its first column, so each is in one part only. Of each row group the
+    declared columns are fetched, and nothing else.
+
+    Raises:
+        Unusable: the file is no Parquet file, or damaged.
+    """
+    file = RandomAccess(source)
+    tables = _tables(declared, file, source.size, part)
+    while True:
+        with file.refusals_raised(), arrow_faults(_CALLED):
+            table = next(tables, None)
+        if table is None:
+            return
+        yield rows_of_table(declared, table)
+
+
+def _groups(footer: pq.FileMetaData, size: int) -> list[tuple[int, int]]:
+    """Where row groups begin, and their numbers, in the order of their bytes."""
+    found = []
+    for n in range(footer.num_row_groups):
+        group = footer.row_group(n)
+        first = group.column(0)
+        begin, dictionary = first.data_page_offset, first.dictionary_page_offset
+        if dictionary is not None and 0 < dictionary < begin:
+            begin = dictionary
+        if not 0 <= begin < size:  # it would be in no part, and its rows would be missing
+            raise Unusable("unreadable", f"no {_CALLED} file, or a damaged one: row group {n} is not in the file")
+        found.append((begin, n))
+    return sorted(found)
+
+
+def _tables(declared: Declared, file: RandomAccess, size: int, part: Part) -> Iterator[pa.Table]:
+    with pq.ParquetFile(pa.PythonFile(file, mode="r")) as opened:
+        footer, names = opened.metadata, set(opened.schema_arrow.names)
+    columns = [c for c in declared.columns if c in names]
+    for begin, n in _groups(footer, size):
+        if part.begin <= begin < part.end:
+            count = 0
+            for table in _tables_of_group(file, footer, n, columns):
+                count += table.num_rows
+                yield table
+            if count != footer.row_group(n).num_rows:
+                raise Unusable(
+                    "unreadable",
+                    f"no {_CALLED} file, or a damaged one: row group {n} has {count} rows, and "
+                    f"{footer.row_group(n).num_rows} by its footer",
+                )
+
+
+def _tables_of_group(file: RandomAccess, footer: pq.FileMetaData, n: int, columns: list[str]) -> Iterator[pa.Table]:
+    step, as_dictionary = _step(footer, n, columns)
+    with pq.ParquetFile(
+        pa.PythonFile(file, mode="r"),
+        metadata=footer,
+        read_dictionary=as_dictionary,
+        # Fetches columns that lie side by side at once.
+        pre_buffer=True,
+        # Of nanoseconds the years before 1678 and after 2262 would be others.
+        coerce_int96_timestamp_unit="us",
+    ) as opened:
+        held: list[pa.RecordBatch] = []
+        rows = size = 0
+        # Other tasks have the other cores.
+        for batch in opened.iter_batches(batch_size=step, row_groups=[n], columns=columns, use_threads=False):
+            for piece in _pieces(batch):
+                if held and (rows + piece.num_rows > _ROWS or size + piece.nbytes > _BYTES):
+                    yield pa.Table.from_batches(held)
+                    held, rows, size = [], 0, 0
+                held.append(piece)
+                rows, size = rows + piece.num_rows, size + piece.nbytes
+        if held:
+            yield pa.Table.from_batches(held)
+
+
+def _step(footer: pq.FileMetaData, n: int, columns: list[str]) -> tuple[int, list[str]]:
+    """How many rows of a row group to read at once, and which columns to read as dictionaries.
+
+    A few kilobytes may hold a million rows of a long text. Read as a dictionary, such a text is in memory once, and
+    `_pieces` sees how long each row is. Where that is not possible, so few rows are read that no batch is above the
+    limit, even if each value is as long as all that is written of its column.
+    """
+    group, schema, named = footer.row_group(n), footer.schema.to_arrow_schema(), set(columns)
+    most, as_dictionary = 0, []
+    for i in range(group.num_columns):
+        column, leaf = group.column(i), footer.schema.column(i)
+        name = leaf.path.partition(".")[0]
+        if name not in named:
+            continue
+        if leaf.physical_type != "BYTE_ARRAY":
+            most += column.num_values * max(_FIXED, leaf.length or 0)
+        elif not _REPEATING.intersection(column.encodings):
+            most += column.total_uncompressed_size
+        elif leaf.path == name and _is_of_bytes(schema.field(name).type) and "DELTA_BYTE_ARRAY" not in column.encodings:
+            as_dictionary.append(name)
+        else:
+            most += column.num_values * column.total_uncompressed_size
+    return max(1, min(_ROWS, group.num_rows * _BYTES // max(1, most))), as_dictionary
+
+
+def _is_of_bytes(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind  # the writer had one in memory
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch without dictionaries, in pieces that are not above the limit, as long as a single row is not."""
+    dictionaries = [n for n, column in enumerate(batch.columns) if isinstance(column, pa.DictionaryArray)]
+    cuts = [0, batch.num_rows]
+    if dictionaries:
+        sizes = sum(_lengths(batch.column(n)) for n in dictionaries)
+        cuts[1:1] = (np.flatnonzero(np.diff(np.cumsum(sizes) // _BYTES)) + 1).tolist()
+    for begin, end in pairwise(cuts):
+        piece = batch.slice(begin, end - begin)
+        for n in dictionaries:
+            piece = piece.set_column(n, piece.schema.names[n], piece.column(n).dictionary_decode())
+        yield piece
+
+
+def _lengths(column: pa.DictionaryArray) -> npt.NDArray[np.int64]:
+    if not _is_of_bytes(column.type):
+        return np.full(len(column), _FIXED, np.int64)
+    lengths = pc.binary_length(column.dictionary).take(column.indices).fill_null(0)
+    found: npt.NDArray[np.int64] = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found

@@ -1,14 +1,14 @@
 """JSON over Arrow: lines, lists, or documents over lines. A key may come in any line, and is missing row by row.
 
-Texts in plain form are taken apart all at once (`json_objects`), every other one by the exact rule, `objects_in`. So
-what a text is does not depend on the texts around it. Does not belong here: what a value means (`kernels`).
+Texts in plain form are parsed all at once (`json_objects`), each other text by the exact rule, `objects_in`. So a text
+gives the same rows whatever the texts around it are. Does not belong here: what a value means (`kernels`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,29 +16,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_tidemark.lakehouse.parsing import text_blocks
+from dagster_tidemark.lakehouse.parsing.json_documents import documents
 from dagster_tidemark.lakehouse.parsing.json_objects import columns_of, is_plain
+from dagster_tidemark.lakehouse.parsing.kernels import Mask
 from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, Source
 from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks
 from dagster_tidemark.lakehouse.readers.text import (
     BLANKS,
     HALF_A_CHARACTER,
-    LONGEST_RECORD,
-    NO_END,
     NO_ROW,
     Record,
-    in_a_list,
-    is_list,
-    joined,
-    opened,
 )
 from dagster_tidemark.lakehouse.readers.values import elements_of, nested_as_written
 
 if TYPE_CHECKING:
     from dagster_tidemark.lakehouse.readers.json_text import JsonShape
 
-_MOST_TEXTS = 50_000  # that are worked on at once: a block may hold a million lines of a few bytes
-_SHOWN = 1_000  # characters of a list that is shown with each of its objects that is at fault; else the object is
+_MOST_ROWS = 4_000  # about, in a batch: the work on it stays in the processor's cache
+_SHOWN = 1_000  # characters of a list that is shown for each faulty object in it; of a longer one the object is shown
 
 
 def rows_of(declared: Declared, shape: JsonShape, source: Source, part: Part) -> Iterator[Rows]:
@@ -49,9 +44,11 @@ def rows_of(declared: Declared, shape: JsonShape, source: Source, part: Part) ->
     blocks = lines_in_blocks(source, shape.charset, part)
     names = list(declared.columns)
     for texts in _documents(blocks) if shape.is_over_lines else _lines(blocks):
-        rows = _rows(names, texts)
-        if rows.count:
-            yield rows
+        plain = _is_plain(texts)
+        for begin in range(0, len(plain), _MOST_ROWS):
+            rows = _rows(names, texts.slice(begin, _MOST_ROWS), plain[begin : begin + _MOST_ROWS])
+            if rows.count:
+                yield rows
 
 
 @dataclass(frozen=True)
@@ -60,13 +57,21 @@ class _Texts:
 
     Args:
         shown: Each record.
-        faults: What is wrong with each as text, None for nothing; None if nothing is wrong with any.
+        faults: The fault of each record as text, None for a sound one. None if all are sound.
         bare: Each record without the brackets of a list that were put around it; None: as `shown`.
     """
 
     shown: pa.StringArray
     faults: list[str | None] | None = None
     bare: pa.StringArray | None = None
+
+    def slice(self, begin: int, length: int) -> _Texts:
+        """Some of the records."""
+        return _Texts(
+            self.shown.slice(begin, length),
+            None if self.faults is None else self.faults[begin : begin + length],
+            None if self.bare is None else self.bare.slice(begin, length),
+        )
 
     @staticmethod
     def of(records: Sequence[Record], bare: Sequence[str] | None = None) -> _Texts:
@@ -85,15 +90,18 @@ def _lines(blocks: Iterable[Block]) -> Iterator[_Texts]:
         end = len(block) - block.endswith(b"\n")
         text = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, end], np.int32)), pa.py_buffer(block))
         lines = pc.split_pattern(text, "\n").values
-        for begin in range(0, len(lines), _MOST_TEXTS):
-            yield _Texts(lines.slice(begin, _MOST_TEXTS))
+        yield _Texts(lines)
 
 
-def _rows(columns: Sequence[str], texts: _Texts) -> Rows:
+def _is_plain(texts: _Texts) -> Mask:
     plain = is_plain(texts.shown if texts.bare is None else texts.bare)
     if texts.faults is not None:
         plain &= np.array([fault is None for fault in texts.faults])
-    if plain.all() and len(plain):
+    return plain
+
+
+def _rows(columns: Sequence[str], texts: _Texts, plain: Mask) -> Rows:
+    if plain.all():
         return _plain_rows(columns, texts.shown, texts.bare)
     exact = _Exact(columns)
     others = np.flatnonzero(~plain)
@@ -136,7 +144,7 @@ class _Exact:
         columns: The declared ones.
 
     Attributes:
-        places: Of each row the place of its text.
+        places: The place of each row's text.
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
@@ -159,8 +167,9 @@ class _Exact:
             except RecursionError:  # it is nested just less than is too deep to be read at all
                 row, values = None, {}
             if self._others is not None and row:
-                is_ours = any(c in row for c in self._columns)
-                self._others = None if is_ours else self._others | dict.fromkeys(row)
+                self._others.update(dict.fromkeys(row))
+                if any(c in row for c in self._columns):
+                    self._others = None
             why = fault or NO_ROW if row is None else half_characters(values)
             if row and not why and any(isinstance(row.get(c), dict | list) for c in self._columns):
                 nested = nested_as_written(text) if nested is None else nested
@@ -176,8 +185,13 @@ class _Exact:
         columns = {c: pa.array(column, pa.string()) for c, column in self._columns.items()}
         records = pa.array(self._records, pa.string())
         faults = pa.array(self._faults, pa.string()) if any(self._faults) else None
-        others = None if self._others is None else list(self._others)
+        others = None if self._others is None else [_printable(name) for name in self._others]
         return Rows(columns, len(self.places), records, faults, others)
+
+
+def _printable(name: str) -> str:
+    """The name of a member, of which an escape may be half of a character."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def objects_in(text: str, number: Callable[[str], str] = str) -> Sequence[dict[str, object] | None]:
@@ -199,7 +213,7 @@ def as_text(value: object) -> str | None:
 
 
 def half_characters(values: Mapping[str, str | None]) -> str | None:
-    """What is wrong with values of which one holds half of a character: an escape may name one, and it is no text."""
+    """Return the fault of a row if a value holds half of a character. An escape can name one; it is not valid text."""
     try:
         for value in values.values():
             if value and not value.isascii():
@@ -210,99 +224,5 @@ def half_characters(values: Mapping[str, str | None]) -> str | None:
 
 
 def _documents(blocks: Iterable[Block]) -> Iterator[_Texts]:
-    """Documents over lines in batches, over blocks. It gives what `text.records_of` does, without holding all lines."""
-    documents = _OpenDocument()
-    held: list[Record] = []
-    size = 0
-    for line in _each_line(blocks):
-        for record in documents.closed_by(line):
-            held.append(record)
-            size += len(record.text)
-            if size >= text_blocks.BLOCK or len(held) >= _MOST_TEXTS:
-                yield documents.texts(held)
-                held, size = [], 0
-    held += documents.at_end()
-    if held:
-        yield documents.texts(held)
-
-
-def _each_line(blocks: Iterable[Block]) -> Iterator[Record]:
-    """Lines that are not blank."""
-    for block in blocks:
-        if isinstance(block, list):
-            yield from (line for line in block if line.text.strip(BLANKS))
-        else:
-            text = block.decode().replace("\r\n", "\n").replace("\r", "\n")
-            yield from (Record(line) for line in text.split("\n") if line.strip(BLANKS))
-
-
-@dataclass
-class _OpenDocument:
-    """A document that no line has closed yet; `text.records_of` is the same rule for a text in hand.
-
-    Args:
-        in_list: Whether documents are the elements of a list around all lines; None before the first line.
-    """
-
-    in_list: bool | None = None
-    _ahead: Record | None = None  # the last line, of which the bracket of the list is taken away
-    _last: Record | None = None  # the last document, which is at fault if the list does not end
-    _lines: list[Record] = field(default_factory=list)
-    _count: int = 0
-    _size: int = 0
-    _depth: int = 0
-
-    def closed_by(self, line: Record) -> Iterator[Record]:
-        """Go on with a line that is not blank; the documents that are known to end."""
-        if self.in_list is None:
-            self.in_list = is_list(line.text)
-            if self.in_list:
-                line = Record(line.text.replace("[", "", 1), line.fault)
-        ahead, self._ahead = self._ahead, line
-        if ahead is not None:
-            yield from self._closed(ahead)
-
-    def at_end(self) -> Iterator[Record]:
-        """The documents that end with the file, closed or not."""
-        if self._ahead is None:
-            return
-        is_closed = True
-        text, fault = self._ahead
-        if self.in_list:
-            text = text.rstrip(BLANKS)
-            is_closed = text.endswith("]")
-            text = text.removesuffix("]")
-        yield from self._closed(Record(text, fault))
-        if self._lines:
-            yield from self._behind(self._joined(NO_END))
-        if self._last is not None:
-            yield self._last if is_closed else Record(self._last.text, NO_END)
-
-    def texts(self, records: Iterable[Record]) -> _Texts:
-        """Documents as they are shown and parsed."""
-        if not self.in_list:
-            return _Texts.of(list(records))
-        listed = [Record(in_a_list(r.text), r.fault) for r in records if r.text.strip(BLANKS).strip(",")]
-        return _Texts.of(listed, [record.text[1:-1] for record in listed])
-
-    def _closed(self, line: Record) -> Iterator[Record]:
-        self._count += 1
-        # Of a bracket that nobody closed not all is held: one line more shows that it is too long.
-        if len(self._lines) <= LONGEST_RECORD and self._size <= text_blocks.LONGEST_LINE:
-            self._lines.append(line)
-            self._size += len(line.text)
-        self._depth = max(0, self._depth + opened(line.text))
-        if not self._depth:
-            yield from self._behind(self._joined(None))
-
-    def _joined(self, fault: str | None) -> Record:
-        is_cut = len(self._lines) < self._count
-        record = joined(self._lines, NO_END if is_cut else fault, NO_END)
-        self._lines, self._count, self._size = [], 0, 0
-        return record
-
-    def _behind(self, record: Record) -> Iterator[Record]:
-        """The document before this one, which is held back in turn."""
-        if self._last is not None:
-            yield self._last
-        self._last = record
+    for records, in_list in documents(blocks):
+        yield _Texts.of(records, [record.text[1:-1] for record in records] if in_list else None)

@@ -68,7 +68,8 @@ def _texts_of(declared: Declared, shape: JsonShape, record: str) -> list[str | N
     [row] = objects_in(record)
     assert row is not None
     nested = next(iter(nested_as_written(record)))
-    return [nested.get(c, as_text(row.get(c))) for c in declared.columns]
+    # The last of several members with the same name counts, nested or not.
+    return [nested[c] if isinstance(row.get(c), dict | list) else as_text(row.get(c)) for c in declared.columns]
 
 
 def _sample(body: bytes, limit: int, *, encoding: str = "utf-8", multiline: bool = False) -> list[dict[str, object]]:

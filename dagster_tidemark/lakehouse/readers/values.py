@@ -50,8 +50,8 @@ def nested_as_written(text: str) -> list[dict[str, str]]:
 
 def elements_of(text: str) -> list[str]:
     """The elements of a JSON list, as they stand there."""
-    at = _next(text, 0)
-    return [text[begin : _decoder().raw_decode(text, begin)[1]] for begin in _elements(text, at)]
+    decoder = _decoder()
+    return [text[begin : decoder.raw_decode(text, begin)[1]] for begin in _elements(text, _next(text, 0))]
 
 
 def nested_anew(text: str) -> list[dict[str, str]]:

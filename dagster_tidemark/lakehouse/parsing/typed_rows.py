@@ -9,6 +9,8 @@ text a number or a list becomes (`values`).
 from __future__ import annotations
 
 import json
+from datetime import date
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +26,8 @@ _MICROSECONDS = pa.timestamp("us")
 # The years 1 to 9999, which a date of ten characters can say. Further ones are for the exact rule.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _A_DAY = 86_400_000_000  # microseconds
+_FOUR_CENTURIES = 146_097  # days, after which the calendar repeats itself
+_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def rows_of_table(declared: Declared, table: pa.Table | pa.RecordBatch) -> Rows:
@@ -78,8 +82,8 @@ def texts_of_column(column: pa.Array, kind: str) -> pa.Array:
         pa.ArrowNotImplementedError: values of this type have no texts.
     """
     column = _plain(column)
-    if pa.types.is_timestamp(column.type):
-        column = _in_utc(column)
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        return _texts_of_days(column, as_written=kind == "string")
     if kind == "string" or is_nested(column.type) or pa.types.is_decimal(column.type):
         return texts_of(column)
     # Which text a number has makes no difference here.
@@ -125,6 +129,8 @@ def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         return _plain(column.storage)
     if pa.types.is_dictionary(column.type):
         return _plain(column.dictionary_decode())
+    if pa.types.is_decimal(column.type) and column.type.bit_width < 128:  # Arrow computes little with these
+        return column.cast(pa.decimal128(column.type.precision, column.type.scale))
     return column
 
 
@@ -150,7 +156,7 @@ def _values(column: pa.Array, target: pa.DataType) -> pa.Array | None:
         if pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0):
             return _of_whole(column, target)
         if pa.types.is_decimal(kind):
-            return column.cast(target) if pa.types.is_decimal(target) else None
+            return _rescaled(column, target) if pa.types.is_decimal(target) else None
         if pa.types.is_date(kind):
             days = column.cast(pa.date32())
             return _of_days(days, target) if _is_within(days.view(pa.int32()), _FIRST_DAY, _LAST_DAY) else None
@@ -168,8 +174,17 @@ def _of_whole(column: pa.Array, target: pa.DataType) -> pa.Array | None:
     if pa.types.is_floating(target):
         return None if is_decimal else column.cast(target)
     if pa.types.is_decimal(target):
-        return (column if is_decimal else column.cast(pa.decimal128(20, 0))).cast(target)
+        return _rescaled(column if is_decimal else column.cast(pa.decimal128(20, 0)), target)
     return None
+
+
+def _rescaled(column: pa.Array, target: pa.DataType) -> pa.Array | None:
+    # Arrow finds digits that are lost behind the point, but not always an overflow before it: 2147483648 becomes some
+    # number of decimal(38,38).
+    limit = Decimal(10) ** (target.precision - target.scale)
+    bounds = pc.min_max(column)
+    is_within = not bounds["min"].is_valid or -limit < bounds["min"].as_py() <= bounds["max"].as_py() < limit
+    return column.cast(target) if is_within else None
 
 
 def _of_days(days: pa.Array, target: pa.DataType) -> pa.Array | None:
@@ -211,12 +226,42 @@ def _floored(times: pa.Array) -> pa.Array:
     return pa.array(whole, pa.int64(), mask=mask).view(_MICROSECONDS)
 
 
-def _in_utc(times: pa.Array) -> pa.Array:
-    """Times in microseconds, if none is too far away for them; without a zone they are in UTC."""
-    try:
-        return _floored(times).view(pa.timestamp("us", "UTC"))
-    except pa.ArrowInvalid:
-        return times.view(pa.timestamp(times.type.unit, "UTC"))
+def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
+    """Texts of dates and times. Without a zone a time is in UTC."""
+    per_day = 1
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.date32())
+    else:
+        per_day = _PER_SECOND[column.type.unit] * 86_400
+    numbers = column.view(pa.int32() if per_day == 1 else pa.int64()).fill_null(0).to_numpy().astype(np.int64)
+    days, in_day = numbers // per_day, numbers % per_day
+    is_far = (days < _FIRST_DAY) | (days > _LAST_DAY)
+    near = pc.if_else(pa.array(is_far), pa.scalar(None, column.type), column) if is_far.any() else column
+    if per_day > 1:
+        near = _floored(near).view(pa.timestamp("us", "UTC"))
+    texts = texts_of(near) if as_written else pc.cast(near, pa.string())
+    if not is_far.any():
+        return texts
+    # Arrow has two bytes for a year, and would write another one for those that need more.
+    far = [
+        _far(day, None if per_day == 1 else rest * _A_DAY // per_day)
+        for day, rest in zip(days[is_far].tolist(), in_day[is_far].tolist(), strict=True)
+    ]
+    return pc.replace_with_mask(texts, pa.array(is_far), pa.array(far, pa.string()))
+
+
+def _far(days: int, micros: int | None) -> str:
+    """A day, and a time of it, with a year that has not four digits, as Spark writes it."""
+    cycles, rest = divmod(days - _FIRST_DAY, _FOUR_CENTURIES)
+    day = date.fromordinal(rest + 1)
+    year = day.year + 400 * cycles
+    sign = "+" if year > 9999 else "-" if year < 0 else ""
+    text = f"{sign}{abs(year):04}-{day.month:02}-{day.day:02}"
+    if micros is None:
+        return text
+    seconds, micros = divmod(micros, 1_000_000)
+    fraction = f".{micros:06}".rstrip("0") if micros else ""
+    return f"{text} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"
 
 
 def _without_empty(texts: pa.Array) -> pa.Array:

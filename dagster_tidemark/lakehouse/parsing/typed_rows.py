@@ -1,8 +1,8 @@
-"""Columns of formats with types of their own, as values of the declared types; else as the texts that values become.
+"""Columns of typed formats, such as Parquet: values of the declared types, or texts.
 
-A value is handed on if its type holds it without any loss, so that it means what its text means to
-`validation.typed`. If one value of a column in a batch does not fit, that column is given as texts: an error of a row
-is found, and worded, in one place. Does not belong here: how a format's files are read (`parquet_rows`), and which
+A value stays a value if the declared type holds it without loss. It then means what its text means to
+`validation.typed`. If one value of a column does not fit, the whole column of that batch becomes texts: errors of rows
+are found, and worded, in one place. Does not belong here: how a format's files are read (`parquet_rows`), and which
 text a number or a list becomes (`values`).
 """
 
@@ -62,7 +62,7 @@ def rows_of_table(declared: Declared, table: pa.Table | pa.RecordBatch) -> Rows:
         columns[c] = values
     if not wrong.any():
         return Rows(columns, table.num_rows)
-    # Rows are shown by the texts of all their values, also of those that are handed on as they are.
+    # The record of a row has the texts of all its columns, typed ones too.
     faulty = pa.array(np.flatnonzero(wrong))
     texts = {c: _texts(c, column.take(faulty), declared.columns[c]) for c, column in found.items()}
     right = pa.array(~wrong)
@@ -91,7 +91,7 @@ def texts_of_column(column: pa.Array, kind: str) -> pa.Array:
 
 
 def is_text(column: pa.Array) -> bool:
-    """Whether each value of a column of texts is valid UTF-8."""
+    """True if each text of a column is valid UTF-8."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -109,7 +109,7 @@ def shown(column: pa.Array) -> list[tuple[str | None, bool]]:
 
 
 def records_of(texts: dict[str, pa.Array]) -> list[str]:
-    """Rows as JSON objects of the texts they have, of columns in which bytes may be no text."""
+    """Rows as JSON objects. Bytes that are not valid UTF-8 are shown as \\xNN."""
     rows = zip(*([text for text, _ in shown(column)] for column in texts.values()), strict=True)
     return [
         json.dumps(
@@ -122,7 +122,7 @@ def records_of(texts: dict[str, pa.Array]) -> list[str]:
 
 
 def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column in the type of its values, without what was only a way to store or to name them."""
+    """A column without dictionary encoding, extension type or chunks."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(column, pa.ExtensionArray):
@@ -145,7 +145,7 @@ def _texts(name: str, column: pa.Array, kind: str) -> pa.Array:
 
 
 def _values(column: pa.Array, target: pa.DataType) -> pa.Array | None:
-    """The values of a column in a declared type; None if one of them would be another, or a type has no such values."""
+    """The values of a column in a declared type. None if one value would change, or the types do not correspond."""
     kind = column.type
     try:
         if pa.types.is_null(kind):
@@ -200,7 +200,7 @@ def _of_times(times: pa.Array, target: pa.DataType) -> pa.Array | None:
     if pa.types.is_timestamp(target):
         return times.view(target)
     if pa.types.is_date(target):
-        # A time of day is lost in a date, of which `Feed.exact` has to know.
+        # A date loses the time of day, and `Feed.exact` refuses that.
         days = times.cast(pa.date32())
         return days if days.cast(_MICROSECONDS).equals(times) else None
     return None
@@ -217,7 +217,7 @@ def _floored(times: pa.Array) -> pa.Array:
     Raises:
         pa.ArrowInvalid: one is too far away.
     """
-    # By their numbers, as a worker may lack the names of zones, and a file may have one that is none.
+    # Integer arithmetic needs no time zone database. Workers may lack it, and files may name unknown zones.
     if times.type.unit != "ns":
         return times.view(pa.timestamp(times.type.unit)).cast(_MICROSECONDS)
     numbers = times.view(pa.int64())
@@ -242,7 +242,7 @@ def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
     texts = texts_of(near) if as_written else pc.cast(near, pa.string())
     if not is_far.any():
         return texts
-    # Arrow has two bytes for a year, and would write another one for those that need more.
+    # Arrow keeps a year in two bytes and writes wrong ones for later years.
     far = [
         _far(day, None if per_day == 1 else rest * _A_DAY // per_day)
         for day, rest in zip(days[is_far].tolist(), in_day[is_far].tolist(), strict=True)
@@ -251,7 +251,7 @@ def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
 
 
 def _far(days: int, micros: int | None) -> str:
-    """A day, and a time of it, with a year that has not four digits, as Spark writes it."""
+    """A date or time outside the years 1 to 9999, as Spark writes it."""
     cycles, rest = divmod(days - _FIRST_DAY, _FOUR_CENTURIES)
     day = date.fromordinal(rest + 1)
     year = day.year + 400 * cycles
@@ -276,7 +276,7 @@ def _is_no_text(texts: pa.Array) -> Mask:
 def _only(right: pa.Array, column: pa.Array, kind: str) -> pa.Array:
     """A column without the values of rows that have a fault."""
     if pa.types.is_string(column.type):
-        # What is no text may not be touched as one.
+        # Arrow's functions for texts expect valid UTF-8.
         column = pc.if_else(right, column.view(pa.binary()), pa.scalar(None, pa.binary())).cast(pa.string())
         if kind == "string":
             return _without_empty(column)
@@ -285,7 +285,7 @@ def _only(right: pa.Array, column: pa.Array, kind: str) -> pa.Array:
 
 
 def _spread(rows: pa.Array, values: list[str], count: int) -> pa.Array:
-    """Values of some rows as a column of all of them."""
+    """A column with values in some rows and nulls in the others."""
     found: list[str | None] = [None] * count
     for row, value in zip(rows.to_pylist(), values, strict=True):
         found[row] = value

@@ -1,5 +1,6 @@
 """A column of every type that a Parquet file may have, with the values at its edges."""
 
+import math
 import uuid
 from datetime import date, datetime
 from decimal import Context, Decimal
@@ -168,3 +169,11 @@ def edges() -> dict[str, pa.Array]:
         ),
         "map": pa.array([[("a", 1), ("b", None)], [], None], pa.map_(pa.string(), pa.int64())),
     }
+
+
+def is_same(one: object, other: object) -> bool:
+    """True if two values are equal, NaN and the sign of zero included."""
+    if isinstance(one, float) and isinstance(other, float):
+        both_nan = math.isnan(one) and math.isnan(other)
+        return both_nan or (one == other and math.copysign(1, one) == math.copysign(1, other))
+    return one == other

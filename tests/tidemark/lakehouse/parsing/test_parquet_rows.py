@@ -1,7 +1,6 @@
 """Rows of Parquet: what a value means does not depend on whether it is handed on as a value or as its text."""
 
 import io
-import math
 import re
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,15 +23,17 @@ from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Rows
 from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.typed_rows import rows_of_arrow
+from dagster_tidemark.lakehouse.readers.values import _number
 from dagster_tidemark.sources.feed import Feed, Grain
-from tests.tidemark.lakehouse.parsing.arrow_edges import KINDS, edges
+from tests.tidemark.lakehouse.parsing.arrow_edges import KINDS, edges, is_same
 from tests.tidemark.lakehouse.parsing.sources import InMemory, cut
 
 EDGES = edges()
+NOTHING = object()
 
 
 class Stored(InMemory):
-    """A file whose requests are noted, one of which the store may refuse."""
+    """A file that notes the requests for it. The store may refuse one."""
 
     def __init__(self, body: bytes, refused: int | None = None) -> None:
         super().__init__("a.parquet", body)
@@ -46,7 +48,7 @@ class Stored(InMemory):
 
 
 class Refused(Exception):
-    """What a store raises."""
+    """The error of a store."""
 
 
 def written(table: pa.Table, **options: object) -> bytes:
@@ -69,7 +71,7 @@ def whole(found: Sequence[Rows], column: str) -> list[object]:
 
 
 def meaning(text: str | None, kind: str) -> object:
-    """What a text means that is a value of a type, exactly."""
+    """Return the exact value that a text has in a type."""
     if text is None:
         return None
     if kind == "string":
@@ -99,13 +101,6 @@ def meaning(text: str | None, kind: str) -> object:
     return value
 
 
-def is_same(one: object, other: object) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        both_nan = math.isnan(one) and math.isnan(other)
-        return both_nan or (one == other and math.copysign(1, one) == math.copysign(1, other))
-    return one == other
-
-
 @pytest.mark.parametrize("name", EDGES)
 def test_a_value_means_what_its_text_means(name: str) -> None:
     body = written(pa.table({"v": EDGES[name]}))
@@ -113,7 +108,7 @@ def test_a_value_means_what_its_text_means(name: str) -> None:
     for kind in KINDS:
         texts, faults = rows_of_arrow(feed({"v": kind}), table)
         assert not any(faults)
-        # Each value by itself, so that none is a text for its neighbour's sake, and all of them together.
+        # Each value alone, so that no value becomes a text because of another one, and then all values together.
         every = [rows_of_table(Declared({"v": kind}), table.slice(n, 1)) for n in range(table.num_rows)]
         for found in (every, list(rows_of(Declared({"v": kind}), None, Stored(body)))):
             said = iter(texts["v"].to_pylist())
@@ -126,10 +121,9 @@ def test_a_value_means_what_its_text_means(name: str) -> None:
                         assert value == text, kind
                     else:
                         assert is_same(value, meaning(text, kind)), (kind, value, text)
-            assert next(said, self_evident) is self_evident
+            assert next(said, NOTHING) is NOTHING
 
 
-self_evident = object()
 WIDENED = {
     "int8": ("int", "bigint", "float", "double", "decimal(10,0)", "decimal(18,4)", "decimal(38,18)"),
     "int32": ("int", "bigint", "decimal(18,4)", "decimal(38,18)", "decimal(10,0)"),
@@ -178,6 +172,21 @@ def test_small_decimals_are_written_without_an_exponent() -> None:
     values = pa.array([Decimal("0.0000000150"), None, Decimal(0), Decimal("1.5")], pa.decimal128(18, 10))
     texts = rows_of_table(Declared({"v": "string"}), pa.table({"v": values})).columns["v"]
     assert texts.to_pylist() == ["0.0000000150", None, "0.0000000000", "1.5000000000"]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_floats_are_written_as_java_does(kind: type[np.floating[Any]]) -> None:
+    random = np.random.default_rng(2)
+    numbers = np.concatenate(
+        [
+            random.standard_normal(5000).astype(kind) * np.power(10.0, random.integers(-6, 10, 5000)).astype(kind),
+            np.arange(-2000, 2000).astype(kind) / kind(8),
+            np.array([0.0, -0.0, 1e-3, 1e7, np.nan, np.inf, -np.inf], kind),
+        ]
+    )
+    texts = rows_of_table(Declared({"v": "string"}), pa.table({"v": numbers})).columns["v"].to_pylist()
+    arrow = pa.from_numpy_dtype(kind)
+    assert texts == [_number(number, arrow) for number in pa.array(numbers, arrow).to_pylist()]
 
 
 @pytest.mark.parametrize("unit", ["D", "s", "ms", "us", "ns"])

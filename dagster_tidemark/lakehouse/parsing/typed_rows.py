@@ -53,7 +53,7 @@ def rows_of_table(declared: Declared, table: pa.Table | pa.RecordBatch) -> Rows:
         values = _values(found[c], arrow_type(kind))
         if values is None:
             values = _texts(c, found[c], kind)
-            if not is_text(values):
+            if not _is_text(values):
                 wrong |= _is_no_text(values)
             elif kind == "string":
                 values = _without_empty(values)
@@ -70,7 +70,7 @@ def rows_of_table(declared: Declared, table: pa.Table | pa.RecordBatch) -> Rows:
     return Rows(
         columns,
         table.num_rows,
-        records=_spread(faulty, records_of(texts), table.num_rows),
+        records=_spread(faulty, _records_of(texts), table.num_rows),
         faults=_spread(faulty, [not_valid("utf-8")] * len(faulty), table.num_rows),
     )
 
@@ -90,7 +90,7 @@ def texts_of_column(column: pa.Array, kind: str) -> pa.Array:
     return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
 
 
-def is_text(column: pa.Array) -> bool:
+def _is_text(column: pa.Array) -> bool:
     """True if each text of a column is valid UTF-8."""
     try:
         column.validate(full=True)
@@ -99,7 +99,7 @@ def is_text(column: pa.Array) -> bool:
     return True
 
 
-def shown(column: pa.Array) -> list[tuple[str | None, bool]]:
+def _shown(column: pa.Array) -> list[tuple[str | None, bool]]:
     """The texts of a column so that a person can read them, and whether they are none."""
     found: list[tuple[str | None, bool]] = []
     for value in column.cast(pa.binary()).to_pylist():
@@ -108,9 +108,9 @@ def shown(column: pa.Array) -> list[tuple[str | None, bool]]:
     return found
 
 
-def records_of(texts: dict[str, pa.Array]) -> list[str]:
+def _records_of(texts: dict[str, pa.Array]) -> list[str]:
     """Rows as JSON objects. Bytes that are not valid UTF-8 are shown as \\xNN."""
-    rows = zip(*([text for text, _ in shown(column)] for column in texts.values()), strict=True)
+    rows = zip(*([text for text, _ in _shown(column)] for column in texts.values()), strict=True)
     return [
         json.dumps(
             {c: text for c, text in zip(texts, row, strict=True) if text is not None},
@@ -270,7 +270,7 @@ def _without_empty(texts: pa.Array) -> pa.Array:
 
 
 def _is_no_text(texts: pa.Array) -> Mask:
-    return np.array([is_none for _, is_none in shown(texts)], np.bool_)
+    return np.array([is_none for _, is_none in _shown(texts)], np.bool_)
 
 
 def _only(right: pa.Array, column: pa.Array, kind: str) -> pa.Array:

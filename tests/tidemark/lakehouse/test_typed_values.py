@@ -8,25 +8,24 @@ from pyspark.sql import functions as F
 from dagster_tidemark.lakehouse.loading.validation import _lost, typed
 from dagster_tidemark.lakehouse.parsing.kernels import arrow_type
 from dagster_tidemark.lakehouse.parsing.rows import Declared
-from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table, texts_of_column
-from dagster_tidemark.lakehouse.readers.typed_rows import rows_of_arrow
-from dagster_tidemark.sources.feed import Feed, Grain
-from tests.tidemark.lakehouse.parsing.arrow_edges import KINDS, edges, is_same
+from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
+from dagster_tidemark.lakehouse.readers.values import texts_of
+from tests.tidemark.lakehouse.parsing.arrow_edges import KINDS, edges, is_same, text_of
 
 EDGES = edges()
 
 
-def handed_on(kind: str) -> tuple[pa.Array, list[str]]:
+def handed_on(kind: str) -> tuple[pa.Array, list[str | None]]:
     """Return the values that stay values in a declared type, and their texts."""
-    feed = Feed("toys", "toys/", Grain.HOUR, {"v": kind})
-    values, texts = [], []
+    values: list[pa.Array] = []
+    texts: list[str | None] = []
     for column in EDGES.values():
         for n in range(len(column)):
             table = pa.table({"v": column.slice(n, 1)})
             found = rows_of_table(Declared({"v": kind}), table).columns["v"]
             if kind == "string" or found.type != pa.string():
                 values.append(found)
-                texts.extend(rows_of_arrow(feed, table)[0]["v"].to_pylist())
+                texts.append(text_of(column.slice(n, 1), kind))
     return pa.concat_arrays(values), texts
 
 
@@ -34,9 +33,7 @@ def handed_on(kind: str) -> tuple[pa.Array, list[str]]:
 def test_a_value_gets_the_verdict_of_its_text(spark: SparkSession, kind: str) -> None:
     values, texts = handed_on(kind)
     assert len(values) >= 6
-    rows = spark.createDataFrame(
-        pa.table({"n": pa.array(range(len(texts))), "text": texts, "again": texts_of_column(values, kind)})
-    )
+    rows = spark.createDataFrame(pa.table({"n": pa.array(range(len(texts))), "text": texts, "again": texts_of(values)}))
     pattern = _lost(kind) or "^$"
     judged = rows.select(
         "n",

@@ -7,6 +7,9 @@ from decimal import Context, Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from dagster_tidemark.lakehouse.readers.values import texts_of
 
 KINDS = (
     "string",
@@ -37,7 +40,7 @@ _DAYS = [-719_163, -719_162, -1, 0, 1, 20_000, 2_932_896, 2_932_897, -719_528, 5
 _MICROS = [
     *(0, 1, -1, 86_400_000_000, -86_400_000_000, 1_790_000_000_000_000, 1_790_000_000_123_456, 1_790_000_000_500_000),
     *(-62_135_596_800_000_000, -62_135_596_800_000_001, 253_402_300_799_999_999, 253_402_300_800_000_000),
-    *(2**63 - 1, -(2**63), 10**17, None),
+    *(2**63 - 1, 1 - 2**63, 10**17, None),
 ]
 _TEXTS = [
     *(
@@ -124,7 +127,7 @@ def _times() -> dict[str, pa.Array]:
     for zone in (None, "UTC", "+05:30"):
         kind = pa.timestamp("ns", zone)
         found[str(kind)] = pa.array(nanos, pa.int64()).view(kind)
-    far = pa.array([2**63 - 1, -(2**63), 0], pa.int64())
+    far = pa.array([2**63 - 1, 1 - 2**63, 0], pa.int64())
     found["far timestamp[ms]"] = far.view(pa.timestamp("ms"))
     return found
 
@@ -177,3 +180,46 @@ def is_same(one: object, other: object) -> bool:
         both_nan = math.isnan(one) and math.isnan(other)
         return both_nan or (one == other and math.copysign(1, one) == math.copysign(1, other))
     return one == other
+
+
+def text_of(column: pa.Array, kind: str) -> str | None:
+    """The text of a column's only value, by the rules of the reader that made texts of all values.
+
+    Where that reader failed or was wrong (a year of more than four digits, a small decimal), the text as it should be.
+    """
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_decimal(column.type):
+        value = column[0].as_py()
+        return None if value is None else format(value, "f")
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        return _text_of_time(column, kind)
+    if kind == "string" or pa.types.is_nested(column.type):
+        text: str | None = texts_of(column)[0].as_py()
+        return text
+    text = pc.cast(column, pa.string())[0].as_py()
+    return text
+
+
+def _text_of_time(column: pa.Array, kind: str) -> str | None:
+    if not column[0].is_valid:
+        return None
+    if pa.types.is_date(column.type):
+        return _with_sign(str(np.datetime64(column.cast(pa.date32()).view(pa.int32())[0].as_py(), "D")))
+    number, unit = column.view(pa.int64())[0].as_py(), column.type.unit
+    time = str(np.datetime64(number // 1000, "us") if unit == "ns" else np.datetime64(number, unit))
+    day, _, of_day = time.partition("T")
+    of_day, _, fraction = of_day.partition(".")
+    day, fraction = _with_sign(day), fraction.ljust(6, "0")
+    is_far = not day.startswith(tuple("0123456789")) or day.startswith("0000")
+    if kind == "string" or is_far:
+        return f"{day} {of_day}.{fraction}".rstrip("0").rstrip(".")
+    return f"{day} {of_day}.{fraction}Z"
+
+
+def _with_sign(day: str) -> str:
+    year, rest = day[: day.index("-", 1)], day[day.index("-", 1) :]
+    sign = "-" if year.startswith("-") else "+" if len(year) > 4 else ""
+    return f"{sign}{year.lstrip('-').zfill(4)}{rest}"

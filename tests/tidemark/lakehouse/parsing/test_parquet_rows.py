@@ -1,13 +1,13 @@
 """Rows of Parquet: what a value means does not depend on whether it is handed on as a value or as its text."""
 
 import io
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,16 @@ import pytest
 from dagster_tidemark.lakehouse import shipping
 from dagster_tidemark.lakehouse.parsing import parquet_rows
 from dagster_tidemark.lakehouse.parsing.kernels import arrow_type
-from dagster_tidemark.lakehouse.parsing.parquet_rows import footer_of, parts_of, rows_of
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Rows
+from dagster_tidemark.lakehouse.parsing.parquet_rows import rows_of
+from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, equal_parts
 from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
 from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.typed_rows import rows_of_arrow
+from dagster_tidemark.lakehouse.readers.text import not_valid
 from dagster_tidemark.lakehouse.readers.values import _number
-from dagster_tidemark.sources.feed import Feed, Grain
-from tests.tidemark.lakehouse.parsing.arrow_edges import KINDS, edges, is_same
+from tests.tidemark.lakehouse.parsing.arrow_edges import KINDS, edges, is_same, text_of
 from tests.tidemark.lakehouse.parsing.sources import InMemory, cut
 
 EDGES = edges()
-NOTHING = object()
 
 
 class Stored(InMemory):
@@ -55,10 +53,6 @@ def written(table: pa.Table, **options: object) -> bytes:
     sink = io.BytesIO()
     pq.write_table(table, sink, **options)
     return sink.getvalue()
-
-
-def feed(columns: dict[str, str]) -> Feed:
-    return Feed("toys", "toys/", Grain.HOUR, columns)
 
 
 def as_table(body: bytes) -> pa.Table:
@@ -106,12 +100,13 @@ def test_a_value_means_what_its_text_means(name: str) -> None:
     body = written(pa.table({"v": EDGES[name]}))
     table = as_table(body)
     for kind in KINDS:
-        texts, faults = rows_of_arrow(feed({"v": kind}), table)
-        assert not any(faults)
+        texts = [text_of(table["v"].slice(n, 1).combine_chunks(), kind) for n in range(table.num_rows)]
         # Each value alone, so that no value becomes a text because of another one, and then all values together.
         every = [rows_of_table(Declared({"v": kind}), table.slice(n, 1)) for n in range(table.num_rows)]
         for found in (every, list(rows_of(Declared({"v": kind}), None, Stored(body)))):
-            said = iter(texts["v"].to_pylist())
+            assert sum(rows.count for rows in found) == len(texts)
+            assert all(rows.faults is None for rows in found)
+            said = iter(texts)
             for rows in found:
                 column = rows.columns["v"]
                 assert column.type in (pa.string(), arrow_type(kind)), (kind, column.type)
@@ -121,7 +116,6 @@ def test_a_value_means_what_its_text_means(name: str) -> None:
                         assert value == text, kind
                     else:
                         assert is_same(value, meaning(text, kind)), (kind, value, text)
-            assert next(said, NOTHING) is NOTHING
 
 
 WIDENED = {
@@ -195,14 +189,9 @@ def test_far_years_are_written_in_full(unit: str) -> None:
     bits = 31 if unit == "D" else 63
     numbers = [n * sign for bit in range(bits) for n in (2**bit, 3 * 2**bit // 2) for sign in (1, -1)]
     column = pa.array(numbers, pa.int32() if unit == "D" else pa.int64()).view(arrow)
-    texts = rows_of_table(Declared({"v": "string"}), pa.table({"v": column})).columns["v"].to_pylist()
-    for number, text in zip(numbers, texts, strict=True):
-        micros = np.datetime64(number // 1000, "us") if unit == "ns" else np.datetime64(number, unit)
-        day, _, time = str(micros).partition("T")
-        year, month, of_month = day.rsplit("-", 2)
-        sign = "+" if int(year) > 9999 else "-" if int(year) < 0 else ""
-        time = time.rstrip("0").rstrip(".") if "." in time else time
-        assert text == f"{sign}{abs(int(year)):04}-{month}-{of_month} {time}".rstrip(), number
+    for kind in ("string", "bigint"):
+        texts = rows_of_table(Declared({"v": kind}), pa.table({"v": column})).columns["v"].to_pylist()
+        assert texts == [text_of(column.slice(n, 1), kind) for n in range(len(column))]
 
 
 def test_times_of_twelve_bytes_keep_far_years() -> None:
@@ -244,23 +233,30 @@ def test_bytes_that_are_no_text_are_a_fault_of_their_row(column: pa.Array, kind:
         }
     )
     columns = {"v": kind, "n": "bigint", "d": "double", "t": "timestamp", "empty": "string", "none": "int"}
-    texts, expected = rows_of_arrow(feed(columns), table)
     found = rows_of_table(Declared(columns), table)
     assert found.faults is not None
     assert found.records is not None
-    assert found.faults.to_pylist() == [fault and fault.why for fault in expected]
-    assert found.records.to_pylist() == [fault and fault.content for fault in expected]
-    at_fault = [fault is not None for fault in expected]
-    assert any(at_fault)
-    for name, values in found.columns.items():
+    records = found.records.to_pylist()
+    at_fault = [False, True, False, True, False]
+    assert [why is not None for why in found.faults.to_pylist()] == at_fault
+    assert found.faults[1].as_py() == not_valid("utf-8")
+    assert [record is not None for record in records] == at_fault
+    bad = "\\xfc" if "\\xfc" in records[1] else "\\xff"
+    shown = json.loads(records[1].replace("\\", "\\\\"))
+    assert bad in shown.pop("v")
+    assert shown == {"n": "2", "d": "1e+20", "t": "1970-01-01 00:00:00.000000Z", "empty": ""}
+    assert found.columns["none"].to_pylist() == [None] * 5
+    for name in table.column_names:
+        values, as_declared = found.columns[name], columns[name]
         values.validate(full=True)
-        if name in ("v", "empty"):
-            said = texts[name].to_pylist()
-            is_typed = values.type != pa.string() or name == "empty" or kind == "string"
-            of = columns[name]
-            assert values.to_pylist() == ([meaning(text, of) for text in said] if is_typed else said)
-        elif name != "none":
-            assert [v is None for v in values.to_pylist()] == [v is None for v in texts[name].to_pylist()]
+        for row, value in enumerate(values.to_pylist()):
+            text = text_of(table[name].slice(row, 1).combine_chunks(), as_declared)
+            if at_fault[row]:
+                assert value is None
+            elif values.type == pa.string() and as_declared != "string":
+                assert value == text
+            else:
+                assert is_same(value, meaning(text, as_declared))
 
 
 TWENTY = pa.table(
@@ -277,35 +273,17 @@ COLUMNS = {"n": "bigint", "text": "string", "at": "timestamp", "missing": "int"}
 @pytest.mark.parametrize("count", [1, 2, 7, 50])
 def test_a_file_in_parts_has_the_same_rows(count: int) -> None:
     source = Stored(written(TWENTY, row_group_size=100))
-    expected = whole(list(rows_of(Declared(COLUMNS), None, source)), "n")
-    assert expected == list(range(2000))
-    even = source.size // count
-    for parts in (
-        parts_of(footer_of(source), source.size, even),
-        list(cut(source.size, count)),
-    ):
-        assert parts[0].begin == 0
-        assert parts[-1].end >= source.size
-        assert all(one.end == other.begin for one, other in pairwise(parts))
+    every = list(rows_of(Declared(COLUMNS), None, source))
+    assert whole(every, "n") == list(range(2000))
+    for parts in (equal_parts(source.size, source.size // count), list(cut(source.size, count))):
+        assert len(parts) == count
         found = [rows for part in parts for rows in rows_of(Declared(COLUMNS), None, source, part)]
         for column in COLUMNS:
-            assert whole(found, column) == whole(list(rows_of(Declared(COLUMNS), None, source)), column)
+            assert whole(found, column) == whole(every, column), column
 
 
-def test_parts_hold_whole_row_groups_of_about_the_target() -> None:
-    source = Stored(written(TWENTY, row_group_size=100))
-    footer = footer_of(source)
-    assert parts_of(footer, source.size, source.size) == [WHOLE]
-    assert len(parts_of(footer, source.size, 1)) == 20
-    parts = parts_of(footer, source.size, source.size // 5)
-    assert 5 <= len(parts) <= 7
-    assert all(min(part.end, source.size) - part.begin <= source.size // 5 for part in parts)
-
-
-def test_a_file_without_rows_is_one_part_without_rows() -> None:
-    source = Stored(written(TWENTY.slice(0, 0)))
-    assert parts_of(footer_of(source), source.size, 1) == [WHOLE]
-    assert [rows.count for rows in rows_of(Declared(COLUMNS), None, source) if rows.count] == []
+def test_a_file_without_rows_has_no_rows() -> None:
+    assert sum(rows.count for rows in rows_of(Declared(COLUMNS), None, Stored(written(TWENTY.slice(0, 0))))) == 0
 
 
 def test_only_declared_columns_of_the_part_are_fetched() -> None:
@@ -316,8 +294,7 @@ def test_only_declared_columns_of_the_part_are_fetched() -> None:
             use_dictionary=False,
         )
     )
-    part = parts_of(footer_of(source), source.size, 1)[3]
-    source.requests.clear()
+    part = Part(source.size // 2, source.size // 2 + source.size // 20)
     assert [rows.count for rows in rows_of(Declared({"n": "bigint"}), None, source, part)] == [100]
     behind_footer = [length for begin, length in source.requests if begin < source.size - (64 << 10)]
     assert sum(behind_footer) < 2000
@@ -397,8 +374,6 @@ def test_what_the_store_raises_is_raised_as_it_is() -> None:
     for refused in range(len(source.requests)):
         with pytest.raises(Refused, match=f"request {refused}"):
             list(rows_of(Declared(COLUMNS), None, Stored(BODY, refused)))
-    with pytest.raises(Refused):
-        footer_of(Stored(BODY, 0))
 
 
 WORKER = """

@@ -103,7 +103,7 @@ def texts_of(column: pa.Array) -> pa.Array:
     if pa.types.is_decimal(kind):
         return _decimals(column)
     if pa.types.is_floating(kind):
-        return pa.array([None if v is None else _number(v, kind) for v in column.to_pylist()], pa.string())
+        return _floats(column)
     if pa.types.is_timestamp(kind):
         return pc.replace_substring_regex(pc.cast(column, pa.string()), r"(\.0*|(\.[0-9]*[1-9])0*)?Z$", r"\2")
     if is_nested(kind):
@@ -121,6 +121,20 @@ def _decimals(column: pa.Array) -> pa.Array:
     rows = pc.indices_nonzero(has_exponent)
     plain = pa.array([format(value, "f") for value in column.take(rows).to_pylist()], pa.string())
     return pc.replace_with_mask(texts, has_exponent, plain)
+
+
+def _floats(column: pa.Array) -> pa.Array:
+    """Floats as Java writes them. Arrow finds the same digits, so most take no loop."""
+    if pa.types.is_float16(column.type):
+        return pa.array([None if v is None else _number(v, column.type) for v in column.to_pylist()], pa.string())
+    texts, size = pc.cast(column, pa.string()), pc.abs(column)
+    texts = pc.if_else(pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".0", ""))
+    is_plain = pc.or_(pc.and_(pc.greater_equal(size, _WHOLE_FROM), pc.less(size, _WHOLE_BELOW)), pc.equal(size, 0.0))
+    other = pc.fill_null(pc.invert(is_plain), False)
+    if not other.true_count:
+        return texts
+    written = [_number(value, column.type) for value in column.filter(other).to_pylist()]
+    return pc.replace_with_mask(texts, other, pa.array(written, pa.string()))
 
 
 def _number(value: float | Decimal, kind: pa.DataType) -> str:

@@ -145,10 +145,12 @@ class Batch:
         return replace(self, faults=[*self.faults, *others], small=self.small.slice(0, 0))
 
     def _scanned(self, large: Mapping[SourceFile, Shape], *, is_strict: bool) -> DataFrame:
+        forms: dict[Shape, Shape] = {}  # each is sent to the workers once
         parts = [
             PartOfFile(number, file.key, file.size, file.etag, shape, read_as.rows_of, part)
             for number, file in enumerate(self.in_order)
-            if (shape := large.get(file)) is not None
+            if file in large
+            for shape in [forms.setdefault(large[file], large[file])]
             for read_as in [format_named(shape.format)]
             for part in ((WHOLE,) if self.numbered else read_as.parts(shape, file.key, file.size, TASK_BYTES))
         ]

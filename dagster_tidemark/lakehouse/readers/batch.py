@@ -156,7 +156,8 @@ class Batch:
         ]
         tasks = tasks_of(parts)
         scan = Scan(self.declared, _store_of(self.spark, self.store), tasks, is_strict)
-        rows = self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(shipped(scan.run), scan.ddl())
+        run = shipped(scan.run, *{part.rows_of for part in parts})
+        rows = self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, scan.ddl())
         return self.with_lineage(rows, with_partition(self._lineage(), self.partition_values))
 
     def with_lineage(self, rows: DataFrame, lineage: DataFrame | None = None) -> DataFrame:
@@ -183,13 +184,16 @@ class Batch:
         if FileNotRead.__name__ in str(failure):
             found = self.without(self.notes())
             if len(found.faults) == len(self.faults):  # it could be read this time
-                raise NotScanned(dict.fromkeys(large, _first_line(failure)))
+                named = [file for file in large if f"{FileNotRead.__name__} {file.key}: " in str(failure)]
+                raise NotScanned(dict.fromkeys(named or large, _first_line(failure)))
             return found
         ended: dict[SourceFile, str] = {}
         for file in large if _WORKER_ENDED in str(failure) else ():
             try:
                 self.alone(file).notes()
             except PySparkException as error:
+                if _WORKER_ENDED not in str(error):  # Spark itself is away: each file would be tried for minutes
+                    raise failure from error
                 ended[file] = _first_line(error)
         raise NotScanned(ended) if ended and len(ended) < len(large) else failure
 

@@ -1,9 +1,8 @@
 """Values that are no texts, as the texts they become: a number, a time, a list.
 
-A text column keeps what a file holds, so it must not matter whether the file was small and read here, or large and
-read by Spark: `test_two_readers.py` holds the two against each other. Belongs here: what Spark makes of
-JSON and Parquet by itself (`spark_scan`), said again for rows in memory (`in_memory`). Does not belong here: types
-that are declared (`validation`).
+A text column keeps what a file holds, so the text of a value may not change with the library that reads it:
+`test_one_parser.py` holds the texts of small and large files against each other. Does not belong here: types that are
+declared (`validation`).
 """
 
 from __future__ import annotations
@@ -20,10 +19,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-_MICROSECONDS = "yyyy-MM-dd HH:mm:ss.SSSSSS"
-TO_JSON = {"ignoreNullFields": "false", "timestampFormat": _MICROSECONDS, "timestampNTZFormat": _MICROSECONDS}
-"""How Spark writes a list or structure of Parquet."""
 
 _TIME = "%Y-%m-%d %H:%M:%S.%f"
 _BLANKS = " \t\r\n"
@@ -52,25 +47,6 @@ def elements_of(text: str) -> list[str]:
     """The elements of a JSON list, as they stand there."""
     at = _next(text, 0)
     return [text[begin : _decoder().raw_decode(text, begin)[1]] for begin in _elements(text, at)]
-
-
-def nested_anew(text: str) -> list[dict[str, str]]:
-    """The same, written anew: without blanks and escapes that need not be, numbers as they were."""
-    found = json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_Number)
-    objects = found if isinstance(found, list) else [found]
-    return [{name: _anew(v) for name, v in o.items() if isinstance(v, dict | list)} for o in objects]
-
-
-class _Number(str):
-    """A number of JSON as it is written."""
-
-
-def _anew(value: object) -> str:
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_anew(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_anew, value)) + "]"
-    return value if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, str]]:

@@ -333,7 +333,7 @@ FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
         },
     ),
     "texts": (
-        {"columns": dict.fromkeys(feeds.ORDERS.columns, "string"), "required": ("order_id", "line_number")},
+        {"columns": dict.fromkeys(feeds.ORDERS.columns, "string"), "required": ("order_id", "line_number"), "rules": {}},
         PARQUET,
     ),
     "ascii": ({"encoding": "ascii"}, {"a.csv": f"{HEADER}\n{line(1)}\n1,ü,3,4,5,3,1,0,x".encode()}),

@@ -225,6 +225,19 @@ PARQUET = {
 }
 
 
+def in_groups() -> bytes:
+    """Numbers, times and texts in many row groups, a few of them no value of their type."""
+    count, sink = 40, io.BytesIO()
+    at = datetime(2026, 10, 1, 7, 15, tzinfo=UTC)
+    columns = [pa.array(range(n, n + count), pa.int32()) for n in range(6)]
+    columns[3] = pa.array([2.5 if n == 30 else n for n in range(count)])
+    columns += [pa.array([Decimal(n) / 8 for n in range(count)], pa.decimal128(20, 8)), pa.array([0.5] * count)]
+    columns.append(pa.array([None if n == 7 else at for n in range(count)], pa.timestamp("ns", "Europe/Berlin")))
+    pq.write_table(pa.table(dict(zip(feeds.ORDERS.columns, columns, strict=True))), sink, row_group_size=3)
+    return sink.getvalue()
+
+
+GROUPS = in_groups()
 FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
     "as it is": (
         {},
@@ -254,6 +267,7 @@ FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
             + b'{"order_id": 1} {"order_id": 2}\n{"order_id": 3}]\n',
             "half late.jsonl": f"{JSON_GOOD}\n".encode() * 1000
             + b'{"order_id": "\\ud83d"}\n{"order_id": "\\ud83d\\ude00"}',
+            "groups.parquet": GROUPS,
             "late.jsonl": (b"words " * 200 + b"\n") * 60 + b'{"order_id": 1}\n',
         },
     ),
@@ -333,7 +347,11 @@ FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
         },
     ),
     "texts": (
-        {"columns": dict.fromkeys(feeds.ORDERS.columns, "string"), "required": ("order_id", "line_number"), "rules": {}},
+        {
+            "columns": dict.fromkeys(feeds.ORDERS.columns, "string"),
+            "required": ("order_id", "line_number"),
+            "rules": {},
+        },
         PARQUET,
     ),
     "ascii": ({"encoding": "ascii"}, {"a.csv": f"{HEADER}\n{line(1)}\n1,ü,3,4,5,3,1,0,x".encode()}),

@@ -80,11 +80,12 @@ def _of_few(reading: Batch, judged: DataFrame) -> Judged:
 
 
 def _of_many(reading: Batch, kept: DataFrame) -> tuple[Batch, Judged]:
-    tally = rejected_rows.tally_of(kept.where("_note IS NULL"), [file.key for file in reading.in_order])
+    keys = [file.key for file in reading.in_order]
+    tally = rejected_rows.tally_of(kept.where("_note IS NULL"), keys)
     notes = kept.where("_note IS NOT NULL").select("_file", "_note").collect()
     rows = reading.with_lineage(kept.where("_note IS NULL"))
     before = {file.key for file in reading.files}
-    reading = reading.without([(reading.in_order[row["_file"]].key, note_of(row["_note"])) for row in notes])
+    reading = reading.without([(keys[row["_file"]], note_of(row["_note"])) for row in notes])
     if none := before - {file.key for file in reading.files}:
         rows = rows.where(~F.col("source_file").isin(sorted(none)))
         tally = {key: of for key, of in tally.items() if key not in none}

@@ -6,6 +6,7 @@ Small files are read in this process, large ones by Spark's workers, both by the
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -215,15 +216,16 @@ class Batch:
                 refused[file] = f"{why}; {error.reason}"
         if refused:
             raise NotScanned(refused)
-        said = {key: note.fault for key, note in notes if note.fault}
+        faults = {key: note.fault for key, note in notes if note.fault}
+        about: dict[str, list[Note]] = defaultdict(list)
+        for key, note in notes:
+            about[key].append(note)
         for key, file in by_key.items():
-            if key not in said and not format_named(self.inspected.large[file].format).has_header:
-                about = [note for of, note in notes if of == key]
-                if fault := without_columns(self.feed, [(note.rows, note.objects, note.others) for note in about]):
-                    said[key] = (fault.reason, str(fault))
-        if not said:
-            return self
-        return replace(self, faults=[*self.faults, *(FileFault(by_key[key], *why) for key, why in said.items() if why)])
+            if key not in faults and not format_named(self.inspected.large[file].format).has_header:
+                parts = [(note.rows, note.objects, note.others) for note in about[key]]
+                if fault := without_columns(self.feed, parts):
+                    faults[key] = (fault.reason, str(fault))
+        return replace(self, faults=[*self.faults, *(FileFault(by_key[key], *why) for key, why in faults.items())])
 
     def without_rows(self, consequence: str) -> Batch:
         """This reading with a fault for each file: none gave a row that could be taken."""

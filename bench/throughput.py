@@ -1,10 +1,10 @@
 """Rows per second of core/orders and marts/sales_daily, against two scripts, on the same Spark server.
 
 Contestants: this project; a script that validates as the project does (`plain`); for core/orders also one that
-validates nothing (`naive`), which shows what reading and writing cost. Method: all read the same 24 CSV files of one day from S3
-into empty tables, in turns; a figure is the time of the asset's run in this process (Dagster's events, listing,
-validation, quarantine, commit and content version included) or of the script's function; each makes a session of its
-own and stops it. The tables of the first two have to hold the same rows, rejected ones included.
+validates nothing (`naive`), which shows what reading and writing cost. Method: all read the same 24 CSV files of one
+day from S3 into empty tables, in turns; a figure is the time of the asset's run in this process (Dagster's events,
+listing, validation, quarantine, commit and content version included) or of the script's function; each makes a session
+of its own and stops it. The tables of the first two have to hold the same rows, rejected ones included.
 """
 
 import logging

@@ -44,7 +44,7 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     exact = {c: F.coalesce(c, F.when(_is_odd(), typed(texts[c], kind))) for c, kind in _typed(feed).items()}
     rows = read.withColumns(exact) if exact else read
     # What is wrong is worked out for bad rows only: most are good.
-    lost = {c: _lost(kind) for c, kind in feed.columns.items() if feed.exact and _lost(kind)}
+    lost = {c: lost_by(kind) for c, kind in feed.columns.items() if feed.exact and lost_by(kind)}
     rows = rows.withColumn(
         "_verdict", F.when(~_is_good(feed, lost) & F.col("_note").isNull(), F.coalesce(*_verdicts(feed, lost)))
     )
@@ -162,7 +162,7 @@ def _is_filled(text: Column) -> Column:
     return F.coalesce(F.trim(text) != "", F.lit(False))
 
 
-def _lost(kind: str) -> str:
+def lost_by(kind: str) -> str:
     """Return a pattern of what a text may have that a value of a type has not; empty if there is no such thing."""
     if kind.startswith("decimal"):
         places = int(kind.rstrip(")").rpartition(",")[2])

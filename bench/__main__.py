@@ -145,10 +145,11 @@ def _show(report: dict[str, Any]) -> None:
             table.add_row(name, str(found["median"]), str(found["p95"]), str(found["n"]))
         console.print(table, f"ratio of the medians {report['messages']['ratio of the medians']}")
     if "throughput" in report:
-        table = Table("rows per second", "tidemark", "script", "ratio")
+        table = Table("rows per second", "tidemark", "script", "ratio", "naive", "ratio")
         for name, found in report["throughput"]["tables"].items():
-            rates = found["rows per second"]
-            table.add_row(name, f"{rates['tidemark']:,}", f"{rates['script']:,}", str(found["ratio"]))
+            rates, ratios = found["rows per second"], found["ratio"]
+            shown = [(f"{rates[of]:,}", str(ratios[of])) if of in rates else ("", "") for of in ("script", "naive")]
+            table.add_row(name, f"{rates['tidemark']:,}", *shown[0], *shown[1])
         console.print(table)
     for part in ("start", "memory"):
         if part in report:

@@ -64,7 +64,7 @@ def load_orders(spark: SparkSession, s3: Any, bucket: str, hours: Sequence[str])
     Args:
         s3: A boto3 client.
     """
-    files = [file for hour in hours for file in _listed(s3, bucket, hour)]
+    files = [file for hour in hours for file in listed(s3, bucket, hour)]
     judged = _judged(spark, bucket, files).persist()
     in_hours = ", ".join(f"TIMESTAMP '{hour[:10]} {hour[11:13]}:00:00'" for hour in hours)
     _rejected(judged).writeTo("lake.ops.quarantine").overwrite(
@@ -92,7 +92,8 @@ def sales_daily(spark: SparkSession, days: Sequence[str]) -> None:
     sold.writeTo("lake.marts.sales_daily").overwrite(F.expr(f"day IN ({dates})"))
 
 
-def _listed(s3: Any, bucket: str, hour: str) -> list[tuple[Any, ...]]:
+def listed(s3: Any, bucket: str, hour: str) -> list[tuple[Any, ...]]:
+    """The files of an hour: key, version, time of arrival, and the hour."""
     prefix = f"orders/dt={hour[:10]}/hour={hour[11:13]}/"
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     return [(o["Key"], _version(o), o["LastModified"], hour) for page in pages for o in page.get("Contents", ())]

@@ -1,9 +1,10 @@
-"""Rows per second of core/orders and marts/sales_daily, against the plain script, on the same Spark server.
+"""Rows per second of core/orders and marts/sales_daily, against two scripts, on the same Spark server.
 
-Method: both read the same 24 CSV files of one day from S3 into empty tables, in turns; a figure is the time of the
-asset's run in this process (Dagster's events, listing, validation, quarantine, commit and content version included)
-or of the script's function; both make a session of their own and stop it. The tables of both have to hold the same
-rows, rejected ones included.
+Contestants: this project; a script that validates as the project does (`plain`); for core/orders also one that
+validates nothing (`naive`), which shows what reading and writing cost. Method: all read the same 24 CSV files of one
+day from S3 into empty tables, in turns; a figure is the time of the asset's run in this process (Dagster's events,
+listing, validation, quarantine, commit and content version included) or of the script's function; each makes a session
+of its own and stops it. The tables of the first two have to hold the same rows, rejected ones included.
 """
 
 import logging
@@ -18,7 +19,7 @@ import boto3
 import dagster as dg
 from pyspark.sql import SparkSession
 
-from bench import plain
+from bench import naive, plain
 from dagster_tidemark import build_definitions
 from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.settings import Settings
@@ -39,13 +40,13 @@ _REJECTED = "SELECT count(*), bit_xor(xxhash64(source_file, row_number, content,
 
 
 def measure(settings: Settings, *, lines: int, rounds: int, warm_up: bool = True) -> dict[str, Any]:
-    """Rows per second of both, and the ratio of the medians.
+    """Rows per second of each, and the ratios of the medians.
 
     Args:
         settings: Of a local cloud and a Spark server that run and do nothing else.
 
     Raises:
-        AssertionError: the two made different tables.
+        AssertionError: the project and the validating script made different tables.
     """
     os.environ.update(settings.exports())
     logging.getLogger("dagster").setLevel(logging.WARNING)
@@ -69,18 +70,23 @@ def _rounds(
     spark: SparkSession, work: dict[str, dict[str, Work]], checks: dict[str, tuple[str, ...]], numbers: range
 ) -> dict[str, dict[str, list[float]]]:
     """Return the seconds of each round, by table and contestant. Round 0 warms up and is not among them."""
-    seconds: dict[str, dict[str, list[float]]] = {table: {"tidemark": [], "script": []} for table in work}
+    seconds: dict[str, dict[str, list[float]]] = {table: {name: [] for name in by} for table, by in work.items()}
+    names = ["naive", "script", "tidemark"]
     for number in numbers:
         made: dict[str, list[Any]] = {}
-        for name in ("tidemark", "script") if number % 2 else ("script", "tidemark"):
+        for name in reversed(names) if number % 2 else names:
             _drop_tables(spark)
             for table, by in work.items():
+                if name not in by:
+                    continue
                 begun = time.monotonic()
                 by[name]()
                 took = time.monotonic() - begun
                 print(f"round {number} {table} {name}: {took:.1f} s", flush=True)
                 if number:
                     seconds[table][name].append(took)
+                if name == "naive":
+                    continue
                 found = [tuple(spark.sql(query).collect()[0]) for query in checks[table]]
                 assert made.setdefault(table, found) == found, f"{table}: {made[table]} and {found}"
     return seconds
@@ -110,6 +116,7 @@ def _contestants(settings: Settings, s3: Any, instance: dg.DagsterInstance) -> d
         "core/orders": {
             "tidemark": asset("core/orders", day_of_hours),
             "script": script(lambda spark: plain.load_orders(spark, s3, settings.landing_bucket, _HOURS)),
+            "naive": script(lambda spark: naive.load_orders(spark, s3, settings.landing_bucket, _HOURS)),
         },
         "marts/sales_daily": {
             "tidemark": asset("marts/sales_daily", {"dagster/partition": DAY}),
@@ -121,7 +128,7 @@ def _contestants(settings: Settings, s3: Any, instance: dg.DagsterInstance) -> d
 def _summary(seconds: dict[str, list[float]], lines: int) -> dict[str, Any]:
     rates = {name: lines / statistics.median(values) for name, values in seconds.items()}
     return {
-        "ratio": round(rates["tidemark"] / rates["script"], 2),
+        "ratio": {name: round(rates["tidemark"] / rate, 2) for name, rate in rates.items() if name != "tidemark"},
         "rows per second": {name: round(rate) for name, rate in rates.items()},
         "raw seconds": {name: [round(s, 2) for s in values] for name, values in seconds.items()},
     }

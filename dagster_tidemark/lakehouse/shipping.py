@@ -6,8 +6,8 @@ edit it would go on with the old one and say nothing. Does not belong here: what
 """
 
 import pickle
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -18,13 +18,18 @@ _cloudpickle: Any = cloudpickle  # whose functions have no types
 OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
-def shipped(function: OfBatches) -> OfBatches:
+def shipped(function: OfBatches, *uses: Callable[..., Any]) -> OfBatches:
     """The function for `DataFrame.mapInArrow`, with all of the project's code that it uses, as it is now.
 
     The worker needs Python of the same minor version, pyspark and pyarrow, and nothing of the project. Source of the
     method: `cloudpickle.register_pickle_by_value`.
+
+    Args:
+        uses: Functions that it calls and that may be of other packages, which are sent as well.
     """
-    packages = {import_module(name.partition(".")[0]) for name in (__name__, function.__module__)}
+    modules = {getattr(each, "func", each).__module__ for each in (function, *uses)}  # `func`: of a partial
+    names = {name.partition(".")[0] for name in (__name__, *modules)}
+    packages = [sys.modules[name] for name in names if name in sys.modules]
     for package in packages:
         _cloudpickle.register_pickle_by_value(package)
     try:

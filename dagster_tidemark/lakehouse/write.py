@@ -1,7 +1,7 @@
 """Commits: partitions replaced or rows merged, one commit a run, none in silence over somebody else's."""
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -99,21 +99,46 @@ def replace_where(frame: DataFrame, table: Table, predicate: str, *, run_id: str
     raise WriteConflict(table)
 
 
-def replace_since(before: int | None, frame: DataFrame, table: Table, predicate: str, *, run_id: str) -> Commit:
+def replace_since(
+    before: int | None, frame: DataFrame, table: Table, predicate: str, *, run_id: str, is_grouped: bool = False
+) -> Commit:
     """Replace the rows for which the predicate is true, if nobody else has touched them since a snapshot.
+
+    Args:
+        is_grouped: Whether few tasks have rows of each partition. Then each writes what it has, unless the table's
+            owner says otherwise; else Iceberg has the rows of a partition brought together first.
 
     Raises:
         CommitConflict: somebody has. Nothing was written.
     """
-    return _overwrite_since(before, frame.select(*table.columns), table, predicate, run_id)
+    options = _AS_IT_IS if is_grouped and _may_leave(frame.sparkSession, table) else {}
+    return _overwrite_since(before, frame.select(*table.columns), table, predicate, run_id, options)
 
 
-def _overwrite_since(before: int | None, frame: DataFrame, table: Table, predicate: str, run_id: str) -> Commit:
+_AS_IT_IS = {"distribution-mode": "none", "fanout-enabled": "true"}
+
+
+def _may_leave(spark: SparkSession, table: Table) -> bool:
+    """Whether nobody has said how the rows of a table are distributed when they are written."""
+    seen = metadata_reads.loaded(spark, table)
+    return seen is not None and "write.distribution-mode" not in seen.properties
+
+
+def _overwrite_since(
+    before: int | None,
+    frame: DataFrame,
+    table: Table,
+    predicate: str,
+    run_id: str,
+    options: Mapping[str, str] | None = None,
+) -> Commit:
     writer = (
         frame.writeTo(table.rows_identifier)
         .option(f"snapshot-property.{RUN_ID}", run_id)
         .option("isolation-level", "serializable")
     )
+    for name, value in (options or {}).items():
+        writer = writer.option(name, value)
     if before is not None:
         writer = writer.option("validate-from-snapshot-id", str(before))
     try:

@@ -18,7 +18,7 @@ from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.loading.validation import judge
 from dagster_tidemark.lakehouse.parsing.scan import note_of
 from dagster_tidemark.lakehouse.read import fetched
-from dagster_tidemark.lakehouse.readers.batch import Batch
+from dagster_tidemark.lakehouse.readers.batch import OF_FILES, Batch
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ def judge_rows(load: Load, reading: Batch) -> tuple[Batch, Judged]:
         try:
             if reading.is_small:
                 return reading, _of_few(reading, judged)
+            # What is the same for all rows of a file is put to them again: it is half of what there is to keep.
+            judged = judged.drop(*OF_FILES)
             return _of_many(reading, judged.persist())
         except PySparkException as failure:
             with contextlib.suppress(PySparkException):  # what cannot even be analyzed was never kept
@@ -78,11 +80,12 @@ def _of_few(reading: Batch, judged: DataFrame) -> Judged:
 
 
 def _of_many(reading: Batch, kept: DataFrame) -> tuple[Batch, Judged]:
-    rows = kept.where("_note IS NULL")
-    tally = rejected_rows.tally_of(rows)
-    notes = kept.where("_note IS NOT NULL").select("source_file", "_note").collect()
+    keys = [file.key for file in reading.in_order]
+    tally = rejected_rows.tally_of(kept.where("_note IS NULL"), keys)
+    notes = kept.where("_note IS NOT NULL").select("_file", "_note").collect()
+    rows = reading.with_lineage(kept.where("_note IS NULL"))
     before = {file.key for file in reading.files}
-    reading = reading.without([(row.source_file, note_of(row["_note"])) for row in notes])
+    reading = reading.without([(keys[row["_file"]], note_of(row["_note"])) for row in notes])
     if none := before - {file.key for file in reading.files}:
         rows = rows.where(~F.col("source_file").isin(sorted(none)))
         tally = {key: of for key, of in tally.items() if key not in none}

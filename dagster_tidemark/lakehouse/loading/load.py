@@ -7,7 +7,10 @@ away are written before the table, those about files that left no row after it: 
 next load finds either a file unknown, which it reads again, or all of it.
 """
 
+import contextlib
+import io
 import logging
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -243,7 +246,8 @@ def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, ru
         entered = rejected_rows.enter(load, found, reading, judged.rejected, tally, run_id)
         reached("between_quarantine_and_table")
         rows_read = sum(t.rows for t in tally.values())
-        commit = _commit(load, found, _one_a_key(load, reading, judged, rows_read), run_id)
+        rows = _one_a_key(load, reading, judged, rows_read)
+        commit = _commit(load, found, rows, run_id, is_large=rows_read >= _MANY_ROWS)
         reached("after_commit")
         held = held_at(spark, load.table, list(found.listed), commit.snapshot_id)
         accounts = _accounts(load, found, reading, judged, held, commit)
@@ -336,7 +340,15 @@ def _one_a_key(load: Load, reading: Batch, judged: Judged, rows_read: int) -> Da
     return deduplicate(good, load.table, transform)
 
 
-def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str) -> write.Commit:
+def _is_grouped(rows: DataFrame) -> bool:
+    """Whether rows stay in the tasks that have read them: each of these has files of few partitions."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        rows.explain()
+    return not re.search(r"(?<!Broadcast)Exchange", said.getvalue())
+
+
+def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_large: bool) -> write.Commit:
     table = load.table
     reached("before_commit")
     keys = as_keys(list(found.steps))
@@ -362,7 +374,9 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str) -> write
             by = F.when(F.col("source_file").isin(refused), F.lit(AGAIN)).otherwise(F.col("loaded_by"))
             standing = standing.withColumn("loaded_by", by)
         rows = _latest(rows, standing, table, newer)
-    return write.replace_since(found.snapshot_id, rows, table, table.predicate(keys), run_id=run_id)
+    is_grouped = is_large and _is_grouped(rows)
+    predicate = table.predicate(keys)
+    return write.replace_since(found.snapshot_id, rows, table, predicate, run_id=run_id, is_grouped=is_grouped)
 
 
 def _takes_away(found: LoadState) -> bool:

@@ -5,7 +5,7 @@ why a row or file is turned away (`validation`, `probe`).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,11 +42,15 @@ class Tally:
     first_rows: tuple[FirstRow, ...] = ()
 
 
-def tally_of(judged: DataFrame) -> dict[str, Tally]:
-    """File to what became of its rows: the one pass that evaluates them."""
-    groups = judged.groupBy("source_file", "_block", "_reason")
+def tally_of(judged: DataFrame, files: Sequence[str]) -> dict[str, Tally]:
+    """File to what became of its rows: the one pass that evaluates them.
+
+    Args:
+        files: Their keys, in the order of their numbers.
+    """
+    groups = judged.groupBy("_file", "_block", "_reason")
     counted = groups.agg(F.count(F.lit(1)).alias("rows"), F.min("_row").alias("first")).collect()
-    return _tally(group.asDict() for group in counted)
+    return _tally(group.asDict() | {"source_file": files[group["_file"]]} for group in counted)
 
 
 def tally_of_few(judged: pa.Table) -> dict[str, Tally]:

@@ -71,7 +71,8 @@ def filled(rejected: DataFrame, reading: Batch, files: Iterable[str]) -> DataFra
     contents = contents_of(reading, files)
     if not contents.forms:
         return rejected
-    return rejected.mapInArrow(shipped(contents.fill), rejected.schema)
+    used = {texts_of for _, texts_of in contents.forms.values()}
+    return rejected.mapInArrow(shipped(contents.fill, *used), rejected.schema)
 
 
 def contents_of(reading: Batch, files: Iterable[str]) -> Contents:

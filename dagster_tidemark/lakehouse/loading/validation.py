@@ -32,9 +32,9 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     """Landing rows with a verdict.
 
     One row per row read: the feed's columns, the partition column, `source_row` if the table has it (the batch is
-    `numbered` then), lineage, `_partition`, `_block`, `_row`, `_reason` and `_message` (null for a good row),
-    `_content` (the row as it was; null for a good row), `_record` (what stands there, of a bad row whose `_content` is
-    to be made from it, see `row_contents`), and `_note` (not null: this is no row, see `parsing.scan`).
+    `numbered` then), lineage, `_partition`, `_file`, `_block`, `_row`, `_reason` and `_message` (null for a good
+    row), `_content` (the row as it was; null for a good row), `_record` (what stands there, of a bad row whose
+    `_content` is to be made from it, see `row_contents`), and `_note` (not null: this is no row, see `parsing.scan`).
 
     Args:
         read: What `Batch.rows` found. A row whose values are not all in plain form comes with its texts, and these are
@@ -44,7 +44,7 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     exact = {c: F.coalesce(c, F.when(_is_odd(), typed(texts[c], kind))) for c, kind in _typed(feed).items()}
     rows = read.withColumns(exact) if exact else read
     # What is wrong is worked out for bad rows only: most are good.
-    lost = {c: _lost(kind) for c, kind in feed.columns.items() if feed.exact and _lost(kind)}
+    lost = {c: lost_by(kind) for c, kind in feed.columns.items() if feed.exact and lost_by(kind)}
     rows = rows.withColumn(
         "_verdict", F.when(~_is_good(feed, lost) & F.col("_note").isNull(), F.coalesce(*_verdicts(feed, lost)))
     )
@@ -60,6 +60,7 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
         *(F.expr("_row + 1").alias(c) for c in SOURCE_ROW if c in table.columns),
         *LINEAGE,
         "_partition",
+        "_file",
         "_block",
         "_row",
         F.col("_verdict.reason").alias("_reason"),
@@ -161,7 +162,7 @@ def _is_filled(text: Column) -> Column:
     return F.coalesce(F.trim(text) != "", F.lit(False))
 
 
-def _lost(kind: str) -> str:
+def lost_by(kind: str) -> str:
     """Return a pattern of what a text may have that a value of a type has not; empty if there is no such thing."""
     if kind.startswith("decimal"):
         places = int(kind.rstrip(")").rpartition(",")[2])

@@ -135,12 +135,13 @@ def _of_digits(text: pa.Array, *, most_whole: int, most_places: int, most: int |
         wrong[rows[twice]] = True
     whole = points - begins - is_negative
     places = ends - points - 1  # -1: no point
-    wrong |= (whole < 1) | (whole > most_whole) | (places == 0) | (places > most_places)
-    if most is not None:
-        wrong |= lengths > most
     # A zero at the front is the whole part itself, or too much.
     first = data[np.minimum(begins + is_negative, len(data) - 1)] if len(data) else np.zeros(len(begins), np.uint8)
-    wrong |= (first == _ZERO) & (whole > 1)
+    is_zero = (first == _ZERO) & (whole == 1)
+    wrong |= (whole < 1) | ((first == _ZERO) & ~is_zero) | ((whole > most_whole) & ~is_zero)
+    wrong |= (places == 0) | (places > most_places)
+    if most is not None:
+        wrong |= lengths > most
     missing = _is_null(text)
     if missing is not None:
         wrong &= ~missing

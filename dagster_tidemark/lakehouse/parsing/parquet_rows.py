@@ -1,4 +1,4 @@
-"""Rows of Parquet files, in parts: a task reads the row groups whose first byte lies in its part.
+"""Rows of Parquet files, in parts: a task reads the row groups that begin in its part.
 
 Does not belong here: what becomes of a column's values (`typed_rows`).
 """
@@ -22,18 +22,22 @@ from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.remote_file import arrow_faults
 
 _CALLED = "Parquet"
-_ROWS = 8192  # of a batch
-_BYTES = 32 << 20  # of values of a batch, as long as a single row has no more
+_ROWS = 8192
+"""Largest number of rows in a batch."""
+
+_BYTES = 32 << 20
+"""Largest number of bytes in a batch of several rows."""
+
 _FIXED = 8  # bytes of a number
 _REPEATING = {"DELTA_BYTE_ARRAY", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
-"""Encodings in which many long values may take few bytes."""
+"""Encodings that may store many long values in few bytes."""
 
 
 def rows_of(declared: Declared, shape: Any, source: Source, part: Part = WHOLE) -> Iterator[Rows]:
     """Rows of the row groups that begin in a part of a file, in the order of their bytes.
 
-    A row group begins with the first page of its first column, so each is in one part only. Of each row group the
-    declared columns are fetched, and nothing else.
+    A row group begins with the first page of its first column, so it belongs to exactly one part. Only the declared
+    columns are fetched.
 
     Raises:
         Unusable: the file is no Parquet file, or damaged.
@@ -89,7 +93,7 @@ def _tables_of_group(file: RandomAccess, footer: pq.FileMetaData, n: int, column
         read_dictionary=as_dictionary,
         # Fetches columns that lie side by side at once.
         pre_buffer=True,
-        # Of nanoseconds the years before 1678 and after 2262 would be others.
+        # Nanoseconds cannot hold years before 1678 and after 2262.
         coerce_int96_timestamp_unit="us",
     ) as opened:
         held: list[pa.RecordBatch] = []

@@ -1,6 +1,6 @@
 """A `Source` as a file object, for libraries that read files by place.
 
-Does not belong here: what is in a file, and what a library's errors say of it (`readers.remote_file`).
+Does not belong here: the content of files, and errors of libraries about it (`readers.remote_file`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dagster_tidemark.lakehouse.parsing.rows import Source
 
 
 class RandomAccess(io.RawIOBase):
-    """A file of which only the requested bytes are fetched."""
+    """A file object that fetches the requested bytes only."""
 
     def __init__(self, source: Source) -> None:
         self._source, self._at = source, 0
@@ -47,7 +47,7 @@ class RandomAccess(io.RawIOBase):
 
     @contextmanager
     def refusals_raised(self) -> Iterator[None]:
-        """Raise what the store has raised, whatever a library makes of it."""
+        """Raise the error of the store, even if a library reports another one."""
         try:
             yield
         except Exception as error:

@@ -49,12 +49,16 @@ class Store:
 class RemoteFile:
     """One version of one file.
 
+    Attributes:
+        refusal: What `read` has raised. A library in between may report it as damage of the file, or not at all.
+
     Raises:
         StoreFault: it cannot be opened, or it is another version by now.
     """
 
     def __init__(self, system: fs.FileSystem, bucket: str, key: str, size: int, etag: str) -> None:
         self.key, self.size = key, size
+        self.refusal: StoreFault | None = None
         try:
             self._file = system.open_input_file(f"{bucket}/{key}")
             there = (self._file.metadata() or {}).get(b"ETag", b"").decode().strip('"')
@@ -70,7 +74,13 @@ class RemoteFile:
         Raises:
             StoreFault: they are not given.
         """
-        wanted = max(0, min(length, self.size - begin))
+        try:
+            return self._read(begin, max(0, min(length, self.size - begin)))
+        except StoreFault as refusal:
+            self.refusal = refusal
+            raise
+
+    def _read(self, begin: int, wanted: int) -> bytes:
         if not wanted:
             return b""
         try:

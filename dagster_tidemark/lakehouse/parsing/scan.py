@@ -102,7 +102,7 @@ class Scan:
     def _read(self, system: Any, part: PartOfFile) -> Iterator[pa.RecordBatch]:
         rows = objects = 0
         others: dict[str, None] | None = {}
-        fault = refused = None
+        fault = refused = source = None
         try:
             source = RemoteFile(system, self.store.bucket, part.key, part.size, part.etag)
             for found in part.rows_of(self.declared, part.shape, source, part.part):
@@ -112,9 +112,13 @@ class Scan:
                     others = None if found.others is None else others | dict.fromkeys(found.others)
                 yield self._batch(part, rows, found.count, columns)
                 rows += found.count
+            if source.refusal:  # a library has passed over it
+                raise source.refusal
         except LIMITS_OF_ARROW:
             raise
-        except Exception as error:
+        except Exception as caught:
+            # A library may report a refusal as damage.
+            error = source.refusal if source and source.refusal else caught
             if self.is_strict:
                 raise FileNotRead(f"{FileNotRead.__name__} {part.key}: {error}") from error
             if isinstance(error, StoreFault):

@@ -1,14 +1,16 @@
-"""Columns of formats with types of their own, as values of the declared types; else as the texts that values become.
+"""Columns of typed formats, such as Parquet: values of the declared types, or texts.
 
-A value is handed on if its type holds it without any loss, so that it means what its text means to
-`validation.typed`. If one value of a column in a batch does not fit, that column is given as texts: an error of a row
-is found, and worded, in one place. Does not belong here: how a format's files are read (`parquet_rows`), and which
+A value stays a value if the declared type holds it without loss. It then means what its text means to
+`validation.typed`. If one value of a column does not fit, the whole column of that batch becomes texts: errors of rows
+are found, and worded, in one place. Does not belong here: how a format's files are read (`parquet_rows`), and which
 text a number or a list becomes (`values`).
 """
 
 from __future__ import annotations
 
 import json
+from datetime import date
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +26,8 @@ _MICROSECONDS = pa.timestamp("us")
 # The years 1 to 9999, which a date of ten characters can say. Further ones are for the exact rule.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _A_DAY = 86_400_000_000  # microseconds
+_FOUR_CENTURIES = 146_097  # days, after which the calendar repeats itself
+_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def rows_of_table(declared: Declared, table: pa.Table | pa.RecordBatch) -> Rows:
@@ -49,7 +53,7 @@ def rows_of_table(declared: Declared, table: pa.Table | pa.RecordBatch) -> Rows:
         values = _values(found[c], arrow_type(kind))
         if values is None:
             values = _texts(c, found[c], kind)
-            if not is_text(values):
+            if not _is_text(values):
                 wrong |= _is_no_text(values)
             elif kind == "string":
                 values = _without_empty(values)
@@ -58,7 +62,7 @@ def rows_of_table(declared: Declared, table: pa.Table | pa.RecordBatch) -> Rows:
         columns[c] = values
     if not wrong.any():
         return Rows(columns, table.num_rows)
-    # Rows are shown by the texts of all their values, also of those that are handed on as they are.
+    # The record of a row has the texts of all its columns, typed ones too.
     faulty = pa.array(np.flatnonzero(wrong))
     texts = {c: _texts(c, column.take(faulty), declared.columns[c]) for c, column in found.items()}
     right = pa.array(~wrong)
@@ -66,7 +70,7 @@ def rows_of_table(declared: Declared, table: pa.Table | pa.RecordBatch) -> Rows:
     return Rows(
         columns,
         table.num_rows,
-        records=_spread(faulty, records_of(texts), table.num_rows),
+        records=_spread(faulty, _records_of(texts), table.num_rows),
         faults=_spread(faulty, [not_valid("utf-8")] * len(faulty), table.num_rows),
     )
 
@@ -78,16 +82,16 @@ def texts_of_column(column: pa.Array, kind: str) -> pa.Array:
         pa.ArrowNotImplementedError: values of this type have no texts.
     """
     column = _plain(column)
-    if pa.types.is_timestamp(column.type):
-        column = _in_utc(column)
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        return _texts_of_days(column, as_written=kind == "string")
     if kind == "string" or is_nested(column.type) or pa.types.is_decimal(column.type):
         return texts_of(column)
     # Which text a number has makes no difference here.
     return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
 
 
-def is_text(column: pa.Array) -> bool:
-    """Whether each value of a column of texts is valid UTF-8."""
+def _is_text(column: pa.Array) -> bool:
+    """True if each text of a column is valid UTF-8."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -95,7 +99,7 @@ def is_text(column: pa.Array) -> bool:
     return True
 
 
-def shown(column: pa.Array) -> list[tuple[str | None, bool]]:
+def _shown(column: pa.Array) -> list[tuple[str | None, bool]]:
     """The texts of a column so that a person can read them, and whether they are none."""
     found: list[tuple[str | None, bool]] = []
     for value in column.cast(pa.binary()).to_pylist():
@@ -104,9 +108,9 @@ def shown(column: pa.Array) -> list[tuple[str | None, bool]]:
     return found
 
 
-def records_of(texts: dict[str, pa.Array]) -> list[str]:
-    """Rows as JSON objects of the texts they have, of columns in which bytes may be no text."""
-    rows = zip(*([text for text, _ in shown(column)] for column in texts.values()), strict=True)
+def _records_of(texts: dict[str, pa.Array]) -> list[str]:
+    """Rows as JSON objects. Bytes that are not valid UTF-8 are shown as \\xNN."""
+    rows = zip(*([text for text, _ in _shown(column)] for column in texts.values()), strict=True)
     return [
         json.dumps(
             {c: text for c, text in zip(texts, row, strict=True) if text is not None},
@@ -118,13 +122,15 @@ def records_of(texts: dict[str, pa.Array]) -> list[str]:
 
 
 def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column in the type of its values, without what was only a way to store or to name them."""
+    """A column without dictionary encoding, extension type or chunks."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(column, pa.ExtensionArray):
         return _plain(column.storage)
     if pa.types.is_dictionary(column.type):
         return _plain(column.dictionary_decode())
+    if pa.types.is_decimal(column.type) and column.type.bit_width < 128:  # Arrow computes little with these
+        return column.cast(pa.decimal128(column.type.precision, column.type.scale))
     return column
 
 
@@ -139,7 +145,7 @@ def _texts(name: str, column: pa.Array, kind: str) -> pa.Array:
 
 
 def _values(column: pa.Array, target: pa.DataType) -> pa.Array | None:
-    """The values of a column in a declared type; None if one of them would be another, or a type has no such values."""
+    """The values of a column in a declared type. None if one value would change, or the types do not correspond."""
     kind = column.type
     try:
         if pa.types.is_null(kind):
@@ -150,7 +156,7 @@ def _values(column: pa.Array, target: pa.DataType) -> pa.Array | None:
         if pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0):
             return _of_whole(column, target)
         if pa.types.is_decimal(kind):
-            return column.cast(target) if pa.types.is_decimal(target) else None
+            return _rescaled(column, target) if pa.types.is_decimal(target) else None
         if pa.types.is_date(kind):
             days = column.cast(pa.date32())
             return _of_days(days, target) if _is_within(days.view(pa.int32()), _FIRST_DAY, _LAST_DAY) else None
@@ -168,8 +174,17 @@ def _of_whole(column: pa.Array, target: pa.DataType) -> pa.Array | None:
     if pa.types.is_floating(target):
         return None if is_decimal else column.cast(target)
     if pa.types.is_decimal(target):
-        return (column if is_decimal else column.cast(pa.decimal128(20, 0))).cast(target)
+        return _rescaled(column if is_decimal else column.cast(pa.decimal128(20, 0)), target)
     return None
+
+
+def _rescaled(column: pa.Array, target: pa.DataType) -> pa.Array | None:
+    # Arrow finds digits that are lost behind the point, but not always an overflow before it: 2147483648 becomes some
+    # number of decimal(38,38).
+    limit = Decimal(10) ** (target.precision - target.scale)
+    bounds = pc.min_max(column)
+    is_within = not bounds["min"].is_valid or -limit < bounds["min"].as_py() <= bounds["max"].as_py() < limit
+    return column.cast(target) if is_within else None
 
 
 def _of_days(days: pa.Array, target: pa.DataType) -> pa.Array | None:
@@ -185,7 +200,7 @@ def _of_times(times: pa.Array, target: pa.DataType) -> pa.Array | None:
     if pa.types.is_timestamp(target):
         return times.view(target)
     if pa.types.is_date(target):
-        # A time of day is lost in a date, of which `Feed.exact` has to know.
+        # A date loses the time of day, and `Feed.exact` refuses that.
         days = times.cast(pa.date32())
         return days if days.cast(_MICROSECONDS).equals(times) else None
     return None
@@ -202,7 +217,7 @@ def _floored(times: pa.Array) -> pa.Array:
     Raises:
         pa.ArrowInvalid: one is too far away.
     """
-    # By their numbers, as a worker may lack the names of zones, and a file may have one that is none.
+    # Integer arithmetic needs no time zone database. Workers may lack it, and files may name unknown zones.
     if times.type.unit != "ns":
         return times.view(pa.timestamp(times.type.unit)).cast(_MICROSECONDS)
     numbers = times.view(pa.int64())
@@ -211,12 +226,42 @@ def _floored(times: pa.Array) -> pa.Array:
     return pa.array(whole, pa.int64(), mask=mask).view(_MICROSECONDS)
 
 
-def _in_utc(times: pa.Array) -> pa.Array:
-    """Times in microseconds, if none is too far away for them; without a zone they are in UTC."""
-    try:
-        return _floored(times).view(pa.timestamp("us", "UTC"))
-    except pa.ArrowInvalid:
-        return times.view(pa.timestamp(times.type.unit, "UTC"))
+def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
+    """Texts of dates and times. Without a zone a time is in UTC."""
+    per_day = 1
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.date32())
+    else:
+        per_day = _PER_SECOND[column.type.unit] * 86_400
+    numbers = column.view(pa.int32() if per_day == 1 else pa.int64()).fill_null(0).to_numpy().astype(np.int64)
+    days, in_day = numbers // per_day, numbers % per_day
+    is_far = (days < _FIRST_DAY) | (days > _LAST_DAY)
+    near = pc.if_else(pa.array(is_far), pa.scalar(None, column.type), column) if is_far.any() else column
+    if per_day > 1:
+        near = _floored(near).view(pa.timestamp("us", "UTC"))
+    texts = texts_of(near) if as_written else pc.cast(near, pa.string())
+    if not is_far.any():
+        return texts
+    # Arrow keeps a year in two bytes and writes wrong ones for later years.
+    far = [
+        _far(day, None if per_day == 1 else rest * _A_DAY // per_day)
+        for day, rest in zip(days[is_far].tolist(), in_day[is_far].tolist(), strict=True)
+    ]
+    return pc.replace_with_mask(texts, pa.array(is_far), pa.array(far, pa.string()))
+
+
+def _far(days: int, micros: int | None) -> str:
+    """A date or time outside the years 1 to 9999, as Spark writes it."""
+    cycles, rest = divmod(days - _FIRST_DAY, _FOUR_CENTURIES)
+    day = date.fromordinal(rest + 1)
+    year = day.year + 400 * cycles
+    sign = "+" if year > 9999 else "-" if year < 0 else ""
+    text = f"{sign}{abs(year):04}-{day.month:02}-{day.day:02}"
+    if micros is None:
+        return text
+    seconds, micros = divmod(micros, 1_000_000)
+    fraction = f".{micros:06}".rstrip("0") if micros else ""
+    return f"{text} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"
 
 
 def _without_empty(texts: pa.Array) -> pa.Array:
@@ -225,13 +270,13 @@ def _without_empty(texts: pa.Array) -> pa.Array:
 
 
 def _is_no_text(texts: pa.Array) -> Mask:
-    return np.array([is_none for _, is_none in shown(texts)], np.bool_)
+    return np.array([is_none for _, is_none in _shown(texts)], np.bool_)
 
 
 def _only(right: pa.Array, column: pa.Array, kind: str) -> pa.Array:
     """A column without the values of rows that have a fault."""
     if pa.types.is_string(column.type):
-        # What is no text may not be touched as one.
+        # Arrow's functions for texts expect valid UTF-8.
         column = pc.if_else(right, column.view(pa.binary()), pa.scalar(None, pa.binary())).cast(pa.string())
         if kind == "string":
             return _without_empty(column)
@@ -240,7 +285,7 @@ def _only(right: pa.Array, column: pa.Array, kind: str) -> pa.Array:
 
 
 def _spread(rows: pa.Array, values: list[str], count: int) -> pa.Array:
-    """Values of some rows as a column of all of them."""
+    """A column with values in some rows and nulls in the others."""
     found: list[str | None] = [None] * count
     for row, value in zip(rows.to_pylist(), values, strict=True):
         found[row] = value

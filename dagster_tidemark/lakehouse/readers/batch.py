@@ -6,6 +6,7 @@ Small files are read in this process, large ones by Spark's workers, both by the
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -41,8 +42,11 @@ from dagster_tidemark.sources.listing import ObjectUnavailable
 
 _FEW = 5_000  # rows that one task handles as fast as several
 
-_PLACE = {"source_file": "string", "_block": "bigint", "_row": "bigint"}
-"""Where a row stands: its file, where the part of it begins that it was read in, and its number in that part from 0."""
+_PLACE = {"_file": "int", "source_file": "string", "_block": "bigint", "_row": "bigint"}
+"""Where a row stands: its file and that one's number in the batch, where the part of the file begins that it was read
+in, and its number in that part from 0."""
+OF_FILES = (*LINEAGE, "_partition")
+"""The columns that say the same of each row of a file."""
 
 
 def columns_of_rows(feed: Feed) -> dict[str, str]:
@@ -81,6 +85,12 @@ class Batch:
         """The files whose rows are in `rows`."""
         wrong = {fault.file for fault in self.faults}
         return [file for file in self.inspected.readable if file not in wrong]
+
+    @property
+    def in_order(self) -> list[SourceFile]:
+        """All files that were looked into; a file's place here is its number."""
+        # Files of a partition side by side: a task that writes has few partitions.
+        return sorted(self.inspected.readable, key=lambda file: (file.partition or "", file.key))
 
     @property
     def shapes(self) -> Mapping[str, Shape]:
@@ -132,28 +142,35 @@ class Batch:
 
     def alone(self, file: SourceFile) -> Batch:
         """This reading of one file only."""
-        large = {file: self.inspected.large[file]}
-        return replace(self, inspected=replace(self.inspected, large=large, fetched={}), small=self.small.slice(0, 0))
+        others = [FileFault(other, "", "") for other in self.large if other != file]
+        return replace(self, faults=[*self.faults, *others], small=self.small.slice(0, 0))
 
     def _scanned(self, large: Mapping[SourceFile, Shape], *, is_strict: bool) -> DataFrame:
-        # Files of a partition side by side: a task that writes has few partitions.
-        files = sorted(large, key=lambda file: (file.partition or "", file.key))
+        forms: dict[Shape, Shape] = {}  # each is sent to the workers once
         parts = [
             PartOfFile(number, file.key, file.size, file.etag, shape, read_as.rows_of, part)
-            for number, file in enumerate(files)
-            for shape in [large[file]]
+            for number, file in enumerate(self.in_order)
+            if file in large
+            for shape in [forms.setdefault(large[file], large[file])]
             for read_as in [format_named(shape.format)]
             for part in ((WHOLE,) if self.numbered else read_as.parts(shape, file.key, file.size, TASK_BYTES))
         ]
         tasks = tasks_of(parts)
         scan = Scan(self.declared, _store_of(self.spark, self.store), tasks, is_strict)
-        rows = self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(shipped(scan.run), scan.ddl())
-        lineage = self.spark.createDataFrame(
-            [(n, f.key, f.version, f.arrived_at, self.code_version, f.partition) for n, f in enumerate(files)],
+        run = shipped(scan.run, *{part.rows_of for part in parts})
+        rows = self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, scan.ddl())
+        return self.with_lineage(rows, with_partition(self._lineage(), self.partition_values))
+
+    def with_lineage(self, rows: DataFrame, lineage: DataFrame | None = None) -> DataFrame:
+        """Rows that have the number of their file, with the columns `OF_FILES`."""
+        return rows.join(F.broadcast(self._lineage() if lineage is None else lineage), on="_file", how="inner")
+
+    def _lineage(self) -> DataFrame:
+        return self.spark.createDataFrame(
+            [(n, f.key, f.version, f.arrived_at, self.code_version, f.partition) for n, f in enumerate(self.in_order)],
             "_file int, source_file string, source_version string, arrived_at timestamp, loaded_by string, "
             "_partition string",
         )
-        return rows.join(F.broadcast(with_partition(lineage, self.partition_values)), on="_file", how="inner")
 
     def without_unread(self, failure: PySparkException) -> Batch:
         """This reading without the files that ended a job.
@@ -168,13 +185,16 @@ class Batch:
         if FileNotRead.__name__ in str(failure):
             found = self.without(self.notes())
             if len(found.faults) == len(self.faults):  # it could be read this time
-                raise NotScanned(dict.fromkeys(large, _first_line(failure)))
+                named = [file for file in large if f"{FileNotRead.__name__} {file.key}: " in str(failure)]
+                raise NotScanned(dict.fromkeys(named or large, _first_line(failure)))
             return found
         ended: dict[SourceFile, str] = {}
         for file in large if _WORKER_ENDED in str(failure) else ():
             try:
                 self.alone(file).notes()
             except PySparkException as error:
+                if _WORKER_ENDED not in str(error):  # Spark itself is away: each file would be tried for minutes
+                    raise failure from error
                 ended[file] = _first_line(error)
         raise NotScanned(ended) if ended and len(ended) < len(large) else failure
 
@@ -196,15 +216,16 @@ class Batch:
                 refused[file] = f"{why}; {error.reason}"
         if refused:
             raise NotScanned(refused)
-        said = {key: note.fault for key, note in notes if note.fault}
+        faults = {key: note.fault for key, note in notes if note.fault}
+        about: dict[str, list[Note]] = defaultdict(list)
+        for key, note in notes:
+            about[key].append(note)
         for key, file in by_key.items():
-            if key not in said and not format_named(self.inspected.large[file].format).has_header:
-                about = [note for of, note in notes if of == key]
-                if fault := without_columns(self.feed, [(note.rows, note.objects, note.others) for note in about]):
-                    said[key] = (fault.reason, str(fault))
-        if not said:
-            return self
-        return replace(self, faults=[*self.faults, *(FileFault(by_key[key], *why) for key, why in said.items() if why)])
+            if key not in faults and not format_named(self.inspected.large[file].format).has_header:
+                parts = [(note.rows, note.objects, note.others) for note in about[key]]
+                if fault := without_columns(self.feed, parts):
+                    faults[key] = (fault.reason, str(fault))
+        return replace(self, faults=[*self.faults, *(FileFault(by_key[key], *why) for key, why in faults.items())])
 
     def without_rows(self, consequence: str) -> Batch:
         """This reading with a fault for each file: none gave a row that could be taken."""
@@ -280,16 +301,17 @@ def reading_of(
     fetched = {file: of for file, of in inspected.fetched.items() if file not in found.left}
     large = {**inspected.large, **{file: inspected.fetched[file][0] for file in found.left}}
     inspected = replace(inspected, fetched=fetched, large=large)
-    small = _with_lineage(found.rows, list(fetched), code_version)
     faults = [*inspected.faults, *found.faults]
-    return Batch(spark, store, feed, code_version, inspected, small, faults, partition_values, numbered)
+    batch = Batch(spark, store, feed, code_version, inspected, found.rows, faults, partition_values, numbered)
+    return replace(batch, small=_with_lineage(found.rows, batch.in_order, code_version))
 
 
 def _with_lineage(table: pa.Table, files: Sequence[SourceFile], code_version: str) -> pa.Table:
-    by_key = {file.key: file for file in files}
+    by_key, number = {file.key: file for file in files}, {file.key: n for n, file in enumerate(files)}
     keys = table.column("source_file").combine_chunks().dictionary_encode()
     known = [by_key[key] for key in keys.dictionary.to_pylist()]
     said: list[tuple[str, list[object], pa.DataType]] = [
+        ("_file", [number[f.key] for f in known], pa.int32()),
         ("source_version", [f.version for f in known], pa.string()),
         ("arrived_at", [f.arrived_at for f in known], pa.timestamp("us", "UTC")),
         ("loaded_by", [code_version] * len(known), pa.string()),

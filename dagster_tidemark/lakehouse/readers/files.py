@@ -1,6 +1,6 @@
 """What lies in the landing bucket, as a load sees it: a version of a file, and why one cannot be taken.
 
-Belongs here: the names that looking into files (`probe`), reading them (`in_memory`, `spark_scan`) and judging their
+Belongs here: the names that looking into files (`probe`), reading them (`in_memory`, `batch`) and judging their
 rows (`validation`) share. Does not belong here: any reading.
 """
 

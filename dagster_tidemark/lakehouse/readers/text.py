@@ -1,8 +1,7 @@
-"""From the bytes of a text file to its lines and records, as both readers see them.
+"""From the bytes of a text file to its lines and records: the exact rule, record by record.
 
-Belongs here: compression, encodings, line ends, quotes, and where a record ends. What is wrong with a line is said
-here in one place, for rows in memory and for Spark (`spark_records`) alike. Does not belong here: what values mean
-(`validation`).
+Belongs here: compression, encodings, line ends, quotes, where a record ends, and the words for a fault of a line. Does
+not belong here: reading many lines at once (`parsing`), and the meaning of values (`validation`).
 """
 
 import codecs

@@ -1,4 +1,4 @@
-"""What formats that are lines of text share: the look at a file's beginning, its weight, what damages it.
+"""What formats that are lines of text share: the look at a file's beginning, and its parts.
 
 Belongs here: how much of a file is looked at, and what is no text at all. Does not belong here: what a line is
 (`text`), and what is in one (`csv_text`, `json_text`).
@@ -28,7 +28,6 @@ from dagster_tidemark.sources.feed import Feed
 _PEEK = 4 << 10
 _LONG_PEEK = 64 << 10
 _LONGEST_LINE = 4 << 20
-_VALUES = 10  # that weigh as much as a row
 _CALLED = {"utf-8": "UTF-8"}
 
 S = TypeVar("S", bound=Shape)

@@ -1,9 +1,8 @@
 """Values that are no texts, as the texts they become: a number, a time, a list.
 
-A text column keeps what a file holds, so it must not matter whether the file was small and read here, or large and
-read by Spark: `test_two_readers.py` holds the two against each other. Belongs here: what Spark makes of
-JSON and Parquet by itself (`spark_scan`), said again for rows in memory (`in_memory`). Does not belong here: types
-that are declared (`validation`).
+A text column keeps what a file holds, so the text of a value may not change with the library that reads it:
+`test_one_parser.py` holds the texts of small and large files against each other. Does not belong here: types that are
+declared (`validation`).
 """
 
 from __future__ import annotations
@@ -20,10 +19,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-_MICROSECONDS = "yyyy-MM-dd HH:mm:ss.SSSSSS"
-TO_JSON = {"ignoreNullFields": "false", "timestampFormat": _MICROSECONDS, "timestampNTZFormat": _MICROSECONDS}
-"""How Spark writes a list or structure of Parquet."""
 
 _TIME = "%Y-%m-%d %H:%M:%S.%f"
 _BLANKS = " \t\r\n"
@@ -52,25 +47,6 @@ def elements_of(text: str) -> list[str]:
     """The elements of a JSON list, as they stand there."""
     decoder = _decoder()
     return [text[begin : decoder.raw_decode(text, begin)[1]] for begin in _elements(text, _next(text, 0))]
-
-
-def nested_anew(text: str) -> list[dict[str, str]]:
-    """The same, written anew: without blanks and escapes that need not be, numbers as they were."""
-    found = json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_Number)
-    objects = found if isinstance(found, list) else [found]
-    return [{name: _anew(v) for name, v in o.items() if isinstance(v, dict | list)} for o in objects]
-
-
-class _Number(str):
-    """A number of JSON as it is written."""
-
-
-def _anew(value: object) -> str:
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_anew(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_anew, value)) + "]"
-    return value if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, str]]:
@@ -103,7 +79,7 @@ def texts_of(column: pa.Array) -> pa.Array:
     if pa.types.is_decimal(kind):
         return _decimals(column)
     if pa.types.is_floating(kind):
-        return pa.array([None if v is None else _number(v, kind) for v in column.to_pylist()], pa.string())
+        return _floats(column)
     if pa.types.is_timestamp(kind):
         return pc.replace_substring_regex(pc.cast(column, pa.string()), r"(\.0*|(\.[0-9]*[1-9])0*)?Z$", r"\2")
     if is_nested(kind):
@@ -121,6 +97,20 @@ def _decimals(column: pa.Array) -> pa.Array:
     rows = pc.indices_nonzero(has_exponent)
     plain = pa.array([format(value, "f") for value in column.take(rows).to_pylist()], pa.string())
     return pc.replace_with_mask(texts, has_exponent, plain)
+
+
+def _floats(column: pa.Array) -> pa.Array:
+    """Floats as Java writes them. Arrow finds the same digits, so most take no loop."""
+    if pa.types.is_float16(column.type):
+        return pa.array([None if v is None else _number(v, column.type) for v in column.to_pylist()], pa.string())
+    texts, size = pc.cast(column, pa.string()), pc.abs(column)
+    texts = pc.if_else(pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".0", ""))
+    is_plain = pc.or_(pc.and_(pc.greater_equal(size, _WHOLE_FROM), pc.less(size, _WHOLE_BELOW)), pc.equal(size, 0.0))
+    other = pc.fill_null(pc.invert(is_plain), False)
+    if not other.true_count:
+        return texts
+    written = [_number(value, column.type) for value in column.filter(other).to_pylist()]
+    return pc.replace_with_mask(texts, other, pa.array(written, pa.string()))
 
 
 def _number(value: float | Decimal, kind: pa.DataType) -> str:

@@ -4,16 +4,21 @@ import dataclasses
 import gzip
 import io
 import json
+import tracemalloc
 from datetime import UTC, datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dagster_tidemark.lakehouse.readers import small_files
-from dagster_tidemark.lakehouse.readers.files import SourceFile
-from dagster_tidemark.lakehouse.readers.in_memory import rows_of_all
-from dagster_tidemark.lakehouse.readers.long_lines import LONGEST_LINE
+from dagster_tidemark.lakehouse.parsing import csv_rows
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE
+from dagster_tidemark.lakehouse.parsing.text_blocks import BLOCK, LONGEST_LINE
+from dagster_tidemark.lakehouse.readers import in_memory, small_files
+from dagster_tidemark.lakehouse.readers.batch import declared_by
+from dagster_tidemark.lakehouse.readers.file_format import Shape
+from dagster_tidemark.lakehouse.readers.files import SourceFile, Unusable
 from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import ObjectVersion
@@ -57,11 +62,18 @@ def inspected(bodies: dict[str, bytes], feed: Feed = ORDERS) -> Inspected:
     return inspect(Store(bodies), feed, files)
 
 
+def held(bodies: dict[str, bytes], feed: Feed = ORDERS) -> in_memory.Found:
+    """What this process reads of these files."""
+    return in_memory.read(feed, declared_by(feed), inspected(bodies, feed).fetched)
+
+
 def fetched(bodies: dict[str, bytes]) -> set[str]:
-    """Which of these files are read in memory; all others are left to Spark."""
-    found = inspected(bodies)
-    assert {f.key for f in found.readable} == set(bodies) and not found.faults
-    return {file.key for file in found.fetched}
+    """Which of these files are read in memory; all others are left to Spark's workers."""
+    found = held(bodies)
+    assert not found.faults
+    here, left = set(found.rows.column("source_file").to_pylist()), {file.key for file in found.left}
+    assert here | left == set(bodies) and not here & left, "of a file all rows, or none"
+    return here
 
 
 def test_a_few_kilobytes_of_parquet_with_millions_of_rows_are_left_to_spark() -> None:
@@ -89,31 +101,37 @@ def test_a_text_that_every_row_of_a_parquet_file_has_counts_for_each(nested: boo
 
 
 @pytest.mark.parametrize("unit", [b"{} ,", b'{"order_id":1} ,', b"[],", b"1,"])
-def test_json_of_millions_of_values_is_left_to_spark(unit: bytes) -> None:
+def test_json_of_millions_of_values_takes_so_much_memory_at_most(unit: bytes) -> None:
     units = unit * min(2_100_000, 12_000_000 // len(unit))
-    assert fetched({"a.json.gz": gzip.compress(b'{"order_id": [' + units + b"1]}\n")}) == set()
+    bodies = {"a.json.gz": gzip.compress(b'{"order_id": [' + units + b"1]}\n")}
+    tracemalloc.start()
+    found = held(bodies)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.rows.num_rows + len(found.left) == 1
+    assert peak < 1
 
 
 def test_a_limit_of_our_own_format_is_no_verdict_on_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
 
-    monkeypatch.setattr("dagster_tidemark.lakehouse.readers.typed_rows._texts", full)
+    monkeypatch.setattr("dagster_tidemark.lakehouse.parsing.typed_rows._texts", full)
     with pytest.raises(pa.ArrowCapacityError):
-        rows_of_all(ORDERS, inspected({"a.parquet": parquet(1)}).fetched)
+        held({"a.parquet": parquet(1)})
 
 
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet"])
 def test_many_files_that_are_small_each_are_left_to_spark_beyond_what_fits_together(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small_files, "_ROWS_TOGETHER", 1000)
+    monkeypatch.setattr(in_memory, "_Budget", partial(in_memory._Budget, rows=1000))
     body = {"csv": csv(90), "csv.gz": gzip.compress(csv(90)), "parquet": parquet(90)}[form]
-    assert len(fetched({f"{n:02}.{form}": body for n in range(30)})) in (10, 11)
+    assert len(fetched({f"{n:02}.{form}": body for n in range(30)})) == 11
 
 
 def test_what_is_inflated_counts_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small_files, "_TOGETHER", 10_000)
+    monkeypatch.setattr(in_memory, "_Budget", partial(in_memory._Budget, size=10_000))
     zeros = gzip.compress((HEADER + "0" * 4_000 + "\n").encode())
     assert len(fetched({f"{n}.csv.gz": zeros for n in range(10)})) == 2
 
@@ -132,48 +150,36 @@ LONG = LONGEST_LINE + 1
 """Bytes of a line that is too long."""
 
 
-def faults_of(store: Store, key: str, size: int) -> list[str]:
-    file = SourceFile(key, "v", datetime(2026, 10, 1, tzinfo=UTC), "2026-10-01-07:00", size)
-    return [f"{fault.reason}: {fault.message}" for fault in inspect(store, ORDERS, [file]).faults]
-
-
-@pytest.mark.parametrize("small", [True, False])
 @pytest.mark.parametrize(
     ("length", "end", "refused"), [(LONG, b"\n", True), (LONG, b"", True), (LONG - 2, b"\r", False)]
 )
-def test_a_line_that_would_end_the_spark_server_is_found_in_what_is_compressed(
-    small: bool, length: int, end: bytes, refused: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not small:
-        monkeypatch.setattr(small_files, "SMALL", 0)
+def test_a_line_that_is_too_long_is_found_in_what_is_compressed(length: int, end: bytes, refused: bool) -> None:
     body = gzip.compress(csv(1) + csv(1) + b"1" * length + end + csv(1)[len(HEADER) :], 1)
     assert len(body) < 1 << 20
-    said = faults_of(Store({"a.csv.gz": body}), "a.csv.gz", len(body))
+    said = [f"{fault.reason}: {fault.message}" for fault in held({"a.csv.gz": body}).faults]
     assert said == ([f"unreadable: a line of it is longer than {LONGEST_LINE} bytes"] if refused else [])
 
 
-class Plain(Counting):
-    """A long file that is made up while it is read: a header, a line, and short ones behind it."""
+class Plain:
+    """A file that is made up while it is read: short lines, a long one, and short ones behind it."""
+
+    key, size = "a.csv", 10 * LONGEST_LINE
 
     def __init__(self, line: int) -> None:
-        self.asked, self.line, self.size = [], line, 10 * LONGEST_LINE
+        self.asked, self._line = 0, line
 
-    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
-        return csv(1) * 3
-
-    def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
-        self.asked.append(length)
-        long_one = max(0, min(self.line + 7_000_000, begin + length) - max(begin, 7_000_000))
+    def read(self, begin: int, length: int) -> bytes:
+        self.asked += length
+        long_one = max(0, min(self._line + 7_000_000, begin + length) - max(begin, 7_000_000))
         return b"1" * long_one + (b"12345678\n" * (length // 9 + 1))[: length - long_one]
 
 
-@pytest.mark.parametrize(("line", "refused"), [(LONG * 5 // 4, True), (LONG - 2, False), (0, False)])
-def test_a_line_that_would_end_the_spark_server_is_found_in_a_plain_file_by_little_of_it(
-    line: int, refused: bool
-) -> None:
-    store = Plain(line)
-    assert bool(faults_of(store, "a.csv", store.size)) == refused
-    assert sum(store.asked) < store.size / 100 + line * 3
+def test_a_file_with_a_line_that_is_too_long_is_read_no_further_than_that() -> None:
+    source = Plain(LONG * 5 // 4)
+    with pytest.raises(Unusable, match="a line of it is longer than"):
+        for _ in csv_rows.rows_of(declared_by(ORDERS), Shape("csv", (("order_id", "string"),)), source, WHOLE):
+            pass
+    assert source.asked <= 7_000_000 + LONGEST_LINE + 2 * BLOCK
 
 
 def test_what_only_ends_like_a_long_footer_is_not_fetched() -> None:
@@ -211,10 +217,10 @@ ODD_PARQUET = {
 def test_whatever_a_small_parquet_file_holds_its_neighbours_are_read(odd: str) -> None:
     columns = dict.fromkeys(ORDERS.columns, "string")
     for feed in (ORDERS, dataclasses.replace(ORDERS, columns=columns, rules={})):
-        found = inspected({"a.csv": csv(2), "odd.parquet": ODD_PARQUET[odd]}, feed)
-        rows, faults = rows_of_all(feed, found.fetched)
-        assert rows.column("source_file").to_pylist().count("a.csv") == 2
-        assert {fault.file.key for fault in [*faults, *found.faults]} <= {"odd.parquet"}
+        bodies = {"a.csv": csv(2), "odd.parquet": ODD_PARQUET[odd]}
+        found = held(bodies, feed)
+        assert found.rows.column("source_file").to_pylist().count("a.csv") == 2
+        assert {fault.file.key for fault in [*found.faults, *inspected(bodies, feed).faults]} <= {"odd.parquet"}
 
 
 def test_json_is_read_however_it_is_printed() -> None:
@@ -226,10 +232,10 @@ def test_json_is_read_however_it_is_printed() -> None:
         "row_a_line.json": "[\r\n" + ",\r\n".join(map(json.dumps, rows)) + "\r\n]\r\n",
         "documents.json": "\n".join(json.dumps(row, indent=1) for row in rows),
     }
-    found, faults = rows_of_all(ORDERS, inspected({name: text.encode() for name, text in printed.items()}).fetched)
-    assert not faults
+    found = held({name: text.encode() for name, text in printed.items()})
+    assert not found.faults
     for name in printed:
-        assert [r["order_id"] for r in found.to_pylist() if r["source_file"] == name] == [str(n) for n in range(200)]
+        assert [r["order_id"] for r in found.rows.to_pylist() if r["source_file"] == name] == list(range(200))
 
 
 def test_a_line_of_a_jsonl_file_is_a_row_however_it_is_printed() -> None:
@@ -241,13 +247,12 @@ def test_a_line_of_a_jsonl_file_is_a_row_however_it_is_printed() -> None:
 def test_json_that_is_nested_very_deep_keeps_no_other_file_from_being_read() -> None:
     feed = dataclasses.replace(ORDERS, multiline=True)
     bodies = {"a.csv": csv(2), "deep.json": b'{"order_id": ' + b"[" * 450 + b"]" * 450 + b"}"}
-    rows, _ = rows_of_all(feed, inspected(bodies, feed).fetched)
-    assert rows.column("source_file").to_pylist().count("a.csv") == 2
+    assert held(bodies, feed).rows.column("source_file").to_pylist().count("a.csv") == 2
 
 
 @pytest.mark.parametrize("year", [1, 1600, 2300, 9999])
 def test_a_time_that_nanoseconds_cannot_hold_is_what_it_was(year: int) -> None:
     far = of_times(pa.array([datetime(year, 12, 31, 7)], pa.timestamp("us")), use_deprecated_int96_timestamps=True)
-    rows, faults = rows_of_all(ORDERS, inspected({"far.parquet": far}).fetched)
-    assert not faults
-    assert rows.column("ordered_at")[0].as_py().startswith(f"{year:04}-12-31 07:00:00")
+    found = held({"far.parquet": far})
+    assert not found.faults
+    assert found.rows.column("ordered_at").to_pylist() == [datetime(year, 12, 31, 7, tzinfo=UTC)]

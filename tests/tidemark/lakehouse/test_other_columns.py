@@ -14,9 +14,8 @@ from pyspark.sql import SparkSession
 
 from dagster_tidemark.execution.load_check import columns_said, quarantine_result
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded
-from dagster_tidemark.lakehouse.readers import small_files
+from dagster_tidemark.lakehouse.readers import batch, in_memory, small_files
 from dagster_tidemark.lakehouse.readers.files import SourceFile
-from dagster_tidemark.lakehouse.readers.in_memory import rows_of_all
 from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
 from dagster_tidemark.lakehouse.table import LINEAGE, SOURCE_ROW, Table
 from dagster_tidemark.sources.feed import Feed, Grain, NewColumns
@@ -64,7 +63,7 @@ def looked_into(files: dict[str, bytes], feed: Feed = FEED, size: int | None = N
 
 
 def faults(found: Inspected, feed: Feed = FEED) -> dict[str, tuple[str, str]]:
-    _, in_rows = rows_of_all(feed, found.fetched)
+    in_rows = in_memory.read(feed, batch.declared_by(feed), found.fetched).faults
     return {fault.file.key: (fault.reason, fault.message) for fault in [*found.faults, *in_rows]}
 
 
@@ -128,7 +127,7 @@ def test_files_of_other_columns_leave_no_row_and_are_in_quarantine(
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
-def test_rows_are_numbered_as_they_stand_also_in_a_file_that_is_scanned_in_many_blocks(
+def test_rows_are_numbered_as_they_stand_also_in_a_file_that_would_be_read_in_many_parts(
     spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     monkeypatch.setattr(small_files, "SMALL", 0)
@@ -142,12 +141,8 @@ def test_rows_are_numbered_as_they_stand_also_in_a_file_that_is_scanned_in_many_
     else:
         body.write("".join(json.dumps(row) + "\n" for row in rows.to_pylist()).encode())
     put(load.feed.prefix_of(DAY) + f"many{ending}", body.getvalue())
-    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "64k")
-    try:
-        loading(load, DAY)
-    finally:
-        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+    monkeypatch.setattr(batch, "TASK_BYTES", 64 << 10)
+    loading(load, DAY)
     table = spark.table(load.table.identifier)
     assert table.count() == number
     assert table.where("source_row <> tripduration + 1").count() == 0

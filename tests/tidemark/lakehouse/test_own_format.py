@@ -19,18 +19,19 @@ from dagster_tidemark import LINEAGE, Table
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.formats import FileFormat, Shape, register_format
 from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared
 from dagster_tidemark.lakehouse.readers import format_registry as registered
-from dagster_tidemark.lakehouse.readers import probe, small_files
+from dagster_tidemark.lakehouse.readers import in_memory, probe, small_files
 from dagster_tidemark.lakehouse.readers.csv_text import CSV
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.lakehouse.readers.json_text import JSON
 from dagster_tidemark.scaffold.sample import NoSample, read_sample
 from dagster_tidemark.sources import file_endings
 from dagster_tidemark.sources.feed import Feed, Grain
-from dagster_tidemark.sources.listing import BucketUnavailable
+from dagster_tidemark.sources.listing import BucketUnavailable, ObjectVersion
 from tests.checkout import CHECKOUT
 from tests.tidemark.lakehouse.conftest import Loading, Put, quarantined, renamed, rows
-from tests.tidemark.lakehouse.test_verdict import Holding, damage
+from tests.tidemark.lakehouse.test_verdict import Holding, Refused, damage
 
 COLUMNS = {"trip_id": "bigint", "rider": "string", "fare": "decimal(18,4)", "km": "string", "began_at": "timestamp"}
 TRIPS = Load(
@@ -113,30 +114,54 @@ def test_a_value_is_the_same_in_a_small_and_in_a_large_file_of_an_own_format(
 
 
 def test_rows_of_an_own_format_count_though_no_column_of_theirs_is_declared(own_format: ModuleType) -> None:
-    columns, faults = own_format.rows(TRIPS.feed, "a.orc", Shape("orc"), as_orc_of({"other": [1, 2, 3]}))
-    assert len(faults) == 3 and {len(column) for column in columns.values()} == {3}
+    source = in_memory.Held("a.orc", as_orc_of({"other": [1, 2, 3]}))
+    found = list(own_format.rows_of(Declared(COLUMNS), Shape("orc"), source, WHOLE))
+    assert sum(rows.count for rows in found) == 3
+    assert {(name, column.null_count) for rows in found for name, column in rows.columns.items()} == {
+        (name, 3) for name in COLUMNS
+    }
 
 
+@pytest.mark.usefixtures("own_format")
 @pytest.mark.parametrize(("begin", "end", "said"), [(0, 0, None), (500, 2_500, "damaged"), (-40, -1, "no ORC file")])
-def test_damage_is_told_by_the_bytes_of_an_own_format(
-    own_format: ModuleType, begin: int, end: int, said: str | None
-) -> None:
+def test_damage_is_told_by_the_bytes_of_an_own_format(begin: int, end: int, said: str | None) -> None:
     body = bytearray(as_orc(1, 5_000))
     body[begin:end] = b"\xff" * len(body[begin:end])
-    found = damage("a.orc", Holding(bytes(body)))
+    found = damage("a.orc", Holding(bytes(body)), COLUMNS)
     assert found is None if said is None else found and said in found
 
 
+class Refusing:
+    """The landing bucket with one object, which is refused from some byte on."""
+
+    name = "landing"
+
+    def __init__(self, body: bytes, refused_from: int) -> None:
+        self._body, self._refused_from = body, refused_from
+
+    def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
+        if begin + length > self._refused_from:
+            raise BucketUnavailable("ExpiredToken")
+        return self._body[begin : begin + length]
+
+    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
+        raise NotImplementedError
+
+    def check(self, of: ObjectVersion) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.usefixtures("own_format")
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_bytes_of_an_own_format_that_cannot_be_had_are_no_verdict(own_format: ModuleType, share: float) -> None:
+def test_bytes_of_an_own_format_that_cannot_be_had_are_no_verdict(share: float) -> None:
     """Though the library that reads them calls it a fault of the file."""
     body = as_orc(1, 5_000)
     refused_from = int(len(body) * share)
-    with pytest.raises(BucketUnavailable):
-        damage("a.orc", Holding(body, refused_from))
+    with pytest.raises(Refused):
+        damage("a.orc", Holding(body, refused_from), COLUMNS)
     large = SourceFile("a.orc", "v", datetime(2026, 10, 1, tzinfo=UTC), DAY, small_files.SMALL + len(body))
     with pytest.raises(BucketUnavailable):
-        probe.inspect(Holding(body, refused_from), TRIPS.feed, [large])
+        probe.inspect(Refusing(body, refused_from), TRIPS.feed, [large])
 
 
 def test_a_sample_may_be_of_an_own_format(tmp_path: Path, own_format: ModuleType) -> None:
@@ -173,7 +198,11 @@ def test_a_sample_is_read_as_its_longest_ending_says_though_that_is_registered_b
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_format: ModuleType
 ) -> None:
     own = a_format(
-        endings=(".own.csv",), shape=CSV.shape, rows=CSV.rows, sample=lambda body, limit: [{"own": 1}], is_text=True
+        endings=(".own.csv",),
+        shape=CSV.shape,
+        rows_of=CSV.rows_of,
+        sample=lambda body, limit: [{"own": 1}],
+        is_text=True,
     )
     with_feeds(monkeypatch, lambda: register_format(own))
     monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
@@ -195,7 +224,7 @@ def test_a_format_that_is_not_registered_is_none(tmp_path: Path) -> None:
 
 
 def a_format(**changed: Any) -> FileFormat[Shape]:
-    operations = {name: getattr(JSON, name) for name in ("shape", "weight", "rows", "scan", "verify")}
+    operations = {name: getattr(JSON, name) for name in ("shape", "rows_of")}
     return FileFormat(**({"name": "own", "endings": (".own",)} | operations | changed))
 
 
@@ -220,8 +249,8 @@ def test_a_format_that_takes_what_is_taken_is_refused_by_name(
 
 
 def test_a_format_that_lacks_an_operation_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="format own: it lacks scan, verify"):
-        FileFormat(name="own", endings=(".own",), shape=JSON.shape, weight=JSON.weight, rows=JSON.rows)
+    with pytest.raises(ValueError, match="format own: it lacks shape, rows_of"):
+        FileFormat(name="own", endings=(".own",))
     with pytest.raises(ValueError, match="format without a name: it lacks name"):
         FileFormat(endings=(".own",))
 

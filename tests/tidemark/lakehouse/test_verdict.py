@@ -1,70 +1,132 @@
-"""A file is judged by its bytes, and by nothing else."""
+"""A file is judged by its bytes, and by nothing else, where Spark's workers read it."""
 
 import gzip
 import io
+import os
 import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
+from dagster_tidemark import LINEAGE, Table
+from dagster_tidemark.formats import FileFormat, register_format
+from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part, Rows, Source
+from dagster_tidemark.lakehouse.parsing.scan import FileNotRead, Note, PartOfFile, Scan, note_of
+from dagster_tidemark.lakehouse.readers import format_registry, probe, small_files
+from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
 from dagster_tidemark.lakehouse.readers.file_format import Shape
-from dagster_tidemark.lakehouse.readers.files import SourceFile
-from dagster_tidemark.lakehouse.readers.verdict import damage_of, unreadable
-from dagster_tidemark.sources.file_endings import Format
-from dagster_tidemark.sources.listing import BucketUnavailable, ObjectVersion
-from tests.toys.feeds import ORDERS
+from dagster_tidemark.lakehouse.readers.files import NotScanned, SourceFile
+from dagster_tidemark.lakehouse.readers.probe import Inspected
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources import file_endings
+from dagster_tidemark.sources.feed import Feed, Grain
+from dagster_tidemark.sources.s3 import S3Bucket
+from tests.tidemark.lakehouse.conftest import Put, renamed
+from tests.tidemark.storage_faults import Fault, faults
 
-TEXT = random.Random(0).randbytes(5 << 20) + b"0" * (20 << 20)
-GZIP = gzip.compress(TEXT, 1, mtime=0)  # it stands in the names of tests, which two processes collect
-MEMBERS = gzip.compress(b"a", mtime=0) + gzip.compress(b"b", mtime=0) + b"\0\0"
+COLUMNS = {"a": "bigint", "b": "string"}
+NUMBERS = Load(
+    Feed("numbers", "numbers/", Grain.DAY, COLUMNS),
+    Table("core.numbers", {"day": "date"} | COLUMNS | LINEAGE, ("day", "a"), partitioned_by="day"),
+    lambda landed: landed,
+    code_version="1",
+)
+DAY = "2026-10-01"
+COUNT = 150_000
+"""Rows of a file that takes several blocks and requests."""
+
+DICE = random.Random(0)
+WORDS = [f"{DICE.getrandbits(128):032x}" for _ in range(COUNT)]
+TEXT = b"a,b\n" + "".join(f"{n},{word}\n" for n, word in enumerate(WORDS)).encode()
 
 
 def parquet() -> bytes:
-    numbers, sink = random.Random(0), io.BytesIO()
-    pq.write_table(pa.table({"a": list(range(50_000)), "b": [numbers.randbytes(8).hex() for _ in range(50_000)]}), sink)
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"a": list(range(COUNT)), "b": WORDS}), sink, row_group_size=COUNT // 3)
     return sink.getvalue()
 
 
+GZIP = gzip.compress(TEXT, 1, mtime=0)  # it stands in the names of tests, which two processes collect
+MEMBERS = gzip.compress(b"a,b\n1,x", mtime=0) + gzip.compress(b"y\n", mtime=0) + b"\0\0"
 PARQUET = parquet()
 HOLED = PARQUET[: len(PARQUET) // 2] + b"\xff" * 200 + PARQUET[len(PARQUET) // 2 + 200 :]
 
 
+@dataclass
 class Holding:
-    """A store with one object, which is refused from some byte on."""
+    """A store with one object as workers see it, which is refused from some byte on."""
 
-    name = "landing"
+    body: bytes
+    refused_from: int | None = None
+    bucket: str = "landing"
+    asked: list[str] = field(default_factory=list)
 
-    def __init__(self, body: bytes, refused_from: int | None = None) -> None:
-        self.body, self.refused_from = body, len(body) if refused_from is None else refused_from
+    def connect(self) -> "Holding":
+        return self
 
-    def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
-        if begin + length > self.refused_from:
-            raise BucketUnavailable("ExpiredToken")
+    def open_input_file(self, path: str) -> "Holding":
+        self.asked.append(path)
+        return self
+
+    def metadata(self) -> None:
+        return None
+
+    def size(self) -> int:
+        return len(self.body)
+
+    def read_at(self, length: int, begin: int) -> bytes:
+        if self.refused_from is not None and begin + length > self.refused_from:
+            raise OSError("AWS Error ACCESS_DENIED during GetObject operation: ExpiredToken")
         return self.body[begin : begin + length]
 
-    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
-        raise NotImplementedError
 
-    def check(self, of: ObjectVersion) -> None:
-        raise NotImplementedError
+class Refused(Exception):
+    """The bytes of a file could not be had."""
 
 
-def damage(name: str, store: Holding) -> str | None:
-    return damage_of(store, SourceFile(name, "v", datetime(2026, 10, 1, tzinfo=UTC), None, len(store.body)))
+def scan_of(name: str, store: Holding, declared: dict[str, str], *, is_strict: bool = False) -> Scan:
+    read_as = format_registry.format_of(name)
+    shape = Shape(read_as.name, tuple((c, "string") for c in declared))
+    part = PartOfFile(0, name, len(store.body), "", shape, read_as.rows_of, WHOLE)
+    return Scan(Declared(declared), store, [[part]], is_strict)  # type: ignore[arg-type]
+
+
+def damage(name: str, store: Holding, declared: dict[str, str] = COLUMNS) -> str | None:
+    """What a worker says of a file's bytes.
+
+    Raises:
+        Refused: they could not be had.
+    """
+    tasks = pa.RecordBatch.from_pydict({"id": [0]})
+    *_, last = scan_of(name, store, declared).run([tasks])
+    note = note_of(last.column("_note")[0].as_py())
+    if note.refused:
+        assert note.fault is None
+        raise Refused(note.refused)
+    assert note.fault is None or note.fault[0] == "unreadable"
+    return note.fault and note.fault[1]
 
 
 @pytest.mark.parametrize(
     ("name", "body", "said"),
     [
-        ("a.csv", b"\xff\0", None),
+        ("a.csv", b"a,b\n\xff\0", None),
         ("a.csv.gz", GZIP, None),
         ("a.csv.gz", MEMBERS, None),
         ("a.csv.gz", GZIP[:-9], "truncated"),
         ("a.csv.gz", GZIP + b"junk", "no gzip file"),
         ("a.csv.gz", b"junk", "no gzip file"),
+        ("a.json.gz", GZIP[:-9], "truncated"),
         ("a.parquet", PARQUET, None),
         ("a.parquet", PARQUET[:-5], "no Parquet file"),
         ("a.parquet", HOLED, "damaged"),
@@ -75,32 +137,193 @@ def test_what_is_wrong_with_the_bytes_is_named(name: str, body: bytes, said: str
     assert found is None if said is None else found and said in found
 
 
-@pytest.mark.parametrize(("name", "body"), [("a.csv.gz", GZIP), ("a.parquet", PARQUET), ("a.parquet", HOLED)])
+FORMS = [("a.csv", TEXT), ("a.csv.gz", GZIP), ("a.json", TEXT), ("a.parquet", PARQUET), ("a.parquet", HOLED)]
+
+
+@pytest.mark.parametrize(("name", "body"), FORMS)
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_bytes_that_cannot_be_had_are_no_verdict(name: str, body: bytes, share: float) -> None:
-    with pytest.raises(BucketUnavailable):
-        damage(name, Holding(body, refused_from=int(len(body) * share)))
+    with pytest.raises(Refused, match="ExpiredToken"):
+        damage(name, Holding(body, int(len(body) * share)))
 
 
-def test_while_spark_is_away_it_is_asked_once_and_not_for_each_file() -> None:
-    asked = []
+@pytest.fixture
+def formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Formats that a test registers are there for that test only."""
+    monkeypatch.setattr(file_endings, "_NAMES", dict(file_endings._NAMES))
+    monkeypatch.setattr(format_registry, "_REGISTERED", dict(format_registry._REGISTERED))
 
-    class Away:
-        @property
-        def conf(self) -> object:
-            asked.append("conf")
-            raise PySparkException("connection refused")
 
-        @property
-        def read(self) -> object:
-            asked.append("read")
-            raise PySparkException("connection refused")
+def own(rows_of: Any) -> None:
+    """Register a format whose files are read so."""
+    shape = lambda store, feed, file, body: Shape("own", tuple((c, "string") for c in COLUMNS))  # noqa: E731
+    register_format(FileFormat(name="own", endings=(".own",), shape=shape, rows_of=rows_of))
 
+
+@pytest.mark.usefixtures("formats")
+@pytest.mark.parametrize("passes_over", [True, False])
+def test_a_format_that_calls_a_refusal_damage_or_passes_over_it_gives_no_verdict(passes_over: bool) -> None:
+    def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Iterator[Rows]:
+        try:
+            source.read(0, 10)
+        except Exception as error:
+            if not passes_over:
+                raise ValueError("it is damaged") from error
+        yield from ()
+
+    own(rows_of)
+    with pytest.raises(Refused, match="ExpiredToken"):
+        damage("a.own", Holding(b"0123456789", 5))
+    assert damage("a.own", Holding(b"0123456789")) is None
+
+
+def test_a_file_that_is_another_version_by_now_is_no_verdict() -> None:
+    longer = Holding(TEXT)
+    scan = scan_of("a.csv", longer, COLUMNS)
+    longer.body += b"1,x\n"
+    (only,) = scan.run([pa.RecordBatch.from_pydict({"id": [0]})])
+    note = note_of(only.column("_note")[0].as_py())
+    assert note.fault is None and note.refused and "written again" in note.refused
+
+
+@pytest.mark.parametrize("store", [Holding(GZIP[:-9]), Holding(GZIP, 10)], ids=["damaged", "refused"])
+def test_a_job_whose_rows_count_ends_with_a_file_that_cannot_be_read(store: Holding) -> None:
+    with pytest.raises(FileNotRead, match=r"FileNotRead a\.csv\.gz: "):
+        list(scan_of("a.csv.gz", store, COLUMNS, is_strict=True).run([pa.RecordBatch.from_pydict({"id": [0]})]))
+
+
+@pytest.mark.usefixtures("formats")
+def test_a_limit_of_the_worker_is_no_verdict() -> None:
+    def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Iterator[Rows]:
+        raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
+        yield
+
+    own(rows_of)
+    with pytest.raises(pa.ArrowCapacityError):
+        damage("a.own", Holding(b""))
+
+
+def read(
+    spark: SparkSession, landing: S3Bucket, load: Load, patch: pytest.MonkeyPatch
+) -> tuple[dict[str, str], dict[str, int]]:
+    """What is wrong with files, and how many rows the others have, all of them read by workers."""
+    patch.setattr(small_files, "SMALL", 0)
+    listed = landing.list(load.feed.prefix).objects
     at = datetime(2026, 10, 1, tzinfo=UTC)
-    files = [SourceFile(f"{n}.csv", "v", at, None, 1) for n in range(6)]
-    shapes = {file: Shape(Format.CSV, (("order_id", "string"),)) for file in files}
-    failure = PySparkException("gone")
-    with pytest.raises(PySparkException) as raised:
-        unreadable(Away(), Holding(b""), ORDERS, shapes, failure)  # type: ignore[arg-type]
-    assert raised.value is failure
-    assert asked == ["conf"]
+    files = [SourceFile(o.key, "v", at, DAY, o.size, o.etag) for o in listed]
+    inspected = probe.inspect(landing, load.feed, files)
+    values = load.table.partition_values_sql("_partition")
+    asked = reading_of(spark, landing, load.feed, inspected, code_version="1", partition_values=values)
+    assert not asked.faults and len(asked.large) == len(files), "their headers are all right"
+    reading, judged = judge_rows(load, asked)
+    try:
+        counted = {row.source_file: row["count"] for row in judged.rows.groupBy("source_file").count().collect()}
+        assert counted == {key: of.rows for key, of in judged.tally.items()}
+        assert judged.rejected.count() == 0
+    finally:
+        judged.forget()
+    short = {name: name.removeprefix(load.feed.prefix_of(DAY)) for name in [*counted, *(f.key for f in files)]}
+    said = {short[fault.file.key]: f"{fault.reason}: {fault.message}" for fault in reading.faults}
+    return said, {short[key]: count for key, count in counted.items()}
+
+
+def test_rows_that_a_file_gave_before_its_damage_are_none_and_its_neighbours_are_read(
+    spark: SparkSession, landing: S3Bucket, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = renamed(NUMBERS)
+    bodies = {
+        "good.csv": b"a,b\n1,x\n",
+        "good.csv.gz": GZIP,
+        "good.parquet": PARQUET,
+        "cut.csv.gz": GZIP[:-9],
+        "junk behind.csv.gz": GZIP + b"junk",
+        "holed.parquet": HOLED,
+    }
+    for name, body in bodies.items():
+        put(load.feed.prefix_of(DAY) + name, body)
+    said, counted = read(spark, landing, load, monkeypatch)
+    assert counted == {"good.csv": 1, "good.csv.gz": COUNT, "good.parquet": COUNT}
+    assert said.keys() == {"cut.csv.gz", "junk behind.csv.gz", "holed.parquet"}
+    assert said["cut.csv.gz"].startswith("unreadable: the gzip file is truncated")
+    assert said["junk behind.csv.gz"].startswith("unreadable: no gzip file")
+    assert said["holed.parquet"].startswith("unreadable: no Parquet file, or a damaged one")
+
+
+WORKERS = "aws-sdk-cpp"
+"""In the user agent of Arrow's file system."""
+
+
+@pytest.mark.parametrize("name", ["b.csv", "b.csv.gz", "b.parquet"])
+def test_a_file_that_is_refused_in_its_middle_is_no_verdict_and_is_named_alone(
+    spark: SparkSession, cloud: Settings, landing: S3Bucket, put: Put, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    load = renamed(NUMBERS)
+    body = {"b.csv": TEXT, "b.csv.gz": GZIP, "b.parquet": PARQUET}[name]
+    put(load.feed.prefix_of(DAY) + "a.csv", b"a,b\n1,x\n")
+    put(load.feed.prefix_of(DAY) + name, body)
+    # The file is read twice: the first refusal ends a job, and then each file is asked of.
+    middle = Fault(agent=WORKERS, below=load.feed.prefix, name=name, skip=1)
+    with faults(str(cloud.aws_endpoint_url), middle), pytest.raises(NotScanned, match="ACCESS_DENIED") as raised:
+        read(spark, landing, load, monkeypatch)
+    assert [file.key for file in raised.value.files] == [load.feed.prefix_of(DAY) + name]
+
+
+def test_a_file_that_is_refused_once_only_is_named_alone(
+    spark: SparkSession, cloud: Settings, landing: S3Bucket, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = renamed(NUMBERS)
+    for name in ("a.csv", "b.csv"):
+        put(load.feed.prefix_of(DAY) + name, b"a,b\n1,x\n")
+    once = Fault(agent=WORKERS, below=load.feed.prefix, name="b.csv", times=1)
+    with faults(str(cloud.aws_endpoint_url), once), pytest.raises(NotScanned, match="FileNotRead") as raised:
+        read(spark, landing, load, monkeypatch)
+    assert [file.key for file in raised.value.files] == [load.feed.prefix_of(DAY) + "b.csv"]
+
+
+@pytest.mark.usefixtures("formats")
+def test_a_file_that_ends_workers_is_no_verdict_and_is_named_alone(
+    spark: SparkSession, landing: S3Bucket, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Iterator[Rows]:
+        if source.key.endswith("bad.own"):
+            os._exit(3)  # as the kernel ends one that takes too much memory
+        yield Rows({"a": pa.array(["1"]), "b": pa.array(["x"])}, 1)
+
+    own(rows_of)
+    load = renamed(NUMBERS)
+    for name in ("good.own", "bad.own", "good.csv"):
+        put(load.feed.prefix_of(DAY) + name, b"a,b\n1,x\n")
+    with pytest.raises(NotScanned, match="Python worker") as raised:
+        read(spark, landing, load, monkeypatch)
+    assert [file.key for file in raised.value.files] == [load.feed.prefix_of(DAY) + "bad.own"]
+
+
+class Away:
+    """A session whose server does not answer."""
+
+    def __init__(self, said: str) -> None:
+        self.asked = 0
+        self._said = said
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked += 1
+        raise PySparkException(self._said)
+
+
+@pytest.mark.parametrize("failure", ["gone", "Python worker exited unexpectedly (crashed)", "FileNotRead 1.csv: why"])
+def test_while_spark_is_away_it_is_asked_once_and_not_for_each_file(failure: str) -> None:
+    at = datetime(2026, 10, 1, tzinfo=UTC)
+    files = [SourceFile(f"{n}.csv", "v", at, DAY, 1) for n in range(6)]
+    shapes = {file: Shape("csv", tuple((c, "string") for c in COLUMNS)) for file in files}
+    spark: Any = Away("connection refused")
+    store: Any = SimpleNamespace(name="landing")
+    reading = Batch(spark, store, NUMBERS.feed, "1", Inspected({}, shapes, []), pa.table({}), [], {})
+    with pytest.raises(PySparkException):
+        reading.without_unread(PySparkException(failure))
+    assert spark.asked <= 1
+
+
+def test_a_note_crosses_as_it_is() -> None:
+    note = Note(3, 7, 2, ("unreadable", "why"), None, 1, ["x"])
+    scan = scan_of("a.csv", Holding(b""), COLUMNS)
+    assert note_of(scan._noted(note).column("_note")[0].as_py()) == replace(note, others=["x"])

@@ -1,4 +1,4 @@
-"""A file means the same whether it is small, and taken apart in memory, or large, and scanned by Spark."""
+"""A file means the same whether it is small and read in the process, or large and read by Spark's workers, in parts."""
 
 import gzip
 import io
@@ -14,8 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
 from dagster_tidemark.lakehouse.loading.load import Load
-from dagster_tidemark.lakehouse.readers import probe, small_files
+from dagster_tidemark.lakehouse.loading.rejected_rows import Tally
+from dagster_tidemark.lakehouse.parsing.rows import equal_parts
+from dagster_tidemark.lakehouse.parsing.scan import TASK_BYTES
+from dagster_tidemark.lakehouse.readers import batch, probe, small_files, text_files
+from dagster_tidemark.lakehouse.readers import parquet as parquet_file
 from dagster_tidemark.lakehouse.readers.batch import reading_of
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sources.s3 import S3Bucket
@@ -220,6 +225,19 @@ PARQUET = {
 }
 
 
+def in_groups() -> bytes:
+    """Numbers, times and texts in many row groups, a few of them no value of their type."""
+    count, sink = 40, io.BytesIO()
+    at = datetime(2026, 10, 1, 7, 15, tzinfo=UTC)
+    columns = [pa.array(range(n, n + count), pa.int32()) for n in range(6)]
+    columns[3] = pa.array([2.5 if n == 30 else n for n in range(count)])
+    columns += [pa.array([Decimal(n) / 8 for n in range(count)], pa.decimal128(20, 8)), pa.array([0.5] * count)]
+    columns.append(pa.array([None if n == 7 else at for n in range(count)], pa.timestamp("ns", "Europe/Berlin")))
+    pq.write_table(pa.table(dict(zip(feeds.ORDERS.columns, columns, strict=True))), sink, row_group_size=3)
+    return sink.getvalue()
+
+
+GROUPS = in_groups()
 FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
     "as it is": (
         {},
@@ -249,6 +267,7 @@ FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
             + b'{"order_id": 1} {"order_id": 2}\n{"order_id": 3}]\n',
             "half late.jsonl": f"{JSON_GOOD}\n".encode() * 1000
             + b'{"order_id": "\\ud83d"}\n{"order_id": "\\ud83d\\ude00"}',
+            "groups.parquet": GROUPS,
             "late.jsonl": (b"words " * 200 + b"\n") * 60 + b'{"order_id": 1}\n',
         },
     ),
@@ -328,44 +347,87 @@ FEEDS: dict[str, tuple[dict[str, object], Bodies]] = {
         },
     ),
     "texts": (
-        {"columns": dict.fromkeys(feeds.ORDERS.columns, "string"), "required": ("order_id", "line_number")},
+        {
+            "columns": dict.fromkeys(feeds.ORDERS.columns, "string"),
+            "required": ("order_id", "line_number"),
+            "rules": {},
+        },
         PARQUET,
     ),
     "ascii": ({"encoding": "ascii"}, {"a.csv": f"{HEADER}\n{line(1)}\n1,ü,3,4,5,3,1,0,x".encode()}),
 }
 
 
+SMALL, LARGE, IN_PARTS = (small_files.SMALL, TASK_BYTES), (0, TASK_BYTES), (0, 150)
+"""Up to how many bytes a file is read in the process, and how many of a larger one a task reads."""
+
+
 def read(
-    spark: SparkSession, landing: S3Bucket, load: Load, keys: list[str], small: int, patch: pytest.MonkeyPatch
-) -> list[tuple[object, ...]]:
-    patch.setattr(small_files, "SMALL", small)
-    sizes = {o.key: o.size for o in landing.list(load.feed.prefix).objects}
-    at = datetime(2026, 10, 1, tzinfo=UTC)
-    files = [SourceFile(key, "v", at, HOUR, sizes[key]) for key in keys]
+    spark: SparkSession,
+    landing: S3Bucket,
+    load: Load,
+    files: Sequence[SourceFile],
+    sizes: tuple[int, int],
+    patch: pytest.MonkeyPatch,
+) -> dict[str, list[tuple[object, ...]]]:
+    """The rows of each file in their order, with their numbers and verdicts."""
+    patch.setattr(small_files, "SMALL", sizes[0])
+    patch.setattr(batch, "TASK_BYTES", sizes[1])
+    # Each part is some requests, so a long file is cut into larger ones.
+    for module in (text_files, parquet_file):
+        patch.setattr(module, "equal_parts", lambda size, about: equal_parts(size, max(about, size // 30)))
     inspected = probe.inspect(landing, load.feed, files)
-    reading = reading_of(spark, landing, load.feed, inspected, code_version="1")
-    assert not reading.faults
-    assert bool(reading.inspected.large) is not bool(small)
-    found = reading.rows().orderBy("source_file", "_block", "_row").drop("_block", "_row").collect()
-    # Of a line that is no row nothing is used but the line and what is wrong with it.
-    return [(row.source_file, row["_malformed"], row["_why"]) if row["_malformed"] else tuple(row) for row in found]
+    values = load.table.partition_values_sql("_partition")
+    asked = reading_of(spark, landing, load.feed, inspected, code_version="1", partition_values=values)
+    assert len(asked.large) == (0 if sizes[0] else len(files))
+    reading, judged = judge_rows(load, asked)
+    try:
+        assert not reading.faults and reading.files
+        columns = [*load.feed.columns, "_reason", "_message"]
+        contents = {
+            (row.source_file, row["_block"], row["_row"]): row["_content"]
+            for row in judged.rejected.select("source_file", "_block", "_row", "_content").collect()
+        }
+        rows = judged.rows.orderBy("source_file", "_block", "_row").collect()
+    finally:
+        judged.forget()
+    found: dict[str, list[tuple[object, ...]]] = {file.key: [] for file in files}
+    for row in rows:
+        place = row.source_file, row["_block"], row["_row"]
+        found[row.source_file].append((*(row[c] for c in columns), contents.get(place)))
+        assert (place in contents) == (row["_reason"] is not None)
+    for key, of_file in found.items():
+        assert judged.tally.get(key, Tally()).rows == len(of_file)
+        # Row numbers of the quarantine are made of these.
+        blocks = [(row["_block"], row["_row"]) for row in rows if row.source_file == key]
+        numbers = [
+            row - first.row + first.rows_before
+            for first in judged.tally.get(key, Tally()).first_rows
+            for block, row in blocks
+            if block == first.block
+        ]
+        assert numbers == list(range(len(of_file)))
+    return found
 
 
 @pytest.mark.parametrize("feed", FEEDS)
-def test_small_and_large_files_give_the_same_rows(
+def test_a_file_gives_the_same_rows_wherever_and_in_however_many_parts_it_is_read(
     spark: SparkSession, landing: S3Bucket, put: Put, orders: Load, monkeypatch: pytest.MonkeyPatch, feed: str
 ) -> None:
     declared, bodies = FEEDS[feed]
     orders = renamed(orders, **declared)
     for name, body in bodies.items():
         put(orders.feed.prefix_of(HOUR) + name, body)
-    keys = [orders.feed.prefix_of(HOUR) + name for name in bodies]
-    small = read(spark, landing, orders, keys, small_files.SMALL, monkeypatch)
-    large = read(spark, landing, orders, keys, 0, monkeypatch)
-    different = {}
-    for file in keys:
-        mine, theirs = [r for r in small if r[0] == file], [r for r in large if r[0] == file]
-        if mine != theirs:
-            pairs = zip_longest(mine, theirs)
-            different[file] = [pair for pair in pairs if pair[0] != pair[1]][:3]
-    assert not different
+    at = datetime(2026, 10, 1, tzinfo=UTC)
+    listed = landing.list(orders.feed.prefix).objects
+    files = [SourceFile(o.key, "v", at, HOUR, o.size, o.etag) for o in listed]
+    small = read(spark, landing, orders, files, SMALL, monkeypatch)
+    assert sum(map(len, small.values())) > 0
+    for sizes in (LARGE, IN_PARTS):
+        large = read(spark, landing, orders, files, sizes, monkeypatch)
+        different = {}
+        for file in files:
+            pairs = zip_longest(small[file.key], large[file.key])
+            if unlike := [pair for pair in pairs if pair[0] != pair[1]]:
+                different[file.key] = unlike[:3]
+        assert not different

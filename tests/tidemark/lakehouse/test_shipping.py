@@ -35,7 +35,7 @@ from tests.tidemark.lakehouse.conftest import Put, renamed
 
 COLUMNS = {"a": "bigint", "b": "string"}
 NUMBERS = Load(
-    Feed("numbers", "numbers/", Grain.DAY, COLUMNS, rules={"too_large": "a < 100"}),
+    Feed("numbers", "numbers/", Grain.DAY, COLUMNS, required=("a",), rules={"too_large": "a < 100"}),
     Table("core.numbers", {"day": "date"} | COLUMNS | LINEAGE, ("day", "a"), partitioned_by="day"),
     lambda landed: landed,
     code_version="1",
@@ -182,4 +182,4 @@ def test_a_format_of_another_package_is_sent_to_workers_with_all_of_that_package
     finally:
         judged.forget()
     assert good == [(1, "x")]
-    assert sorted(rejected) == [("too_large", '{"a":"500","b":"z"}'), ("too_large", '{"b":"y"}')]
+    assert sorted(rejected) == [("null_value", '{"b":"y"}'), ("too_large", '{"a":"500","b":"z"}')]

@@ -36,7 +36,7 @@ from tests.tidemark.storage_faults import Fault, faults
 
 COLUMNS = {"a": "bigint", "b": "string"}
 NUMBERS = Load(
-    Feed("numbers", "numbers/", Grain.DAY, COLUMNS),
+    Feed("numbers", "numbers/", Grain.DAY, COLUMNS, required=("a",)),
     Table("core.numbers", {"day": "date"} | COLUMNS | LINEAGE, ("day", "a"), partitioned_by="day"),
     lambda landed: landed,
     code_version="1",

@@ -17,11 +17,10 @@ from typer.testing import CliRunner
 
 from dagster_tidemark import LINEAGE, Table
 from dagster_tidemark.cli.app import app
-from dagster_tidemark.formats import FileFormat, Shape, register_format
+from dagster_tidemark.formats import Declared, FileFormat, Shape, register_format, rows_of_table
 from dagster_tidemark.lakehouse.loading.load import Load
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared
 from dagster_tidemark.lakehouse.readers import format_registry as registered
-from dagster_tidemark.lakehouse.readers import in_memory, probe, small_files
+from dagster_tidemark.lakehouse.readers import probe, small_files
 from dagster_tidemark.lakehouse.readers.csv_text import CSV
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.lakehouse.readers.json_text import JSON
@@ -113,13 +112,10 @@ def test_a_value_is_the_same_in_a_small_and_in_a_large_file_of_an_own_format(
     assert found[0] == found[1] and len(found[0]) == 20
 
 
-def test_rows_of_an_own_format_count_though_no_column_of_theirs_is_declared(own_format: ModuleType) -> None:
-    source = in_memory.Held("a.orc", as_orc_of({"other": [1, 2, 3]}))
-    found = list(own_format.rows_of(Declared(COLUMNS), Shape("orc"), source, WHOLE))
-    assert sum(rows.count for rows in found) == 3
-    assert {(name, column.null_count) for rows in found for name, column in rows.columns.items()} == {
-        (name, 3) for name in COLUMNS
-    }
+def test_rows_of_a_table_count_though_no_column_of_theirs_is_declared() -> None:
+    found = rows_of_table(Declared(COLUMNS), pa.table({"other": [1, 2, 3]}))
+    assert found.count == 3
+    assert {name: column.null_count for name, column in found.columns.items()} == dict.fromkeys(COLUMNS, 3)
 
 
 @pytest.mark.usefixtures("own_format")

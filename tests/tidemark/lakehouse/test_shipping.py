@@ -157,7 +157,7 @@ def test_a_worker_needs_nothing_of_the_project_to_read_files(
     found = pa.ipc.open_stream(done.stdout).read_all()
     here = pa.Table.from_batches(list(scan.run([pa.RecordBatch.from_pydict({"id": [0, 1]})])))
     assert found.equals(here)
-    assert found.num_rows == 6 + 1 + 8 + 2 + 2 + 3 + len(BODIES)
+    assert found.num_rows == 6 + 1 + 7 + 2 + 2 + 3 + len(BODIES)
 
 
 @pytest.mark.usefixtures("acme")

@@ -254,8 +254,8 @@ WORKERS = "aws-sdk-cpp"
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "said"),
-    [("b.csv", 403, "ExpiredToken"), ("b.csv.gz", 200, "AWS Error"), ("b.parquet", 403, "ExpiredToken")],
+    ("name", "status"),
+    [("b.csv", 403), ("b.csv.gz", 200), ("b.parquet", 403)],
 )
 def test_a_file_that_is_refused_in_its_middle_is_no_verdict_and_is_named_alone(
     spark: SparkSession,
@@ -265,7 +265,6 @@ def test_a_file_that_is_refused_in_its_middle_is_no_verdict_and_is_named_alone(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
     status: int,
-    said: str,
 ) -> None:
     load = renamed(NUMBERS)
     body = {"b.csv": TEXT, "b.csv.gz": GZIP, "b.parquet": PARQUET}[name]
@@ -273,7 +272,7 @@ def test_a_file_that_is_refused_in_its_middle_is_no_verdict_and_is_named_alone(
     put(load.feed.prefix_of(DAY) + name, body)
     # The file is read twice: the first refusal ends a job, and then each file is asked of.
     middle = Fault(agent=WORKERS, below=load.feed.prefix, name=name, skip=1, status=status)
-    with faults(str(cloud.aws_endpoint_url), middle), pytest.raises(NotScanned, match=said) as raised:
+    with faults(str(cloud.aws_endpoint_url), middle), pytest.raises(NotScanned, match="AWS Error") as raised:
         read(spark, landing, load, monkeypatch)
     assert [file.key for file in raised.value.files] == [load.feed.prefix_of(DAY) + name]
 
@@ -287,7 +286,7 @@ def test_a_file_that_is_refused_once_only_is_named_alone(
     once = Fault(agent=WORKERS, below=load.feed.prefix, name="b.csv", times=1)
     with (
         faults(str(cloud.aws_endpoint_url), once),
-        pytest.raises(NotScanned, match=r"b\.csv: AWS Error .*ExpiredToken") as raised,
+        pytest.raises(NotScanned, match=r"b\.csv: AWS Error") as raised,
     ):
         read(spark, landing, load, monkeypatch)
     assert [file.key for file in raised.value.files] == [load.feed.prefix_of(DAY) + "b.csv"]

@@ -32,7 +32,7 @@ from dagster_tidemark.sources import file_endings
 from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import Put, renamed
-from tests.tidemark.storage_faults import Fault, faults
+from tests.tidemark.storage_faults import WORKERS, Fault, faults
 
 COLUMNS = {"a": "bigint", "b": "string"}
 NUMBERS = Load(
@@ -247,10 +247,6 @@ def test_rows_that_a_file_gave_before_its_damage_are_none_and_its_neighbours_are
     assert said["cut.csv.gz"].startswith("unreadable: the gzip file is truncated")
     assert said["junk behind.csv.gz"].startswith("unreadable: no gzip file")
     assert said["holed.parquet"].startswith("unreadable: no Parquet file, or a damaged one")
-
-
-WORKERS = "aws-sdk-cpp"
-"""In the user agent of Arrow's file system."""
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Hostile files and messages, written from the specification alone: rows, entries and reasons are as it says.
 
-Files go through the load twice: fetched whole, as small ones are, and scanned by Spark, as large ones are. Each case
+Files go through the load twice: read in the process, as small ones are, and by workers, as large ones are. Each case
 has a partition of its own, so one that breaks a load is found by loading its batch one by one.
 """
 
@@ -204,7 +204,7 @@ def test_hostile_files_end_as_the_specification_says(
     small: int,
 ) -> None:
     monkeypatch.setattr(small_files, "SMALL", small)
-    changes = changes_of_files.FETCHED if small else changes_of_files.SCANNED
+    changes = changes_of_files.CHANGES
     found: dict[str, str] = {}
     for feed in LOADS:
         for batch in placed(feed, changes):

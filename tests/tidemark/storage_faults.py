@@ -13,6 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import unquote
 
+WORKERS = "aws-sdk-cpp"
+"""In the user agent of Spark's workers, which read files with Arrow."""
+
 _STATUS = {403: "403 Forbidden", 404: "404 Not Found", 500: "500 Internal Server Error", 503: "503 Slow Down"}
 
 
@@ -21,7 +24,7 @@ class Fault:
     """A rule: which requests go wrong, and how.
 
     Args:
-        agent: Of clients whose user agent holds this: `Hadoop` is Spark, `Boto3` ourselves.
+        agent: Of clients whose user agent holds this: `WORKERS` or `Boto3`, ourselves.
         method: GET or HEAD; a GET of the bucket itself is a LIST.
         below: Of keys that begin with this, or lists below it.
         name: Of keys that end with this.

@@ -54,6 +54,8 @@ def rows_of(declared: Declared, shape: Any, source: Source, part: Part = WHOLE) 
 
 def _groups(footer: pq.FileMetaData, size: int) -> list[tuple[int, int]]:
     """Where row groups begin, and their numbers, in the order of their bytes."""
+    if not footer.num_columns:
+        raise Unusable("unreadable", "it has no columns")
     found = []
     for n in range(footer.num_row_groups):
         group = footer.row_group(n)

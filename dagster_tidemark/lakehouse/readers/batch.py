@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile, islice
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -185,8 +186,9 @@ class Batch:
         if FileNotRead.__name__ in str(failure):
             found = self.without(self.notes())
             if len(found.faults) == len(self.faults):  # it could be read this time
-                named = [file for file in large if f"{FileNotRead.__name__} {file.key}: " in str(failure)]
-                raise NotScanned(dict.fromkeys(named or large, _first_line(failure)))
+                ending = {file: str(failure).partition(f"{FileNotRead.__name__} {file.key}: ") for file in large}
+                named = {file: _first_line(why) for file, (_, found_it, why) in ending.items() if found_it}
+                raise NotScanned(named or dict.fromkeys(large, _error_of(failure)))
             return found
         ended: dict[SourceFile, str] = {}
         for file in large if _WORKER_ENDED in str(failure) else ():
@@ -195,7 +197,7 @@ class Batch:
             except PySparkException as error:
                 if _WORKER_ENDED not in str(error):  # Spark itself is away: each file would be tried for minutes
                     raise failure from error
-                ended[file] = _first_line(error)
+                ended[file] = _error_of(error)
         raise NotScanned(ended) if ended and len(ended) < len(large) else failure
 
     def without(self, notes: Sequence[tuple[str, Note]]) -> Batch:
@@ -239,8 +241,15 @@ class Batch:
 _WORKER_ENDED = "Python worker"
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _first_line(text: str) -> str:
+    return next(iter(text.strip().splitlines()), "")
+
+
+def _error_of(failure: Exception) -> str:
+    """The line of a failure that names the error: of one in Python the line behind the traceback."""
+    first, *_ = lines = str(failure).strip().splitlines() or [type(failure).__name__]
+    behind = dropwhile(lambda line: not line.startswith("Traceback"), lines)
+    return next((line for line in islice(behind, 1, None) if line and not line[0].isspace()), first)
 
 
 def declared_by(feed: Feed) -> Declared:

@@ -113,6 +113,6 @@ def _rows_of(feed: Feed, declared: Declared, file: SourceFile, shape: Shape, bod
         objects += rows.count - (0 if rows.faults is None else rows.count - rows.faults.null_count)
         if others is not None:
             others = None if rows.others is None else others | dict.fromkeys(rows.others)
-    if objects and others and not read_as.has_header:
+    if objects and others is not None and not read_as.has_header:
         raise foreign(feed, others)
     return pa.concat_tables(tables)

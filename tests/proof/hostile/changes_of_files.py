@@ -1,7 +1,4 @@
-"""Expectations of the corpus that were changed after its first run: each with the reason, and what it is now.
-
-Some differ with the way a file is read: fetched whole, up to 1 MB, or scanned by Spark.
-"""
+"""Expectations of the corpus that were changed after its first run: each with the reason, and what it is now."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +11,6 @@ NO_TEXT = "what is no text is malformed, whatever its column's type"
 TO_THE_LETTER = "names are compared to the letter: another spelling is another column"
 A_FOLDER = "several files that lie in a folder beside the partitions are one entry, with their count"
 NO_OBJECT = "a file without any line that is an object is turned away as a whole"
-SPARK_CANNOT = "Spark has no reader for it: a file above 1 MB is turned away and named, its neighbours are committed"
 LENIENT_TIME = "a date with another well-known way to write its time or zone is read"
 
 
@@ -27,15 +23,13 @@ class Change:
     entries: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
-_BOTH = {
+CHANGES: dict[str, Change] = {
     "latin1_byte_in_an_extra_column": Change(
         "a line is text or it is not, whichever of its columns is read; the file goes on",
         {51: {}},
         {("file.csv", "malformed"): 3},
     ),
-    "control_z_at_the_end": Change(
-        "a line of blanks and control characters is blank, to Spark too", {1: {}, 2: {}, 3: {}}, {}
-    ),
+    "control_z_at_the_end": Change("a line of blanks and control characters is blank", {1: {}, 2: {}, 3: {}}, {}),
     "newline_in_quotes": Change(A_LINE_IS_A_ROW, {}, {("file.csv", "malformed"): 6}),
     "crlf_in_quotes": Change(A_LINE_IS_A_ROW, {}, {("file.csv", "malformed"): 6}),
     "parquet_column_as_bytes": Change(
@@ -51,16 +45,14 @@ _BOTH = {
         {("file.csv", "malformed"): 2},
     ),
     "json_line_is_an_array_of_a_row": Change(
-        "a list of objects is read as its objects, as Spark does", {1: {}, 2: {}, 3: {}, 4: {}}, {}
+        "a list of objects is read as its objects", {1: {}, 2: {}, 3: {}, 4: {}}, {}
     ),
     "json_not_a_number_literals": Change(
         "NaN and Infinity are read as words, which are of no number's type",
         {1: {}, 2: {}, 3: {}},
         {("file.jsonl", "bad_type"): 2},
     ),
-    "json_array_in_one_line": Change(
-        "a list of objects is read as its objects, as Spark does", {1: {}, 2: {}, 3: {}, 51: {}}, {}
-    ),
+    "json_array_in_one_line": Change("a list of objects is read as its objects", {1: {}, 2: {}, 3: {}, 51: {}}, {}),
     "json_pretty_printed": Change(NO_OBJECT, {51: {}}, {("file.jsonl", "unreadable"): 1}),
     "json_keys_in_capitals": Change(TO_THE_LETTER, {}, {("file.jsonl", "null_value"): 3}),
     "json_extra_raw_control_character": Change(NO_OBJECT, {51: {}}, {("file.jsonl", "unreadable"): 1}),
@@ -179,21 +171,8 @@ _BOTH = {
         {1: {}, 2: {}, 3: {}, 4: {}},
         {("a.csv", "no rows"): 1},
     ),
-}
-FETCHED: dict[str, Change] = _BOTH | {
     "parquet_money_as_decimal_of_40_digits": Change(
         "read exactly, as text; nothing is wrong with the values", {1: {}, 2: {}, 3: {}, 51: {}}, {}
     ),
     "parquet_column_twice_in_other_case": Change(TO_THE_LETTER, {1: {}, 2: {}, 3: {}, 51: {}}, {}),
-}
-SCANNED: dict[str, Change] = _BOTH | {
-    "parquet_column_twice_in_other_case": Change(TO_THE_LETTER, {51: {}}, {("file.parquet", "unreadable"): 1}),
-    "line_of_a_million_commas": Change(SPARK_CANNOT, {}, {("file.csv", "unreadable"): 1}),
-    "thirty_thousand_extra_columns": Change(SPARK_CANNOT, {}, {("file.csv", "unreadable"): 1}),
-    "gzip_zero_padding_behind": Change(SPARK_CANNOT, {}, {("file.csv.gz", "unreadable"): 1}),
-    "parquet_compression_brotli": Change(SPARK_CANNOT, {}, {("file.parquet", "unreadable"): 1}),
-    "parquet_times_as_clock_time": Change(SPARK_CANNOT, {51: {}}, {("file.parquet", "unreadable"): 1}),
-    "parquet_extra_columns": Change(SPARK_CANNOT, {}, {("file.parquet", "unreadable"): 1}),
-    "parquet_extra_column_of_half_floats": Change(SPARK_CANNOT, {}, {("file.parquet", "unreadable"): 1}),
-    "parquet_byte_stream_split": Change(SPARK_CANNOT, {}, {("file.parquet", "unreadable"): 1}),
 }

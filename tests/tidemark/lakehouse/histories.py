@@ -20,7 +20,7 @@ from dagster_tidemark.lakehouse.readers import small_files
 from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import csv, renamed
 from tests.tidemark.lakehouse.overlapping import DEATHS, Run, overlap
-from tests.tidemark.storage_faults import Fault, faults
+from tests.tidemark.storage_faults import WORKERS, Fault, faults
 
 HOURS = ("2026-10-01-07:00", "2026-10-01-08:00")
 FILES = ("a.csv", "b.csv", "c.csv")
@@ -91,7 +91,7 @@ _KINDS = [(403, "ExpiredToken"), (403, "InvalidObjectState"), (403, "AccessDenie
 _fault = st.builds(
     lambda kind, **options: Fault(status=kind[0], code=kind[1], **options),
     st.sampled_from(_KINDS),
-    agent=st.sampled_from(["Hadoop", "Boto3", ""]),
+    agent=st.sampled_from([WORKERS, "Boto3", ""]),
     method=st.sampled_from(["GET", "GET", "HEAD"]),
     below=st.sampled_from(["", *FILES]),  # the name of a file, or anything
     lists=st.sampled_from([False, False, False, True]),

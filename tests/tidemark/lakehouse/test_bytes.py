@@ -18,18 +18,18 @@ def test_small_files_that_arrive_in_order_are_fetched_once(
     assert fetched.fetched == fetched.arrived
 
 
-@pytest.mark.parametrize("ending", [".csv", ".parquet", ".csv.gz", ".jsonl"])
+@pytest.mark.parametrize("endings", [(".csv", ".parquet"), (".csv.gz",), (".jsonl",)])
 def test_of_large_files_little_more_than_themselves_is_fetched(
     spark: SparkSession,
     landing: S3Bucket,
     orders: Load,
     cloud: Settings,
     monkeypatch: pytest.MonkeyPatch,
-    ending: str,
+    endings: tuple[str, ...],
 ) -> None:
     monkeypatch.setattr(small_files, "SMALL", 0)
     # With this seed the Parquet file has integers wide enough for so many lines.
-    arrived = {"files": 2, "at_once": 2, "lines": 15_000, "endings": (ending,), "seed": 2}
+    arrived = {"files": 2, "at_once": 2, "lines": 15_000, "endings": endings, "seed": 2}
     fetched = arrive(spark, landing, orders, cloud, hours=["2026-10-01-07:00"], **arrived)  # type: ignore[arg-type]
     assert fetched.rows == 2 * 15_000
     assert fetched.ratio <= 1.2

@@ -29,7 +29,7 @@ from tests.tidemark.lakehouse.conftest import (
     quantities,
     quarantined,
 )
-from tests.tidemark.storage_faults import Fault, faults
+from tests.tidemark.storage_faults import WORKERS, Fault, faults
 
 OTHER = "2026-10-01-08:00"
 
@@ -70,10 +70,6 @@ def test_a_bucket_that_refuses_while_a_partition_is_read_again_fails_the_load(
     assert quantities(spark, orders) == {1: 3, 2: 3, 3: 3}
     assert quarantined(spark, orders) == []
     assert loading(newer, HOUR).files_read == 3, "read again once it is back"
-
-
-WORKERS = "aws-sdk-cpp"
-"""In the user agent of what Spark's workers read files with."""
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet"])

@@ -101,7 +101,7 @@ def test_a_text_that_every_row_of_a_parquet_file_has_counts_for_each(nested: boo
 
 
 @pytest.mark.parametrize("unit", [b"{} ,", b'{"order_id":1} ,', b"[],", b"1,"])
-def test_json_of_millions_of_values_takes_so_much_memory_at_most(unit: bytes) -> None:
+def test_json_of_millions_of_values_takes_a_run_400_mb_at_most(unit: bytes) -> None:
     units = unit * min(2_100_000, 12_000_000 // len(unit))
     bodies = {"a.json.gz": gzip.compress(b'{"order_id": [' + units + b"1]}\n")}
     tracemalloc.start()
@@ -109,7 +109,7 @@ def test_json_of_millions_of_values_takes_so_much_memory_at_most(unit: bytes) ->
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert found.rows.num_rows + len(found.left) == 1
-    assert peak < 1
+    assert peak < 400_000_000
 
 
 def test_a_limit_of_our_own_format_is_no_verdict_on_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,12 +146,12 @@ class Counting(Store):
         return super().read(of, first, last)
 
 
-LONG = LONGEST_LINE + 1
-"""Bytes of a line that is too long."""
+LONG = LONGEST_LINE + BLOCK
+"""Bytes of a line that is too long wherever the blocks begin that a file is read in."""
 
 
 @pytest.mark.parametrize(
-    ("length", "end", "refused"), [(LONG, b"\n", True), (LONG, b"", True), (LONG - 2, b"\r", False)]
+    ("length", "end", "refused"), [(LONG, b"\n", True), (LONG, b"", True), (LONGEST_LINE - 1, b"\r", False)]
 )
 def test_a_line_that_is_too_long_is_found_in_what_is_compressed(length: int, end: bytes, refused: bool) -> None:
     body = gzip.compress(csv(1) + csv(1) + b"1" * length + end + csv(1)[len(HEADER) :], 1)

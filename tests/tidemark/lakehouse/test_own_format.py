@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from dagster_tidemark import LINEAGE, Table
 from dagster_tidemark.cli.app import app
-from dagster_tidemark.formats import FileFormat, Shape, register_format
+from dagster_tidemark.formats import Declared, FileFormat, Shape, Unusable, register_format, rows_of_table
 from dagster_tidemark.lakehouse.loading.load import Load
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE
 from dagster_tidemark.lakehouse.readers import format_registry as registered
 from dagster_tidemark.lakehouse.readers import in_memory, probe, small_files
 from dagster_tidemark.lakehouse.readers.csv_text import CSV
@@ -113,13 +113,29 @@ def test_a_value_is_the_same_in_a_small_and_in_a_large_file_of_an_own_format(
     assert found[0] == found[1] and len(found[0]) == 20
 
 
-def test_rows_of_an_own_format_count_though_no_column_of_theirs_is_declared(own_format: ModuleType) -> None:
-    source = in_memory.Held("a.orc", as_orc_of({"other": [1, 2, 3]}))
-    found = list(own_format.rows_of(Declared(COLUMNS), Shape("orc"), source, WHOLE))
-    assert sum(rows.count for rows in found) == 3
-    assert {(name, column.null_count) for rows in found for name, column in rows.columns.items()} == {
-        (name, 3) for name in COLUMNS
-    }
+def test_the_format_of_pairs_that_the_page_shows_gives_a_row_and_names_its_fault() -> None:
+    (snippet,) = re.findall(
+        r"```python\n(from collections.abc import Iterator\n\nimport pyarrow.*?def pairs.*?)```",
+        (CHECKOUT / "docs" / "feeds.md").read_text(),
+        re.S,
+    )
+    shown: dict[str, Any] = {}
+    exec(compile(snippet, "docs/feeds.md", "exec"), shown)
+    declared, shape = Declared({"a": "bigint", "b": "string"}), Shape("pairs")
+    (found,) = shown["rows_of"](declared, shape, in_memory.Held("x.pairs", b"b=x\na=1\nc=2\n"), WHOLE)
+    assert (found.count, {c: column.to_pylist() for c, column in found.columns.items()}) == (
+        1,
+        {"a": ["1"], "b": ["x"]},
+    )
+    with pytest.raises(Unusable, match="a line without =: words") as raised:
+        list(shown["rows_of"](declared, shape, in_memory.Held("x.pairs", b"words"), WHOLE))
+    assert raised.value.reason == "no_pair"
+
+
+def test_rows_of_a_table_count_though_no_column_of_theirs_is_declared() -> None:
+    found = rows_of_table(Declared(COLUMNS), pa.table({"other": [1, 2, 3]}))
+    assert found.count == 3
+    assert {name: column.null_count for name, column in found.columns.items()} == dict.fromkeys(COLUMNS, 3)
 
 
 @pytest.mark.usefixtures("own_format")

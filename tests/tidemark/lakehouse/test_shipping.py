@@ -35,7 +35,7 @@ from tests.tidemark.lakehouse.conftest import Put, renamed
 
 COLUMNS = {"a": "bigint", "b": "string"}
 NUMBERS = Load(
-    Feed("numbers", "numbers/", Grain.DAY, COLUMNS, rules={"too_large": "a < 100"}),
+    Feed("numbers", "numbers/", Grain.DAY, COLUMNS, required=("a",), rules={"too_large": "a < 100"}),
     Table("core.numbers", {"day": "date"} | COLUMNS | LINEAGE, ("day", "a"), partitioned_by="day"),
     lambda landed: landed,
     code_version="1",
@@ -157,7 +157,7 @@ def test_a_worker_needs_nothing_of_the_project_to_read_files(
     found = pa.ipc.open_stream(done.stdout).read_all()
     here = pa.Table.from_batches(list(scan.run([pa.RecordBatch.from_pydict({"id": [0, 1]})])))
     assert found.equals(here)
-    assert found.num_rows == 6 + 1 + 8 + 2 + 2 + 3 + len(BODIES)
+    assert found.num_rows == 6 + 1 + 7 + 2 + 2 + 3 + len(BODIES)
 
 
 @pytest.mark.usefixtures("acme")
@@ -182,4 +182,4 @@ def test_a_format_of_another_package_is_sent_to_workers_with_all_of_that_package
     finally:
         judged.forget()
     assert good == [(1, "x")]
-    assert sorted(rejected) == [("too_large", '{"a":"500","b":"z"}'), ("too_large", '{"b":"y"}')]
+    assert sorted(rejected) == [("null_value", '{"b":"y"}'), ("too_large", '{"a":"500","b":"z"}')]

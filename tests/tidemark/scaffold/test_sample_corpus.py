@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from dagster_tidemark.cli.app import app
-from dagster_tidemark.lakehouse.loading.load import Load, judge_rows
+from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
+from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.validation import deduplicate
 from dagster_tidemark.lakehouse.readers import small_files
 from dagster_tidemark.lakehouse.readers.batch import reading_of
@@ -174,9 +175,17 @@ def rows_of(spark: SparkSession, load: Load, case: Taken) -> list[dict[str, Any]
     store = Store({key: case.body})
     inspected = inspect(store, load.feed, [file])
     assert not inspected.faults
-    reading = reading_of(spark, store, load.feed, inspected, code_version="1", numbered=load.numbers_rows)
-    _, judged, _ = judge_rows(load, reading)
-    good = deduplicate(judged.where("_reason IS NULL"), load.table, load.transform)
+    reading = reading_of(
+        spark,
+        store,
+        load.feed,
+        inspected,
+        code_version="1",
+        partition_values=load.table.partition_values_sql("_partition"),
+        numbered=load.numbers_rows,
+    )
+    _, judged = judge_rows(load, reading)
+    good = deduplicate(judged.good, load.table, load.transform)
     return [row.asDict() for row in good.select(*load.table.columns).collect()]
 
 

@@ -5,9 +5,10 @@ here: the verdicts (`validation`), and what becomes of the rows (`load`).
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -16,7 +17,7 @@ from dagster_tidemark.lakehouse.loading import rejected_rows
 from dagster_tidemark.lakehouse.loading.row_contents import contents_of, filled
 from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.loading.validation import judge
-from dagster_tidemark.lakehouse.parsing.scan import note_of
+from dagster_tidemark.lakehouse.parsing.spark_tasks import note_of
 from dagster_tidemark.lakehouse.read import fetched
 from dagster_tidemark.lakehouse.readers.batch import OF_FILES, Batch
 
@@ -72,11 +73,12 @@ def _of_few(reading: Batch, judged: DataFrame) -> Judged:
     if not rows.num_rows:
         return Judged(judged, judged, {})
     tally = rejected_rows.tally_of_few(rows)
-    contents = contents_of(reading, tally)
-    at = rows.schema.get_field_index("_content")
-    rows = rows.set_column(at, rows.schema.field(at), contents.of(rows))
+    rows = _with_contents(reading, rows, tally)
     judged = reading.spark.createDataFrame(rows)  # none of the work on the texts is in it any more
     return Judged(judged, judged.where("_reason IS NOT NULL"), tally)
+
+
+_FEW = 5_000  # rows that are turned away, which are fetched and sent again faster than they are looked for once more
 
 
 def _of_many(reading: Batch, kept: DataFrame) -> tuple[Batch, Judged]:
@@ -90,4 +92,14 @@ def _of_many(reading: Batch, kept: DataFrame) -> tuple[Batch, Judged]:
         rows = rows.where(~F.col("source_file").isin(sorted(none)))
         tally = {key: of for key, of in tally.items() if key not in none}
     rejected = rows.where("_reason IS NOT NULL")
-    return reading, Judged(rows, filled(rejected, reading, [k for k, of in tally.items() if of.reasons]), tally, kept)
+    files = [key for key, of in tally.items() if of.reasons]
+    if 0 < sum(sum(of.reasons.values()) for of in tally.values()) <= _FEW:
+        rejected = reading.spark.createDataFrame(_with_contents(reading, fetched(rejected), files))
+    elif files:
+        rejected = filled(rejected, reading, files)
+    return reading, Judged(rows, rejected, tally, kept)
+
+
+def _with_contents(reading: Batch, rows: pa.Table, files: Iterable[str]) -> pa.Table:
+    at = rows.schema.get_field_index("_content")
+    return rows.set_column(at, rows.schema.field(at), contents_of(reading, files).of(rows))

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse.parsing.remote import Store
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared
-from dagster_tidemark.lakehouse.parsing.scan import (
+from dagster_tidemark.lakehouse.parsing.spark_tasks import (
     NOTE,
     TASK_BYTES,
     FileNotRead,

@@ -1,6 +1,6 @@
 """Small files that were fetched whole: from their bytes to typed rows, in this process.
 
-Does not belong here: what is in a format's files (`file_format`), and large files (`parsing.scan`).
+Does not belong here: what is in a format's files (`file_format`), and large files (`parsing.spark_tasks`).
 """
 
 from __future__ import annotations

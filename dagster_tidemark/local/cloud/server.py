@@ -21,8 +21,8 @@ from moto.s3.models import FakeBucket, FakeKey, S3Backend, s3_backends
 from moto.sqs.models import Queue, sqs_backends
 from werkzeug.serving import BaseWSGIServer, make_server
 
+from dagster_tidemark.local.cloud.backlogged_queues import use_backlogged_queues
 from dagster_tidemark.local.cloud.objects import ObjectFolder, StoredObject
-from dagster_tidemark.local.cloud.queues import use_backlogged_queues
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.sources.sqs import MAX_RECEIVES
 

@@ -18,7 +18,7 @@ from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.rejected_rows import Tally
 from dagster_tidemark.lakehouse.parsing.rows import equal_parts
-from dagster_tidemark.lakehouse.parsing.scan import TASK_BYTES
+from dagster_tidemark.lakehouse.parsing.spark_tasks import TASK_BYTES
 from dagster_tidemark.lakehouse.readers import batch, probe, small_files, text_files
 from dagster_tidemark.lakehouse.readers import parquet as parquet_file
 from dagster_tidemark.lakehouse.readers.batch import reading_of

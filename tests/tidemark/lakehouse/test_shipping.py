@@ -23,7 +23,7 @@ from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.parsing.remote import Store
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared
-from dagster_tidemark.lakehouse.parsing.scan import PartOfFile, Scan
+from dagster_tidemark.lakehouse.parsing.spark_tasks import PartOfFile, Scan
 from dagster_tidemark.lakehouse.readers import format_registry, probe, small_files
 from dagster_tidemark.lakehouse.readers.batch import reading_of
 from dagster_tidemark.lakehouse.readers.files import SourceFile

@@ -21,7 +21,7 @@ from dagster_tidemark.formats import FileFormat, register_format
 from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part, Rows, Source
-from dagster_tidemark.lakehouse.parsing.scan import FileNotRead, Note, PartOfFile, Scan, note_of
+from dagster_tidemark.lakehouse.parsing.spark_tasks import FileNotRead, Note, PartOfFile, Scan, note_of
 from dagster_tidemark.lakehouse.readers import format_registry, probe, small_files
 from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
 from dagster_tidemark.lakehouse.readers.file_format import Shape

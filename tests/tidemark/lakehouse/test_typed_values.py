@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from dagster_tidemark.lakehouse.loading.validation import _lost, typed
+from dagster_tidemark.lakehouse.loading.validation import lost_by, typed
 from dagster_tidemark.lakehouse.parsing.kernels import arrow_type
 from dagster_tidemark.lakehouse.parsing.rows import Declared
 from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
@@ -34,13 +34,13 @@ def test_a_value_gets_the_verdict_of_its_text(spark: SparkSession, kind: str) ->
     values, texts = handed_on(kind)
     assert len(values) >= 6
     rows = spark.createDataFrame(pa.table({"n": pa.array(range(len(texts))), "text": texts, "again": texts_of(values)}))
-    pattern = _lost(kind) or "^$"
+    pattern = lost_by(kind) or "^$"
     judged = rows.select(
         "n",
         typed(F.col("text"), kind).alias("value"),
         typed(F.col("again"), kind).alias("value_again"),
         *(
-            F.coalesce(F.trim(c).rlike(pattern) & F.lit(bool(_lost(kind))), F.lit(False)).alias(f"{c}_lost")
+            F.coalesce(F.trim(c).rlike(pattern) & F.lit(bool(lost_by(kind))), F.lit(False)).alias(f"{c}_lost")
             for c in ("text", "again")
         ),
     )

@@ -119,6 +119,7 @@ ACTIONS = {
     "change_message_visibility_batch": "sqs:ChangeMessageVisibility",
     "delete_message_batch": "sqs:DeleteMessage",
     "get_bucket_versioning": "s3:GetBucketVersioning",
+    "get_databases": "glue:GetDatabases",  # only where the catalog is AWS Glue
     "get_object": "s3:GetObject",
     "get_paginator": "s3:ListBucket",
     "get_queue_attributes": "sqs:GetQueueAttributes",

@@ -34,7 +34,8 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     One row per row read: the feed's columns, the partition column, `source_row` if the table has it (the batch is
     `numbered` then), lineage, `_partition`, `_file`, `_block`, `_row`, `_reason` and `_message` (null for a good
     row), `_content` (the row as it was; null for a good row), `_record` (what stands there, of a bad row whose
-    `_content` is to be made from it, see `row_contents`), and `_note` (not null: this is no row, see `parsing.spark_tasks`).
+    `_content` is to be made from it, see `row_contents`), and `_note` (not null: this is no row but a task's, see
+    `parsing.spark_tasks`).
 
     Args:
         read: What `Batch.rows` found. A row whose values are not all in plain form comes with its texts, and these are

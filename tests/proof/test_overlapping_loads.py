@@ -63,8 +63,8 @@ def test_nothing_is_lost_in_any_order_whoever_dies(play: Play, report: Report) -
 def _validated_from_the_commit_alone() -> Any:
     real = write.replace_since
 
-    def _replace(before: int | None, frame: DataFrame, table: Table, predicate: str, *, run_id: str) -> write.Commit:
-        return real(write.current_snapshot(frame.sparkSession, table), frame, table, predicate, run_id=run_id)
+    def _replace(before: int | None, frame: DataFrame, table: Table, predicate: str, **how: Any) -> write.Commit:
+        return real(write.current_snapshot(frame.sparkSession, table), frame, table, predicate, **how)
 
     return mock.patch.object(write, "replace_since", _replace)
 

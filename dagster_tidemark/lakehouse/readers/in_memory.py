@@ -17,8 +17,10 @@ from dagster_tidemark.lakehouse.parsing.typed_batch import RECORD, TEXTS, WHY, t
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, FileFault, SourceFile, Unusable, foreign
 from dagster_tidemark.lakehouse.readers.format_registry import format_named
-from dagster_tidemark.lakehouse.readers.small_files import ROWS_TOGETHER, TOGETHER
+from dagster_tidemark.lakehouse.readers.small_files import LONGEST_TEXT, ROWS_TOGETHER, TOGETHER
+from dagster_tidemark.lakehouse.readers.text import text_of
 from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.sources.file_endings import GZIP
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ def _schema(declared: Declared) -> pa.Schema:
 
 
 def _rows_of(feed: Feed, declared: Declared, file: SourceFile, shape: Shape, body: bytes, budget: _Budget) -> pa.Table:
+    if file.key.endswith(GZIP) and len(text_of(file.key, body, limit=LONGEST_TEXT + 1)) > LONGEST_TEXT:
+        raise _TooMuch
     schema = _schema(declared)
     read_as = format_named(shape.format)
     tables = [schema.empty_table()]

@@ -10,6 +10,7 @@ from dagster_tidemark.sources.file_endings import GZIP
 
 SMALL = 1 << 20  # bytes up to which a file is fetched whole
 TOGETHER = 32 << 20  # bytes of small files of one load, inflated; they pass through the memory of the run
+LONGEST_TEXT = 8 << 20  # bytes of one of them, inflated: a record of JSON takes up to 50 times its text for a moment
 ROWS_TOGETHER = 200_000  # of them; a row of ten texts takes about a kilobyte underway, so 200 MB
 _USUAL_RATIO = 8  # of text to its gzip
 

@@ -100,6 +100,13 @@ def test_a_text_that_every_row_of_a_parquet_file_has_counts_for_each(nested: boo
     assert fetched({"bomb.parquet": bomb, "a.parquet": one_value(4, 16_000, nested=nested)}) == {"a.parquet"}
 
 
+def test_a_few_kilobytes_of_gzip_with_megabytes_of_text_are_left_to_spark() -> None:
+    line = b'{"order_id": [' + b"1," * (small_files.LONGEST_TEXT // 2) + b"1]}\n"
+    bomb = gzip.compress(line)
+    assert len(bomb) < 100_000 and len(line) > small_files.LONGEST_TEXT
+    assert fetched({"bomb.json.gz": bomb, "a.json.gz": gzip.compress(b'{"order_id": 1}\n')}) == {"a.json.gz"}
+
+
 @pytest.mark.parametrize("unit", [b"{} ,", b'{"order_id":1} ,', b"[],", b"1,"])
 def test_json_of_very_many_values_takes_a_run_50_times_its_text_at_most(unit: bytes) -> None:
     """Each is a Python object for a moment. A record has at most 24 MB, and one file is parsed at a time."""

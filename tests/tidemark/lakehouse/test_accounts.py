@@ -84,7 +84,9 @@ def test_rows_that_a_commit_loses_or_doubles_are_missed(
     def committing(change: Callable[[DataFrame], DataFrame], code_version: str) -> int:
         """How many rows of the file are unaccounted for when a commit changes rows."""
         monkeypatch.setattr(
-            loading_module, "_commit", lambda load, found, good, run_id: commit(load, found, change(good), run_id)
+            loading_module,
+            "_commit",
+            lambda load, found, good, run_id, **how: commit(load, found, change(good), run_id, **how),
         )
         return accounts(loading(dataclasses.replace(orders, code_version=code_version), HOUR))["a.csv"][-1]
 

@@ -1,5 +1,6 @@
 """What of small files passes through a run's own memory: so many rows and bytes together, whatever they weigh."""
 
+import contextlib
 import dataclasses
 import gzip
 import io
@@ -164,8 +165,12 @@ LONG = LONGEST_LINE + BLOCK
 def test_a_line_that_is_too_long_is_found_in_what_is_compressed(length: int, end: bytes, refused: bool) -> None:
     body = gzip.compress(csv(1) + csv(1) + b"1" * length + end + csv(1)[len(HEADER) :], 1)
     assert len(body) < 1 << 20
-    said = [f"{fault.reason}: {fault.message}" for fault in held({"a.csv.gz": body}).faults]
-    assert said == ([f"unreadable: a line of it is longer than {LONGEST_LINE} bytes"] if refused else [])
+    assert held({"a.csv.gz": body}).left, "so much text is for workers, which read it with the same function"
+    [(shape, _)] = inspected({"a.csv.gz": body}).fetched.values()
+    expected = pytest.raises(Unusable, match=f"^a line of it is longer than {LONGEST_LINE} bytes$")
+    with expected if refused else contextlib.nullcontext():
+        for _ in csv_rows.rows_of(declared_by(ORDERS), shape, in_memory.Held("a.csv.gz", body), WHOLE):
+            pass
 
 
 class Plain:

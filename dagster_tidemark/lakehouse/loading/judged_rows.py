@@ -1,7 +1,7 @@
-"""The rows of a load with their verdicts, evaluated once and asked for several times.
+"""The rows of a load with their verdicts, evaluated once and read several times.
 
-Belongs here: what is kept of them meanwhile, and that one file that cannot be read harms only itself. Does not belong
-here: the verdicts (`validation`), and what becomes of the rows (`load`).
+Belongs here: caching these rows, and leaving out files that cannot be read. Does not belong here: the verdicts
+(`validation`), and writing the rows (`load`).
 """
 
 import contextlib
@@ -27,9 +27,9 @@ class Judged:
     """Rows with their verdicts (`validation.judge`), evaluated once.
 
     Args:
-        rows: They may be asked for again and again.
-        rejected: Those that are turned away, each with its `_content`.
-        tally: What became of the rows of each file.
+        rows: All rows. They can be read several times.
+        rejected: Rejected rows, each with its `_content`.
+        tally: The number of good and of rejected rows, by file.
     """
 
     rows: DataFrame
@@ -43,23 +43,23 @@ class Judged:
         return self.rows.where("_reason IS NULL")
 
     def forget(self) -> None:
-        """Free what was kept of them."""
+        """Release the cached rows."""
         if self._kept is not None:
             self._kept.unpersist()
 
 
 def judge_rows(load: Load, reading: Batch) -> tuple[Batch, Judged]:
-    """What was read, without the files that turn out to be none, and its rows with their verdicts.
+    """Return the batch without the files that cannot be read, and its rows with their verdicts.
 
     Raises:
-        NotScanned: some files are not given to Spark's workers, or end them. That says nothing of what they hold.
+        NotScanned: Spark's workers did not get some files, or ended while they read them. The content is unknown.
     """
     while True:
         judged = judge(reading.rows(), load.feed, load.table)
         try:
             if reading.is_small:
                 return reading, _of_few(reading, judged)
-            # What is the same for all rows of a file is put to them again: it is half of what there is to keep.
+            # Columns that are equal in all rows of a file are half of the data. They are joined again after the cache.
             judged = judged.drop(*OF_FILES)
             return _of_many(reading, judged.persist())
         except PySparkException as failure:
@@ -78,7 +78,7 @@ def _of_few(reading: Batch, judged: DataFrame) -> Judged:
     return Judged(judged, judged.where("_reason IS NOT NULL"), tally)
 
 
-_FEW = 5_000  # rows that are turned away, which are fetched and sent again faster than they are looked for once more
+_FEW = 5_000  # rejected rows; to fetch so many once is faster than to filter the cached rows several times
 
 
 def _of_many(reading: Batch, kept: DataFrame) -> tuple[Batch, Judged]:

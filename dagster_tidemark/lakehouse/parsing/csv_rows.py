@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, Source
-from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks
+from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, Source, in_order
+from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks, with_line_feeds
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.text import (
     BLANKS,
@@ -87,8 +87,7 @@ def _records(block: Block) -> Records:
 
 def _lines(block: bytes) -> tuple[npt.NDArray[np.int32], bytes]:
     """Where lines begin, and where the last ends, in a text whose line ends are all one byte."""
-    if b"\r" in block:
-        block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    block = with_line_feeds(block)
     if not block.endswith(b"\n"):
         block += b"\n"
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _LINE_END).astype(np.int32) + 1
@@ -133,7 +132,8 @@ def _rows(layout: _Layout, records: Records) -> Rows:
     exact = _one_by_one(layout, [_checked(text_of(records[i])) for i in np.flatnonzero(odd)])
     if odd.all():
         return exact
-    return _in_order(odd, exact, _by_arrow(layout, records.filter(pa.array(~odd))))
+    plain = _by_arrow(layout, records.filter(pa.array(~odd)))
+    return in_order(exact, np.flatnonzero(odd), plain, np.flatnonzero(~odd))
 
 
 def text_of(record: pa.Scalar) -> str:
@@ -200,7 +200,8 @@ def _by_arrow(layout: _Layout, records: pa.BinaryArray) -> Rows:
     at_fault = np.zeros(count, np.bool_)
     at_fault[wrong] = True
     right = Rows(columns, count - len(wrong), shown.filter(pa.array(~at_fault)))
-    return _in_order(at_fault, _one_by_one(layout, [_checked(text_of(records[i])) for i in wrong]), right)
+    faulty = _one_by_one(layout, [_checked(text_of(records[i])) for i in wrong])
+    return in_order(faulty, np.flatnonzero(at_fault), right, np.flatnonzero(~at_fault))
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:
@@ -227,27 +228,6 @@ def _one_by_one(layout: _Layout, records: Sequence[Record]) -> Rows:
     return Rows(columns, len(values), shown, pa.array(faults, pa.string()) if any(faults) else None)
 
 
-def _in_order(is_first: npt.NDArray[np.bool_], first: Rows, second: Rows) -> Rows:
-    """Rows of two kinds as they stand: where `is_first`, the next of the first, else of the second."""
-    order = np.empty(len(is_first), np.int64)
-    order[is_first] = np.arange(first.count)
-    order[~is_first] = first.count + np.arange(second.count)
-    at = pa.array(order)
-
-    def mixed(one: pa.Array, other: pa.Array) -> pa.Array:
-        return pa.concat_arrays([one, other]).take(at)
-
-    nothing = [
-        rows.faults if rows.faults is not None else pa.nulls(rows.count, pa.string()) for rows in (first, second)
-    ]
-    return Rows(
-        {c: mixed(column, second.columns[c]) for c, column in first.columns.items()},
-        len(order),
-        mixed(first.records, second.records),
-        None if first.faults is second.faults is None else mixed(*nothing),
-    )
-
-
 def _over_lines(blocks: Iterable[Block]) -> Iterator[Records]:
     """Records of which quotes hold several lines together, over blocks."""
     open_record = _OpenRecord()
@@ -269,7 +249,7 @@ def _over_lines(blocks: Iterable[Block]) -> Iterator[Records]:
 
 
 def _split(block: bytes) -> list[str]:
-    return block.decode().replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
+    return with_line_feeds(block).decode().removesuffix("\n").split("\n")
 
 
 def _plain_records(block: bytes) -> tuple[list[Records], bytes, list[str]]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dagster_tidemark.lakehouse.parsing import text_blocks
 from dagster_tidemark.lakehouse.parsing.json_objects import BRACKETS, STEP, unmark_escaped
-from dagster_tidemark.lakehouse.parsing.text_blocks import Block
+from dagster_tidemark.lakehouse.parsing.text_blocks import Block, with_line_feeds
 from dagster_tidemark.lakehouse.readers.text import BLANKS, LONGEST_RECORD, NO_END, Record, in_a_list, is_list, opened
 
 _LINE_END, _QUOTE, _BACKSLASH = (ord(c) for c in '\n"\\')
@@ -151,8 +151,7 @@ def _lines(block: Block) -> Iterator[_Lines]:
             if wrong := [line.text for line in group if line.text.strip(BLANKS)]:
                 yield _Lines.of(wrong, fault)
         return
-    if b"\r" in block:
-        block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    block = with_line_feeds(block)
     block = block if block.endswith(b"\n") else block + b"\n"
     depths, is_odd = _depths(block)
     texts = iter(block.decode().split("\n"))

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_tidemark.lakehouse.parsing.json_documents import documents
 from dagster_tidemark.lakehouse.parsing.json_objects import columns_of, is_plain
 from dagster_tidemark.lakehouse.parsing.kernels import Mask
-from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, Source
-from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks
+from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, Source, in_order
+from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks, with_line_feeds
 from dagster_tidemark.lakehouse.readers.text import (
     BLANKS,
     HALF_A_CHARACTER,
@@ -85,8 +84,7 @@ def _lines(blocks: Iterable[Block]) -> Iterator[_Texts]:
         if isinstance(block, list):
             yield _Texts.of(block)
             continue
-        if b"\r" in block:
-            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        block = with_line_feeds(block)
         end = len(block) - block.endswith(b"\n")
         text = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, end], np.int32)), pa.py_buffer(block))
         lines = pc.split_pattern(text, "\n").values
@@ -111,30 +109,15 @@ def _rows(columns: Sequence[str], texts: _Texts, plain: Mask) -> Rows:
         return exact.rows()
     kept = pa.array(plain)
     found = _plain_rows(columns, texts.shown.filter(kept), None if texts.bare is None else texts.bare.filter(kept))
-    return _in_order(found, np.flatnonzero(plain), exact.rows(), exact.places) if exact.places else found
+    if not exact.places:
+        return found
+    return in_order(found, np.flatnonzero(plain), exact.rows(), np.array(exact.places, np.int64))
 
 
 def _plain_rows(columns: Sequence[str], shown: pa.StringArray, bare: pa.StringArray | None) -> Rows:
     found, names = columns_of(shown if bare is None else bare, columns)
     is_foreign = found.keys().isdisjoint(names)
     return Rows(found, len(shown), shown, others=names if is_foreign else None)
-
-
-def _in_order(one: Rows, places: npt.NDArray[np.int64], other: Rows, other_places: Sequence[int]) -> Rows:
-    """Rows of two kinds in the order of their places."""
-    order = pa.array(np.argsort(np.concatenate([places, np.array(other_places, np.int64)]), kind="stable"))
-
-    def mixed(first: pa.Array, second: pa.Array) -> pa.Array:
-        return pa.concat_arrays([first, second]).take(order)
-
-    is_foreign = one.others is not None and other.others is not None
-    return Rows(
-        {c: mixed(column, other.columns[c]) for c, column in one.columns.items()},
-        one.count + other.count,
-        mixed(one.records, other.records),
-        None if other.faults is None else mixed(pa.nulls(one.count, pa.string()), other.faults),
-        list(dict.fromkeys([*(one.others or ()), *(other.others or ())])) if is_foreign else None,
-    )
 
 
 class _Exact:

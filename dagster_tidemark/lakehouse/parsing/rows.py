@@ -7,10 +7,12 @@ here: any format (`csv_rows`, `json_rows`, `parquet_rows`), and types (`kernels`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 
@@ -65,6 +67,46 @@ class Rows:
     records: pa.Array | None = None
     faults: pa.Array | None = None
     others: Sequence[str] | None = None
+
+
+def in_order(one: Rows, places: npt.NDArray[np.int64], other: Rows, other_places: npt.NDArray[np.int64]) -> Rows:
+    """Rows of two kinds as one, in the order of their places."""
+    order = pa.array(np.argsort(np.concatenate([places, other_places]), kind="stable"))
+
+    def mixed(first: pa.Array, second: pa.Array) -> pa.Array:
+        return pa.concat_arrays([first, second]).take(order)
+
+    faults = None
+    if one.faults is not None or other.faults is not None:
+        both = (pa.nulls(rows.count, pa.string()) if rows.faults is None else rows.faults for rows in (one, other))
+        faults = mixed(*both)
+    others = None
+    if one.others is not None and other.others is not None:
+        others = list(dict.fromkeys([*one.others, *other.others]))
+    columns = {c: mixed(column, other.columns[c]) for c, column in one.columns.items()}
+    return Rows(columns, one.count + other.count, mixed(one.records, other.records), faults, others)
+
+
+@dataclass
+class Seen:
+    """Counts of the rows of a file, or of a part of it, that were read so far.
+
+    Args:
+        rows: Rows, those with a fault among them.
+        objects: Rows without a fault.
+        others: `Rows.others` of all of them; None if a row has a declared column.
+    """
+
+    rows: int = 0
+    objects: int = 0
+    others: dict[str, None] | None = field(default_factory=dict)
+
+    def add(self, found: Rows) -> None:
+        """Count more rows."""
+        self.rows += found.count
+        self.objects += found.count if found.faults is None else found.faults.null_count
+        if self.others is not None:
+            self.others = None if found.others is None else self.others | dict.fromkeys(found.others)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dagster_tidemark.lakehouse.parsing import kernels
 from dagster_tidemark.lakehouse.parsing.remote import RemoteFile, Store, StoreFault
-from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, RowsOf
+from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, RowsOf, Seen
 from dagster_tidemark.lakehouse.parsing.typed_batch import RECORD, TEXTS, WHY, typed_columns
 from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, Unusable
 
@@ -100,18 +100,14 @@ class Scan:
                     yield from self._read(system, part)
 
     def _read(self, system: Any, part: PartOfFile) -> Iterator[pa.RecordBatch]:
-        rows = objects = 0
-        others: dict[str, None] | None = {}
+        seen = Seen()
         fault = refused = source = None
         try:
             source = RemoteFile(system, self.store.bucket, part.key, part.size, part.etag)
             for found in part.rows_of(self.declared, part.shape, source, part.part):
                 columns = typed_columns(self.declared.columns, found)
-                objects += found.count - (found.faults is not None and len(found.faults) - found.faults.null_count)
-                if others is not None:
-                    others = None if found.others is None else others | dict.fromkeys(found.others)
-                yield self._batch(part, rows, found.count, columns)
-                rows += found.count
+                yield self._batch(part, seen.rows, found.count, columns)
+                seen.add(found)
             if source.refusal:  # a library has passed over it
                 raise source.refusal
         except LIMITS_OF_ARROW:
@@ -127,8 +123,8 @@ class Scan:
                 fault = (error.reason, str(error))
             else:  # the bytes were given: what they hold is all that can be wrong
                 fault = ("unreadable", f"it cannot be read: {type(error).__name__}: {error}")
-        note = Note(part.file, part.part.begin, rows, fault, refused, objects, None if others is None else list(others))
-        yield self._noted(note)
+        others = None if seen.others is None else list(seen.others)
+        yield self._noted(Note(part.file, part.part.begin, seen.rows, fault, refused, seen.objects, others))
 
     def _batch(self, part: PartOfFile, first: int, count: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         arrays = [

@@ -42,6 +42,11 @@ def lines_in_blocks(source: Source, charset: str, part: Part) -> Iterator[Block]
         has_mark = False
 
 
+def with_line_feeds(block: bytes) -> bytes:
+    """A block whose line ends are all line feeds."""
+    return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
+
+
 def _pieces(source: Source, begin: int, end: int) -> Iterator[bytes]:
     for at in range(begin, end, BLOCK):
         yield source.read(at, min(BLOCK, end - at))

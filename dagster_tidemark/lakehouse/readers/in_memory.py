@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dagster_tidemark.lakehouse.parsing.kernels import arrow_type
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Rows
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Rows, Seen
 from dagster_tidemark.lakehouse.parsing.typed_batch import RECORD, TEXTS, WHY, typed_columns
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, FileFault, SourceFile, Unusable, foreign
@@ -103,20 +103,16 @@ def _rows_of(feed: Feed, declared: Declared, file: SourceFile, shape: Shape, bod
     schema = _schema(declared)
     read_as = format_named(shape.format)
     tables = [schema.empty_table()]
-    count = objects = 0
-    others: dict[str, None] | None = {}
+    seen = Seen()
     for rows in read_as.rows_of(declared, shape, Held(file.key, body), WHOLE):
         columns = typed_columns(declared.columns, rows) | {
             "source_file": pa.array([file.key] * rows.count, pa.string()),
             "_block": pa.array(np.zeros(rows.count, np.int64)),
-            "_row": pa.array(np.arange(count, count + rows.count, dtype=np.int64)),
+            "_row": pa.array(np.arange(seen.rows, seen.rows + rows.count, dtype=np.int64)),
         }
         tables.append(pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema))
         budget.take(rows, tables[-1])
-        count += rows.count
-        objects += rows.count - (0 if rows.faults is None else rows.count - rows.faults.null_count)
-        if others is not None:
-            others = None if rows.others is None else others | dict.fromkeys(rows.others)
-    if objects and others is not None and not read_as.has_header:
-        raise foreign(feed, others)
+        seen.add(rows)
+    if seen.objects and seen.others is not None and not read_as.has_header:
+        raise foreign(feed, seen.others)
     return pa.concat_tables(tables)

@@ -6,41 +6,41 @@ is in a file (`file_format`).
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pyarrow as pa
 
+from dagster_tidemark.lakehouse.parsing.random_access import RandomAccess
 from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, ObjectStore, SourceFile, Unusable
 from dagster_tidemark.sources.listing import ObjectVersion
 
 
-class RemoteFile(io.RawIOBase):
+class RemoteFile(RandomAccess):
     """A file in an object store, read in parts: what is asked for is fetched, and nothing else."""
 
     def __init__(self, store: ObjectStore, file: SourceFile) -> None:
-        self._store, self._file, self._at = store, file, 0
+        super().__init__(_Stored(store, file))
 
-    def readable(self) -> bool:
-        return True
 
-    def seekable(self) -> bool:
-        return True
+@dataclass(frozen=True)
+class _Stored:
+    """A file in an object store as a `Source`."""
 
-    def tell(self) -> int:
-        return self._at
+    store: ObjectStore
+    file: SourceFile
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence] + offset
-        return self._at
+    @property
+    def key(self) -> str:
+        return self.file.key
 
-    def read(self, size: int | None = -1) -> bytes:
-        left = max(0, self._file.size - self._at)
-        length = left if size is None or size < 0 else min(size, left)
-        found = self._store.part(self._file, self._at, length)
-        self._at += len(found)
-        return found
+    @property
+    def size(self) -> int:
+        return self.file.size
+
+    def read(self, begin: int, length: int) -> bytes:
+        return self.store.part(self.file, begin, length)
 
 
 @contextmanager

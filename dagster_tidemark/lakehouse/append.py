@@ -238,7 +238,7 @@ class Appendable:
             if change.marks:
                 transaction.set_properties(dict(change.marks))
 
-        self._commit(_change)
+        commit_on_head(self._loaded, _change)
         return self.head
 
     def expire(self, *, keep: int, not_since: Collection[int] = (), batch: int = 1) -> int:
@@ -273,20 +273,28 @@ class Appendable:
         """Yield the head and its ancestors that have not expired, newest first."""
         yield from ancestors_of(self._loaded.current_snapshot(), self._loaded.metadata)
 
-    def _commit(self, change: Callable[[Transaction], None]) -> None:
-        # pyiceberg would by itself put the change upon commits that another writer has made since. In memory only:
-        # Spark's writers, which check their partitions again, may retry.
-        self._loaded.metadata.properties[_RETRIES] = "0"
-        members = vars(self._loaded.metadata)
-        members |= {name: _Uncopied(members[name]) for name in ("snapshots", "snapshot_log", "metadata_log")}
-        try:
-            with self._loaded.transaction() as transaction:
-                change(transaction)
-        except CommitFailedException as error:
-            raise HeadMoved(f"{self.table.name}: another writer has committed: {error}") from error
-        except (SQLAlchemyError, RESTError) as error:
-            # Whether it was committed is not known; a second look tells, as with a process that was killed here.
-            raise CatalogUnavailable(f"{self.table.name}: the catalog fails: {type(error).__name__}") from error
+
+def commit_on_head(found: IcebergTable, change: Callable[[Transaction], None]) -> None:
+    """Commit a change to a table, if its head is still the one that was loaded.
+
+    Raises:
+        HeadMoved: another writer has committed. Nothing was written.
+        CatalogUnavailable: the catalog fails. The commit may have been made.
+    """
+    # pyiceberg would by itself put the change upon commits that another writer has made since. In memory only:
+    # Spark's writers, which check their partitions again, may retry.
+    found.metadata.properties[_RETRIES] = "0"
+    members = vars(found.metadata)
+    members |= {name: _Uncopied(members[name]) for name in ("snapshots", "snapshot_log", "metadata_log")}
+    name = ".".join(found.name())
+    try:
+        with found.transaction() as transaction:
+            change(transaction)
+    except CommitFailedException as error:
+        raise HeadMoved(f"{name}: another writer has committed: {error}") from error
+    except (SQLAlchemyError, RESTError) as error:
+        # A second look tells whether it was committed, as with a process that was killed here.
+        raise CatalogUnavailable(f"{name}: the catalog fails: {type(error).__name__}") from error
 
 
 class _Uncopied(list[Any]):

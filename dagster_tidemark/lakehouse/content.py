@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from operator import xor
+from typing import NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Row, SparkSession
@@ -42,7 +43,7 @@ def content_of(
     Raises:
         SnapshotExpired: it is there no more.
     """
-    return _contents(table, partitions, _grouped(spark, table, partitions, snapshot_id, ()))
+    return contents_of(table, partitions, map(_hashes, _grouped(spark, table, partitions, snapshot_id, ())))
 
 
 def content_of_files(
@@ -53,7 +54,7 @@ def content_of_files(
     files: dict[str | None, dict[tuple[str, str], int]] = {}
     for group in groups:
         files.setdefault(group.partition, {})[group.source_file, group.source_version] = group["rows"]
-    return _contents(table, partitions, groups), files
+    return contents_of(table, partitions, map(_hashes, groups)), files
 
 
 def _columns(table: Table) -> list[str]:
@@ -80,6 +81,20 @@ def _grouped(
         return _grouped_by(spark, table, partitions, snapshot_id, by, held)
 
 
+def hash_of_row(table: Table, held: Collection[str]) -> str:
+    """Return a SQL expression of a row's hash, which content versions are made of.
+
+    Args:
+        held: The columns that rows have; others count as null.
+    """
+    values = [quoted(c) if c in held else f"CAST(NULL AS {table.columns[c]})" for c in _columns(table)]
+    # xxhash64 skips nulls: without isnull beside each column ('a', null) would equal (null, 'a').
+    hashed = [part for v in values for part in (f"isnull({v})", v)]
+    # Of columns that were added it is to skip them: that other partitions got a column is no news of this one.
+    hashed += [f"concat('{c}=', {quoted(c)})" for c in sorted(table.added) if c in held]
+    return f"xxhash64({', '.join(hashed)})"
+
+
 def _grouped_by(
     spark: SparkSession,
     table: Table,
@@ -89,12 +104,7 @@ def _grouped_by(
     held: Collection[str],
 ) -> list[Row]:
     """The same for a snapshot that has these columns; one that came later holds nulls."""
-    values = [quoted(c) if c in held else f"CAST(NULL AS {table.columns[c]})" for c in _columns(table)]
-    # xxhash64 skips nulls: without isnull beside each column ('a', null) would equal (null, 'a').
-    hashed = [part for v in values for part in (f"isnull({v})", v)]
-    # Of columns that were added it is to skip them: that other partitions got a column is no news of this one.
-    hashed += [f"concat('{c}=', {quoted(c)})" for c in sorted(table.added) if c in held]
-    row_hash = f"xxhash64({', '.join(hashed)})"
+    row_hash = hash_of_row(table, held)
     keys = list(map(quoted, table.partition_columns))
     return (
         spark.sql(_AT.format(table.identifier, snapshot_id))
@@ -114,15 +124,35 @@ def _grouped_by(
     )
 
 
-def _contents(table: Table, partitions: Collection[str] | None, groups: Iterable[Row]) -> dict[str | None, Content]:
+class Hashes(NamedTuple):
+    """Some rows of a partition: their number, and sums of their hashes (`hash_of_row`).
+
+    `xored` is the exclusive or of the hashes, `high` and `low` the sums of their upper and lower 32 bits.
+    """
+
+    partition: str | None
+    rows: int
+    xored: int
+    high: int
+    low: int
+
+
+def _hashes(group: Row) -> Hashes:
+    return Hashes(group.partition, group["rows"], group.xored, group.high, group.low)
+
+
+def contents_of(
+    table: Table, partitions: Collection[str] | None, groups: Iterable[Hashes]
+) -> dict[str | None, Content]:
+    """Return the content of partitions (None: of an unpartitioned table) from hashes of all their rows."""
     asked: Collection[str | None] = [None] if partitions is None else partitions
     kinds = hashlib.sha256(repr([(c, table.columns[c]) for c in _columns(table)]).encode()).hexdigest()[:8]
-    by_partition: dict[str | None, list[Row]] = {}
+    by_partition: dict[str | None, list[Hashes]] = {}
     for group in groups:
         by_partition.setdefault(group.partition, []).append(group)
 
-    def content(found: list[Row]) -> Content:
-        rows = sum(g["rows"] for g in found)
+    def content(found: list[Hashes]) -> Content:
+        rows = sum(g.rows for g in found)
         if not rows:
             return Content(f"{kinds}-0", 0)
         xored, summed = reduce(xor, (g.xored for g in found)), sum((g.high << 32) + g.low for g in found)

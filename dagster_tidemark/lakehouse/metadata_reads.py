@@ -72,7 +72,7 @@ def few_rows(
             return None  # Spark names the branch that is missing
         if at is not None and found.metadata.snapshot_by_id(at) is None:
             return None  # it has expired
-        scan = found.scan(_any_of(where), selected_fields=tuple(columns), snapshot_id=at)
+        scan = found.scan(any_of(where), selected_fields=tuple(columns), snapshot_id=at)
         files = list(scan.plan_files())
         if len(files) > MOST_FILES or sum(task.file.record_count for task in files) > MOST_ROWS:
             return None
@@ -134,7 +134,8 @@ def _impatient(settings: Settings) -> dict[str, str] | None:
     return {"uri": uri, "init_catalog_tables": "false"}
 
 
-def _any_of(where: Sequence[Mapping[str, object]]) -> BooleanExpression:
+def any_of(where: Sequence[Mapping[str, object]]) -> BooleanExpression:
+    """Return a condition that matches rows with all values of one of these mappings; no value means null."""
     from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or
 
     from dagster_tidemark.lakehouse.append import equal, is_null

@@ -78,7 +78,7 @@ def _of_few(reading: Batch, judged: DataFrame) -> Judged:
     return Judged(judged, judged.where("_reason IS NOT NULL"), tally)
 
 
-_FEW = 5_000  # rejected rows; to fetch so many once is faster than to filter the cached rows several times
+FEW = 5_000  # rejected rows; to fetch so many once is faster than to filter the cached rows several times
 
 
 def _of_many(reading: Batch, kept: DataFrame) -> tuple[Batch, Judged]:
@@ -91,13 +91,19 @@ def _of_many(reading: Batch, kept: DataFrame) -> tuple[Batch, Judged]:
     if none := before - {file.key for file in reading.files}:
         rows = rows.where(~F.col("source_file").isin(sorted(none)))
         tally = {key: of for key, of in tally.items() if key not in none}
-    rejected = rows.where("_reason IS NOT NULL")
+    return reading, Judged(rows, with_contents(reading, rows.where("_reason IS NOT NULL"), tally), tally, kept)
+
+
+def with_contents(
+    reading: Batch, rejected: DataFrame | pa.Table, tally: Mapping[str, rejected_rows.Tally]
+) -> DataFrame:
+    """Return rejected rows, each with its `_content`."""
     files = [key for key, of in tally.items() if of.reasons]
-    if 0 < sum(sum(of.reasons.values()) for of in tally.values()) <= _FEW:
-        rejected = reading.spark.createDataFrame(_with_contents(reading, fetched(rejected), files))
-    elif files:
-        rejected = filled(rejected, reading, files)
-    return reading, Judged(rows, rejected, tally, kept)
+    if isinstance(rejected, DataFrame) and 0 < sum(sum(of.reasons.values()) for of in tally.values()) <= FEW:
+        rejected = fetched(rejected)
+    if isinstance(rejected, pa.Table):
+        return reading.spark.createDataFrame(_with_contents(reading, rejected, files))
+    return filled(rejected, reading, files) if files else rejected
 
 
 def _with_contents(reading: Batch, rows: pa.Table, files: Iterable[str]) -> pa.Table:

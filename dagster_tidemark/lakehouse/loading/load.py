@@ -29,6 +29,7 @@ from dagster_tidemark.lakehouse.loading.judged_rows import Judged, judge_rows
 from dagster_tidemark.lakehouse.loading.load_plan import AGAIN, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState, Observed, look
 from dagster_tidemark.lakehouse.loading.new_columns import Additions
+from dagster_tidemark.lakehouse.loading.one_pass import Written, write_in_one_pass
 from dagster_tidemark.lakehouse.loading.provenance import Held, as_keys, held_at, rows_at
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.turned_away import TurnedAway, backlog_of, largest_share
@@ -233,8 +234,9 @@ def _with_state(spark: SparkSession, load: Load, found: LoadState, loaded: Loade
 def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, run_id: str) -> tuple[Loaded, int | None]:
     """Do the steps; what was done, and the snapshot that the commit was put upon."""
     spark = reading.spark
-    reading, judged = judge_rows(load, reading)
-    tally = judged.tally
+    written = write_in_one_pass(load, found, reading)
+    reading, judged = (written.reading, written.judged) if written else judge_rows(load, reading)
+    tally, may_be_committed = judged.tally, False
     try:
         check_scanned(landing, reading.inspected.large)
         if is_emptied(load, found, tally):
@@ -246,13 +248,20 @@ def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, ru
         entered = rejected_rows.enter(load, found, reading, judged.rejected, tally, run_id)
         reached("between_quarantine_and_table")
         rows_read = sum(t.rows for t in tally.values())
-        rows = _one_a_key(load, reading, judged, rows_read)
-        commit = _commit(load, found, rows, run_id, is_large=rows_read >= _MANY_ROWS)
+        if written:
+            reached("before_commit")
+            may_be_committed = True
+            commit = written.commit(run_id)
+        else:
+            rows = _one_a_key(load, reading, judged, rows_read)
+            commit = _commit(load, found, rows, run_id, is_large=rows_read >= _MANY_ROWS)
         reached("after_commit")
-        held = held_at(spark, load.table, list(found.listed), commit.snapshot_id)
+        held = _held(written, spark, load.table, list(found.listed), commit)
         accounts = _accounts(load, found, reading, judged, held, commit)
     finally:
         judged.forget()
+        if written and not may_be_committed:
+            written.discard()
     rejected_rows.enter_files_without_rows(spark, load, found, entered, held.files, run_id)
     loaded = Loaded(
         commit.snapshot_id,
@@ -267,6 +276,15 @@ def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, ru
         table_rows=commit.rows,
     )
     return _with_state(spark, load, found, loaded), commit.parent_id
+
+
+def _held(
+    written: Written | None, spark: SparkSession, table: Table, partitions: Sequence[Partition], commit: write.Commit
+) -> Held:
+    """Return what partitions hold after a commit."""
+    if written and written.held.content.keys() >= set(partitions):
+        return written.held
+    return held_at(spark, table, partitions, commit.snapshot_id)
 
 
 def check_scanned(landing: Landing, scanned: Collection[SourceFile]) -> None:

@@ -48,13 +48,47 @@ def tally_of(judged: DataFrame, files: Sequence[str]) -> dict[str, Tally]:
     Args:
         files: Their keys, in the order of their numbers.
     """
+    return _tally(group | {"source_file": files[group["_file"]]} for group in counted(judged))
+
+
+def counted(judged: DataFrame) -> list[dict[str, Any]]:
+    """Return one group per `_file`, `_block` and `_reason`, with its number of `rows` and its `first` row."""
     groups = judged.groupBy("_file", "_block", "_reason")
-    counted = groups.agg(F.count(F.lit(1)).alias("rows"), F.min("_row").alias("first")).collect()
-    return _tally(group.asDict() | {"source_file": files[group["_file"]]} for group in counted)
+    found = groups.agg(F.count(F.lit(1)).alias("rows"), F.min("_row").alias("first")).collect()
+    return [group.asDict() for group in found]
+
+
+def counted_of_few(judged: pa.Table) -> list[dict[str, Any]]:
+    """Return the same of rows that were few enough to be fetched."""
+    groups = judged.group_by(["_file", "_block", "_reason"]).aggregate([([], "count_all"), ("_row", "min")])
+    found: list[dict[str, Any]] = groups.rename_columns({"count_all": "rows", "_row_min": "first"}).to_pylist()
+    return found
+
+
+def tally_of_parts(
+    parts: Mapping[tuple[int, int], tuple[int, int]], rejected: Sequence[Mapping[str, Any]], files: Sequence[str]
+) -> dict[str, Tally]:
+    """Return the same from the rows of each part of a file, and from those of them that were rejected.
+
+    Args:
+        parts: By number of the file and beginning of the part, the number of rows and the number of the first one.
+        rejected: The rejected rows as `counted` gives them.
+        files: Keys of the files, in the order of their numbers.
+    """
+    groups = [dict(group) for group in rejected]
+    bad = Counter[tuple[int, int]]()
+    for group in groups:
+        bad[group["_file"], group["_block"]] += group["rows"]
+    groups += [
+        {"_file": file, "_block": block, "_reason": None, "rows": rows - bad[file, block], "first": first}
+        for (file, block), (rows, first) in parts.items()
+        if rows
+    ]
+    return _tally(group | {"source_file": files[group["_file"]]} for group in groups)
 
 
 def tally_of_few(judged: pa.Table) -> dict[str, Tally]:
-    """The same of rows that were few enough to be fetched."""
+    """Return the same of rows that were few enough to be fetched."""
     groups = judged.group_by(["source_file", "_block", "_reason"]).aggregate([([], "count_all"), ("_row", "min")])
     return _tally(groups.rename_columns({"count_all": "rows", "_row_min": "first"}).to_pylist())
 

@@ -8,7 +8,7 @@ these are, and which rows are good.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,6 +25,12 @@ TASK_BYTES = 32 << 20
 """About how much of files a task reads: a cluster has some for each core, and a file or two fit into one."""
 
 NOTE = "_note"
+
+CHUNK_ROWS = 1024
+"""Rows of a part that are looked at again together (`Scan.chosen`)."""
+
+Chunks = Mapping[tuple[int, int], Collection[int]]
+"""Chunks of rows: by number of the file and beginning of the part, the numbers of the chunks in it."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +82,14 @@ class Scan:
         store: Where they lie.
         tasks: What each task reads, in the order in which it does.
         is_strict: Whether a file that cannot be read ends the job (`FileNotRead`). If not, its note says why.
+        chosen: The rows to give, without notes; None for all rows.
     """
 
     declared: Declared
     store: Store
     tasks: Sequence[Sequence[PartOfFile]]
     is_strict: bool
+    chosen: Chunks | None = None
 
     def ddl(self) -> str:
         """The columns of the frame, in Spark's words."""
@@ -106,8 +114,9 @@ class Scan:
             source = RemoteFile(system, self.store.bucket, part.key, part.size, part.etag)
             for found in part.rows_of(self.declared, part.shape, source, part.part):
                 columns = typed_columns(self.declared.columns, found)
-                yield self._batch(part, seen.rows, found.count, columns)
+                batch = self._batch(part, seen.rows, found.count, columns)
                 seen.add(found)
+                yield batch if self.chosen is None else self._chosen(part, batch)
             if source.refusal:  # a library has passed over it
                 raise source.refusal
         except LIMITS_OF_ARROW:
@@ -123,6 +132,8 @@ class Scan:
                 fault = (error.reason, str(error))
             else:  # the bytes were given: what they hold is all that can be wrong
                 fault = ("unreadable", f"it cannot be read: {type(error).__name__}: {error}")
+        if self.chosen is not None:
+            return
         others = None if seen.others is None else list(seen.others)
         yield self._noted(Note(part.file, part.part.begin, seen.rows, fault, refused, seen.objects, others))
 
@@ -135,6 +146,11 @@ class Scan:
             pa.nulls(count, pa.string()),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema())
+
+    def _chosen(self, part: PartOfFile, batch: pa.RecordBatch) -> pa.RecordBatch:
+        chunks = batch.column("_row").to_numpy() // CHUNK_ROWS
+        wanted = list((self.chosen or {}).get((part.file, part.part.begin), ()))
+        return batch.filter(pa.array(np.isin(chunks, wanted)))
 
     def _noted(self, note: Note) -> pa.RecordBatch:
         schema = self._schema()

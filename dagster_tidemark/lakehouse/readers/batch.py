@@ -21,6 +21,7 @@ from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared
 from dagster_tidemark.lakehouse.parsing.spark_tasks import (
     NOTE,
     TASK_BYTES,
+    Chunks,
     FileNotRead,
     Note,
     PartOfFile,
@@ -107,7 +108,12 @@ class Batch:
     @property
     def is_small(self) -> bool:
         """Whether reading the rows once more costs nothing."""
-        return not self.large and self.small.num_rows <= _FEW
+        return not self.large and not self.has_many_small_rows
+
+    @property
+    def has_many_small_rows(self) -> bool:
+        """Whether the rows of small files are spread over tasks."""
+        return self.small.num_rows > _FEW
 
     @property
     def large(self) -> dict[SourceFile, Shape]:
@@ -115,23 +121,27 @@ class Batch:
         wrong = {fault.file for fault in self.faults}
         return {file: shape for file, shape in self.inspected.large.items() if file not in wrong}
 
-    def rows(self, *, is_strict: bool = True) -> DataFrame:
+    def rows(self, *, is_strict: bool = True, chosen: Chunks | None = None) -> DataFrame:
         """The rows (`columns_of_rows`), read anew each time the frame is evaluated.
 
         Args:
             is_strict: Whether a file that cannot be read ends the job, with its key in the error. If not, a row with a
                 `_note` says so.
+            chosen: Of large files, the rows to read, without notes; None for all rows.
         """
         frames = []
         large = self.large
+        if chosen is not None:
+            numbers = {number for number, _ in chosen}
+            large = {file: large[file] for n, file in enumerate(self.in_order) if n in numbers and file in large}
         if self.small.num_rows or not large:
             frame = no_rows(self.spark, self.feed, self.partition_values)
             if self.small.num_rows:
                 frame = with_partition(self.spark.createDataFrame(self.small), self.partition_values)
             # Without a shuffle the rows stay in the plan, where they are worked on one by one.
-            frames.append(frame.repartition(4) if self.small.num_rows > _FEW else frame)
+            frames.append(frame.repartition(4) if self.has_many_small_rows else frame)
         if large:
-            frames.append(self._scanned(large, is_strict=is_strict))
+            frames.append(self._scanned(large, is_strict=is_strict, chosen=chosen))
         columns = [*columns_of_rows(self.feed), *self.partition_values]
         found = [frame.select(*columns) for frame in frames]
         return found[0] if len(found) == 1 else found[0].unionByName(found[1])
@@ -146,9 +156,13 @@ class Batch:
         others = [FileFault(other, "", "") for other in self.large if other != file]
         return replace(self, faults=[*self.faults, *others], small=self.small.slice(0, 0))
 
-    def _scanned(self, large: Mapping[SourceFile, Shape], *, is_strict: bool) -> DataFrame:
+    def tasks(self) -> list[list[PartOfFile]]:
+        """Return what each task reads of the large files."""
+        return tasks_of(self._parts(self.large))
+
+    def _parts(self, large: Mapping[SourceFile, Shape]) -> list[PartOfFile]:
         forms: dict[Shape, Shape] = {}  # each is sent to the workers once
-        parts = [
+        return [
             PartOfFile(number, file.key, file.size, file.etag, shape, read_as.rows_of, part)
             for number, file in enumerate(self.in_order)
             if file in large
@@ -156,8 +170,15 @@ class Batch:
             for read_as in [format_named(shape.format)]
             for part in ((WHOLE,) if self.numbered else read_as.parts(shape, file.key, file.size, TASK_BYTES))
         ]
+
+    def _scanned(
+        self, large: Mapping[SourceFile, Shape], *, is_strict: bool, chosen: Chunks | None = None
+    ) -> DataFrame:
+        parts = self._parts(large)
+        if chosen is not None:
+            parts = [part for part in parts if (part.file, part.part.begin) in chosen]
         tasks = tasks_of(parts)
-        scan = Scan(self.declared, _store_of(self.spark, self.store), tasks, is_strict)
+        scan = Scan(self.declared, _store_of(self.spark, self.store), tasks, is_strict, chosen)
         run = shipped(scan.run, *{part.rows_of for part in parts})
         rows = self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, scan.ddl())
         return self.with_lineage(rows, with_partition(self._lineage(), self.partition_values))

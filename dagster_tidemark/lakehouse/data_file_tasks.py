@@ -1,0 +1,233 @@
+"""Table rows written to Parquet files by the Spark tasks that made them.
+
+A task gives its rows to `DataFileTask.run`, which writes one file per partition and reports it. Nothing is committed
+here (`data_files`). Everything in this module is sent to Spark's workers, which have pyarrow and numpy.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from dagster_tidemark.lakehouse.parsing.remote import Store
+
+FILE, KEY, CONTENT = "_file", "_key_hash", "_content_hash"
+"""Columns that rows need beside those of the table: number of the landed file, hash of the row key, hash of the row."""
+
+REPORTS = "report string, footer binary, key bigint"
+"""Columns of what tasks return, in Spark's words: a report on a file with its Parquet footer, or a hash of a key."""
+
+_BUFFERED_BYTES = 64 << 20
+"""Arrow bytes that a task holds before it writes them as row groups."""
+
+_LOW = 0xFFFF_FFFF
+
+
+@dataclass
+class FromLandedFile:
+    """The rows of one landed file in one data file: their number, and sums of their hashes as in `content`."""
+
+    file: int
+    rows: int = 0
+    xored: int = 0
+    high: int = 0
+    low: int = 0
+
+    def add(self, hashes: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        """Count rows with these hashes."""
+        self.rows += len(hashes)
+        self.xored ^= int(np.bitwise_xor.reduce(hashes))
+        self.high += int((hashes >> 32).sum())
+        self.low += int((hashes & _LOW).sum())
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a task says of a data file that it has written.
+
+    Args:
+        partition: Number of the partition.
+        size: Bytes of the file.
+        landed: The rows by landed file.
+        has_rivals: True if two of its rows have the same hash of their keys.
+        is_astray: True if a row is of another partition than its landed file. The task has written nothing then.
+    """
+
+    path: str
+    partition: int
+    rows: int
+    size: int
+    landed: Sequence[FromLandedFile] = ()
+    has_rivals: bool = False
+    is_astray: bool = False
+
+
+def report_of(text: str) -> Report:
+    """Return the report that a task has written as JSON."""
+    said = json.loads(text)
+    return Report(**{**said, "landed": [FromLandedFile(**each) for each in said["landed"]]})
+
+
+@dataclass(frozen=True)
+class DataFileTask:
+    """How tasks write rows of one load.
+
+    Args:
+        store: The bucket of the warehouse; None for a folder of the file system.
+        schema: Columns of the files, with Iceberg's field ids.
+        folders: The folder of each partition, without the bucket.
+        values: Of each partition the values of its columns.
+        partition_of: The partition of each landed file, by the number of the file.
+        whole: Partitions of which one task has all rows. Of others the hashes of the row keys are returned.
+        constants: Column name to its value by number of the landed file.
+        prefix: First characters of the names of the files.
+        options: Of pyarrow's `ParquetWriter`.
+    """
+
+    store: Store | None
+    schema: pa.Schema
+    folders: Sequence[str]
+    values: Sequence[Mapping[str, Any]]
+    partition_of: Sequence[int]
+    whole: frozenset[int]
+    constants: Mapping[str, Sequence[Any]]
+    prefix: str
+    options: Mapping[str, Any]
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the rows of a task, and yield a report of each file."""
+        files: dict[int, _DataFile] = {}
+        is_done = False
+        try:
+            for batch in batches:
+                for number, rows in _by_landed_file(batch):
+                    partition = self.partition_of[number]
+                    if not self._is_of(partition, rows):
+                        yield _reported(Report("", partition, 0, 0, is_astray=True))
+                        return
+                    if partition not in files:
+                        files[partition] = _DataFile(self, partition)
+                    files[partition].add(number, rows)
+                    if partition not in self.whole:
+                        yield _keys(rows.column(KEY))
+                if sum(file.buffered for file in files.values()) > _BUFFERED_BYTES:
+                    for file in files.values():
+                        file.flush()
+            for file in files.values():
+                yield _reported(*file.close())
+            is_done = True
+        finally:
+            if not is_done:
+                for file in files.values():
+                    file.discard()
+
+    def system(self) -> fs.FileSystem:
+        """Return the file system that the files are written to."""
+        return self.store.connect() if self.store else fs.LocalFileSystem()
+
+    def stored_schema(self) -> pa.Schema:
+        """Return the schema of the rows as they are written: constants are dictionaries of one value."""
+        kinds = {name: pa.dictionary(pa.int32(), self.schema.field(name).type) for name in self.constants}
+        return pa.schema([column.with_type(kinds.get(column.name, column.type)) for column in self.schema])
+
+    def stored(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of a landed file as they are written."""
+        same = pa.array(np.zeros(rows.num_rows, np.int32))
+        arrays = [
+            pa.DictionaryArray.from_arrays(same, pa.array([self.constants[c.name][number]], c.type))
+            if c.name in self.constants
+            else rows.column(c.name).cast(c.type)
+            for c in self.schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.stored_schema())
+
+    def _is_of(self, partition: int, rows: pa.RecordBatch) -> bool:
+        for name, value in self.values[partition].items():
+            column = rows.column(name)
+            is_equal = pc.equal(column, pa.scalar(value, column.type))
+            if column.null_count or not pc.all(is_equal).as_py():
+                return False
+        return True
+
+
+def _by_landed_file(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    numbers = batch.column(FILE)
+    found = pc.unique(numbers).to_pylist()
+    for number in found:
+        yield number, batch if len(found) == 1 else batch.filter(pc.equal(numbers, number))
+
+
+class _DataFile:
+    def __init__(self, task: DataFileTask, partition: int) -> None:
+        self._task, self._partition = task, partition
+        self._path = f"{task.folders[partition]}/{task.prefix}-{uuid.uuid4()}.parquet"
+        self._at = f"{task.store.bucket}/{self._path}" if task.store else self._path
+        self._writer: pq.ParquetWriter | None = None
+        self._pending: list[pa.RecordBatch] = []
+        self._keys: list[Any] = []
+        self._landed: dict[int, FromLandedFile] = {}
+        self.buffered = 0
+
+    def add(self, number: int, rows: pa.RecordBatch) -> None:
+        self._landed.setdefault(number, FromLandedFile(number)).add(rows.column(CONTENT).to_numpy())
+        if self._partition in self._task.whole:
+            self._keys.append(rows.column(KEY).to_numpy())
+        self._pending.append(self._task.stored(number, rows))
+        self.buffered += rows.nbytes
+
+    def flush(self) -> None:
+        if not self._pending:
+            return
+        if self._writer is None:
+            system = self._task.system()
+            if not self._task.store:
+                system.create_dir(self._at.rpartition("/")[0], recursive=True)
+            # Without Arrow's own schema in the file: it says which columns were dictionaries here.
+            options = {**self._task.options, "store_schema": False}
+            self._writer = pq.ParquetWriter(self._at, self._task.stored_schema(), filesystem=system, **options)
+        self._writer.write_table(pa.Table.from_batches(self._pending))
+        self._pending, self.buffered = [], 0
+
+    def close(self) -> tuple[Report, bytes]:
+        self.flush()
+        assert self._writer is not None  # it has rows
+        self._writer.close()
+        footer = io.BytesIO()
+        self._writer.writer.metadata.write_metadata_file(footer)
+        rows = sum(landed.rows for landed in self._landed.values())
+        keys = np.sort(np.concatenate(self._keys)) if self._keys else np.empty(0, np.int64)
+        size = self._task.system().get_file_info(self._at).size
+        has_rivals = bool((keys[1:] == keys[:-1]).any())
+        report = Report(self._path, self._partition, rows, size, tuple(self._landed.values()), has_rivals)
+        return report, footer.getvalue()
+
+    def discard(self) -> None:
+        if self._writer is None:
+            return
+        try:
+            self._writer.close()
+        finally:
+            self._task.system().delete_file(self._at)
+
+
+def _keys(hashes: pa.Array) -> pa.RecordBatch:
+    count = len(hashes)
+    return pa.RecordBatch.from_arrays([pa.nulls(count, pa.string()), pa.nulls(count, pa.binary()), hashes], _NAMES)
+
+
+def _reported(report: Report, footer: bytes = b"") -> pa.RecordBatch:
+    arrays = [pa.array([json.dumps(asdict(report))]), pa.array([footer], pa.binary()), pa.array([None], pa.int64())]
+    return pa.RecordBatch.from_arrays(arrays, _NAMES)
+
+
+_NAMES = ["report", "footer", "key"]

@@ -1,0 +1,299 @@
+"""A load that reads its files once: tasks judge rows, and write those that are good to data files of the table.
+
+It is for loads that replace partitions of a table whose files tasks can write (`data_files`), with a transform that
+leaves rows in the task that has read them. Nothing is committed before the quarantine is. Rejected rows are few: they
+are read once more, by their place. Two rows of one key need a ranking, which is not done here: such a load is given
+up, as if it had not begun, and goes the way of all others (`judged_rows`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import re
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from dagster_tidemark.lakehouse import write
+from dagster_tidemark.lakehouse.content import Hashes, contents_of, hash_of_row
+from dagster_tidemark.lakehouse.data_file_tasks import CONTENT, FILE, KEY, REPORTS, DataFileTask, Report, report_of
+from dagster_tidemark.lakehouse.data_files import Target, target_of
+from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
+from dagster_tidemark.lakehouse.loading.judged_rows import FEW, Judged, with_contents
+from dagster_tidemark.lakehouse.loading.load_state import LoadState
+from dagster_tidemark.lakehouse.loading.provenance import Held, as_keys
+from dagster_tidemark.lakehouse.loading.spec import Load
+from dagster_tidemark.lakehouse.loading.validation import judge
+from dagster_tidemark.lakehouse.parsing.spark_tasks import CHUNK_ROWS, Note, note_of
+from dagster_tidemark.lakehouse.read import fetched
+from dagster_tidemark.lakehouse.readers.batch import Batch
+from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.lakehouse.shipping import shipped
+from dagster_tidemark.lakehouse.table import LINEAGE, quoted
+from dagster_tidemark.sources.feed import Partition
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A load whose good rows lie in data files that no table has yet.
+
+    Args:
+        reading: The batch, without the files that cannot be read.
+        judged: Its rows with their verdicts.
+        held: What the partitions hold once the files are committed.
+    """
+
+    reading: Batch
+    judged: Judged
+    held: Held
+    _target: Target
+    _reports: Sequence[Report]
+    _footers: Sequence[bytes]
+    _prefix: str
+
+    def commit(self, run_id: str) -> write.Commit:
+        """Put the files into the table, in place of what its partitions held.
+
+        Raises:
+            CommitConflict: somebody else has touched one of the partitions since the load looked. The files are gone.
+        """
+        try:
+            self._target.replace(self._reports, self._footers, run_id=run_id)
+        except (write.CommitConflict, write.WriteConflict):
+            self.discard()  # not after other errors, which may come from a commit that was made
+            raise
+        return write.commit_of(self.reading.spark, self._target.table, run_id)
+
+    def discard(self) -> None:
+        """Delete the files."""
+        self._target.discard(self._prefix)
+
+
+class _Unfit(Exception):
+    """Why a load does not end in one pass."""
+
+
+def write_in_one_pass(load: Load, found: LoadState, reading: Batch) -> Written | None:
+    """Judge the rows of a batch, and write the good ones to data files; None where that does not do.
+
+    Raises:
+        NotScanned: Spark's workers did not get some files, or ended while they read them. The content is unknown.
+    """
+    # Many rows of small files are spread over tasks, so each task would write a file of every partition.
+    if (
+        not reading.large
+        or reading.has_many_small_rows
+        or any(not step.replaces or step.outdated for step in found.steps.values())
+    ):
+        return None
+    partitions = list(found.steps)
+    values = [load.table.partition_values(partition) for partition in partitions]
+    target = target_of(reading.spark, load.table, values, found.snapshot_id)
+    if target is None:
+        return None
+    while True:
+        attempt = _Attempt(load, reading, target, partitions)
+        is_done = False
+        try:
+            written = attempt.run()
+            is_done = written is not None
+        except PySparkException as failure:
+            reading = reading.without_unread(failure)
+            continue
+        except _Unfit as why:
+            logger.info("%s: this load keeps its rows: %s", load.table.name, why)
+            return None
+        finally:
+            if not is_done:
+                target.discard(attempt.prefix)
+        if written:
+            return written
+        reading = attempt.reading  # without files that turned out to be none
+
+
+@dataclass
+class _Attempt:
+    load: Load
+    reading: Batch
+    target: Target
+    partitions: Sequence[Partition]
+    prefix: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def run(self) -> Written | None:
+        """Write the rows; None if files turned out to be none, which `reading` leaves out now."""
+        load, reading = self.load, self.reading
+        seen = Observation()
+        rejected = F.when(F.col("_reason").isNotNull(), 1)
+        chunk = (F.col("_row") / CHUNK_ROWS).cast("bigint").alias("chunk")
+        judged = judge(reading.rows(), load.feed, load.table)
+        observed = judged.observe(
+            seen,
+            F.count(rejected).alias("rejected"),
+            F.collect_set(F.when(F.col("_reason").isNotNull(), F.struct("_file", "_block", chunk))).alias("chunks"),
+            F.collect_set("_note").alias("notes"),
+        )
+        rows = self._table_rows(observed.where("_reason IS NULL AND _note IS NULL"))
+        task = self._task()
+        reports = rows.mapInArrow(shipped(task.run), REPORTS)
+        done, footers = _collected(reports, is_kept=len(task.whole) < len(self.partitions))
+        if any(report.is_astray for report in done):
+            raise _Unfit("the transform moves rows to other partitions")
+        found = seen.get
+        keys = [file.key for file in reading.in_order]
+        notes = [note_of(text) for text in found["notes"]]
+        before = len(reading.faults)
+        self.reading = reading = reading.without([(keys[note.file], note) for note in notes])
+        if len(reading.faults) > before:
+            return None
+        judged = judged.where("_note IS NULL")
+        chunks: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for row in found["chunks"]:
+            chunks[row["_file"], row["_block"]].add(row["chunk"])
+        parts = _parts(reading, notes)
+        result = self._judged(judged, parts, chunks, found["rejected"])
+        return Written(reading, result, self._held(done), self.target, done, footers, self.prefix)
+
+    def _table_rows(self, good: DataFrame) -> DataFrame:
+        """The table rows of good rows, with what tasks need beside them."""
+        table = self.load.table
+        rows = new_columns.transformed(self.load, good)
+        kinds = dict(rows.dtypes)
+        if FILE not in kinds:
+            raise _Unfit("the transform drops columns that it is given")
+        if other := [c for c, kind in table.columns.items() if kinds.get(c) != kind.replace(" ", "")]:
+            raise _Unfit(f"the transform gives {other[0]} as {kinds.get(other[0])}")
+        rows = rows.select(
+            FILE,
+            *(quoted(c) for c in table.columns if c not in LINEAGE),
+            F.xxhash64(*map(quoted, table.row_key)).alias(KEY),
+            F.expr(hash_of_row(table, table.columns)).alias(CONTENT),
+        )
+        if not _is_grouped(rows):
+            raise _Unfit("the transform brings rows of several tasks together")
+        return rows
+
+    def _task(self) -> DataFileTask:
+        target, reading = self.target, self.reading
+        files, number = reading.in_order, {partition: n for n, partition in enumerate(self.partitions)}
+        constants: dict[str, list[Any]] = {
+            "source_file": [file.key for file in files],
+            "source_version": [file.version for file in files],
+            "arrived_at": [file.arrived_at for file in files],
+            "loaded_by": [reading.code_version] * len(files),
+        }
+        return DataFileTask(
+            target.store,
+            target.schema,
+            target.folders,
+            target.partitions,
+            [number[file.partition] for file in files],
+            frozenset(self._whole(files)),
+            {name: constants[name] for name in LINEAGE},
+            self.prefix,
+            target.options,
+        )
+
+    def _whole(self, files: Sequence[SourceFile]) -> Iterator[int]:
+        """Yield the partitions of which one task reads everything."""
+        tasks: dict[Partition, set[int]] = defaultdict(set)
+        for number, task in enumerate(self.reading.tasks()):
+            for part in task:
+                tasks[files[part.file].partition].add(number)
+        large = self.reading.large
+        with_small = {file.partition for file in self.reading.files if file not in large}
+        for number, partition in enumerate(self.partitions):
+            if partition not in with_small and len(tasks[partition]) <= 1:
+                yield number
+
+    def _judged(
+        self,
+        judged: DataFrame,
+        parts: Mapping[tuple[int, int], tuple[int, int]],
+        chunks: Mapping[tuple[int, int], set[int]],
+        count: int,
+    ) -> Judged:
+        reading = self.reading
+        keys = [file.key for file in reading.in_order]
+        if not count:
+            return Judged(judged, judged.limit(0), rejected_rows.tally_of_parts(parts, [], keys))
+        load = self.load
+        again = judge(reading.rows(chosen=chunks), load.feed, load.table).where("_reason IS NOT NULL")
+        few = fetched(again) if count <= FEW else None
+        kept = again.persist() if few is None else None
+        try:
+            groups = rejected_rows.counted(again) if few is None else rejected_rows.counted_of_few(few)
+            there = {(group["_file"], group["_block"]) for group in groups}
+            if sum(group["rows"] for group in groups) != count or there != chunks.keys():
+                raise _Unfit("its rules do not say the same of a row each time")
+            tally = rejected_rows.tally_of_parts(parts, groups, keys)
+            return Judged(judged, with_contents(reading, again if few is None else few, tally), tally, kept)
+        except BaseException:
+            if kept is not None:
+                with contextlib.suppress(PySparkException):
+                    kept.unpersist()
+            raise
+
+    def _held(self, reports: Sequence[Report]) -> Held:
+        table, files = self.load.table, self.reading.in_order
+        hashes: list[Hashes] = []
+        held: dict[Partition, dict[tuple[str, str], int]] = defaultdict(dict)
+        for report in reports:
+            partition = self.partitions[report.partition]
+            for landed in report.landed:
+                file = files[landed.file]
+                hashes.append(Hashes(partition, landed.rows, landed.xored, landed.high, landed.low))
+                before = held[partition].get((file.key, file.version), 0)
+                held[partition][file.key, file.version] = before + landed.rows
+        return Held(contents_of(table, as_keys(self.partitions), hashes), held)
+
+
+def _collected(reports: DataFrame, *, is_kept: bool) -> tuple[list[Report], list[bytes]]:
+    """Evaluate what tasks return.
+
+    Args:
+        is_kept: Whether hashes of keys are among it, in which rivals are looked for.
+    """
+    if is_kept:
+        reports = reports.persist()
+    try:
+        rows = reports.where("report IS NOT NULL").collect()
+        done = [report_of(row.report) for row in rows]
+        if any(report.has_rivals for report in done) or (is_kept and _has_rivals(reports)):
+            raise _Unfit("rows of one key have to be ranked")
+    finally:
+        if is_kept:
+            reports.unpersist()
+    return done, [bytes(row.footer) for row in rows]
+
+
+def _has_rivals(reports: DataFrame) -> bool:
+    counts = reports.where("key IS NOT NULL").groupBy("key").count()
+    return not counts.where("count > 1").limit(1).isEmpty()
+
+
+def _parts(reading: Batch, notes: Sequence[Note]) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return number of rows and number of the first row of each part of a file."""
+    parts = {(note.file, note.block): (note.rows, 0) for note in notes}
+    if reading.small.num_rows:
+        groups = reading.small.group_by(["_file", "_block"]).aggregate([([], "count_all"), ("_row", "min")])
+        for group in groups.to_pylist():
+            parts[group["_file"], group["_block"]] = (group["count_all"], group["_row_min"])
+    return parts
+
+
+def _is_grouped(rows: DataFrame) -> bool:
+    """Return True if rows stay in the tasks that have read them."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        rows.explain()
+    return not re.search(r"(?<!Broadcast)Exchange", said.getvalue())

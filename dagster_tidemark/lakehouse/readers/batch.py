@@ -113,7 +113,7 @@ class Batch:
     @property
     def has_many_small_rows(self) -> bool:
         """Whether the rows of small files are spread over tasks."""
-        return self.small.num_rows > _FEW
+        return bool(self.small.num_rows > _FEW)
 
     @property
     def large(self) -> dict[SourceFile, Shape]:

@@ -1,0 +1,364 @@
+"""A load that reads its files once leaves what a load leaves that keeps its rows, and gives up where it cannot."""
+
+import dataclasses
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from pyiceberg.exceptions import RESTError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dagster_tidemark.lakehouse import append, data_files
+from dagster_tidemark.lakehouse.loading import load as loads
+from dagster_tidemark.lakehouse.loading import one_pass
+from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
+from dagster_tidemark.lakehouse.parsing import spark_tasks
+from dagster_tidemark.lakehouse.readers import batch, small_files
+from tests.tidemark.lakehouse.conftest import HOUR, Loading, Put, csv, key, line, quantities, renamed, rows
+
+OTHER = "2026-10-01-08:00"
+HOURS = (HOUR, OTHER)
+TOO_MANY = 9_999_999_999
+
+
+class Passes:
+    """The loads that ended in one pass, and those that were given up."""
+
+    def __init__(self) -> None:
+        self.written: list[one_pass.Written | None] = []
+
+    @property
+    def last(self) -> one_pass.Written | None:
+        return self.written[-1]
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
+    """All files are large."""
+    monkeypatch.setattr(small_files, "SMALL", 0)
+    found, write = Passes(), one_pass.write_in_one_pass
+
+    def spied(*arguments: Any) -> one_pass.Written | None:
+        found.written.append(write(*arguments))
+        return found.last
+
+    monkeypatch.setattr(loads, "write_in_one_pass", spied)
+    return found
+
+
+def at(hour: str) -> str:
+    """A time in an hour."""
+    return f"2026-10-01T{hour[11:13]}:15:00Z"
+
+
+def lines_of(hour: str, numbers: range, seed: int) -> list[str]:
+    """Lines of orders, some of them bad in one way or another."""
+    ways = [
+        lambda n: line(n, at=at(hour)),
+        lambda n: line(n, quantity=TOO_MANY, at=at(hour)),
+        lambda n: f"{n},1,3,4,5,3.0,1.250,0.1,{at(hour)}",
+        lambda n: f"{n},1,x,4,5,3,1.25,0.1,{at(hour)}",
+        lambda n: f"{n},1,3,4",
+    ]
+    chosen = random.Random(seed)
+    return [chosen.choices(ways, [20, 1, 1, 1, 1])[0](n) for n in numbers]
+
+
+def put_hours(put: Put, load: Load, seed: int = 1, count: int = 3_000) -> None:
+    """Two files for each hour, and no two rows of one key."""
+    for n, hour in enumerate(HOURS):
+        for half in (0, 1):
+            begin = (2 * n + half) * count
+            put(key(load, f"{half}.csv", hour), csv(*lines_of(hour, range(begin, begin + count), seed + begin)))
+
+
+def entries(spark: SparkSession, load: Load) -> list[tuple[object, ...]]:
+    found = spark.table(QUARANTINE.identifier).where(f"asset = '{load.asset}'")
+    return sorted(
+        tuple(r)
+        for r in found.selectExpr(
+            "partition", "element_at(split(source_file, '/'), -1)", "row_number", "content", "reason", "message"
+        ).collect()
+    )
+
+
+def with_lineage(spark: SparkSession, load: Load) -> list[tuple[object, ...]]:
+    table = spark.table(load.table.identifier)
+    names = [c for c in load.table.columns if c not in ("source_file", "source_version", "arrived_at")]
+    of_file = "element_at(split(source_file, '/'), -1)"
+    return sorted(tuple(r) for r in table.selectExpr(*names, of_file, "isnotnull(source_version)").collect())
+
+
+def stray_files(spark: SparkSession, load: Load) -> set[str]:
+    """Parquet files in the table's folder that no snapshot has."""
+    found = data_files.metadata_reads.loaded(spark, load.table)
+    assert found is not None
+    folder = Path(urlsplit(found.location()).path) / "data"
+    known = {Path(urlsplit(path).path).name for path in found.inspect.all_data_files()["file_path"].to_pylist()}
+    return {file.name for file in folder.rglob("*.parquet")} - known
+
+
+@pytest.mark.parametrize("task_bytes", [10_000, spark_tasks.TASK_BYTES])
+def test_one_pass_leaves_what_a_load_leaves_that_keeps_its_rows(
+    spark: SparkSession,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    passes: Passes,
+    monkeypatch: pytest.MonkeyPatch,
+    task_bytes: int,
+) -> None:
+    monkeypatch.setattr(batch, "TASK_BYTES", task_bytes)
+    other = renamed(orders)
+    for load in (orders, other):
+        put_hours(put, load)
+    once = loading(orders, *HOURS)
+    assert passes.last is not None
+    monkeypatch.setattr(loads, "write_in_one_pass", lambda *_: None)
+    twice = loading(other, *HOURS)
+    assert with_lineage(spark, orders) == with_lineage(spark, other)
+    assert entries(spark, orders) == entries(spark, other) != []
+    assert once.content == twice.content
+    assert (once.rows_read, once.rows_rejected, once.files_read) == (twice.rows_read, twice.rows_rejected, 4)
+    assert [a.unaccounted for a in once.accounts] == [0] * 4
+    assert once.table_rows == twice.table_rows
+    assert loads.held_at(spark, orders.table, list(HOURS), once.snapshot_id).content == once.content
+    assert stray_files(spark, orders) == set()
+
+
+def test_new_code_replaces_what_the_partitions_held(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
+) -> None:
+    put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 50))))
+    put(key(orders, "b.csv", OTHER), csv(line(99, at=at(OTHER))))
+    loading(orders, *HOURS)
+    newer = dataclasses.replace(orders, code_version="2", transform=_doubled(orders.transform))
+    loading(newer, HOUR)
+    assert passes.last is not None
+    assert quantities(spark, orders) == dict.fromkeys(range(1, 50), 6) | {99: 3}
+
+
+def _doubled(transform: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], DataFrame]:
+    return lambda rows: transform(rows).withColumn("quantity", F.col("quantity") * 2)
+
+
+@pytest.mark.parametrize("task_bytes", [200, spark_tasks.TASK_BYTES])
+def test_of_two_rows_of_one_key_the_later_one_is_kept(
+    spark: SparkSession,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    passes: Passes,
+    monkeypatch: pytest.MonkeyPatch,
+    task_bytes: int,
+) -> None:
+    monkeypatch.setattr(batch, "TASK_BYTES", task_bytes)
+    put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 21)), line(1, quantity=9)))
+    loading(orders, HOUR)
+    assert passes.last is None
+    assert quantities(spark, orders) == dict.fromkeys(range(2, 21), 3) | {1: 9}
+    assert stray_files(spark, orders) == set()
+
+
+def _astray(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("hour", F.col("hour") + F.expr("INTERVAL 1 HOUR"))
+
+
+def _narrowed(rows: DataFrame) -> DataFrame:
+    return rows.drop("_file")
+
+
+def _retyped(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("quantity", F.col("quantity").cast("smallint"))
+
+
+def _shuffled(rows: DataFrame) -> DataFrame:
+    return rows.repartition(2)
+
+
+@pytest.mark.parametrize("change", [_narrowed, _retyped, _shuffled])
+def test_a_transform_that_does_more_goes_the_other_way(
+    spark: SparkSession,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    passes: Passes,
+    change: Callable[[DataFrame], DataFrame],
+) -> None:
+    put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 21))))
+    transform = orders.transform
+    loading(dataclasses.replace(orders, transform=lambda rows: change(transform(rows))), HOUR)
+    assert passes.last is None
+    assert quantities(spark, orders) == dict.fromkeys(range(1, 21), 3)
+    assert stray_files(spark, orders) == set()
+
+
+def test_rows_that_a_transform_moves_to_another_partition_are_noticed(
+    put: Put, loading: Loading, orders: Load, passes: Passes, spark: SparkSession
+) -> None:
+    put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 21))))
+    transform = orders.transform
+    loading(dataclasses.replace(orders, transform=lambda rows: _astray(transform(rows))), HOUR)
+    assert passes.last is None
+    assert stray_files(spark, orders) == set()
+
+
+def test_a_rule_that_says_another_thing_each_time_loses_no_row(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
+) -> None:
+    put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 4_001))))
+    drawn = dataclasses.replace(orders, feed=dataclasses.replace(orders.feed, rules={"drawn": "rand() < 0.5"}))
+    loaded = loading(drawn, HOUR)
+    assert passes.last is None
+    assert len(rows(spark, orders)) + len(entries(spark, orders)) == 4_000 == loaded.rows_read
+    assert stray_files(spark, orders) == set()
+
+
+def test_many_rejected_rows_are_all_entered(
+    spark: SparkSession,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    passes: Passes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(one_pass, "FEW", 10)
+    bad = [line(n, quantity=TOO_MANY) for n in range(2_000, 4_000)]
+    put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 2_000)), *bad))
+    loaded = loading(orders, HOUR)
+    assert passes.last is not None
+    assert (loaded.rows_read, loaded.rows_rejected) == (3_999, 2_000)
+    assert [number for _, _, number, *_ in entries(spark, orders)] == list(range(2_000, 4_000))
+
+
+PROPERTIES = {
+    "write.object-storage.enabled": "true",
+    "write.format.default": "orc",
+    "write.parquet.row-group-size-bytes": "1000000",
+    "write.distribution-mode": "hash",
+    "write.wap.enabled": "true",
+}
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_a_table_whose_owner_says_how_files_are_written_is_written_by_spark(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes, name: str
+) -> None:
+    put(key(orders, "a.csv"), csv(line(1)))
+    loading(orders, HOUR)
+    spark.sql(f"ALTER TABLE {orders.table.identifier} SET TBLPROPERTIES ('{name}' = '{PROPERTIES[name]}')")
+    put(key(orders, "b.csv", OTHER), csv(line(2, at=at(OTHER))))
+    loading(orders, OTHER)
+    assert passes.last is None
+    assert quantities(spark, orders) == {1: 3, 2: 3}
+
+
+def test_the_codec_of_the_owner_is_used(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
+) -> None:
+    put(key(orders, "a.csv"), csv(line(1)))
+    loading(orders, HOUR)
+    spark.sql(f"ALTER TABLE {orders.table.identifier} SET TBLPROPERTIES ('write.parquet.compression-codec' = 'gzip')")
+    put(key(orders, "b.csv", OTHER), csv(line(2, at=at(OTHER))))
+    loading(orders, OTHER)
+    assert passes.last is not None
+    (report,) = passes.last._reports
+    assert data_files.pq.read_metadata(report.path).row_group(0).column(0).compression == "GZIP"
+
+
+def test_partitions_with_rows_deleted_by_position_are_written_by_spark(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
+) -> None:
+    put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 21))))
+    loading(orders, HOUR)
+    put(key(orders, "b.csv"), csv(line(1, quantity=9)))
+    loading(orders, HOUR)  # added by a MERGE
+    loading(dataclasses.replace(orders, code_version="2"), HOUR)
+    assert passes.last is None
+    assert quantities(spark, orders) == dict.fromkeys(range(2, 21), 3) | {1: 9}
+
+
+@pytest.mark.parametrize("touched", [1, 3])
+def test_a_commit_in_between_is_kept(
+    spark: SparkSession,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    passes: Passes,
+    monkeypatch: pytest.MonkeyPatch,
+    touched: int,
+) -> None:
+    third = "2026-10-01-09:00"
+    for number, hour in enumerate((HOUR, OTHER, third), start=1):
+        put(key(orders, "a.csv", hour), csv(line(number, at=at(hour))))
+    loading(orders, HOUR, OTHER, third)
+    reached, done = loads.reached, list[str]()
+    reading: list[int] = []
+
+    def interrupting(boundary: str) -> None:
+        reached(boundary)
+        if boundary == "before_commit":
+            reading.append(len(done))
+            if not done:
+                done.append(boundary)
+                spark.sql(f"UPDATE {orders.table.identifier} SET quantity = 7 WHERE order_id = {touched}")
+
+    monkeypatch.setattr(loads, "reached", interrupting)
+    loading(dataclasses.replace(orders, code_version="2"), HOUR, OTHER)
+    # A row of a partition that was replaced was replaced by a load that had looked again; another one stays.
+    assert quantities(spark, orders) == {1: 3, 2: 3, 3: 7 if touched == 3 else 3}
+    assert len(reading) == (2 if touched == 1 else 1)
+    assert stray_files(spark, orders) == set()
+
+
+def test_a_catalog_that_fails_in_the_commit_leaves_the_files(
+    spark: SparkSession,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    passes: Passes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put(key(orders, "a.csv"), csv(line(1)))
+    commit = append.commit_on_head
+
+    def failing(*arguments: Any) -> None:
+        commit(*arguments)
+        raise append.CatalogUnavailable("lost on the way") from RESTError()
+
+    monkeypatch.setattr(append, "commit_on_head", failing)
+    with pytest.raises(append.CatalogUnavailable):
+        loading(orders, HOUR)
+    monkeypatch.setattr(append, "commit_on_head", commit)
+    assert loading(orders, HOUR).files_read == 0, "it was committed"
+    assert quantities(spark, orders) == {1: 3}
+
+
+def test_files_without_a_row_that_can_be_taken_give_no_data_file(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
+) -> None:
+    put(key(orders, "a.csv"), csv(*(line(n, quantity=TOO_MANY) for n in range(1, 21))))
+    loaded = loading(orders, HOUR)
+    assert passes.last is not None
+    assert loaded.rows_rejected == 20 and rows(spark, orders) == []
+
+
+def test_what_is_known_of_a_file_lets_readers_skip_it(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
+) -> None:
+    put_hours(put, orders)
+    loading(orders, *HOURS)
+    files = spark.sql(
+        f"SELECT record_count, readable_metrics.order_id m FROM {orders.table.identifier}.files"
+    ).collect()
+    assert passes.last is not None
+    found = spark.table(orders.table.identifier).agg(F.min("order_id"), F.max("order_id"), F.count("*")).first()
+    assert found is not None
+    assert min(f.m.lower_bound for f in files) == found[0]
+    assert max(f.m.upper_bound for f in files) == found[1]
+    assert sum(f.record_count for f in files) == found[2]

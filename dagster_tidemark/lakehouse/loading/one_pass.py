@@ -135,7 +135,7 @@ class _Attempt:
         seen = Observation()
         rejected = F.when(F.col("_reason").isNotNull(), 1)
         chunk = (F.col("_row") / CHUNK_ROWS).cast("bigint").alias("chunk")
-        judged = judge(reading.rows(), load.feed, load.table)
+        judged = judge(reading.rows(with_records=False), load.feed, load.table)
         observed = judged.observe(
             seen,
             F.count(rejected).alias("rejected"),

@@ -68,6 +68,13 @@ class Rows:
     faults: pa.Array | None = None
     others: Sequence[str] | None = None
 
+    def where(self, mask: pa.Array) -> Rows:
+        """Return the rows for which a mask is true."""
+        columns = {name: column.filter(mask) for name, column in self.columns.items()}
+        records = None if self.records is None else self.records.filter(mask)
+        faults = None if self.faults is None else self.faults.filter(mask)
+        return Rows(columns, mask.true_count, records, faults, self.others)
+
 
 def in_order(one: Rows, places: npt.NDArray[np.int64], other: Rows, other_places: npt.NDArray[np.int64]) -> Rows:
     """Rows of two kinds as one, in the order of their places."""

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dagster_tidemark.lakehouse.parsing import kernels
@@ -26,7 +27,7 @@ TASK_BYTES = 32 << 20
 
 NOTE = "_note"
 
-CHUNK_ROWS = 1024
+CHUNK_ROWS = 256
 """Rows of a part that are looked at again together (`Scan.chosen`)."""
 
 Chunks = Mapping[tuple[int, int], Collection[int]]
@@ -83,6 +84,7 @@ class Scan:
         tasks: What each task reads, in the order in which it does.
         is_strict: Whether a file that cannot be read ends the job (`FileNotRead`). If not, its note says why.
         chosen: The rows to give, without notes; None for all rows.
+        with_records: Whether rows come with what stands in the file. They are half of the bytes that cross into Spark.
     """
 
     declared: Declared
@@ -90,6 +92,7 @@ class Scan:
     tasks: Sequence[Sequence[PartOfFile]]
     is_strict: bool
     chosen: Chunks | None = None
+    with_records: bool = True
 
     def ddl(self) -> str:
         """The columns of the frame, in Spark's words."""
@@ -113,10 +116,13 @@ class Scan:
         try:
             source = RemoteFile(system, self.store.bucket, part.key, part.size, part.etag)
             for found in part.rows_of(self.declared, part.shape, source, part.part):
-                columns = typed_columns(self.declared.columns, found)
-                batch = self._batch(part, seen.rows, found.count, columns)
+                places = np.arange(seen.rows, seen.rows + found.count)
                 seen.add(found)
-                yield batch if self.chosen is None else self._chosen(part, batch)
+                if self.chosen is not None:
+                    mask = np.isin(places // CHUNK_ROWS, list(self.chosen[part.file, part.part.begin]))
+                    places, found = places[mask], found.where(pa.array(mask))
+                if found.count:
+                    yield self._batch(part, places, typed_columns(self.declared.columns, found))
             if source.refusal:  # a library has passed over it
                 raise source.refusal
         except LIMITS_OF_ARROW:
@@ -137,20 +143,18 @@ class Scan:
         others = None if seen.others is None else list(seen.others)
         yield self._noted(Note(part.file, part.part.begin, seen.rows, fault, refused, seen.objects, others))
 
-    def _batch(self, part: PartOfFile, first: int, count: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    def _batch(self, part: PartOfFile, places: npt.NDArray[np.int64], columns: dict[str, pa.Array]) -> pa.RecordBatch:
+        count = len(places)
+        if not self.with_records:
+            columns = {**columns, RECORD: pa.nulls(count, pa.string())}
         arrays = [
             pa.array(np.full(count, part.file, np.int32)),
             pa.array(np.full(count, part.part.begin, np.int64)),
-            pa.array(np.arange(first, first + count, dtype=np.int64)),
+            pa.array(places),
             *(columns[name] for name in (*self.declared.columns, TEXTS, RECORD, WHY)),
             pa.nulls(count, pa.string()),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema())
-
-    def _chosen(self, part: PartOfFile, batch: pa.RecordBatch) -> pa.RecordBatch:
-        chunks = batch.column("_row").to_numpy() // CHUNK_ROWS
-        wanted = list((self.chosen or {}).get((part.file, part.part.begin), ()))
-        return batch.filter(pa.array(np.isin(chunks, wanted)))
 
     def _noted(self, note: Note) -> pa.RecordBatch:
         schema = self._schema()

@@ -121,13 +121,14 @@ class Batch:
         wrong = {fault.file for fault in self.faults}
         return {file: shape for file, shape in self.inspected.large.items() if file not in wrong}
 
-    def rows(self, *, is_strict: bool = True, chosen: Chunks | None = None) -> DataFrame:
+    def rows(self, *, is_strict: bool = True, chosen: Chunks | None = None, with_records: bool = True) -> DataFrame:
         """The rows (`columns_of_rows`), read anew each time the frame is evaluated.
 
         Args:
             is_strict: Whether a file that cannot be read ends the job, with its key in the error. If not, a row with a
                 `_note` says so.
             chosen: Of large files, the rows to read, without notes; None for all rows.
+            with_records: Whether the rows of large files have a `_record`.
         """
         frames = []
         large = self.large
@@ -141,7 +142,7 @@ class Batch:
             # Without a shuffle the rows stay in the plan, where they are worked on one by one.
             frames.append(frame.repartition(4) if self.has_many_small_rows else frame)
         if large:
-            frames.append(self._scanned(large, is_strict=is_strict, chosen=chosen))
+            frames.append(self._scanned(large, is_strict=is_strict, chosen=chosen, with_records=with_records))
         columns = [*columns_of_rows(self.feed), *self.partition_values]
         found = [frame.select(*columns) for frame in frames]
         return found[0] if len(found) == 1 else found[0].unionByName(found[1])
@@ -172,13 +173,18 @@ class Batch:
         ]
 
     def _scanned(
-        self, large: Mapping[SourceFile, Shape], *, is_strict: bool, chosen: Chunks | None = None
+        self,
+        large: Mapping[SourceFile, Shape],
+        *,
+        is_strict: bool,
+        chosen: Chunks | None = None,
+        with_records: bool = True,
     ) -> DataFrame:
         parts = self._parts(large)
         if chosen is not None:
             parts = [part for part in parts if (part.file, part.part.begin) in chosen]
         tasks = tasks_of(parts)
-        scan = Scan(self.declared, _store_of(self.spark, self.store), tasks, is_strict, chosen)
+        scan = Scan(self.declared, _store_of(self.spark, self.store), tasks, is_strict, chosen, with_records)
         run = shipped(scan.run, *{part.rows_of for part in parts})
         rows = self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, scan.ddl())
         return self.with_lineage(rows, with_partition(self._lineage(), self.partition_values))

@@ -6,6 +6,7 @@ here (`data_files`). Everything in this module is sent to Spark's workers, which
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import uuid
@@ -31,6 +32,10 @@ _BUFFERED_BYTES = 64 << 20
 """Arrow bytes that a task holds before it writes them as row groups."""
 
 _LOW = 0xFFFF_FFFF
+
+
+class DataFileNotWritten(Exception):
+    """A task could not write a data file: the store refuses it, or has no room."""
 
 
 @dataclass
@@ -188,6 +193,12 @@ class _DataFile:
     def flush(self) -> None:
         if not self._pending:
             return
+        try:
+            self._write()
+        except (OSError, pa.ArrowException) as error:
+            raise DataFileNotWritten(f"{DataFileNotWritten.__name__} {self._at}: {error}") from error
+
+    def _write(self) -> None:
         if self._writer is None:
             system = self._task.system()
             if not self._task.store:
@@ -201,12 +212,15 @@ class _DataFile:
     def close(self) -> tuple[Report, bytes]:
         self.flush()
         assert self._writer is not None  # it has rows
-        self._writer.close()
+        try:
+            self._writer.close()
+            size = self._task.system().get_file_info(self._at).size
+        except (OSError, pa.ArrowException) as error:
+            raise DataFileNotWritten(f"{DataFileNotWritten.__name__} {self._at}: {error}") from error
         footer = io.BytesIO()
         self._writer.writer.metadata.write_metadata_file(footer)
         rows = sum(landed.rows for landed in self._landed.values())
         keys = np.sort(np.concatenate(self._keys)) if self._keys else np.empty(0, np.int64)
-        size = self._task.system().get_file_info(self._at).size
         has_rivals = bool((keys[1:] == keys[:-1]).any())
         report = Report(self._path, self._partition, rows, size, tuple(self._landed.values()), has_rivals)
         return report, footer.getvalue()
@@ -214,9 +228,8 @@ class _DataFile:
     def discard(self) -> None:
         if self._writer is None:
             return
-        try:
+        with contextlib.suppress(OSError, pa.ArrowException):  # the load deletes what is left
             self._writer.close()
-        finally:
             self._task.system().delete_file(self._at)
 
 

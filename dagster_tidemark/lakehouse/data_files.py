@@ -98,6 +98,8 @@ class Target:
         """
         for _ in range(write.ATTEMPTS):
             found = self.found.catalog.load_table(self.found.name())
+            if found.spec() != self.found.spec():
+                raise write.CommitConflict(f"{self.table.name}: somebody has changed how it is partitioned")
             head = found.current_snapshot()
             head_id = head.snapshot_id if head else None
             there = self._files(found, head_id)

@@ -24,7 +24,16 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import write
 from dagster_tidemark.lakehouse.content import Hashes, contents_of, hash_of_row
-from dagster_tidemark.lakehouse.data_file_tasks import CONTENT, FILE, KEY, REPORTS, DataFileTask, Report, report_of
+from dagster_tidemark.lakehouse.data_file_tasks import (
+    CONTENT,
+    FILE,
+    KEY,
+    REPORTS,
+    DataFileNotWritten,
+    DataFileTask,
+    Report,
+    report_of,
+)
 from dagster_tidemark.lakehouse.data_files import Target, target_of
 from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
 from dagster_tidemark.lakehouse.loading.judged_rows import FEW, Judged, with_contents
@@ -108,6 +117,9 @@ def write_in_one_pass(load: Load, found: LoadState, reading: Batch) -> Written |
             written = attempt.run()
             is_done = written is not None
         except PySparkException as failure:
+            if DataFileNotWritten.__name__ in str(failure):
+                logger.warning("%s: Spark's own writer takes over: %s", load.table.name, failure)
+                return None
             reading = reading.without_unread(failure)
             continue
         except _Unfit as why:
@@ -151,6 +163,9 @@ class _Attempt:
         found = seen.get
         keys = [file.key for file in reading.in_order]
         notes = [note_of(text) for text in found["notes"]]
+        tasks = reading.tasks()
+        if {(note.file, note.block) for note in notes} != {(p.file, p.part.begin) for parts in tasks for p in parts}:
+            raise _Unfit("Spark has not passed on what all tasks have counted")
         before = len(reading.faults)
         self.reading = reading = reading.without([(keys[note.file], note) for note in notes])
         if len(reading.faults) > before:

@@ -339,6 +339,58 @@ def test_a_catalog_that_fails_in_the_commit_leaves_the_files(
     assert quantities(spark, orders) == {1: 3}
 
 
+def test_a_feed_of_one_object(spark: SparkSession, put: Put, loading: Loading, customers: Load, passes: Passes) -> None:
+    header = ",".join(customers.feed.columns)
+    texts = {"date": "2026-01-01", "timestamp": "2026-01-01T00:00:00Z"}
+
+    def body(count: int) -> str:
+        lines = (
+            ",".join(str(n) if kind in ("int", "bigint") else texts.get(kind, f"x{n}") for kind in kinds)
+            for kinds in [list(customers.feed.columns.values())]
+            for n in range(count)
+        )
+        return "\n".join([header, *lines]) + "\n"
+
+    name = customers.feed.prefix
+    put(name, body(100))
+    assert loading(customers, None).table_rows == 100
+    assert passes.last is not None
+    put(name, body(40))
+    assert loading(customers, None).table_rows == 40
+    assert passes.last is not None
+
+
+def test_rows_are_numbered(spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes) -> None:
+    table = dataclasses.replace(
+        orders.table,
+        columns=orders.table.columns | {"source_row": "bigint"},
+        row_key=("source_file", "source_row", "hour"),
+    )
+    numbered = dataclasses.replace(orders, table=table)
+    put(key(orders, "a.csv"), csv(*(line(7) for _ in range(300))))
+    loading(numbered, HOUR)
+    assert passes.last is not None
+    found = spark.table(table.identifier).select("source_row").collect()
+    assert sorted(row.source_row for row in found) == list(range(1, 301))
+
+
+def test_a_warehouse_that_tasks_cannot_write_to_is_left_to_spark(
+    spark: SparkSession,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    passes: Passes,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(data_files.Target, "folders", [str(tmp_path / "file")])
+    put(key(orders, "a.csv"), csv(line(1)))
+    loading(orders, HOUR)
+    assert passes.last is None
+    assert quantities(spark, orders) == {1: 3}
+
+
 def test_files_without_a_row_that_can_be_taken_give_no_data_file(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
 ) -> None:

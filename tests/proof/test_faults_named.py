@@ -105,8 +105,8 @@ FAULTS = [
     _killed("spark", "Spark"),
     _stopped("cloud", *_CLOUD),
     _killed("cloud", *_CLOUD),
-    _stopped("code", "sensor", "last"),
-    _killed("code", "sensor", "last"),
+    _stopped("code", "code server", "sensor"),
+    _killed("code", "code server", "sensor"),
     _stopped("daemon", "sensor", "last"),
     _killed("daemon", "sensor", "last"),
     _stopped("postgres", "storage is unreachable"),
@@ -128,7 +128,7 @@ FAULTS = [
     Fault("catalog locked", BarePlatform.lock_catalog, BarePlatform.unlock_catalog, ("catalog",)),
     _killed("postgres", "storage is unreachable"),
     # Dagster's daemon looks only once a minute if a location that could not be loaded can be loaded now.
-    Fault("code cannot be loaded", _deploy_broken_code, _deploy_code, ("sensor", "last"), rows_within=60 + ROWS_WITHIN),
+    Fault("code cannot be loaded", _deploy_broken_code, _deploy_code, ("code server",), rows_within=60 + ROWS_WITHIN),
     *(
         Fault(f"sensor {name} off", _switch(name, "stop"), _switch(name, "start"), (f"{name} is switched off",), blinds)
         for name, blinds in (("landing", _OF_FILES), ("automation", _OF_FILES), ("streams", _OF_READINGS))
@@ -185,8 +185,10 @@ def _names(status: Status, fault: Fault) -> bool:
 
 def _told(status: Status) -> str:
     rows = status.rows.values()
+    causes = dict.fromkeys(cause["said"] for row in rows for cause in row["causes"])  # each once, as a person reads it
     reasons = [*(row["reason"] for row in rows), *(row["stream"]["hindrance"] for row in rows if row.get("stream"))]
-    return " | ".join(filter(None, [status.error.strip(), *(str(reason or "") for reason in reasons)]))
+    told = dict.fromkeys([status.error.strip(), *causes, *(str(reason or "") for reason in reasons)])
+    return " | ".join(filter(None, told))
 
 
 def _seconds_until_rows(platform: BarePlatform) -> float | None:

@@ -1,6 +1,7 @@
 """The rows of `tidemark status` as a terminal shows them, to be read in 80 columns."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from rich.box import SIMPLE_HEAD
@@ -11,6 +12,7 @@ from rich.text import Text
 from dagster_tidemark.cli.contract_rows import ContractRow, causes
 from dagster_tidemark.engine.doubts import Cause
 from dagster_tidemark.engine.saved_overview import SET_ASIDE
+from dagster_tidemark.engine.stream_rows import StreamRow
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.wording import moment, names
@@ -61,7 +63,7 @@ def explained(found: Sequence[ContractRow], now: float) -> Group:
     whys = [f"{row.asset}: {row.reason}" for row in found if row.reason and (len(found) == 1 or _needs_reason(row))]
     whys += [f"{row.asset}: {row.not_loaded}: reload the code location" for row in found if row.not_loaded]
     whys += [f"{row.asset}: {_rejected(row)}" for row in found if row.files_rejected or row.rows_rejected]
-    whys += [f"{row.asset}: {row.stream.told(now)}" for row in found if row.stream is not None]
+    whys += [f"{row.asset}: {_stream(row.stream, numbers).told(now)}" for row in found if row.stream is not None]
     gap = [Text("")] if shown and whys else []
     return Group(table(found, now, numbers), *shown, *gap, *map(Text, whys))
 
@@ -75,6 +77,12 @@ def _needs_reason(row: ContractRow) -> bool:
 def _state(row: ContractRow, numbers: Mapping[Cause, int]) -> str:
     refers = f" ({','.join(str(numbers[cause]) for cause in row.causes)})" if row.causes and numbers else ""
     return f"[{_STYLES[row.state]}]{row.state}[/]{refers}" if row.state else ""
+
+
+def _stream(row: StreamRow, numbers: Mapping[Cause, int]) -> StreamRow:
+    """Return the row with the number of its cause, if that is printed already."""
+    number = next((number for cause, number in numbers.items() if cause.said == row.hindrance), None)
+    return row if number is None else replace(row, hindrance=f"see ({number})")
 
 
 def _cause(number: int, cause: Cause, assets: Sequence[str], found: Sequence[ContractRow]) -> Table:

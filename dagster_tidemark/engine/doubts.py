@@ -158,9 +158,8 @@ def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
     landing = _read(saved.get(_key(watched.location, LANDING)))
     sources = _of_landing(watched, landing, bucket, sensors.get(LANDING), now)
     refused = _read(saved.get(_key(watched.location, STREAMS))).parts
-    off = sensors[STREAMS].said if STREAMS in sensors else ""
     for post in watched.posts:
-        if cause := _of_post(post, saved, refused.get(post.stream, off), now):
+        if cause := _of_post(post, saved, refused.get(post.stream, ""), sensors.get(STREAMS), now):
             sources[post.asset] = cause
     return Doubts(
         tuple(cause for cause in general if cause is not None),
@@ -209,15 +208,18 @@ def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Cause | N
     return dict.fromkeys(watched.feeds.values(), cause)
 
 
-def _of_post(post: PostOf, saved: Mapping[str, str], starts_none: str, now: float) -> Cause | None:
+def _of_post(post: PostOf, saved: Mapping[str, str], refused: str, sensor: Cause | None, now: float) -> Cause | None:
     """Return a cause that concerns a stream's table if none of its shifts has taken messages lately, or None.
 
     Args:
-        starts_none: The reason why the sensor starts no shift; empty if it does.
+        refused: The reason why the sensor starts no shift; empty if it does.
+        sensor: The cause that concerns the sensor itself, if there is one: then no shift is started either.
     """
     beats = [beat for key in post.keys if (beat := Beat.read(saved.get(key)))]
     latest = max(beats, key=lambda beat: beat.at, default=None)
-    why = f": {starts_none}" if starts_none else ""
+    if sensor is not None and (latest is None or now - latest.at > SILENT_SECONDS):
+        return sensor
+    why = f": {refused}" if refused else ""
     shift, remedy = f"shift of {post.asset}", f"see the newest run of shift_{post.stream}"
     if latest is None:
         return Cause(shift, now, f"no {shift} has reported yet{why}", remedy)

@@ -349,7 +349,9 @@ def _sensor_tick(instance: DagsterInstance, state: InstigatorState) -> SensorTic
     at = max((tick.end_timestamp or tick.timestamp for tick in complete), default=0.0)
     if error is not None and error.cls_name == DagsterUserCodeUnreachableError.__name__:
         refused = error.cause if error.cause and error.cause.cls_name == DagsterCodeLocationLoadError.__name__ else None
-        return SensorTick(name, at, is_off, _first_line(refused), unreachable=True)
+        why = _first_line(refused)
+        is_away = DagsterUserCodeUnreachableError.__name__ in why  # for half a minute, so Dagster calls it a load error
+        return SensorTick(name, at, is_off, "" if is_away else why, unreachable=True)
     return SensorTick(name, at, is_off, _first_line(error))
 
 

@@ -127,8 +127,7 @@ FAULTS = [
     Fault("credentials refused", lambda p: p.refuse_credentials(True), lambda p: p.refuse_credentials(False), _CLOUD),
     Fault("catalog locked", BarePlatform.lock_catalog, BarePlatform.unlock_catalog, ("catalog",)),
     _killed("postgres", "storage is unreachable"),
-    # Dagster's daemon looks only once a minute if a location that could not be loaded can be loaded now.
-    Fault("code cannot be loaded", _deploy_broken_code, _deploy_code, ("code server",), rows_within=60 + ROWS_WITHIN),
+    Fault("code cannot be loaded", _deploy_broken_code, _deploy_code, ("code server",)),
     *(
         Fault(f"sensor {name} off", _switch(name, "stop"), _switch(name, "start"), (f"{name} is switched off",), blinds)
         for name, blinds in (("landing", _OF_FILES), ("automation", _OF_FILES), ("streams", _OF_READINGS))

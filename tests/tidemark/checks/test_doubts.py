@@ -172,6 +172,11 @@ def test_the_error_of_a_tick_is_told_in_plain_words(instance: DagsterInstance) -
     failed(instance, "automation", NOW - 40, from_code_server(f"Failure loading tidemark: {refused}"))
     said = "code server: Failure loading tidemark: DagsterImportError: cannot import name 'x'"
     assert set(told(instance).values()) == {said}
+    away = (
+        f"{DagsterUserCodeUnreachableError.__module__}.DagsterUserCodeUnreachableError: Could not reach user code ..."
+    )
+    failed(instance, "automation", NOW - 40, from_code_server(f"Failure loading tidemark: {away}"))
+    assert set(told(instance).values()) == {"code server: Dagster's daemon cannot reach it"}
     failed(instance, "automation", NOW - 40, of_sensor("automation", sqlite3.OperationalError("no such table")))
     failed(instance, "catch_up", NOW - 50, of_sensor("catch_up", sqlite3.OperationalError("no such table")))
     said = "sensors automation, catch_up last ticked 40 s ago, since then they fail: OperationalError: no such table"
@@ -192,18 +197,14 @@ def test_a_bucket_or_queue_that_does_not_answer_is_named_and_keeps_the_time_of_t
     assert told(instance)["core/orders"].endswith("ago: S3: bucket landing unreachable: timed out")
 
 
-@pytest.mark.parametrize(
-    ("sensor", "asset", "begin"), [(LANDING, "core/orders", "sensor"), ("streams", "core/readings", "the shift of")]
-)
+@pytest.mark.parametrize(("sensor", "asset"), [(LANDING, "core/orders"), ("streams", "core/readings")])
 def test_a_sensor_that_is_switched_off_is_named_by_what_it_no_longer_looks_after(
-    instance: DagsterInstance, sensor: str, asset: str, begin: str
+    instance: DagsterInstance, sensor: str, asset: str
 ) -> None:
     note_look(instance, "grocer", LANDING, Looked(NOW - 3))  # the last look before that does not make its data current
     beat(instance, NOW - 90 if sensor == "streams" else NOW)
     ticked(instance, sensor, NOW - 90, InstigatorStatus.STOPPED)
-    said = told(instance)
-    assert set(said) == {asset} and said[asset].startswith(begin)
-    assert said[asset].endswith(f"sensor {sensor} is switched off")
+    assert told(instance) == {asset: f"sensor {sensor} is switched off"}
 
 
 def test_a_service_that_fails_once_has_no_fault(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:

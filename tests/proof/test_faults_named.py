@@ -28,7 +28,6 @@ class Fault:
         blinds: Whose contracts nobody can judge while the fault lasts; None if that is so of all.
         heals: The platform repairs it by itself. No cause has to be named if a message sent at the start is a row
             within the same time.
-        rows_within: Longest time from the end of the fault to the next row, in seconds.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Fault:
     words: tuple[str, ...]
     blinds: frozenset[str] | None = None
     heals: bool = False
-    rows_within: float = ROWS_WITHIN
 
 
 def _stopped(part: str, *words: str) -> Fault:
@@ -174,7 +172,7 @@ def _one(platform: BarePlatform, fault: Fault) -> dict[str, Any]:
     found = {"healed after": healed} if fault.heals else {}
     found |= {"named after": named, "met while blind": sorted(met_while_blind), "rows after": rows}
     good = any(after is not None and after <= NAMED_WITHIN for after in (named, healed))
-    good = good and rows is not None and rows <= fault.rows_within and not met_while_blind
+    good = good and rows is not None and rows <= ROWS_WITHIN and not met_while_blind
     return found | {"as promised": good} | ({} if good else {"status said": said[:20]})
 
 

@@ -31,7 +31,7 @@ def table(found: Sequence[ContractRow], now: float, numbers: Mapping[Cause, int]
     """Return the rows as a table for a terminal, at a time (Unix seconds).
 
     Args:
-        numbers: The number of each cause, by which a row's state refers to it.
+        numbers: Number of each cause. A row's state shows the numbers of its causes.
     """
     # Nothing around it and short words in it, for the 80 columns.
     shown = Table(title=f"contracts at {moment(now)}", title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
@@ -54,8 +54,8 @@ def table(found: Sequence[ContractRow], now: float, numbers: Mapping[Cause, int]
 def explained(found: Sequence[ContractRow], now: float) -> Group:
     """Return the table; below it the causes of unknown states, each once, and then what concerns single assets.
 
-    That is why a contract is not met, what is set aside, edited and not loaded, or in quarantine. A single asset always
-    has its reason.
+    Single assets have the reason of an unmet contract, partitions that are set aside, edited code that is not loaded, and
+    files in quarantine. If there is only one asset, its reason is always shown.
     """
     concerned = causes(found)
     numbers = {cause: number for number, cause in enumerate(concerned, start=1)}

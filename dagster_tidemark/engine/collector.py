@@ -15,7 +15,7 @@ _MANY = 50_000
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Start no walk meanwhile."""
+    """Keep the collector from starting a walk."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -85,10 +85,10 @@ class Cause:
     """A reason why states are unknown.
 
     Args:
-        name: Short name, by which contracts refer to the cause.
+        name: Short name. The reasons of contracts hold only this.
         since: Its start (Unix seconds).
         said: The cause in words.
-        remedy: What a person does next; empty if `said` tells it.
+        remedy: Next step for a person; empty if `said` includes it.
     """
 
     name: str

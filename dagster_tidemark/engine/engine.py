@@ -234,7 +234,8 @@ class Engine:
             stop = _after(SLICE_SECONDS)
             if not self.planner.deciding:  # what happens while a plan is half made is for the next one
                 self._hear_of_others(instance)
-                self._read(instance, now, stop)
+                with collector.paused():
+                    self._read(instance, now, stop)
                 self._look_after_requests(now)
             if self._behind:
                 return Plan(now, catching_up=self._behind)

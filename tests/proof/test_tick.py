@@ -233,7 +233,8 @@ def loading(instance: dg.DagsterInstance, graph: Graph, built: int) -> Iterator[
     yield
     while len(follower.history.built) < built:
         end = time.monotonic() + engine.SLICE_SECONDS
-        follower.read(instance, lambda: time.monotonic() > end)  # noqa: B023
+        with collector.paused():
+            follower.read(instance, lambda: time.monotonic() > end)  # noqa: B023
         yield
 
 

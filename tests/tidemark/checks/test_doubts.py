@@ -349,6 +349,7 @@ def test_the_sensor_keeps_its_overview_and_the_check_shows_what_is_unknown(
     simulated.look(hours=7, minutes=2)
     assert set(simulated.told) == {(asset, "unknown") for asset in ("core/orders", "marts/report")}
     instance = simulated.simulation.instance
+    assert (simulated.last("core/orders").description or "").startswith("unknown since ")
     kept = saved_overview.kept(instance, "grocer")
     assert kept is not None and {row.asset: row.state for row in kept.rows if row.contract} == {
         "core/orders": "met",

@@ -54,8 +54,8 @@ def table(found: Sequence[ContractRow], now: float, numbers: Mapping[Cause, int]
 def explained(found: Sequence[ContractRow], now: float) -> Group:
     """Return the table; below it the causes of unknown states, each once, and then what concerns single assets.
 
-    Single assets have the reason of an unmet contract, partitions that are set aside, edited code that is not loaded, and
-    files in quarantine. If there is only one asset, its reason is always shown.
+    Single assets have the reason of an unmet contract, partitions that are set aside, edited code that is not loaded,
+    and files in quarantine. If there is only one asset, its reason is always shown.
     """
     concerned = causes(found)
     numbers = {cause: number for number, cause in enumerate(concerned, start=1)}

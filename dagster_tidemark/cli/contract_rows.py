@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_tidemark.engine.doubts import CONTRACTS, LOOK_SECONDS, Doubt, Doubts, doubts
-from dagster_tidemark.engine.doubts import told as told_doubt
+from dagster_tidemark.engine.doubts import CONTRACTS, LOOK_SECONDS, Cause, Doubts, brief, doubts
 from dagster_tidemark.engine.saved_overview import CHECK, SET_ASIDE, Kept, StandingRow, standing_rows
 from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.errors import Terminal
@@ -50,6 +49,7 @@ class ContractRow:
         asap: It runs as soon as anything is pending, by its tag.
         not_loaded: What of its code in this folder the platform has not loaded yet; empty: nothing.
         stream: State of the stream that fills it, if any.
+        causes: The causes that make its state unknown, with what to do. `reason` names them only.
     """
 
     asset: str
@@ -69,6 +69,7 @@ class ContractRow:
     asap: bool = False
     not_loaded: str = ""
     stream: StreamRow | None = None
+    causes: tuple[Cause, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -89,14 +90,15 @@ def rows(
     """
     # Imported only here: a status from kept rows needs neither the planner nor the graph, whose import takes a second.
     from dagster_tidemark.engine import engine
-    from dagster_tidemark.engine.overview import overview
+    from dagster_tidemark.engine.overview import judged, watched_of
     from dagster_tidemark.event_log import deployed
     from dagster_tidemark.planner.code_changes import not_loaded
 
-    plan, standings = overview(instance, assets, settings, wait=True, read_only=True)
+    plan, standings = judged(instance, assets, settings, wait=True, read_only=True)
     graph = engine.engine_for(instance, assets, settings).graph
     edited = not_loaded(deployed.kept(instance, graph), graph)
-    return _filled(instance, standing_rows(graph, plan, standings), only, plan.now, edited)
+    found = doubts(instance, watched_of(instance, settings), plan.now)
+    return _filled(instance, standing_rows(graph, plan, standings), only, plan.now, edited, found)
 
 
 def kept_rows(
@@ -112,10 +114,10 @@ def kept_rows(
     """
     found = doubts(instance, kept.watched, now)
     if now - kept.at > LOOK_SECONDS:
-        late = Doubt(kept.at, f"sensor {CONTRACTS} last looked {span(now - kept.at)} ago")
-        found = replace(found, general=(*found.general, late))
+        late = Cause(f"sensor {CONTRACTS}", kept.at, f"sensor {CONTRACTS} last looked {span(now - kept.at)} ago")
+        found = replace(found, general=(*found.general, found.sensors.get(CONTRACTS, late)))
     streams = {row.asset: row for row in stream_rows(instance, kept.watched, found, now)}
-    return _filled(instance, [_in_doubt(row, found) for row in kept.rows], only, now, edited, streams)
+    return _filled(instance, kept.rows, only, now, edited, found, streams)
 
 
 def not_looked_yet(found: Iterable[ContractRow]) -> list[ContractRow]:
@@ -125,13 +127,20 @@ def not_looked_yet(found: Iterable[ContractRow]) -> list[ContractRow]:
     return [replace(row, state=state, reason=reason) if row.state in kept else row for row in found]
 
 
-def _in_doubt(row: StandingRow, found: Doubts) -> StandingRow:
-    doubt = found.about(row.asset, row.sensor, row.sources)
-    if doubt is None or not row.contract:
+def causes(found: Iterable[ContractRow]) -> dict[Cause, list[str]]:
+    """Return the assets that each cause concerns, in the order of the rows; the widest cause first."""
+    concerned: dict[Cause, list[str]] = {}
+    for row in found:
+        for cause in row.causes:
+            concerned.setdefault(cause, []).append(row.asset)
+    return dict(sorted(concerned.items(), key=lambda each: -len(each[1])))
+
+
+def _in_doubt(row: ContractRow, causes: tuple[Cause, ...]) -> ContractRow:
+    if not causes or not row.contract or row.state == FreshnessStatus.NOT_JUDGED:
         return row
-    if row.state in (FreshnessStatus.MET, FreshnessStatus.AT_RISK):
-        return replace(row, state=str(FreshnessStatus.UNKNOWN), reason=told_doubt(doubt))
-    return replace(row, reason=f"{row.reason}; {doubt.reason}")
+    state, reason = brief(row.state, row.reason, causes)
+    return replace(row, state=state, reason=reason, causes=causes)
 
 
 def _filled(
@@ -140,9 +149,10 @@ def _filled(
     only: str | None,
     now: float,
     edited: Mapping[str, str],
+    doubts: Doubts,
     streams: Mapping[str, StreamRow] = MappingProxyType({}),
 ) -> list[ContractRow]:
-    """Return the rows completed with each asset's facts from the event log."""
+    """Return the rows completed with each asset's facts from the event log, and with the causes that concern it."""
     refused = {row.asset: _in_quarantine(instance, row.asset) for row in found}
     shown = [row for row in found if row.shown or row.asset in streams or (row.source and refused[row.asset][1])]
     wanted = [row for row in shown if only in (None, row.asset)]
@@ -150,7 +160,7 @@ def _filled(
         known = ", ".join(row.asset for row in shown)
         raise NoSuchAsset(f"there is no asset {only!r}; there are {known}")
     built = _last_built(instance, [row.asset for row in wanted])
-    return [
+    complete = [
         ContractRow(
             asset=row.asset,
             contract=row.contract,
@@ -171,6 +181,9 @@ def _filled(
             stream=streams.get(row.asset),
         )
         for row in wanted
+    ]
+    return [
+        _in_doubt(row, doubts.about(of.asset, of.sensor, of.sources)) for row, of in zip(complete, wanted, strict=True)
     ]
 
 

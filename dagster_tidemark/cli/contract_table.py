@@ -1,14 +1,18 @@
 """The rows of `tidemark status` as a terminal shows them, to be read in 80 columns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dagster_tidemark.cli.contract_rows import ContractRow
+from dagster_tidemark.cli.contract_rows import ContractRow, causes
+from dagster_tidemark.engine.doubts import Cause
 from dagster_tidemark.engine.saved_overview import SET_ASIDE
+from dagster_tidemark.engine.stream_rows import StreamRow
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.wording import moment, names
@@ -23,8 +27,12 @@ _STYLES = {
 }
 
 
-def table(found: Sequence[ContractRow], now: float) -> Table:
-    """The rows as a table for a terminal, at a time (Unix seconds)."""
+def table(found: Sequence[ContractRow], now: float, numbers: Mapping[Cause, int] = MappingProxyType({})) -> Table:
+    """Return the rows as a table for a terminal, at a time (Unix seconds).
+
+    Args:
+        numbers: Number of each cause. A row's state shows the numbers of its causes.
+    """
     # Nothing around it and short words in it, for the 80 columns.
     shown = Table(title=f"contracts at {moment(now)}", title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
     shown.pad_edge = False
@@ -34,7 +42,7 @@ def table(found: Sequence[ContractRow], now: float) -> Table:
         shown.add_row(
             row.asset,
             row.contract.partition(",")[0] or _without_contract(row),
-            f"[{_STYLES[row.state]}]{row.state}[/]" if row.state else "",
+            _state(row, numbers),
             _brief(row.lag) if row.lag else "",
             _due(row, now),
             _last(row, now),
@@ -44,17 +52,51 @@ def table(found: Sequence[ContractRow], now: float) -> Table:
 
 
 def explained(found: Sequence[ContractRow], now: float) -> Group:
-    """The table, and below it why a contract is not met, what is set aside, edited and not loaded, or in quarantine;
-    the reason of a single asset always."""
-    whys = [
-        f"{row.asset}: {row.reason}"
-        for row in found
-        if row.reason and (len(found) == 1 or row.set_aside or row.state not in ("", FreshnessStatus.MET))
-    ]
+    """Return the table; below it the causes of unknown states, each once, and then what concerns single assets.
+
+    Single assets have the reason of an unmet contract, partitions that are set aside, edited code that is not loaded,
+    and files in quarantine. If there is only one asset, its reason is always shown.
+    """
+    concerned = causes(found)
+    numbers = {cause: number for number, cause in enumerate(concerned, start=1)}
+    shown = [_cause(numbers[cause], cause, assets, found) for cause, assets in concerned.items()]
+    whys = [f"{row.asset}: {row.reason}" for row in found if row.reason and (len(found) == 1 or _needs_reason(row))]
     whys += [f"{row.asset}: {row.not_loaded}: reload the code location" for row in found if row.not_loaded]
     whys += [f"{row.asset}: {_rejected(row)}" for row in found if row.files_rejected or row.rows_rejected]
-    whys += [f"{row.asset}: {row.stream.told(now)}" for row in found if row.stream is not None]
-    return Group(table(found, now), *map(Text, whys))
+    whys += [f"{row.asset}: {_stream(row.stream, numbers).told(now)}" for row in found if row.stream is not None]
+    gap = [Text("")] if shown and whys else []
+    return Group(table(found, now, numbers), *shown, *gap, *map(Text, whys))
+
+
+def _needs_reason(row: ContractRow) -> bool:
+    if row.causes and row.state == FreshnessStatus.UNKNOWN and not row.set_aside:
+        return False  # the causes, which the table refers to, are its whole reason
+    return bool(row.set_aside) or row.state not in ("", FreshnessStatus.MET)
+
+
+def _state(row: ContractRow, numbers: Mapping[Cause, int]) -> str:
+    refers = f" ({','.join(str(numbers[cause]) for cause in row.causes)})" if row.causes and numbers else ""
+    return f"[{_STYLES[row.state]}]{row.state}[/]{refers}" if row.state else ""
+
+
+def _stream(row: StreamRow, numbers: Mapping[Cause, int]) -> StreamRow:
+    """Return the row with the number of its cause, if that is printed already."""
+    number = next((number for cause, number in numbers.items() if cause.said == row.hindrance), None)
+    return row if number is None else replace(row, hindrance=f"see ({number})")
+
+
+def _cause(number: int, cause: Cause, assets: Sequence[str], found: Sequence[ContractRow]) -> Table:
+    """Return a cause with its number, the assets that it concerns, and what to do next."""
+    promised = sum(bool(row.contract) for row in found)
+    some = f"{len(assets)} of {promised} contracts: " if len(assets) > 1 else ""
+    concerns = f"all {promised} contracts" if 1 < promised == len(assets) else f"{some}{', '.join(assets)}"
+    parts = {"since": moment(cause.since), "concerns": concerns, "next": cause.remedy}
+    shown = Table.grid(padding=(0, 1))
+    shown.add_row(f"({number})", Text(cause.said))
+    for name, value in parts.items():
+        if value:
+            shown.add_row("", Text(f"{name}: {value}"))
+    return shown
 
 
 def _without_contract(row: ContractRow) -> str:

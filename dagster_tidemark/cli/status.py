@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from dagster_tidemark.cli.commands import LEFT_OUT, fail
+from dagster_tidemark.planner.wording import names
 from dagster_tidemark.settings import load_settings
 
 
@@ -22,7 +23,7 @@ def status(
     an asset is set aside, 6 if files are in quarantine, 2 if a part of the code location is broken and was left out.
     """
     from dagster_tidemark import location
-    from dagster_tidemark.cli.contract_rows import behind, breached, quarantined, set_aside, unknown
+    from dagster_tidemark.cli.contract_rows import behind, breached, causes, quarantined, set_aside, unknown
     from dagster_tidemark.cli.status_view import show_contracts, show_services
     from dagster_tidemark.preview.manifest import half_published
 
@@ -38,7 +39,8 @@ def status(
     if broken := breached(found):
         fail(f"broken: {', '.join(broken)}", code=4)
     if blind := unknown(found):
-        fail(f"unknown, because nobody has looked lately or something cannot be reached: {', '.join(blind)}", code=9)
+        why = names(cause.name for cause in causes(found)) or "no sensor has looked lately"
+        fail(f"unknown ({why}): {', '.join(blind)}", code=9)
     if late := behind(found):
         fail(f"streams with a backlog and no commit for a minute, or that no shift reads: {', '.join(late)}", code=10)
     if aside := set_aside(found):

@@ -1,14 +1,16 @@
-"""Reasons why a contract's state is unknown: no recent look, or a service that runs need cannot be reached.
+"""Causes that make a contract's state unknown: no recent look, or a service that runs need cannot be reached.
 
 Belongs here: the records of completed looks in the instance's storage, and the doubts that follow from their age. They
 are read without the code location, so that `tidemark status` gets the same answer while the code server is down. Does
 not belong here: the looks (`sensors`), and the state as of a recent look (`planner.contract_status`).
+
+One fault is one cause, however many sensors and assets it concerns: a person reads it once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -79,47 +81,62 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Doubt:
-    """The reason why a state is unknown, and its start (Unix seconds)."""
+class Cause:
+    """A reason why states are unknown.
 
+    Args:
+        name: Short name. The reasons of contracts hold only this.
+        since: Its start (Unix seconds).
+        said: The cause in words.
+        remedy: Next step for a person; empty if `said` includes it.
+    """
+
+    name: str
     since: float
-    reason: str
+    said: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
 class Doubts:
-    """The doubts of a moment: about everything, by sensor, by source and by asset."""
+    """The causes of a moment: about everything, by sensor, by source and by asset."""
 
-    general: tuple[Doubt, ...] = ()
-    sensors: Mapping[str, Doubt] = field(default_factory=dict)
-    sources: Mapping[str, Doubt] = field(default_factory=dict)
-    assets: Mapping[str, Doubt] = field(default_factory=dict)
+    general: tuple[Cause, ...] = ()
+    sensors: Mapping[str, Cause] = field(default_factory=dict)
+    sources: Mapping[str, Cause] = field(default_factory=dict)
+    assets: Mapping[str, Cause] = field(default_factory=dict)
 
-    def about(self, asset: str, sensor: str, sources: Collection[str]) -> Doubt | None:
-        """Return the combined doubt about an asset, its sensor and its sources, or None."""
+    def about(self, asset: str, sensor: str, sources: Collection[str]) -> tuple[Cause, ...]:
+        """Return the causes that concern an asset, its sensor or its sources, each once."""
         found = [
             *self.general,
             *(self.sensors[name] for name in (sensor, RANGES) if name in self.sensors),
             *(self.sources[source] for source in sorted(sources) if source in self.sources),
             *([self.assets[asset]] if asset in self.assets else []),
         ]
-        if not found:
-            return None
-        return Doubt(min(doubt.since for doubt in found), names(dict.fromkeys(doubt.reason for doubt in found)))
+        return tuple(dict.fromkeys(found))
 
 
-def in_doubt(standing: Standing, doubt: Doubt | None) -> Standing:
-    """Add a doubt to a standing. A met contract becomes unknown; a breached one stays breached and names the doubt."""
-    if doubt is None or standing.verdict is FreshnessStatus.NOT_JUDGED:
+def in_doubt(standing: Standing, causes: Sequence[Cause]) -> Standing:
+    """Add causes to a standing. A met contract becomes unknown; a breached one stays breached and names the causes."""
+    if not causes or standing.verdict is FreshnessStatus.NOT_JUDGED:
         return standing
+    said = names(dict.fromkeys(cause.said for cause in causes))
     if standing.verdict is FreshnessStatus.BREACHED:
-        return replace(standing, reason=f"{standing.reason}; {doubt.reason}")
-    return replace(standing, verdict=FreshnessStatus.UNKNOWN, reason=told(doubt))
+        return replace(standing, reason=f"{standing.reason}; {said}")
+    return replace(standing, verdict=FreshnessStatus.UNKNOWN, reason=f"unknown since {_since(causes)}: {said}")
 
 
-def told(doubt: Doubt) -> str:
-    """Return a doubt in words."""
-    return f"unknown since {moment(doubt.since)}: {doubt.reason}"
+def brief(state: str, reason: str, causes: Sequence[Cause]) -> tuple[str, str]:
+    """Return a contract's state and reason after the causes, which the reason names by their short names only."""
+    said = names(dict.fromkeys(cause.name for cause in causes))
+    if state in (FreshnessStatus.MET, FreshnessStatus.AT_RISK, FreshnessStatus.UNKNOWN):
+        return str(FreshnessStatus.UNKNOWN), f"unknown since {_since(causes)}: {said}"
+    return state, f"{reason}; in doubt since {_since(causes)}: {said}"
+
+
+def _since(causes: Sequence[Cause]) -> str:
+    return moment(min(cause.since for cause in causes))
 
 
 def note_look(instance: DagsterInstance, location: str, looker: str, looked: Looked) -> None:
@@ -135,18 +152,17 @@ def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
     posts = [key for post in watched.posts for key in post.keys]
     keys = [_key(watched.location, looker) for looker in (LANDING, STREAMS, _BUCKET, *_PROBED)]
     saved = adapter.saved_values(instance, [*posts, *keys]) if watched.location else {}
-    general = [_of_world(name, _read(saved.get(_key(watched.location, name))), now) for name in _PROBED]
+    general = [_of_service(name, _read(saved.get(_key(watched.location, name))), now) for name in _PROBED]
     bucket = _read(saved.get(_key(watched.location, _BUCKET))).hindrance
     sensors = _of_sensors(instance, now)
     landing = _read(saved.get(_key(watched.location, LANDING)))
     sources = _of_landing(watched, landing, bucket, sensors.get(LANDING), now)
     refused = _read(saved.get(_key(watched.location, STREAMS))).parts
-    off = sensors[STREAMS].reason if STREAMS in sensors else ""
     for post in watched.posts:
-        if doubt := _of_post(post, saved, refused.get(post.stream, off), now):
-            sources[post.asset] = doubt
+        if cause := _of_post(post, saved, refused.get(post.stream, ""), sensors.get(STREAMS), now):
+            sources[post.asset] = cause
     return Doubts(
-        tuple(doubt for doubt in general if doubt is not None),
+        tuple(cause for cause in general if cause is not None),
         sensors,
         sources,
         _of_queue(instance, now),
@@ -157,66 +173,98 @@ _PROBED, _BUCKET = ("Spark", "catalog"), "S3"
 """Services that `sensors.contract_sensor` tries to reach, by record. A bucket that fails concerns assets of feeds."""
 
 
-def _of_world(name: str, looked: Looked, now: float) -> Doubt | None:
-    return Doubt(looked.at or now, f"{name}: {looked.hindrance}") if looked.hindrance else None
+_SERVICE = "see if it runs, and if the settings have its address and login"
+_TICKS = "see the sensor's ticks in the UI, under Automation"
 
 
-def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Doubt | None, now: float) -> dict[str, Doubt]:
-    """Return the doubts about the sources of feeds.
+def _of_service(name: str, looked: Looked, now: float) -> Cause | None:
+    return Cause(name, looked.at or now, f"{name}: {looked.hindrance}", _SERVICE) if looked.hindrance else None
+
+
+def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Cause | None, now: float) -> dict[str, Cause]:
+    """Return the causes that concern the sources of feeds.
 
     Args:
-        sensor: The doubt about the landing sensor itself, if there is one.
+        sensor: The cause that concerns the landing sensor itself, if there is one.
     """
     if not watched.feeds:
         return {}
+    name = f"sensor {LANDING}"
     if looked.hindrance:
-        return dict.fromkeys(watched.feeds.values(), Doubt(looked.at or now, looked.hindrance))
-    if looked.at == 0.0:
-        doubt = Doubt(now, f"sensor {LANDING} has not looked at the bucket yet")
-        return dict.fromkeys(watched.feeds.values(), doubt)
-    if sensor is not None or now - looked.at > LOOK_SECONDS:
-        last = f"sensor {LANDING} last looked at the bucket {span(now - looked.at)} ago"
-        said = sensor.reason if sensor else last  # the sensor does not tick: it is off, or each tick fails
-        doubt = Doubt(looked.at, f"{said}: {_BUCKET}: {bucket}" if bucket else said)
-        return dict.fromkeys(watched.feeds.values(), doubt)
-    return {watched.feeds[feed]: Doubt(looked.at, why) for feed, why in looked.parts.items() if feed in watched.feeds}
+        cause = Cause("landing bucket", looked.at or now, looked.hindrance, "see the bucket, its queue and the login")
+    elif looked.at == 0.0:
+        cause = Cause(name, now, f"{name} has not looked at the bucket yet", _TICKS)
+    elif sensor is not None and not bucket:
+        cause = sensor  # it does not tick: it is off, or each tick fails
+    elif sensor is not None or now - looked.at > LOOK_SECONDS:
+        said = sensor.said if sensor else f"{name} last looked at the bucket {span(now - looked.at)} ago"
+        cause = Cause(name, looked.at, said, _TICKS)
+        if bucket:
+            cause = Cause(_BUCKET, looked.at, f"{said}: {_BUCKET}: {bucket}", _SERVICE)
+    else:
+        parts = {feed: why for feed, why in looked.parts.items() if feed in watched.feeds}
+        remedy = "see the feed's prefix, its queue and the login"
+        return {watched.feeds[feed]: Cause(f"feed {feed}", looked.at, why, remedy) for feed, why in parts.items()}
+    return dict.fromkeys(watched.feeds.values(), cause)
 
 
-def _of_post(post: PostOf, saved: Mapping[str, str], starts_none: str, now: float) -> Doubt | None:
-    """Return a doubt about a stream's table if none of its shifts has taken messages lately, or None.
+def _of_post(post: PostOf, saved: Mapping[str, str], refused: str, sensor: Cause | None, now: float) -> Cause | None:
+    """Return a cause that concerns a stream's table if none of its shifts has taken messages lately, or None.
 
     Args:
-        starts_none: The reason why the sensor starts no shift; empty if it does.
+        refused: The reason why the sensor starts no shift; empty if it does.
+        sensor: The cause that concerns the sensor itself, if there is one: then no shift is started either.
     """
     beats = [beat for key in post.keys if (beat := Beat.read(saved.get(key)))]
     latest = max(beats, key=lambda beat: beat.at, default=None)
-    why = f": {starts_none}" if starts_none else ""
+    if sensor is not None and (latest is None or now - latest.at > SILENT_SECONDS):
+        return sensor
+    why = f": {refused}" if refused else ""
+    shift, remedy = f"shift of {post.asset}", f"see the newest run of shift_{post.stream}"
     if latest is None:
-        return Doubt(now, f"no shift of {post.asset} has reported yet{why}")
+        return Cause(shift, now, f"no {shift} has reported yet{why}", remedy)
     if now - latest.at > SILENT_SECONDS:
-        return Doubt(latest.at, f"the shift of {post.asset} has not reported for {span(now - latest.at)}{why}")
+        return Cause(shift, latest.at, f"the {shift} has not reported for {span(now - latest.at)}{why}", remedy)
     looked = [float(beat.facts.get("looked_at", beat.at)) for beat in beats if now - beat.at <= SILENT_SECONDS]
     hindrances = [str(beat.facts["hindrance"]) for beat in beats if beat.facts.get("hindrance")]
     if now - max(looked) > (_HINDERED_SECONDS if hindrances else SILENT_SECONDS):
-        said = f"the shift of {post.asset} has not taken messages for {span(now - max(looked))}"
-        return Doubt(max(looked), f"{said}: {hindrances[0]}" if hindrances else said)
+        said = f"the {shift} has not taken messages for {span(now - max(looked))}"
+        return Cause(shift, max(looked), f"{said}: {hindrances[0]}" if hindrances else said, remedy)
     return None
 
 
-def _of_sensors(instance: DagsterInstance, now: float) -> dict[str, Doubt]:
-    silent = [tick for tick in adapter.sensor_ticks(instance) if tick.is_off or now - tick.at > LOOK_SECONDS]
-    return {tick.sensor.removeprefix(PREFIX): Doubt(tick.at, _silent(tick, now)) for tick in silent}
+def _of_sensors(instance: DagsterInstance, now: float) -> dict[str, Cause]:
+    """Return a cause for each sensor that does not tick. Sensors with the same fault have the same cause."""
+    quiet = [tick for tick in adapter.sensor_ticks(instance) if tick.is_off or now - tick.at > LOOK_SECONDS]
+    no_code = any(tick.unreachable and not tick.is_off for tick in quiet)
+    kinds: dict[tuple[bool, str, str], list[adapter.SensorTick]] = {}
+    for tick in sorted(quiet, key=lambda tick: tick.sensor):
+        # A tick that is under way has no error yet: where the code server is away, that is why it does not end.
+        away = no_code and not tick.is_off and (tick.unreachable or not tick.error)
+        kind = (away, tick.sensor if tick.is_off else "", "" if away or tick.is_off else tick.error)
+        kinds.setdefault(kind, []).append(tick)
+    causes = {kind: _of_ticks(ticks, kind[0], now) for kind, ticks in kinds.items()}
+    return {tick.sensor.removeprefix(PREFIX): causes[kind] for kind, ticks in kinds.items() for tick in ticks}
 
 
-def _silent(tick: adapter.SensorTick, now: float) -> str:
-    if tick.is_off:
-        return f"sensor {tick.sensor} is switched off"
-    said = f"sensor {tick.sensor} last ticked {span(now - tick.at)} ago"
-    return f"{said}, since then it fails: {tick.error}" if tick.error else said
+def _of_ticks(ticks: Sequence[adapter.SensorTick], away: bool, now: float) -> Cause:
+    """Return the cause of sensors with the same fault."""
+    name = f"sensor{'s' if len(ticks) > 1 else ''} {names(tick.sensor for tick in ticks)}"
+    since, last = min(tick.at for tick in ticks) or now, max(tick.at for tick in ticks)
+    if away:
+        said = next((tick.error for tick in ticks if tick.error), "") or "Dagster's daemon cannot reach it"
+        return Cause("code server", since, f"code server: {said}", "see its log, mend the code, and start it again")
+    if ticks[0].is_off:
+        return Cause(name, since, f"{name} is switched off", f"switch it on: dagster sensor start {ticks[0].sensor}")
+    said = f"{name} last ticked {span(now - last)} ago" if last else f"{name} completed no tick yet"
+    if error := ticks[0].error:
+        fail = "they fail" if len(ticks) > 1 else "it fails"
+        return Cause(name, since, f"{said}, since then {fail}: {error}", _TICKS)
+    return Cause(name, since, said, "see if Dagster's daemon and the code server run")
 
 
-def _of_queue(instance: DagsterInstance, now: float) -> dict[str, Doubt]:
-    """Return doubts about assets whose run waits in a queue that is full and does not move."""
+def _of_queue(instance: DagsterInstance, now: float) -> dict[str, Cause]:
+    """Return the cause that concerns assets whose run waits in a queue that is full and does not move."""
     slots = adapter.queue_limit(instance)
     queued = [run for run in adapter.queued_runs(instance) if now - run.since > LOOK_SECONDS]
     if slots is None or not queued:
@@ -224,12 +272,9 @@ def _of_queue(instance: DagsterInstance, now: float) -> dict[str, Doubt]:
     started = adapter.starts_of_running(instance)
     if len(started) < slots or now - max(started, default=0.0) <= LOOK_SECONDS:
         return {}
-    reason = f"queue of runs full: {len(started)} of {slots} slots"
-    return {asset: Doubt(run.since, reason) for run in _oldest_first(queued) for asset in run.assets}
-
-
-def _oldest_first(queued: Iterable[adapter.QueuedRun]) -> list[adapter.QueuedRun]:
-    return sorted(queued, key=lambda run: -run.since)  # the oldest is written last, and stays
+    since, said = min(run.since for run in queued), f"queue of runs full: {len(started)} of {slots} slots"
+    cause = Cause("queue of runs", since, said, "end the runs that hang, or raise max_concurrent_runs")
+    return {asset: cause for run in queued for asset in run.assets}
 
 
 def _key(location: str, looker: str) -> str:

@@ -15,6 +15,7 @@ from dagster import AssetCheckKey, AssetKey, DagsterInstance, RepositoryDefiniti
 
 from dagster_tidemark.asset_graph import planner_graph
 from dagster_tidemark.asset_graph.run_plans import EntityKey, RunPlans
+from dagster_tidemark.engine import collector
 from dagster_tidemark.engine.check_attempts import CheckAttempts
 from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.event_log import adapter, asked_in_vain, checkpoint, deployed
@@ -98,6 +99,7 @@ class Engine:
     _rebuild: frozenset[Target] = frozenset()
     _offered: dict[Target, float] = field(default_factory=dict)
     _slots_until: float = float("-inf")
+    _frozen: int = 0
 
     def __post_init__(self) -> None:
         self.planner = Planner(self.graph, self.follower.history, slots=self.slots, bound=BOUND)
@@ -232,7 +234,8 @@ class Engine:
             stop = _after(SLICE_SECONDS)
             if not self.planner.deciding:  # what happens while a plan is half made is for the next one
                 self._hear_of_others(instance)
-                self._read(instance, now, stop)
+                with collector.paused():
+                    self._read(instance, now, stop)
                 self._look_after_requests(now)
             if self._behind:
                 return Plan(now, catching_up=self._behind)
@@ -247,8 +250,10 @@ class Engine:
                 frozenset(self.follower.history.open_runs.keys() - self.follower.begun),
                 self._offered,
             )
-            found = self.planner.plan(now, asked, stop=stop)
+            with collector.paused():
+                found = self.planner.plan(now, asked, stop=stop)
             if not found.catching_up:
+                self._frozen = collector.frozen(len(self.follower.history.versions), self._frozen)
                 conditional = (target for one in found.requests if one.conditional for target in one.targets)
                 self._offered = {target: self._offered.get(target, now) for target in conditional}
             self.latest = self._as_asked_for(found, instance)

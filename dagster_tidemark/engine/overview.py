@@ -58,14 +58,18 @@ def overview(
         read_only: True to save nothing in the instance. A command's code may differ from the code server's.
     """
     plan, found = judged(instance, assets, settings, wait=wait, read_only=read_only)
-    kept = saved_overview.kept(instance, settings.code_location) if settings else None
-    watched = kept.watched if kept is not None else Watched()
     graph = engine.engine_for(instance, assets, settings).graph
-    return plan, doubted(found, graph, doubts(instance, watched, plan.now))
+    return plan, doubted(found, graph, doubts(instance, watched_of(instance, settings), plan.now))
+
+
+def watched_of(instance: DagsterInstance, settings: Settings | None) -> Watched:
+    """Return what the sensors of the code location watch; nothing before their first look."""
+    kept = saved_overview.kept(instance, settings.code_location) if settings else None
+    return kept.watched if kept is not None else Watched()
 
 
 def doubted(found: Mapping[str, Standing], graph: Graph, doubts: Doubts) -> dict[str, Standing]:
-    """Return the standings with their doubts. A contract counts as met only at the time of the last complete look."""
+    """Return the standings after the doubts. A contract counts as met only at the time of the last complete look."""
     return {
         asset: in_doubt(standing, doubts.about(asset, graph.nodes[asset].sensor, graph.sources_of[asset]))
         for asset, standing in found.items()

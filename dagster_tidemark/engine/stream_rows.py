@@ -92,7 +92,7 @@ def _row(post: PostOf, beats: list[Beat], doubts: Doubts, now: float) -> StreamR
     facts = [beat.facts for beat in beats if beat.facts]
     backlogs = [int(each["backlog"]) for each in facts if "backlog" in each]
     worked = [max(float(each.get("committed_at", 0.0)), float(each.get("began_at", now))) for each in facts]
-    doubt = doubts.sources.get(post.asset)
+    cause = doubts.sources.get(post.asset)
     hindrances = [str(each["hindrance"]) for each in facts if each.get("hindrance")]
     backlog = max(backlogs) if backlogs else None  # each shift of a stream counts the same queue
     oldest = [float(each["oldest_at"]) for each in facts if each.get("oldest_at") is not None]
@@ -107,7 +107,7 @@ def _row(post: PostOf, beats: list[Beat], doubts: Doubts, now: float) -> StreamR
         committed_at=max((float(each["committed_at"]) for each in facts if each.get("committed_at")), default=None),
         rate=sum(float(each["rows_per_second"]) for each in facts if "rows_per_second" in each) if facts else None,
         refused=sum(int(each["refused"]) for each in facts if "refused" in each) if facts else None,
-        hindrance=doubt.reason if doubt is not None else next(iter(hindrances), ""),
+        hindrance=cause.said if cause is not None else next(iter(hindrances), ""),
         is_behind=bool(backlog) and now - max([*worked, min(waiting_since, default=0.0)]) > _WITHOUT_COMMIT,
-        is_unread=doubt is not None,
+        is_unread=cause is not None,
     )

@@ -8,6 +8,7 @@ Longer than 250 lines, so that all of it that an upgrade may break is in one pla
 """
 
 import json
+import re
 import weakref
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,11 @@ from dagster._core.assets import AssetDetails
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster._core.definitions.freshness import FreshnessState, FreshnessStateChange
 from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValue
+from dagster._core.errors import (
+    DagsterCodeLocationLoadError,
+    DagsterUserCodeUnreachableError,
+    SensorExecutionError,
+)
 from dagster._core.events import JobFailureData, RunFailureReason
 from dagster._core.scheduler.instigation import (
     InstigatorState,
@@ -46,6 +52,7 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._serdes import deserialize_value
 from dagster._time import get_current_timestamp
 from dagster._utils.warnings import disable_dagster_warnings
+from dagster_shared.error import SerializableErrorInfo
 
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import CONTENT, PREFIX, STREAM
@@ -309,12 +316,15 @@ class SensorTick:
     Args:
         is_off: True if it was switched off.
         error: First line of its newest tick's error; empty if that tick did not fail.
+        unreachable: True if that tick failed because Dagster's daemon cannot reach or load the code location. `error`
+            is then the reason why the location cannot be loaded, and empty if its server does not answer.
     """
 
     sensor: str
     at: float
     is_off: bool = False
     error: str = ""
+    unreachable: bool = False
 
 
 def sensor_ticks(instance: DagsterInstance) -> list[SensorTick]:
@@ -337,11 +347,25 @@ def _sensor_tick(instance: DagsterInstance, state: InstigatorState) -> SensorTic
     newest = instance.get_ticks(origin, selector, limit=1)
     error = newest[0].error if newest and newest[0].status is TickStatus.FAILURE else None
     at = max((tick.end_timestamp or tick.timestamp for tick in complete), default=0.0)
-    return SensorTick(name, at, is_off, _last_line(error.message) if error else "")
+    if error is not None and error.cls_name == DagsterUserCodeUnreachableError.__name__:
+        refused = error.cause if error.cause and error.cause.cls_name == DagsterCodeLocationLoadError.__name__ else None
+        why = _first_line(refused)
+        is_away = DagsterUserCodeUnreachableError.__name__ in why  # for half a minute, so Dagster calls it a load error
+        return SensorTick(name, at, is_off, "" if is_away else why, unreachable=True)
+    return SensorTick(name, at, is_off, _first_line(error))
 
 
-def _last_line(message: str) -> str:
-    return next((line.strip() for line in message.splitlines() if line.strip()), "")
+def _first_line(error: SerializableErrorInfo | None) -> str:
+    """Return the first line of an error without the modules of its classes; empty if there is none.
+
+    An error of the sensor's own code is the cause of one by Dagster, which names only the sensor.
+    """
+    while error is not None and error.cls_name == SensorExecutionError.__name__ and error.cause is not None:
+        error = error.cause
+    lines = (error.message if error is not None else "").splitlines()
+    line = next((line.strip() for line in lines if line.strip()), "")
+    line = line.removeprefix(f"{DagsterCodeLocationLoadError.__module__}.{DagsterCodeLocationLoadError.__name__}: ")
+    return re.sub(r"(^|: )(?:\w+\.)+(?=[A-Z]\w+(?::|$))", r"\1", line)
 
 
 @dataclass(frozen=True)

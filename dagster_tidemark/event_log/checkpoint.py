@@ -141,7 +141,7 @@ def completed(history: History, state: dict[str, Any]) -> Checkpoint:
     for asset, partition, changes in state["unseen"]:
         history.unseen[(asset, partition)] = tuple(Change(*change) for change in changes)
     for run_id, row in state["open_runs"].items():
-        history.open_runs[run_id] = run = _run(row)
+        history.open_runs[run_id] = run = _run(run_id, row)
         for target in run.planned:
             history.running.setdefault(target, set()).add(run_id)
     unread = {(asset, partition) for asset, partition, _ in state["rest"].get("unread", ())}
@@ -264,9 +264,10 @@ def _of_run(run: OpenRun) -> list[Any]:
     return [run.created_at, run.as_of, [[*target, id] for target, id in run.planned.items()], written, run.built]
 
 
-def _run(row: list[Any]) -> OpenRun:
+def _run(run_id: str, row: list[Any]) -> OpenRun:
     created_at, as_of, planned, written, built = row
-    run = OpenRun(created_at, as_of, {(asset, partition): id for asset, partition, id in planned}, built=built)
+    targets = {(asset, partition): id for asset, partition, id in planned}
+    run = OpenRun(created_at, as_of, targets, built=built, run_id=run_id)
     for asset, partition, *rest in written:
         run.written.setdefault(asset, []).append(Materialization((asset, partition), *rest))
     return run

@@ -101,6 +101,8 @@ class Needs:
     def reduced(self) -> "Needs":
         """The same, without what another term asks for as well, and not more than a few terms of a kind."""
         self.contracts = _reduced(self.contracts)
+        if len(self.firsts) < 2:
+            return self
         firsts: list[tuple[float, Demand]] = []
         for arrival, demand in sorted(self.firsts, key=lambda first: first[0], reverse=True):
             if firsts and (firsts[-1][0] == arrival or len(firsts) >= _MOST_TERMS):

@@ -6,7 +6,7 @@ to ask for (`planner.requests`). Whatever goes wrong about one partition sets th
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -30,6 +30,9 @@ _AT_ONCE = 200
 
 _SOON = (State.REQUESTED, State.QUEUED, State.RUNNING, State.WAITING)
 """States of partitions that a run builds soon, if slots allow."""
+
+
+_NOTHING_DECIDED = Decision("", None, State.NOT_DUE, "")
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ class Tick:
             loops=_confirmed(self._loops.values()),
             deferred={key: len(rest) for key, rest in self._deferred.items() if rest},
         )
+        # It refers back to this look. Only the garbage collector would free them, which takes half a second.
+        del self._waiting
 
     def _look_ahead(self, slots: int, most: int | None) -> Iterator[int]:
         """Find what is due later and has to be requested earlier, because too much is due together."""
@@ -137,9 +142,10 @@ class Tick:
             for place, partition in enumerate(ordered):
                 if soon == most:
                     entries, rest = self.backlog.of[node.key], ordered[place:]
-                    for one in () if is_needed else [p for p in rest if entries[p].stale]:
+                    stale = [] if is_needed else [p for p in rest if entries[p].stale]
+                    for one in stale:
                         self._decided((node.key, one))
-                    self._defer(node, rest)
+                    self._defer(node, rest, stale)
                     break
                 decision = self._decided((node.key, partition))
                 # Without any contract below it, no older partition has a consumer either.
@@ -155,16 +161,22 @@ class Tick:
         self._isolated(target, lambda: self._take(self._decide(target, pending)))
         return self.decisions.get(target)
 
-    def _defer(self, node: Node, rest: Sequence[Partition]) -> None:
-        entries = self.backlog.of[node.key]
-        oldest = min(reversed(rest), key=lambda p: math.inf if (at := entries[p].arrival) is None else at)
-        for partition in (p for p in dict.fromkeys((oldest, rest[-1])) if (node.key, p) not in self.decisions):
+    def _defer(self, node: Node, rest: Sequence[Partition], stale: Sequence[Partition]) -> None:
+        """Leave the rest of an asset's partitions to later looks, except the oldest.
+
+        Args:
+            stale: Those of `rest` that are decided on already.
+        """
+        ends = dict.fromkeys((_oldest(rest, self.backlog.of[node.key]), rest[-1]))
+        for partition in (p for p in ends if (node.key, p) not in self.decisions):
             decision = self._decided((node.key, partition))
             if decision is not None and decision.state is State.REQUESTED:
                 self._held_back.setdefault(node.key, []).append(partition)
                 reason = f"{decision.reason}; newer partitions first, {len(rest)} older ones are pending"
                 self._take(decision.but(state=State.THROTTLED, reason=reason))
-        self._deferred[node.key] = dict.fromkeys(p for p in rest if (node.key, p) not in self.decisions)
+        deferred = self._deferred[node.key] = dict.fromkeys(rest)
+        for partition in (p for p in (*stale, *ends) if (node.key, p) in self.decisions):
+            deferred.pop(partition, None)
 
     def _request(self) -> Iterator[int]:
         """Find the runs to request now, and what becomes of the other decisions."""
@@ -302,11 +314,9 @@ class Tick:
         return facts.but(state=State.NO_CONSUMER, reason="it has no contract, and nobody who reads it needs it")
 
     def _facts(self, node: Node, target: Target, pending: Pending) -> Decision:
-        facts = Decision(
-            node.key,
-            target[1],
-            State.NOT_DUE,
-            "",
+        facts = _NOTHING_DECIDED.but(
+            asset=node.key,
+            partition=target[1],
             oldest_arrival=pending.arrival,
             stale=pending.stale,
             built=pending.built,
@@ -385,11 +395,24 @@ class Tick:
         """Return the state of a partition's run that is under way, in the queue or requested, or None."""
         if not (self.history.running or self.asked.reserved):
             return None
-        targets = [(key, target[1]) for key in self.graph.nodes[target[0]].together or (target[0],)]
+        together = self.graph.nodes[target[0]].together
+        if not together and target not in self.history.running:
+            return State.QUEUED if target in self.asked.reserved else None
+        targets = [(key, target[1]) for key in together or (target[0],)]
         runs = set().union(*(self.history.running.get(t, ()) for t in targets))
         if runs - self.asked.queued:
             return State.RUNNING
         return State.QUEUED if runs or any(t in self.asked.reserved for t in targets) else None
+
+
+def _oldest(partitions: Sequence[Partition], entries: Mapping[Partition, Pending]) -> Partition:
+    """Return the partition with the earliest arrival: the last in order of those, and the last if nothing arrived."""
+    oldest, earliest = partitions[-1], math.inf
+    for partition in reversed(partitions):  # `min` with a key takes three times as long
+        arrival = entries[partition].arrival
+        if arrival is not None and arrival < earliest:
+            oldest, earliest = partition, arrival
+    return oldest
 
 
 def _confirmed(loops: Iterable[Loop]) -> tuple[Loop, ...]:

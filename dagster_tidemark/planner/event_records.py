@@ -106,6 +106,7 @@ class OpenRun:
         as_of: The id of the first of those: it sees at least what is older.
         written: What it has built of an asset whose other partitions it has not written down yet.
         built: How many partitions of each asset it has built.
+        run_id: Its id: one text for all partitions that it builds. Each event has a copy, of 96 bytes.
     """
 
     created_at: float = 0.0
@@ -113,6 +114,7 @@ class OpenRun:
     planned: dict[Target, int] = field(default_factory=dict)
     written: dict[str, list[Materialization]] = field(default_factory=dict)
     built: dict[str, int] = field(default_factory=dict)
+    run_id: str = ""
 
 
 def lead_of(samples: Collection[float]) -> float:

@@ -121,7 +121,7 @@ class History:
     def planned(self, targets: Iterable[Target], *, id: int, run_id: str, at: float = 0.0) -> None:
         """A run was created that is going to build these."""
         self.revision += 1
-        run = self.open_runs.setdefault(run_id, OpenRun(at, id))
+        run = self.open_runs.setdefault(run_id, OpenRun(at, id, run_id=run_id))
         run.as_of = min(run.as_of, id)
         for target in targets:
             if self._strange(target):
@@ -159,7 +159,8 @@ class History:
         run.planned.pop(target, None)
         run.built[target[0]] = run.built.get(target[0], 0) + 1
         written = run.written.setdefault(target[0], [])
-        written.append(Materialization(target, id, run_id, as_of, version, at, run.created_at, code_version))
+        shared_id = run.run_id or run_id
+        written.append(Materialization(target, id, shared_id, as_of, version, at, run.created_at, code_version))
         if not any(key == target[0] for key, _ in run.planned):
             self._apply(run.written.pop(target[0]))
 

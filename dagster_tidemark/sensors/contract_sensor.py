@@ -186,6 +186,7 @@ def _result(standing: Standing, now: float) -> dict[str, Any]:
         "reason": standing.reason,
         "judged at": dg.MetadataValue.timestamp(now),
     }
+    unknown = standing.verdict is FreshnessStatus.UNKNOWN  # its reason begins with that word
     if standing.partition is not None:
         metadata["partition"] = standing.partition
     if standing.set_aside:
@@ -196,7 +197,7 @@ def _result(standing: Standing, now: float) -> dict[str, Any]:
         # At risk, nothing is late yet.
         "passed": standing.verdict in (FreshnessStatus.MET, FreshnessStatus.AT_RISK),
         "severity": dg.AssetCheckSeverity.ERROR,
-        "description": f"{standing.verdict}: {standing.reason}",
+        "description": standing.reason if unknown else f"{standing.verdict}: {standing.reason}",
         "metadata": metadata,
     }
 

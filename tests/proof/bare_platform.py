@@ -29,7 +29,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dagster_tidemark.event_log.run_process import process_of
 from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.settings import LOCAL_KEY, Settings
+from dagster_tidemark.sources.sqs import create_queue
+from dagster_tidemark.streams.transport import queues_of
 from dagster_tidemark.tags import STREAM
+from pipelines.streams import STREAMS
 from tests.checkout import CHECKOUT
 from tests.conftest import free_port
 from tests.live.waiting import eventually
@@ -108,6 +111,14 @@ class BarePlatform:
             self.start(name)
             if name in ("cloud", "code"):
                 self._answers(name)
+            if name == "cloud":
+                self._create_queues()
+
+    def _create_queues(self) -> None:
+        """Create the queues of the streams, as the operator of this cloud does."""
+        keys = {"aws_access_key_id": LOCAL_KEY, "aws_secret_access_key": LOCAL_KEY}
+        for queue in queues_of(STREAMS):
+            create_queue(queue, **self.settings.aws_options() | keys)
 
     def start(self, name: str, **environment: str) -> None:
         """Start a part again.

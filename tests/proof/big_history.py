@@ -6,6 +6,7 @@ what Dagster would have written, in minutes less.
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import product
 
 import dagster as dg
@@ -93,6 +94,7 @@ def fill(instance: DagsterInstance, repository: dg.RepositoryDefinition, *, roun
     return events
 
 
+@cache  # the log's reader, too, has one text for each asset
 def _assets(family: int) -> list[str]:
     made = [f"core/c{family}", *(f"marts/m{family}_{n}" for n in range(4))]
     return [*made, *(f"top/t{family}_{n}" for n in range(4))]

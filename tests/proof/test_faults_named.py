@@ -28,7 +28,6 @@ class Fault:
         blinds: Whose contracts nobody can judge while the fault lasts; None if that is so of all.
         heals: The platform repairs it by itself. No cause has to be named if a message sent at the start is a row
             within the same time.
-        rows_within: Longest time from the end of the fault to the next row, in seconds.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Fault:
     words: tuple[str, ...]
     blinds: frozenset[str] | None = None
     heals: bool = False
-    rows_within: float = ROWS_WITHIN
 
 
 def _stopped(part: str, *words: str) -> Fault:
@@ -105,8 +103,8 @@ FAULTS = [
     _killed("spark", "Spark"),
     _stopped("cloud", *_CLOUD),
     _killed("cloud", *_CLOUD),
-    _stopped("code", "sensor", "last"),
-    _killed("code", "sensor", "last"),
+    _stopped("code", "code server", "sensor"),
+    _killed("code", "code server", "sensor"),
     _stopped("daemon", "sensor", "last"),
     _killed("daemon", "sensor", "last"),
     _stopped("postgres", "storage is unreachable"),
@@ -127,8 +125,7 @@ FAULTS = [
     Fault("credentials refused", lambda p: p.refuse_credentials(True), lambda p: p.refuse_credentials(False), _CLOUD),
     Fault("catalog locked", BarePlatform.lock_catalog, BarePlatform.unlock_catalog, ("catalog",)),
     _killed("postgres", "storage is unreachable"),
-    # Dagster's daemon looks only once a minute if a location that could not be loaded can be loaded now.
-    Fault("code cannot be loaded", _deploy_broken_code, _deploy_code, ("sensor", "last"), rows_within=60 + ROWS_WITHIN),
+    Fault("code cannot be loaded", _deploy_broken_code, _deploy_code, ("code server",)),
     *(
         Fault(f"sensor {name} off", _switch(name, "stop"), _switch(name, "start"), (f"{name} is switched off",), blinds)
         for name, blinds in (("landing", _OF_FILES), ("automation", _OF_FILES), ("streams", _OF_READINGS))
@@ -175,7 +172,7 @@ def _one(platform: BarePlatform, fault: Fault) -> dict[str, Any]:
     found = {"healed after": healed} if fault.heals else {}
     found |= {"named after": named, "met while blind": sorted(met_while_blind), "rows after": rows}
     good = any(after is not None and after <= NAMED_WITHIN for after in (named, healed))
-    good = good and rows is not None and rows <= fault.rows_within and not met_while_blind
+    good = good and rows is not None and rows <= ROWS_WITHIN and not met_while_blind
     return found | {"as promised": good} | ({} if good else {"status said": said[:20]})
 
 
@@ -185,8 +182,10 @@ def _names(status: Status, fault: Fault) -> bool:
 
 def _told(status: Status) -> str:
     rows = status.rows.values()
+    causes = dict.fromkeys(cause["said"] for row in rows for cause in row["causes"])  # each once, as a person reads it
     reasons = [*(row["reason"] for row in rows), *(row["stream"]["hindrance"] for row in rows if row.get("stream"))]
-    return " | ".join(filter(None, [status.error.strip(), *(str(reason or "") for reason in reasons)]))
+    told = dict.fromkeys([status.error.strip(), *causes, *(str(reason or "") for reason in reasons)])
+    return " | ".join(filter(None, told))
 
 
 def _seconds_until_rows(platform: BarePlatform) -> float | None:

@@ -19,7 +19,7 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
-from dagster_tidemark.engine import engine
+from dagster_tidemark.engine import collector, engine
 from dagster_tidemark.event_log import checkpoint
 from dagster_tidemark.event_log.checkpoint_parts import Saving
 from dagster_tidemark.event_log.consumer import Follower
@@ -148,16 +148,18 @@ class Planned:
         self.graph = graph_of(dg.Definitions(assets=self.definitions).resolve_asset_graph())
         self.history = big_history.folded(self.graph, families, partitions, built=built)
         self.planner = Planner(self.graph, self.history, slots=10)
-        self.now, self.open = self.graph.moment.now, 0
+        self.now, self.open, self.frozen = self.graph.moment.now, 0, 0
 
     def plan(self) -> tuple[Plan, list[float]]:
         """Make a plan. Returns the seconds of each slice, too."""
         slices, self.now = [], self.now + 5
         while True:
             stop, begun = time.monotonic() + engine.SLICE_SECONDS, time.process_time()
-            plan = self.planner.plan(self.now, stop=lambda: time.monotonic() > stop)  # noqa: B023
+            with collector.paused():
+                plan = self.planner.plan(self.now, stop=lambda: time.monotonic() > stop)  # noqa: B023
             slices.append(time.process_time() - begun)
             if not plan.catching_up:
+                self.frozen = collector.frozen(len(self.history.versions), self.frozen)
                 return plan, slices
 
     def start(self, plan: Plan) -> None:
@@ -231,7 +233,8 @@ def loading(instance: dg.DagsterInstance, graph: Graph, built: int) -> Iterator[
     yield
     while len(follower.history.built) < built:
         end = time.monotonic() + engine.SLICE_SECONDS
-        follower.read(instance, lambda: time.monotonic() > end)  # noqa: B023
+        with collector.paused():
+            follower.read(instance, lambda: time.monotonic() > end)  # noqa: B023
         yield
 
 

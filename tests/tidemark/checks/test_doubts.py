@@ -2,6 +2,7 @@
 
 import socket
 import sqlite3
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -12,27 +13,52 @@ import dagster as dg
 import psycopg2
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
+from dagster._core.errors import (
+    DagsterCodeLocationLoadError,
+    DagsterUserCodeUnreachableError,
+    SensorExecutionError,
+    user_code_error_boundary,
+)
 from dagster._core.remote_origin import (
     InProcessCodeLocationOrigin,
     RegisteredCodeLocationOrigin,
     RemoteInstigatorOrigin,
     RemoteRepositoryOrigin,
 )
-from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, InstigatorType, SensorInstigatorData
+from dagster._core.scheduler.instigation import (
+    InstigatorState,
+    InstigatorStatus,
+    InstigatorType,
+    SensorInstigatorData,
+    TickData,
+    TickStatus,
+)
 from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.utils import make_new_run_id
+from dagster._utils.error import SerializableErrorInfo, serializable_error_info_from_exc_info
 from typer.testing import CliRunner
 
 from dagster_tidemark.cli.app import app
-from dagster_tidemark.cli.contract_rows import ContractRow, kept_rows, not_looked_yet, unknown
+from dagster_tidemark.cli.contract_rows import ContractRow, causes, kept_rows, not_looked_yet, unknown
 from dagster_tidemark.engine import saved_overview
-from dagster_tidemark.engine.doubts import LANDING, Doubt, Looked, PostOf, Watched, doubts, in_doubt, note_look
+from dagster_tidemark.engine.doubts import (
+    CONTRACTS,
+    LANDING,
+    Cause,
+    Looked,
+    PostOf,
+    Watched,
+    doubts,
+    in_doubt,
+    note_look,
+)
 from dagster_tidemark.engine.saved_overview import Kept, StandingRow
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.beats import Beat
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import Standing
+from dagster_tidemark.planner.wording import moment
 from dagster_tidemark.sensors.contract_sensor import _World, contract_sensor
 from dagster_tidemark.sensors.reachable import unreachable
 from dagster_tidemark.sensors.scope import Scope
@@ -73,12 +99,45 @@ def ticked(instance: DagsterInstance, sensor: str, at: float, status: Any = Inst
     (instance.add_instigator_state if held is None else instance.update_instigator_state)(state)
 
 
+def failed(instance: DagsterInstance, sensor: str, at: float, error: SerializableErrorInfo) -> None:
+    """Give a sensor a complete tick, and one that failed a moment ago."""
+    code = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
+    origin = RemoteInstigatorOrigin(code, sensor)
+    data = SensorInstigatorData(last_tick_timestamp=NOW - 2, min_interval=1)
+    state = InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.RUNNING, data)
+    held = instance.get_instigator_state(state.instigator_origin_id, state.selector_id)
+    (instance.add_instigator_state if held is None else instance.update_instigator_state)(state)
+    for status, when, why in ((TickStatus.SUCCESS, at, None), (TickStatus.FAILURE, time.time(), error)):
+        owner = (state.instigator_origin_id, sensor, InstigatorType.SENSOR)
+        instance.create_tick(TickData(*owner, status, when, [], [], why, selector_id=state.selector_id))
+
+
+def from_code_server(refusal: str | None) -> SerializableErrorInfo:
+    """Return the error of a tick whose code server is away, or cannot load the code."""
+    try:
+        raise DagsterCodeLocationLoadError(refusal, load_error_infos=[]) if refusal else ConnectionError("UNAVAILABLE")
+    except (DagsterCodeLocationLoadError, ConnectionError) as cause:
+        try:
+            raise DagsterUserCodeUnreachableError("Unable to reach the user code server for sensor x.") from cause
+        except DagsterUserCodeUnreachableError:
+            return serializable_error_info_from_exc_info(sys.exc_info())
+
+
+def of_sensor(sensor: str, error: Exception) -> SerializableErrorInfo:
+    """Return the error of a tick whose sensor raised one."""
+    try:
+        with user_code_error_boundary(SensorExecutionError, lambda: f"Error occurred during sensor {sensor}"):
+            raise error
+    except SensorExecutionError:
+        return serializable_error_info_from_exc_info(sys.exc_info())
+
+
 def told(instance: DagsterInstance) -> dict[str, str]:
     """Return why a table of files and a table of messages are unknown."""
     found = doubts(instance, WATCHED, NOW)
     sources = {"core/orders": ["raw/orders"], "core/readings": ["raw/readings"]}
     about = {asset: found.about(asset, "automation", of) for asset, of in sources.items()}
-    return {asset: doubt.reason for asset, doubt in about.items() if doubt is not None}
+    return {asset: ", ".join(cause.said for cause in causes) for asset, causes in about.items() if causes}
 
 
 def test_what_was_looked_at_just_now_is_known(instance: DagsterInstance) -> None:
@@ -92,13 +151,44 @@ def test_a_sensor_that_does_not_tick_makes_unknown_what_it_looks_after(instance:
     assert set(told(instance).values()) == {"sensor automation is switched off"}
 
 
+def test_one_fault_of_several_sensors_is_one_cause_for_all_that_it_concerns(instance: DagsterInstance) -> None:
+    """Here the code server is away. The tick of the landing sensor is under way, and has no error yet."""
+    for sensor in ("automation", "catch_up", CONTRACTS):
+        failed(instance, sensor, NOW - 40, from_code_server(None))
+    ticked(instance, LANDING, NOW - 50)
+    assert set(told(instance)) == {"core/orders", "core/readings"}
+    rows = tuple(row(state, asset=asset) for asset, state in (("a", "met"), ("b", "at risk"), ("c", "breached")))
+    found = kept_rows(instance, Kept(NOW - 41, "code", WATCHED, rows), None, NOW, {})
+    (cause,) = causes(found)
+    assert causes(found) == {cause: ["a", "b", "c"]}
+    assert (cause.name, cause.since) == ("code server", NOW - 50)
+    assert cause.said == "code server: Dagster's daemon cannot reach it" and cause.remedy
+    since = f"since {moment(NOW - 50)}: code server"
+    assert [each.reason for each in found] == [f"unknown {since}", f"unknown {since}", f"; in doubt {since}"]
+
+
+def test_the_error_of_a_tick_is_told_in_plain_words(instance: DagsterInstance) -> None:
+    refused = "dagster._core.errors.DagsterImportError: cannot import name 'x'\n\nStack Trace:\n  File ..."
+    failed(instance, "automation", NOW - 40, from_code_server(f"Failure loading tidemark: {refused}"))
+    said = "code server: Failure loading tidemark: DagsterImportError: cannot import name 'x'"
+    assert set(told(instance).values()) == {said}
+    away = (
+        f"{DagsterUserCodeUnreachableError.__module__}.DagsterUserCodeUnreachableError: Could not reach user code ..."
+    )
+    failed(instance, "automation", NOW - 40, from_code_server(f"Failure loading tidemark: {away}"))
+    assert set(told(instance).values()) == {"code server: Dagster's daemon cannot reach it"}
+    failed(instance, "automation", NOW - 40, of_sensor("automation", sqlite3.OperationalError("no such table")))
+    failed(instance, "catch_up", NOW - 50, of_sensor("catch_up", sqlite3.OperationalError("no such table")))
+    said = "sensors automation, catch_up last ticked 40 s ago, since then they fail: OperationalError: no such table"
+    assert set(told(instance).values()) == {said}
+
+
 def test_a_bucket_or_queue_that_does_not_answer_is_named_and_keeps_the_time_of_the_last_look(
     instance: DagsterInstance,
 ) -> None:
     note_look(instance, "grocer", LANDING, Looked(hindrance="the bucket landing does not answer"))
     assert told(instance) == {"core/orders": "the bucket landing does not answer"}
-    (doubt,) = [doubts(instance, WATCHED, NOW).sources["raw/orders"]]
-    assert doubt.since == NOW - 3
+    assert doubts(instance, WATCHED, NOW).sources["raw/orders"].since == NOW - 3
     note_look(instance, "grocer", LANDING, Looked(NOW, parts={"orders": "orders cannot be looked at: denied"}))
     assert told(instance) == {"core/orders": "orders cannot be looked at: denied"}
     note_look(instance, "grocer", LANDING, Looked(NOW - 90))
@@ -107,18 +197,14 @@ def test_a_bucket_or_queue_that_does_not_answer_is_named_and_keeps_the_time_of_t
     assert told(instance)["core/orders"].endswith("ago: S3: bucket landing unreachable: timed out")
 
 
-@pytest.mark.parametrize(
-    ("sensor", "asset", "begin"), [(LANDING, "core/orders", "sensor"), ("streams", "core/readings", "the shift of")]
-)
+@pytest.mark.parametrize(("sensor", "asset"), [(LANDING, "core/orders"), ("streams", "core/readings")])
 def test_a_sensor_that_is_switched_off_is_named_by_what_it_no_longer_looks_after(
-    instance: DagsterInstance, sensor: str, asset: str, begin: str
+    instance: DagsterInstance, sensor: str, asset: str
 ) -> None:
     note_look(instance, "grocer", LANDING, Looked(NOW - 3))  # the last look before that does not make its data current
     beat(instance, NOW - 90 if sensor == "streams" else NOW)
     ticked(instance, sensor, NOW - 90, InstigatorStatus.STOPPED)
-    said = told(instance)
-    assert set(said) == {asset} and said[asset].startswith(begin)
-    assert said[asset].endswith(f"sensor {sensor} is switched off")
+    assert told(instance) == {asset: f"sensor {sensor} is switched off"}
 
 
 def test_a_service_that_fails_once_has_no_fault(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,14 +264,12 @@ def test_a_queue_of_runs_that_is_full_and_does_not_move_is_named(monkeypatch: py
 def test_a_doubt_takes_back_what_was_kept_and_hides_no_breach(
     verdict: FreshnessStatus, after: FreshnessStatus, named: bool
 ) -> None:
-    standing = in_doubt(Standing("a", verdict, 0.0, reason="before"), Doubt(NOW, "nobody looks"))
+    standing = in_doubt(Standing("a", verdict, 0.0, reason="before"), [Cause("a sensor", NOW, "nobody looks")])
     assert standing.verdict is after and ("nobody looks" in standing.reason) == named
 
 
-def row(state: str = "met", sources: tuple[str, ...] = ("raw/orders",)) -> StandingRow:
-    return StandingRow(
-        "core/orders", "within 5 min", state, None, 0, None, "", (), False, False, True, "automation", sources
-    )
+def row(state: str = "met", sources: tuple[str, ...] = ("raw/orders",), asset: str = "core/orders") -> StandingRow:
+    return StandingRow(asset, "within 5 min", state, None, 0, None, "", (), False, False, True, "automation", sources)
 
 
 def test_the_overview_that_was_kept_is_judged_by_its_age(instance: DagsterInstance) -> None:
@@ -197,7 +281,8 @@ def test_the_overview_that_was_kept_is_judged_by_its_age(instance: DagsterInstan
     assert found.state == "met" and unknown([found]) == []
     (found,) = kept_rows(instance, kept, None, NOW + 100, {})
     assert found.state == "unknown" and unknown([found]) == ["core/orders"]
-    assert "sensor contracts last looked 1 min 43 s ago" in found.reason
+    assert found.causes[0].said == "sensor contracts last looked 1 min 43 s ago"
+    assert found.reason.startswith("unknown since ") and ": sensor contracts, sensors automation" in found.reason
     saved_overview.keep(instance, "grocer", Kept(NOW, "code", WATCHED, (row("breached"),)))
     adapter.save(instance, "tidemark/overview/grocer", '{"version": 0}')
     assert saved_overview.kept(instance, "grocer") is None
@@ -264,6 +349,7 @@ def test_the_sensor_keeps_its_overview_and_the_check_shows_what_is_unknown(
     simulated.look(hours=7, minutes=2)
     assert set(simulated.told) == {(asset, "unknown") for asset in ("core/orders", "marts/report")}
     instance = simulated.simulation.instance
+    assert (simulated.last("core/orders").description or "").startswith("unknown since ")
     kept = saved_overview.kept(instance, "grocer")
     assert kept is not None and {row.asset: row.state for row in kept.rows if row.contract} == {
         "core/orders": "met",

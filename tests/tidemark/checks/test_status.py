@@ -23,6 +23,7 @@ from dagster_tidemark.cli.contract_rows import (
     share_within,
 )
 from dagster_tidemark.cli.contract_table import explained, table
+from dagster_tidemark.engine.doubts import Cause
 from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import HOURS, asset
 from tests.tidemark.checks.test_contract import HOUR_7, Watched, graph, refuse
@@ -203,6 +204,24 @@ def test_where_nothing_runs_it_says_so_and_exits_with_three(
     for options in ([], ["--services"]):
         result = CliRunner().invoke(app, ["status", *options])
         assert result.exit_code == 3 and "nothing runs" in result.output
+
+
+def test_a_cause_is_read_once_and_states_refer_to_it() -> None:
+    away = Cause("code server", NOW - 60, "code server: Dagster's daemon cannot reach it", "see its log")
+    off = Cause("sensor landing", NOW - 90, "sensor landing is switched off")
+    empty = ContractRow("", "within 5 min", "unknown", 0.0, 0, None, "unknown since ...", None, None, None)
+    found = [dataclasses.replace(empty, asset=f"marts/{n}", causes=(away,)) for n in range(5)]
+    found[0] = dataclasses.replace(found[0], causes=(off, away))
+    found[1] = dataclasses.replace(found[1], state="breached", reason="late; in doubt since ...: code server")
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(explained(found, NOW))
+    lines = [line.strip() for line in console.export_text().splitlines()]
+    assert [line.split()[-2:] for line in lines if line.startswith("marts/3")] == [["unknown", "(1)"]]
+    assert [line for line in lines if line.startswith("(")] == [f"(1) {away.said}", f"(2) {off.said}"]
+    assert {"concerns: all 5 contracts", "concerns: marts/0", "next: see its log"} < set(lines)
+    assert lines[-1] == "marts/1: late; in doubt since ...: code server"
+    assert "unknown since ..." not in "".join(lines)
+    assert found[0].as_dict()["causes"][0]["name"] == "sensor landing"
 
 
 def test_it_is_readable_in_eighty_columns() -> None:

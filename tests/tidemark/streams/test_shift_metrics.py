@@ -10,7 +10,7 @@ from dagster import DagsterInstance
 
 from dagster_tidemark.cli.contract_rows import ContractRow, behind
 from dagster_tidemark.cli.contract_table import explained
-from dagster_tidemark.engine.doubts import Doubt, Doubts, PostOf, Watched
+from dagster_tidemark.engine.doubts import Cause, Doubts, PostOf, Watched
 from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.beats import Beat
@@ -116,7 +116,9 @@ def told(instance: DagsterInstance, *facts: dict[str, Any], doubts: Doubts | Non
 def test_a_stream_that_no_shift_reads_is_named_with_an_exit_code_though_no_contract_depends_on_it(
     instance: DagsterInstance,
 ) -> None:
-    unread = told(instance, {}, doubts=Doubts(sources={"raw/pings": Doubt(NOW, "sqs:pings: NonExistentQueue")}))
+    unread = told(
+        instance, {}, doubts=Doubts(sources={"raw/pings": Cause("shift", NOW, "sqs:pings: NonExistentQueue")})
+    )
     sound = told(instance, {"committed_at": NOW - 1, "backlog": 0})
     assert (unread.is_unread, sound.is_unread) == (True, False)
     assert behind([_contract(unread), _contract(sound)]) == ["pings"]
@@ -185,6 +187,6 @@ def test_the_newest_observation_on_the_assets_page_has_the_figures(instance: Dag
 
 
 def test_a_stream_without_a_shift_says_why(instance: DagsterInstance) -> None:
-    doubt = Doubt(NOW, "no shift of raw/pings has reported yet: 4 shifts, 3 slots")
-    row = told(instance, doubts=Doubts(sources={"raw/pings": doubt}))
-    assert row.told(NOW) == f"stream pings: no commit yet, {doubt.reason}"
+    cause = Cause("shift", NOW, "no shift of raw/pings has reported yet: 4 shifts, 3 slots")
+    row = told(instance, doubts=Doubts(sources={"raw/pings": cause}))
+    assert row.told(NOW) == f"stream pings: no commit yet, {cause.said}"

@@ -1,0 +1,50 @@
+"""The garbage collector has nothing to do in a look, and does not walk a long history."""
+
+import gc
+
+import dagster as dg
+import pytest
+
+from dagster_tidemark.engine import collector
+from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.planner.evaluate import Tick
+from tests.tidemark.automation.test_bound import world
+from tests.tidemark.automation.test_intake import H7, H8, RAW, follower, instance, look, observe
+
+__all__ = ["follower", "instance"]
+
+
+def test_a_finished_look_is_freed_without_the_collector() -> None:
+    made = world()
+    gc.collect()
+    with collector.paused():
+        assert not gc.isenabled()
+        assert made.plan().decisions
+        assert not [one for one in gc.get_objects() if isinstance(one, Tick)]
+    assert gc.isenabled()
+
+
+def test_the_collector_works_again_after_a_look_that_fails() -> None:
+    with pytest.raises(ValueError, match="a mapping"), collector.paused():
+        raise ValueError("a mapping")
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("partitions", "before", "now"), [(49_999, 0, 0), (50_000, 0, 50_000), (160_000, 120_000, 120_000)]
+)
+def test_a_history_that_has_grown_much_is_frozen(
+    monkeypatch: pytest.MonkeyPatch, partitions: int, before: int, now: int
+) -> None:
+    frozen: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    assert collector.frozen(partitions, before) == now
+    assert bool(frozen) == (now != before)
+
+
+def test_all_events_of_an_asset_share_one_text(instance: dg.DagsterInstance, follower: Follower) -> None:
+    for partition in (H7, H8):
+        observe(instance, partition, version="1")
+    look(follower, instance)
+    assert len({id(asset) for asset, _ in follower.history.changes}) == 1
+    assert all(asset is follower.history.graph.nodes[RAW].key for asset, _ in follower.history.changes)

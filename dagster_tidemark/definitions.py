@@ -8,9 +8,9 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.asset_page import with_pages
-from dagster_tidemark.component_declarations import declared_by, taken_over, without_pending
+from dagster_tidemark.component_declarations import Declared, declared_by, taken_over, without_pending
 from dagster_tidemark.derived_table import with_window_mappings
-from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
+from dagster_tidemark.discovery import has_left_out, is_leaving_out, modules_below, refusing
 from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.engine.doubts import Watched
 from dagster_tidemark.errors import Terminal
@@ -99,12 +99,37 @@ def _each_key_once(assets: Sequence[Any]) -> list[Any]:
     return kept
 
 
-def _each_name_once(feeds: Sequence[Feed]) -> list[Feed]:
+def _without_readers_of_missing(assets: Sequence[Any], others: Sequence[Any], declared: Declared) -> list[Any]:
+    """Leave out assets that read an asset that was left out. Dagster would refuse the location."""
+    kept, before = list(assets), -1
+    while len(kept) != before:
+        before = len(kept)
+        known = set(_keys_of([*kept, *others]))
+        kept = [asset for asset in kept if _has_its_inputs(asset, known, declared)]
+    return kept
+
+
+def _has_its_inputs(asset: Any, known: Collection[dg.AssetKey], declared: Declared) -> bool:
+    if not (isinstance(asset, dg.AssetsDefinition) and isinstance(asset.node_def, dg.OpDefinition)):
+        return True
+    read = {asset.keys_by_input_name[name] for name, each in asset.op.ins.items() if not each.dagster_type.is_nothing}
+    lacking = sorted(key.to_user_string() for key in read - known)
+    with refusing(), declared.naming_places():
+        if lacking:
+            keys = ", ".join(sorted(key.to_user_string() for key in asset.keys))
+            raise DeclarationRefused(
+                f"asset {keys}: it reads {', '.join(lacking)}, which is left out or does not exist; correct the one or "
+                "the other"
+            )
+    return not lacking
+
+
+def _each_name_once(feeds: Sequence[Feed], declared: Declared) -> list[Feed]:
     """Refuse feeds whose name an earlier feed has; within `leaving_out`, leave them out."""
     kept: dict[str, Feed] = {}
     for feed in feeds:
         first = kept.setdefault(feed.name, feed)
-        with refusing():
+        with refusing(), declared.naming_places():
             if first is not feed:
                 raise DeclarationRefused(
                     f"feed {feed.name} is declared twice, for {first.prefix} and for {feed.prefix}; give one of the "
@@ -146,7 +171,7 @@ def build_definitions(
     resources = _resources(settings, tables, spark="spark") | overrides
     # The library's own sensors, checks and assets ask for the names that they have in every location.
     prefixed = {f"{PREFIX}{name}": resources[name] for name in ("landing", "events_queue", "lakehouse", "io_manager")}
-    ours = _parts(settings, assets, feeds, tables, streams)
+    ours = _parts(settings, assets, feeds, tables, streams, declared)
     return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=recorded_in_process))
 
 
@@ -184,7 +209,8 @@ def extend(
     tables, feeds = [*tables, *declared.tables], [*feeds, *declared.feeds]
     theirs = [*(defs.assets or ()), *(defs.asset_checks or ())]
     resources = _resources(settings, tables, spark=f"{PREFIX}spark")
-    ours = _parts(settings, assets, feeds, tables, streams, others=theirs, prefix=PREFIX)
+    every = Declared({**added.by_asset, **declared.by_asset})
+    ours = _parts(settings, assets, feeds, tables, streams, every, others=theirs, prefix=PREFIX)
     own = dg.Definitions(resources={f"{PREFIX}{name}": resource for name, resource in resources.items()})
     with refusing():
         defs = selecting_as_before(defs, set(_keys_of(ours.assets or ())))
@@ -217,6 +243,7 @@ def _parts(
     feeds: Sequence[Feed],
     tables: Iterable[Table],
     streams: Sequence[Stream | Deliveries],
+    declared: Declared,
     *,
     others: Sequence[Any] = (),
     prefix: str = "",
@@ -224,6 +251,7 @@ def _parts(
     """Return assets, checks, sensors and schedules, without resources and executor.
 
     Args:
+        declared: What components declare.
         others: The location's other assets and checks.
         prefix: Of sensors, schedules and jobs; empty if the location has no others.
     """
@@ -233,12 +261,14 @@ def _parts(
         require_distinct(streams)
     by_name = {table.name: table for table in tables}
     delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
-    assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds)
+    assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds, declared)
+    if has_left_out():
+        assets = _without_readers_of_missing(assets, others, declared)
     if not adapter.is_loaded_for_a_run():  # there nobody looks at a page, and the code server has looked at the rest
         assets = _each_key_once(assets)
-        with refusing():
+        with refusing(), declared.naming_places():
             require_equal_partitions(assets, by_name)
-        with refusing():
+        with refusing(), declared.naming_places():
             require_loadable_feeds(assets, feeds, by_name, delivered)
         assets = with_pages(assets, by_name, settings, streams)
     every = with_automation(assets)

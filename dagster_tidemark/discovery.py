@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from dagster_tidemark.errors import TidemarkError
 
@@ -38,6 +39,11 @@ def leaving_out() -> Iterator[list[str]]:
 def is_leaving_out() -> bool:
     """Return True if broken declarations are left out and recorded."""
     return _left_out.get() is not None
+
+
+def has_left_out() -> bool:
+    """Return True if a broken declaration has been left out and recorded."""
+    return bool(_left_out.get())
 
 
 @contextmanager
@@ -95,15 +101,24 @@ def in_words(error: BaseException, package: str = "") -> str:
     if ours := next((each for each in causes if isinstance(each, TidemarkError)), None):
         return str(ours)
     if invalid := next((each for each in causes if isinstance(each, ValidationError)), None):
-        return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in invalid.errors())
+        return "; ".join(map(_invalid_in_words, invalid.errors()))
     if mark := getattr(causes[-1], "problem_mark", None):  # of a YAML parser
-        return f"{mark.name}:{mark.line + 1}: {getattr(causes[-1], 'problem', '')}"
+        return f"{mark.name}:{mark.line + 1}: this is no YAML: {getattr(causes[-1], 'problem', '')}"
     words = _text_of(error).strip().splitlines()
     said = f"{type(error).__name__}: {words[0]}" if words else type(error).__name__
     where = _place_of(error, package.partition(".")[0])
     if not where and package:
         where = f"module {package}"
     return f"{where}: {said}" if where else said
+
+
+def _invalid_in_words(error: ErrorDetails) -> str:
+    """Return an error of a schema; Dagster writes file and line of a `defs.yaml` behind the path."""
+    path, divider, place = ".".join(map(str, error["loc"])).rpartition(" at ")
+    name = path if divider else place
+    remedies = {"missing": "is missing; add it", "extra_forbidden": "is unknown; remove it, or correct its name"}
+    words = f"{name} {remedies[error['type']]}" if error["type"] in remedies else f"{name}: {error['msg']}"
+    return f"{place}: {words.removeprefix(': ')}" if divider else words
 
 
 def _text_of(error: BaseException) -> str:

@@ -9,8 +9,10 @@ Longer than 250 lines, so that all of it that an upgrade may break is in one pla
 
 import json
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 import dagster as dg
@@ -46,6 +48,9 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._serdes import deserialize_value
 from dagster._time import get_current_timestamp
 from dagster._utils.warnings import disable_dagster_warnings
+from dagster.components.core import decl as component_decl
+from dagster.components.core.context import ComponentDeclLoadContext
+from dagster.components.core.defs_module import ComponentPath
 
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import CONTENT, PREFIX, STREAM
@@ -106,6 +111,65 @@ def component_of(metadata: Mapping[str, object]) -> object | None:
     """Return the Dagster component that gave an asset with this metadata; None if no component did."""
     origin = metadata.get("dagster/component_origin")
     return origin.instance if isinstance(origin, ObjectMetadataValue) else None
+
+
+@contextmanager
+def components_one_by_one(refusing: Callable[[Path], AbstractContextManager[None]]) -> Iterator[None]:
+    """Within the block, Dagster loads each part of a folder of components for itself, and leaves out those that fail.
+
+    Without it the first broken file of the folder ends the whole load.
+
+    Args:
+        refusing: A context that gets the file or folder of a part, and suppresses the part's errors.
+    """
+    declare = component_decl.build_filesystem_component_decl_from_context
+    load, build = dg.ComponentTree.load_structural_component_at_loc, dg.ComponentTree.build_defs_at_path
+
+    def declared(context: ComponentDeclLoadContext) -> object | None:
+        found = None
+        with refusing(context.path):
+            found = declare(context)
+        return found
+
+    def loaded(tree: dg.ComponentTree, loc: object) -> dg.Component:
+        found: dg.Component = _NoComponent()
+        with refusing(_folder_of(tree, loc)):
+            found = load(tree, loc)
+        return found
+
+    def built(tree: dg.ComponentTree, loc: object) -> dg.Definitions:
+        found = dg.Definitions()
+        with refusing(_folder_of(tree, loc)):
+            found = build(tree, loc)
+        return found
+
+    with (
+        _replaced(component_decl, "build_filesystem_component_decl_from_context", declared),
+        _replaced(dg.ComponentTree, "load_structural_component_at_loc", loaded),
+        _replaced(dg.ComponentTree, "build_defs_at_path", built),
+    ):
+        yield
+
+
+def _folder_of(tree: dg.ComponentTree, loc: object) -> Path:
+    return loc.file_path if isinstance(loc, ComponentPath) else tree.defs_module_path
+
+
+class _NoComponent(dg.Component):
+    """Takes the place of a component that cannot be loaded."""
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        return dg.Definitions()
+
+
+@contextmanager
+def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 def events_after(fetch: Fetch, key: str, after: int) -> Iterator[EventLogRecord]:

@@ -18,7 +18,7 @@ from dagster_tidemark.discovery import refusing
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sources.feed import Feed
-from dagster_tidemark.table_partitions import DeclarationRefused
+from dagster_tidemark.table_partitions import DeclarationRefused, PartitionsDiffer
 from dagster_tidemark.tags import IO_MANAGER, PREFIX
 
 _PENDING = f"{PREFIX}component "
@@ -84,6 +84,11 @@ class Declared:
         """Each component's feed."""
         return [each.feed for each in self.by_asset.values() if each.feed]
 
+    @property
+    def keys(self) -> frozenset[dg.AssetKey]:
+        """Keys of the components' assets, sources included."""
+        return frozenset((*self.by_asset, *(dg.AssetKey(["raw", feed.name]) for feed in self.feeds)))
+
     @contextmanager
     def naming_places(self) -> Iterator[None]:
         """Raise errors on assets, feeds and tables of components with file and line."""
@@ -91,17 +96,18 @@ class Declared:
             yield
         except (DeclarationRefused, ValueError) as error:
             lines = str(error).splitlines()
-            if (named := [self._with_place(line) for line in lines]) == lines:
+            default = "partitions" if isinstance(error, PartitionsDiffer) else None
+            if (named := [self._with_place(line, default) for line in lines]) == lines:
                 raise
             raise DeclarationRefused("\n".join(named)) from error
 
-    def _with_place(self, line: str) -> str:
+    def _with_place(self, line: str, default: str | None) -> str:
         """Return a line of an error, with the places of the components that it is about in front."""
         kind, _, names = line.partition(":")[0].partition(" ")
         owners = {name for each in self.by_asset.values() for name in each.names}
         about = [f"{kind.removesuffix('s')} {name}" for name in re.split(r", | and ", names)]
         found = [each for each in self.by_asset.values() if each.names.intersection(owners & set(about))]
-        places = [each.source.place_of(line) if len(found) == 1 else each.place for each in found]
+        places = [each.source.place_of(line, default) if len(found) == 1 else each.place for each in found]
         return f"{' and '.join(places)}: {line}" if places else line
 
 
@@ -109,19 +115,37 @@ def declared_by(assets: Iterable[Any]) -> Declared:
     """Return the declarations of the components that gave these assets.
 
     Raises:
-        DeclarationRefused: two components declare one table or one feed. The message names both places.
+        DeclarationRefused: two components declare one table or one feed, or an asset in Python has the key of a
+            component's. The message names the places.
     """
     found: dict[dg.AssetKey, Declaration] = {}
+    others: list[dg.AssetKey] = []
     for spec in (spec for asset in assets if isinstance(asset, dg.AssetsDefinition) for spec in asset.specs):
-        component = adapter.component_of(spec.metadata)
-        if isinstance(component, Declaring):
-            declaration = component.declaration
+        if declaration := _declaration_of(spec):
             _require_once(f"table {declaration.table.name}", found.setdefault(spec.key, declaration), declaration)
+        else:
+            others.append(spec.key)
+    with refusing():
+        if double := [key for key in others if key in found]:
+            raise DeclarationRefused(
+                f"{found[double[0]].place}: asset {double[0].to_user_string()} is declared here and in Python; remove "
+                "one of the two, or give it another name"
+            )
     feeds: dict[str, Declaration] = {}
     for each in found.values():
         if each.feed:
             _require_once(f"feed {each.feed.name}", feeds.setdefault(each.feed.name, each), each)
     return Declared(found)
+
+
+def _declaration_of(spec: dg.AssetSpec) -> Declaration | None:
+    """Return the declaration of the component that gave an asset; None if none of ours did."""
+    for component in adapter.components_of(spec.metadata):
+        if isinstance(component, Declaring):
+            declaration = component.declaration
+            if declaration.table.name == ".".join(spec.key.path):
+                return declaration
+    return None
 
 
 def _require_once(what: str, first: Declaration, other: Declaration) -> None:
@@ -189,7 +213,9 @@ def taken_over(
         elif isinstance(asset, dg.AssetsDefinition) and asset.is_materializable:
             refused.append(asset)
             with refusing():
-                _require_no_component(asset, declared)
+                is_double = any(spec.key in declared.by_asset and not _declaration_of(spec) for spec in asset.specs)
+                if is_double:
+                    continue
                 if _is_stored_by_us(asset, names):
                     ours.append(asset)
                     keys |= set(asset.keys)
@@ -203,17 +229,6 @@ def taken_over(
         resources=without_pending(defs.resources),
     )
     return remaining, [*ours, *on_ours], declared
-
-
-def _require_no_component(asset: dg.AssetsDefinition, declared: Declared) -> None:
-    """Refuse an asset in Python that a component declares, too."""
-    for spec in asset.specs:
-        other = declared.by_asset.get(spec.key)
-        if other and adapter.component_of(spec.metadata) is None:
-            raise DeclarationRefused(
-                f"{other.place}: asset {spec.key.to_user_string()} is declared here and in Python; remove one of the "
-                "two, or give it another name"
-            )
 
 
 def _is_stored_by_us(asset: dg.AssetsDefinition, tables: Iterable[str]) -> bool:

@@ -28,12 +28,14 @@ class Source:
         path: The same file, absolute.
         line: The first line of the component in the file.
         lines: The line of each attribute by its path; the empty path is the line of `attributes`.
+        values: The texts of attributes by their paths.
     """
 
     file: str = ""
     path: Path | None = None
     line: int = 1
     lines: Mapping[AttributePath, int] = field(default_factory=dict)
+    values: Mapping[AttributePath, str] = field(default_factory=dict)
 
     def place(self, path: Sequence[str | int] | None = None) -> str:
         """Return file and line of an attribute or of what holds it; without a path those of the component."""
@@ -50,33 +52,56 @@ class Source:
             found = longer if (longer := (*found, part)) in self.lines else found
         return found
 
-    def place_of(self, message: str) -> str:
-        """Return file and line of the attribute that a message is about."""
+    def place_of(self, message: str, default: str | None = None) -> str:
+        """Return file and line of the attribute that a message is about.
+
+        Args:
+            default: The attribute to name if the message names none.
+        """
         text = _OWNER.sub("", message)
-        for word in re.findall(r"'([^']+)'", text):
-            for path in self.lines:
-                if len(path) > 1 and path[-1] == word:
-                    return self.place(path)
-        words = [word for word in re.findall(r"\w+", text) if (word,) in self.lines]
-        # A rule or a key that is not declared as a column is named by its text.
-        return self.place([words[0]] if words else None)
+        quoted = re.findall(r"'([^']+)'", text)
+        inner = [path for word in quoted for path in self.lines if len(path) > 1 and path[-1] == word]
+        named = [path for path in self.lines if len(path) == 1 and path != ("name",) and _at(path[0], text) >= 0]
+        valued = [path for word in quoted for path, value in self.values.items() if value == word]
+        found = [*inner[:1], *sorted(named, key=lambda path: _at(path[0], text)), *valued, ("name",)]
+        if not (inner or named or valued) and (default or _at("name", text) < 0):
+            return self.place([default] if default else None)
+        return self.place(found[0])
 
 
-def source_of(context: dg.ComponentLoadContext) -> Source:
-    """Return where Dagster reads a component; an empty source for a component in Python."""
+def _at(attribute: str | int, text: str) -> int:
+    """Return the position at which a text mentions an attribute; -1 if it does not."""
+    words = re.search(rf"\b{re.escape(str(attribute)).replace('_', '[_ ]')}\b", text)
+    return words.start() if words else -1
+
+
+def source_of(context: dg.ComponentLoadContext, attributes: Any) -> Source:
+    """Return where Dagster reads a component with some attributes; an empty source for a component in Python."""
     tree = context.resolution_context.source_position_tree
     if tree is None:
         return Source()
-    path, attributes = Path(tree.position.filename), tree.children.get("attributes")
+    path, below = Path(tree.position.filename), tree.children.get("attributes")
     lines: dict[AttributePath, int] = {(): tree.position.start.line}
-    waiting: list[tuple[AttributePath, Any]] = [((), attributes)] if attributes else []
+    waiting: list[tuple[AttributePath, Any]] = [((), below)] if below else []
     while waiting:
         at, node = waiting.pop(0)
         lines[at] = node.position.start.line
         waiting += [((*at, name), child) for name, child in node.children.items()]
     root = context.project_root
     file = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
-    return Source(file, path, tree.position.start.line, lines)
+    return Source(file, path, tree.position.start.line, lines, dict(_texts_in(attributes, ())))
+
+
+def _texts_in(value: Any, path: AttributePath) -> Iterator[tuple[AttributePath, str]]:
+    match value:
+        case str():
+            yield path, value
+        case dict():
+            for name, each in value.items():
+                yield from _texts_in(each, (*path, name))
+        case list():
+            for number, each in enumerate(value):
+                yield from _texts_in(each, (*path, number))
 
 
 def require_keys_once(source: Source) -> None:

@@ -1,6 +1,6 @@
 """From a code location's assets, feeds and tables to its Dagster definitions: sensors, checks, schedules, resources."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,7 +10,7 @@ import dagster as dg
 from dagster_tidemark.asset_page import with_pages
 from dagster_tidemark.component_declarations import Declared, declared_by, taken_over, without_pending
 from dagster_tidemark.derived_table import with_window_mappings
-from dagster_tidemark.discovery import has_left_out, is_leaving_out, modules_below, refusing
+from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
 from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.engine.doubts import Watched
 from dagster_tidemark.errors import Terminal
@@ -36,7 +36,7 @@ from dagster_tidemark.sensors.scope import Scope
 from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
 from dagster_tidemark.sensors.streams import streams_sensor
 from dagster_tidemark.settings import Settings, refuse_undeclared_names
-from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.sources.feed import Feed, refuse_overlaps
 from dagster_tidemark.streams.checks import post_of, state_check, stream_check
 from dagster_tidemark.streams.delivery_declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
@@ -82,14 +82,19 @@ def _assets_in(package: ModuleType) -> list[Any]:
     return [*(given.assets or ()), *(given.asset_checks or ())]
 
 
-def _each_key_once(assets: Sequence[Any]) -> list[Any]:
-    """Within `leaving_out`, leave out assets whose key an earlier asset has. Dagster would refuse the location."""
+def _each_key_once(assets: Sequence[Any], declared: Declared) -> list[Any]:
+    """Within `leaving_out`, leave out assets whose key an earlier asset has. Dagster would refuse the location.
+
+    Those of components are named already, with their places.
+    """
     if not is_leaving_out():
         return list(assets)
     seen: set[dg.AssetKey] = set()
     kept = []
     for asset in assets:
         keys = set(_keys_of([asset]))
+        if keys & seen & declared.keys:
+            continue
         with refusing():
             if double := keys & seen:
                 names = ", ".join(sorted(key.to_user_string() for key in double))
@@ -99,29 +104,35 @@ def _each_key_once(assets: Sequence[Any]) -> list[Any]:
     return kept
 
 
-def _without_readers_of_missing(assets: Sequence[Any], others: Sequence[Any], declared: Declared) -> list[Any]:
-    """Leave out assets that read an asset that was left out. Dagster would refuse the location."""
+def _with_their_inputs(assets: Sequence[Any], others: Sequence[Any], declared: Declared) -> list[Any]:
+    """Return the assets whose inputs exist. Dagster would refuse the location for one that has none.
+
+    Raises:
+        DeclarationRefused: an input of a component does not exist. Within `leaving_out` it is recorded, as it is for
+            all assets, because others were left out. Otherwise Dagster itself names inputs of assets in Python.
+    """
     kept, before = list(assets), -1
     while len(kept) != before:
         before = len(kept)
-        known = set(_keys_of([*kept, *others]))
+        known = {*_keys_of(kept), *_keys_of(others)}
         kept = [asset for asset in kept if _has_its_inputs(asset, known, declared)]
     return kept
 
 
-def _has_its_inputs(asset: Any, known: Collection[dg.AssetKey], declared: Declared) -> bool:
-    if not (isinstance(asset, dg.AssetsDefinition) and isinstance(asset.node_def, dg.OpDefinition)):
+def _has_its_inputs(asset: Any, known: Set[dg.AssetKey], declared: Declared) -> bool:
+    is_computed = isinstance(asset, dg.AssetsDefinition) and asset.is_executable
+    if not is_computed or not isinstance(asset.node_def, dg.OpDefinition):
         return True
     read = {asset.keys_by_input_name[name] for name, each in asset.op.ins.items() if not each.dagster_type.is_nothing}
-    lacking = sorted(key.to_user_string() for key in read - known)
+    lacking = ", ".join(sorted(key.to_user_string() for key in read - known))
+    is_named = is_leaving_out() or not declared.keys.isdisjoint(asset.keys)
     with refusing(), declared.naming_places():
-        if lacking:
+        if lacking and is_named:
             keys = ", ".join(sorted(key.to_user_string() for key in asset.keys))
             raise DeclarationRefused(
-                f"asset {keys}: it reads {', '.join(lacking)}, which is left out or does not exist; correct the one or "
-                "the other"
+                f"asset {keys}: its ins have {lacking}, which does not exist or is left out; correct one of the two"
             )
-    return not lacking
+    return not (lacking and is_named)
 
 
 def _each_name_once(feeds: Sequence[Feed], declared: Declared) -> list[Feed]:
@@ -262,10 +273,11 @@ def _parts(
     by_name = {table.name: table for table in tables}
     delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
     assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds, declared)
-    if has_left_out():
-        assets = _without_readers_of_missing(assets, others, declared)
+    assets = _with_their_inputs(assets, others, declared)
     if not adapter.is_loaded_for_a_run():  # there nobody looks at a page, and the code server has looked at the rest
-        assets = _each_key_once(assets)
+        assets = _each_key_once(assets, declared)
+        with refusing(), declared.naming_places():
+            refuse_overlaps([*feeds, *delivered])
         with refusing(), declared.naming_places():
             require_equal_partitions(assets, by_name)
         with refusing(), declared.naming_places():

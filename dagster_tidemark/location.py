@@ -174,10 +174,13 @@ def _in_file(file: Path, said: str) -> str:
     """Return an error of Dagster on a YAML file, with the line of the name that it quotes."""
     if "No components found" in said:
         return f"{file}:1: it declares no component; write type and attributes, or remove the file"
+    if "codec can't decode" in said:
+        return f"{file}:1: {said}; save the file as UTF-8"
+    said = re.sub(r"^\w+(Error|Exception): ", "", said).rstrip(".")
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     for word in reversed(re.findall(r"[`'\"]([\w.]+)[`'\"]", said)):
         if found := [number for number, line in enumerate(lines, 1) if word in line]:
-            return f"{file}:{found[0]}: {said.rstrip('.')}; correct the name, or install what is missing"
+            return f"{file}:{found[0]}: {said}; correct the name, or install what is missing"
     return f"{file}:1: {said}"
 
 

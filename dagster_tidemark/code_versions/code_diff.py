@@ -77,8 +77,8 @@ def _moved_component(project: Project, of: Declaration, before: Mapping[str, str
     here = _document(path.read_text(), of)
     if then and here and _that_compute(then) == _that_compute(here):
         return None
-    label, sides = of.source.file, [each.lines if each else [] for each in (then, here)]
-    lines = list(difflib.unified_diff(*sides, f"deployed {label}", label, lineterm="", n=3))
+    label, old, new = of.source.file, then.lines if then else [], here.lines if here else []
+    lines = list(difflib.unified_diff(old, new, f"deployed {label}", label, lineterm="", n=3))
     return MovedDefinition(label, lines) if lines else None
 
 

@@ -1,5 +1,6 @@
 """The base of the components: attributes of a table and its asset, and errors with file and line."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -68,11 +69,12 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
         Raises:
             DeclarationRefused: a table or feed cannot be as declared. The message names file and line.
         """
-        source = source_of(context)
+        source = source_of(context, attributes.model_dump() if attributes else {})
         require_keys_once(source)
         with _named_by_place(source, cls):
             component: Self = super().load(attributes, context)
             component._source = source
+            component._require_names()
             component._assets()  # what cannot be fails here, where the line is known
         return component
 
@@ -100,6 +102,16 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the component's assets, which the code location has to pass to `extend`."""
         return dg.Definitions(assets=self._assets(), resources=pending(self.declaration))
+
+    def _require_names(self) -> None:
+        """Raise ValueError if the table's name cannot be one of SQL."""
+        table = self.declaration.table.name
+        if not re.fullmatch(r"[A-Za-z_]\w*\.[A-Za-z_]\w*", table, re.ASCII):
+            attribute = "table" if getattr(self, "table", None) else "name"
+            raise ValueError(
+                f"{attribute}: the table would be called {table!r}; a table is called `namespace.table`, of letters, "
+                "digits and _"
+            )
 
     def _feed(self) -> Feed | None:
         return None
@@ -137,5 +149,8 @@ def _named_by_place(source: Source, component: type[BaseModel]) -> Iterator[None
         raise DeclarationRefused(f"{source.place(path)}: {words}") from error
     except AttributeRefused as error:
         raise DeclarationRefused(f"{source.place(error.path)}: {error}") from error
-    except ValueError as error:
-        raise DeclarationRefused(f"{source.place_of(str(error))}: {error}") from error
+    except DeclarationRefused:
+        raise
+    except Exception as error:  # Dagster has many for a wrong owner, tag, cron or parameter
+        words = (str(error).strip().splitlines() or [type(error).__name__])[0].rpartition("Description: ")[2]
+        raise DeclarationRefused(f"{source.place_of(words)}: {words}") from error

@@ -35,7 +35,9 @@ def in_words(error: ValidationError, source: Source, component: type[BaseModel])
         component: The component's class, whose attributes are named if one is unknown.
     """
     every = error.errors()
-    if unknown := [str(each["loc"][0]) for each in every if each["type"] == "extra_forbidden" and len(each["loc"]) == 1]:
+    if unknown := [
+        str(each["loc"][0]) for each in every if each["type"] == "extra_forbidden" and len(each["loc"]) == 1
+    ]:
         return (unknown[0],), _unknown(unknown[0], component)
     if missing := [str(each["loc"][-1]) for each in every if each["type"] == "missing" and len(each["loc"]) == 1]:
         verb = "are" if len(missing) > 1 else "is"
@@ -43,6 +45,8 @@ def in_words(error: ValidationError, source: Source, component: type[BaseModel])
     # Of an attribute with alternatives there is an error for each. The deepest one is about what was meant.
     wrong = max((each for each in every if each["loc"][:1] == every[0]["loc"][:1]), key=lambda each: len(each["loc"]))
     path: AttributePath = wrong["loc"]
+    if path[-1] == "[key]":
+        return path[:1], f"a name in {path[0]} is a text, not {_kind(wrong['input'])}; write it in quotes"
     shown = [*source.known(path[:-1]), *path[-1:]] if wrong["type"] in ("missing", "extra_forbidden") else None
     name = ".".join(map(str, shown or source.known(path) or path[:1]))
     alternatives = [each for each in every if each["loc"][:1] == path[:1]] if len(path) <= 2 else [wrong]

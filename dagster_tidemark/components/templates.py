@@ -61,13 +61,12 @@ def rendered(value: Any, context: dg.ResolutionContext, texts: Sequence[Path] = 
 def _rendered_text(text: str, context: dg.ResolutionContext, path: Path, *, is_text: bool) -> Any:
     # Dagster takes an unset variable for None: `{{ env.TEAM }}_sales` would be the table None_sales.
     if unset := [name for name in _VARIABLE.findall(text) if name not in os.environ]:
-        raise AttributeRefused(
-            path, f"the environment variable {unset[0]} is not set; set it, or write {{{{ env('{unset[0]}', 'a default') }}}}"
-        )
+        remedy = f"set it, or write {{{{ env('{unset[0]}', 'a default') }}}}"
+        raise AttributeRefused(path, f"the environment variable {unset[0]} is not set; {remedy}")
     try:
         value = context.resolve_value(text)
         is_kept = not is_text or value is None or isinstance(value, str)
-        return value if is_kept else context.resolve_value(_AS_TEXT + text).removeprefix(_AS_TEXT)
+        return value if is_kept else str(context.resolve_value(_AS_TEXT + text)).removeprefix(_AS_TEXT)
     except Exception as error:  # a template runs any code
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise AttributeRefused(path, f"the template {text!r} cannot be rendered: {reason}") from error

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import dagster as dg
 import sqlalchemy
@@ -50,7 +50,7 @@ from dagster._time import get_current_timestamp
 from dagster._utils.warnings import disable_dagster_warnings
 from dagster.components.core import decl as component_decl
 from dagster.components.core.context import ComponentDeclLoadContext
-from dagster.components.core.defs_module import ComponentPath
+from dagster.components.core.defs_module import ComponentPath, CompositeYamlComponent, PythonFileComponent
 
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import CONTENT, PREFIX, STREAM
@@ -107,10 +107,22 @@ def is_loaded_by_a_code_server() -> bool:
     return DefinitionsLoadContext.is_set() and not is_loaded_for_a_run()
 
 
-def component_of(metadata: Mapping[str, object]) -> object | None:
-    """Return the Dagster component that gave an asset with this metadata; None if no component did."""
+def components_of(metadata: Mapping[str, object]) -> Iterator[object]:
+    """Yield the Dagster components of which one gave an asset with this metadata; nothing if no component did.
+
+    They are several if the asset is below a `dg.DefsFolderComponent`: it is named in the place of the component.
+    """
     origin = metadata.get("dagster/component_origin")
-    return origin.instance if isinstance(origin, ObjectMetadataValue) else None
+    waiting = [origin.instance] if isinstance(origin, ObjectMetadataValue) else []
+    while waiting:
+        component = waiting.pop()
+        yield component
+        if isinstance(component, dg.DefsFolderComponent):
+            waiting += component.children.values()
+        elif isinstance(component, CompositeYamlComponent):
+            waiting += component.components
+        elif isinstance(component, PythonFileComponent):
+            waiting += component.components.values()
 
 
 @contextmanager
@@ -131,13 +143,13 @@ def components_one_by_one(refusing: Callable[[Path], AbstractContextManager[None
             found = declare(context)
         return found
 
-    def loaded(tree: dg.ComponentTree, loc: object) -> dg.Component:
+    def loaded(tree: dg.ComponentTree, loc: Any) -> dg.Component:
         found: dg.Component = _NoComponent()
         with refusing(_folder_of(tree, loc)):
             found = load(tree, loc)
         return found
 
-    def built(tree: dg.ComponentTree, loc: object) -> dg.Definitions:
+    def built(tree: dg.ComponentTree, loc: Any) -> dg.Definitions:
         found = dg.Definitions()
         with refusing(_folder_of(tree, loc)):
             found = build(tree, loc)
@@ -151,7 +163,7 @@ def components_one_by_one(refusing: Callable[[Path], AbstractContextManager[None
         yield
 
 
-def _folder_of(tree: dg.ComponentTree, loc: object) -> Path:
+def _folder_of(tree: dg.ComponentTree, loc: Any) -> Path:
     return loc.file_path if isinstance(loc, ComponentPath) else tree.defs_module_path
 
 

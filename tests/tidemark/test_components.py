@@ -1,10 +1,8 @@
 """Feeds and tables declared in `defs.yaml`: the same assets as in Python, in the project of docs/components.md."""
 
 import os
-import re
 import subprocess
 import sys
-import textwrap
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -38,11 +36,10 @@ from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.lock_file import Asset, Lock, differences
 from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.component_declarations import declared_by
-from dagster_tidemark.discovery import in_words, leaving_out
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.table_partitions import DeclarationRefused
-from tests.checkout import CHECKOUT
+from tests.tidemark.component_project import FEED, TABLE, AProject, forget, opened_project
 
 # Of Dagster itself, where it reads a defs.yaml.
 pytestmark = [
@@ -50,79 +47,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.* is currently in preview"),
 ]
 
-PYPROJECT = """
-[project]
-name = "acme"
-version = "0.1.0"
-
-[tool.dg]
-directory_type = "project"
-
-[tool.dg.project]
-root_module = "acme"
-
-[tool.dg.cli]
-suppress_warnings = ["project_and_activated_venv_mismatch"]
-
-[tool.tidemark]
-package = "acme"
-"""
-FEED, TABLE = "returns/defs.yaml", "returns_per_day/defs.yaml"
 DAYS = dg.DailyPartitionsDefinition("2026-09-28", end_offset=1)
 LANDING = {"order_id": "bigint", "line_number": "bigint", "remark": "string", "returned_at": "timestamp"}
 
 
-def page() -> dict[str, str]:
-    """Return the files of the page by their paths in the project."""
-    text = (CHECKOUT / "docs" / "components.md").read_text()
-    found = re.findall(r"`(src/[\w/.]+)`[^`]*?\n\n```\w+\n(.*?)^```", text, re.M | re.S)
-    assert {Path(path).name for path, _ in found} == {"definitions.py", "defs.yaml", "transform.py"}
-    return dict(found)
-
-
-class AProject:
-    """A project as `create-dagster` makes it, with the files of the page."""
-
-    def __init__(self, root: Path, texts: dict[str, str]) -> None:
-        self.root, self.defs_folder = root, root / "src" / "acme" / "defs"
-        init = {"src/acme/__init__.py": "", "src/acme/defs/__init__.py": ""}
-        for path, text in {"pyproject.toml": PYPROJECT, **init, **texts}.items():
-            self.write(path, text)
-
-    def write(self, path: str, text: str) -> None:
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(textwrap.dedent(text))
-
-    def change(self, path: str, before: str, after: str) -> None:
-        file = self.defs_folder / path
-        text = file.read_text()
-        assert before in text
-        file.write_text(text.replace(before, after))
-
-    def load(self) -> dg.Definitions:
-        """Return the definitions; everything is imported again."""
-        forget()
-        return import_module("acme.definitions").defs()  # type: ignore[no-any-return]
-
-    def line_of(self, path: str, text: str) -> str:
-        lines = (self.defs_folder / path).read_text().splitlines()
-        return f"{path}:{next(n for n, line in enumerate(lines, 1) if text in line)}:"
-
-
-def forget() -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "acme"]:
-        del sys.modules[name]
-
-
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AProject]:
-    monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
-    monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "acme")
-    monkeypatch.syspath_prepend(tmp_path / "src")
-    yield AProject(tmp_path, page())
-    forget()
-    location._BROKEN.clear()
+    with opened_project(tmp_path, monkeypatch) as opened:
+        yield opened
 
 
 def in_python() -> tuple[list[Any], Table, Table, Feed]:
@@ -251,37 +183,6 @@ def test_every_setting_of_feed_and_table_is_an_attribute() -> None:
     assert of_table - {"row_key"} | renamed <= FeedComponent.model_fields.keys()
 
 
-@pytest.mark.parametrize(
-    ("path", "before", "after", "at", "message"),
-    [
-        (FEED, "grain: day", "grain: daay", "grain", "Input should be 'quarter_hour', 'hour', 'day'"),
-        (FEED, "grain: day", "graiin: day", "graiin", "Extra inputs are not permitted"),
-        (FEED, "order_id: bigint", "order_id: [1]", "order_id", "valid string"),
-        (FEED, "order_id: bigint", "order_id: bigintt", "order_id", "there is no type 'bigintt'; write 'bigint'"),
-        (FEED, "key: [order_id", "key: [orderid", "key", "key has orderid, which is not in columns; add it there"),
-        (FEED, "grain: day", "grain: none", "grain", "prefix is missing"),
-        (FEED, "  rules:", " rules:", "rules", "expected <block end>"),
-        (TABLE, "transform:returns_per_day", "transform:per_week", "transform:", "has no attribute 'per_week'"),
-        (TABLE, "acme.defs.returns", "acme.marts.returns", "transform:", "No module named 'acme.marts'"),
-        (TABLE, "partitions: day", "partitions: dayy", "partitions", "partitions is one of quarter_hour, hour"),
-        (TABLE, "partitions: day", "partitions: acme:__name__", "partitions", "expected a partitions definition"),
-        (TABLE, "row_key: [day]", "row_key: [date]", "row_key", "row_key has 'date', which is not in columns"),
-        (TABLE, "    hours: 24", "    timezone: UTC", "fresh", "fresh is a length of time"),
-        (TABLE, 'code_version: "1"', "code_version: 1", "code_version", "valid string"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_file_and_line(
-    project: AProject, path: str, before: str, after: str, at: str, message: str
-) -> None:
-    project.change(path, before, after)
-    with pytest.raises(Exception) as refused:
-        project.load()
-    said = in_words(refused.value, "acme")
-    assert message in said and "\n" not in said
-    if "missing" not in message:  # of which there is no line
-        assert project.line_of(path, at).rstrip(":") in said, said
-
-
 def test_two_components_of_one_feed_or_table_are_refused_with_both_places(project: AProject) -> None:
     text = (project.defs_folder / FEED).read_text()
     project.write("src/acme/defs/again/defs.yaml", text.replace("  grain", "  table: core.again\n  grain"))
@@ -393,10 +294,11 @@ def test_commands_know_the_feeds_and_tables_and_leave_out_what_is_broken(project
     assert location.tables(settings).keys() == {"core.returns", "marts.returns_per_day"}
     project.change(TABLE, "partitions: day", "partitions: dayy")
     forget()
-    with leaving_out() as broken:
-        kept = import_module("acme.definitions").defs().resolve_asset_graph().get_all_asset_keys()
+    with location.without_broken_parts():
+        kept = location.asset_graph(settings).get_all_asset_keys()
     assert dg.AssetKey(["core", "returns"]) in kept and dg.AssetKey(["marts", "returns_per_day"]) not in kept
-    assert [line.partition(" ")[0] for line in broken] == [f"src/acme/defs/{project.line_of(TABLE, 'partitions')}"]
+    found = [line.partition(" ")[0] for line in location.broken_parts(settings)]
+    assert found == [f"src/acme/defs/{project.line_of(TABLE, 'partitions')}"]
 
 
 # Code versions
@@ -522,11 +424,12 @@ def test_dg_lists_scaffolds_and_checks_components(project: AProject) -> None:
 
 def test_the_component_of_an_asset_is_in_its_metadata(project: AProject) -> None:
     [found] = [
-        adapter.component_of(spec.metadata)
+        component
         for asset in loaded_without_call(project).assets or ()
         if isinstance(asset, dg.AssetsDefinition)
         for spec in asset.specs
         if spec.key == dg.AssetKey(["core", "returns"])
+        for component in adapter.components_of(spec.metadata)
     ]
     assert isinstance(found, FeedComponent)
 

@@ -146,11 +146,12 @@ def _named_by_place(source: Source, component: type[BaseModel]) -> Iterator[None
         yield
     except ValidationError as error:
         path, words = in_words(error, source, component)
-        raise DeclarationRefused(f"{source.place(path)}: {words}") from error
+        raise DeclarationRefused(f"{source.place(path)}: {words}") from None
     except AttributeRefused as error:
-        raise DeclarationRefused(f"{source.place(error.path)}: {error}") from error
+        raise DeclarationRefused(f"{source.place(error.path)}: {error}") from error.__cause__
     except DeclarationRefused:
         raise
     except Exception as error:  # Dagster has many for a wrong owner, tag, cron or parameter
-        words = (str(error).strip().splitlines() or [type(error).__name__])[0].rpartition("Description: ")[2]
-        raise DeclarationRefused(f"{source.place_of(words)}: {words}") from error
+        words = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        words = re.sub(r"\S+ \S+ Description: ", "", words)
+        raise DeclarationRefused(f"{source.place_of(words)}: {words}") from error.__cause__

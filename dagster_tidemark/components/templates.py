@@ -69,7 +69,7 @@ def _rendered_text(text: str, context: dg.ResolutionContext, path: Path, *, is_t
         return value if is_kept else str(context.resolve_value(_AS_TEXT + text)).removeprefix(_AS_TEXT)
     except Exception as error:  # a template runs any code
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        raise AttributeRefused(path, f"the template {text!r} cannot be rendered: {reason}") from error
+        raise AttributeRefused(path, f"the template {text!r} cannot be rendered: {reason}") from None
 
 
 def is_template(text: str) -> bool:

@@ -35,11 +35,28 @@ FEED, TABLE = "returns/defs.yaml", "returns_per_day/defs.yaml"
 
 
 def page() -> dict[str, str]:
-    """Return the files of the page by their paths in the project."""
-    text = (CHECKOUT / "docs" / "components.md").read_text()
-    found = re.findall(r"`(src/[\w/.]+)`[^`]*?\n\n```\w+\n(.*?)^```", text, re.M | re.S)
-    assert {Path(path).name for path, _ in found} == {"definitions.py", "defs.yaml", "transform.py"}
-    return dict(found)
+    """Return the files of the page's first project by their paths, without its further examples."""
+    return {path: text for path, text in every_file_of_the_page().items() if path not in examples()}
+
+
+def examples() -> dict[str, str]:
+    """Return the files of the page's further examples by their paths."""
+    text = _text()
+    return _files_in(text[text.index("## More examples") :])
+
+
+def every_file_of_the_page() -> dict[str, str]:
+    found = _files_in(_text())
+    assert {Path(path).name for path in found} == {"definitions.py", "defs.yaml", "transform.py", "query.sql"}
+    return found
+
+
+def _text() -> str:
+    return (CHECKOUT / "docs" / "components.md").read_text()
+
+
+def _files_in(text: str) -> dict[str, str]:
+    return dict(re.findall(r"`(src/[\w/.]+)`[^`]*?\n\n```\w+\n(.*?)^```", text, re.M | re.S))
 
 
 class AProject:

@@ -73,7 +73,7 @@ ATTRIBUTES: list[tuple[str, str, str | None, int, str]] = [
     (FEED, "columns", "{}", 7, "key has order_id, line_number, which is not in columns; add it there"),
     (FEED, "columns", "[a]", 6, "columns is a mapping, not a list"),
     (FEED, "columns", "{order_id: [1]}", 6, "columns.order_id is a text, not a list"),
-    (FEED, "columns", "{order_id: bigintt}", 6, "there is no type 'bigintt'; write 'bigint'"),
+    (FEED, "columns", "{order_id: bigintt, line_number: int}", 6, "there is no type 'bigintt'; write 'bigint'"),
     (FEED, "columns", "{no: string}", 6, "a name in columns is a text, not false; write it in quotes"),
     (FEED, "key", "order_id", 11, "key is a list, not 'order_id'"),
     (FEED, "key", "[orderid]", 11, "key has orderid, which is not in columns; add it there"),
@@ -152,7 +152,7 @@ def test_a_wrong_attribute_is_named_with_file_line_and_remedy_and_costs_only_its
 FITTING = [
     (FEED, "suffixes", "[.xml]", 4, "no format reads files that end in '.xml'"),
     (FEED, "rules", "{a: nope > 1}", 12, "rule 'a' names 'nope', which no row has; write one of its columns"),
-    (FEED, "partitions", "week", 5, "the asset's windows begin at '0 0 * * 1'"),
+    (FEED, "partitions", "week", 6, "the asset's windows begin at '0 0 * * 1'"),
     (TABLE, "partitions", "null", 13, "the asset has no partitions, the table has"),
     (TABLE, "partitions", "hour", 13, "the asset's keys are written %Y-%m-%d-%H:%M, the table's %Y-%m-%d"),
     (TABLE, "partitioned_by", "null", 9, "the asset is cut by time (%Y-%m-%d)"),
@@ -300,7 +300,7 @@ DOUBLE: dict[str, tuple[str, str, str]] = {
     "a prefix": (
         "a/defs.yaml",
         TOLLS.replace("  grain", "  prefix: returns/more/\n  grain"),
-        f"{DEFS}{FEED}:1 and {DEFS}a/defs.yaml:1: feeds returns and tolls: 'returns/more/' lies within 'returns/'",
+        f"{DEFS}a/defs.yaml:1 and {DEFS}{FEED}:1: feeds returns and tolls: 'returns/more/' lies within 'returns/'",
     ),
 }
 

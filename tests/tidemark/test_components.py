@@ -1,12 +1,14 @@
 """Feeds and tables declared in `defs.yaml`: the same assets as in Python, in the project of docs/components.md."""
 
+import json
 import os
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ from typing import Any
 import boto3
 import dagster as dg
 import pytest
+from jsonschema import Draft202012Validator
 from pyiceberg.catalog import load_catalog
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from typer.testing import CliRunner
 
 from dagster_tidemark import (
     LINEAGE,
@@ -32,14 +36,17 @@ from dagster_tidemark import (
     location,
     table_asset,
 )
+from dagster_tidemark.cli.app import app
 from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.lock_file import Asset, Lock, differences
 from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.component_declarations import declared_by
+from dagster_tidemark.engine.code_plan import state_of
+from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.table_partitions import DeclarationRefused
-from tests.tidemark.component_project import FEED, TABLE, AProject, forget, opened_project
+from tests.tidemark.component_project import FEED, TABLE, AProject, examples, forget, opened_project
 
 # Of Dagster itself, where it reads a defs.yaml.
 pytestmark = [
@@ -350,7 +357,137 @@ def test_a_change_of_what_is_shown_or_when_it_runs_moves_nothing_and_neither_doe
     assert differences(lock, lock_of(project)) == []
 
 
+def test_a_value_from_the_environment_counts_by_its_template(
+    project: AProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.change(FEED, "  grain", '  prefix: "{{ env.FOLDER }}/"\n  grain')
+    monkeypatch.setenv("FOLDER", "a")
+    lock = Lock(lock_of(project))
+    monkeypatch.setenv("FOLDER", "b")
+    assert differences(lock, lock_of(project)) == []
+    project.change(FEED, "env.FOLDER", "env.OTHER")
+    monkeypatch.setenv("OTHER", "b")
+    [finding] = differences(lock, lock_of(project))
+    assert finding.definitions == (f"src/acme/defs/{FEED}: prefix",)
+
+
+# Templates
+
+
+def test_a_template_stands_for_a_value_of_any_type(project: AProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERSION", "1.10")
+    monkeypatch.setenv("SHARE", "0.5")
+    monkeypatch.setenv("GRAIN", "day")
+    project.write(
+        "src/acme/defs/returns/more.py", "import dagster as dg\n@dg.template_var\ndef more(): return ['remark']\n"
+    )
+    project.change(FEED, "attributes:", "template_vars_module: .more\nattributes:")
+    project.change(FEED, 'code_version: "1"', 'code_version: "{{ env.VERSION }}"')
+    project.change(FEED, "grain: day ", 'grain: "{{ env.GRAIN }}" ')
+    project.change(FEED, "  key:", '  quarantine_share: "{{ env.SHARE }}"\n  required: "{{ more }}"\n  key:')
+    project.change(FEED, "remark: string", "remark: \"{{ 'str' }}ing\"")
+    defs = project.load()
+    [feed] = declared_by(defs.assets or ()).feeds
+    assert (feed.grain, feed.quarantine_share, feed.columns["remark"]) == (Grain.DAY, 0.5, "string")
+    assert feed.required == ("order_id", "line_number", "remark")
+    versions = [each.code_versions_by_key for each in defs.assets or () if isinstance(each, dg.AssetsDefinition)]
+    assert {"1.10"} <= {version for each in versions for version in each.values()}
+
+
+def test_the_schema_takes_templates_and_says_what_else_is_expected() -> None:
+    for component in (FeedComponent, TableComponent):
+        schema = component.get_model_cls().model_json_schema()  # type: ignore[union-attr]
+        check = Draft202012Validator(schema)
+        every = dict.fromkeys(component.model_fields, "{{ env.X }}")
+        assert not [error.message for error in check.iter_errors(every)]
+        wrong = [
+            error.message for error in check.iter_errors(every | {"columns": "text", "retention": {"newest": "x"}})
+        ]
+        assert sorted(wrong) == ["'text' is not of type 'object'", "'x' is not of type 'integer'"]
+
+
+# Further examples of the page
+
+
+def with_examples(project: AProject) -> dg.Definitions:
+    for path, text in examples().items():
+        project.write(path, text)
+    return project.load()
+
+
+def test_the_examples_of_the_page_load(project: AProject) -> None:
+    graph = with_examples(project).resolve_asset_graph()
+    keys = {key.to_user_string() for key in graph.materializable_asset_keys}
+    assert keys == {"core/returns", "core/prices", "core/tolls", "marts/returns_per_day", "marts/returns_value"}
+    tolls = graph.get(dg.AssetKey(["core", "tolls"])).partitions_def
+    assert isinstance(tolls, dg.MultiPartitionsDefinition) and tolls.partition_dimension_names == ["month", "region"]
+    with location.without_broken_parts():
+        location.asset_graph(load_settings())
+    assert location.broken_parts(load_settings()) == ()
+
+
+# The differences that `tidemark plan --diff` shows
+
+
+def planned(project: AProject, before: dict[str, str], folder: Path) -> dict[str, list[str]]:
+    """Return the lines that `tidemark plan --diff` shows, by the label of what changed."""
+    forget()
+    with dg.DagsterInstance.ephemeral() as instance:
+        state = state_of(location.definitions(load_settings()), instance, contract_scale=1.0)
+    replace(state, code=before).write(folder / "state.json")
+    done = CliRunner().invoke(app, ["plan", "--against", str(folder / "state.json"), "--diff", "--json"])
+    assert done.exit_code in (0, 7), done.output
+    found = json.loads(done.stdout)["code"]
+    return {each["definition"]: each["diff"] for moved in found.values() for each in moved}
+
+
+def changed(lines: list[str]) -> list[str]:
+    return [line for line in lines[2:] if line[0] in "+-"]
+
+
+def test_plan_shows_the_changed_lines_of_a_component_its_query_and_its_function(
+    project: AProject, tmp_path: Path
+) -> None:
+    with_examples(project)
+    src, value = project.root / "src", project.defs_folder / "returns_value"
+    before = code_texts(src, "acme")
+    assert planned(project, before, tmp_path) == {}
+    project.change(FEED, "wrong_day: to_date(returned_at) = day", "wrong_day: to_date(returned_at) >= day")
+    project.change("returns_value/query.sql", "sum(p.price_usd)", "max(p.price_usd)")
+    project.change("returns_per_day/transform.py", 'F.count("*")', 'F.sum("order_id")')
+    project.change(TABLE, "comment: A day of returns", "comment: A day")  # changes no rows
+    found = planned(project, before, tmp_path)
+    feed, query = f"src/acme/defs/{FEED}", value.relative_to(src).joinpath("query.sql").as_posix()
+    function = "acme/defs/returns_per_day/transform.py: returns_per_day()"
+    assert found.keys() == {feed, query, function}
+    assert changed(found[feed]) == [
+        "-    wrong_day: to_date(returned_at) = day",
+        "+    wrong_day: to_date(returned_at) >= day",
+    ]
+    assert [line for line in changed(found[query]) if "max(" in line]
+    of_modules = {path: text for path, text in before.items() if path.endswith(".py")}
+    assert planned(project, of_modules, tmp_path).keys() == {function}, "a former release kept no other files"
+
+
+def test_plan_shows_a_new_component_as_a_whole(project: AProject, tmp_path: Path) -> None:
+    project.load()
+    before = code_texts(project.root / "src", "acme")
+    with_examples(project)
+    found = planned(project, before, tmp_path)
+    lines = (project.defs_folder / "prices/defs.yaml").read_text().splitlines()
+    assert changed(found["src/acme/defs/prices/defs.yaml"]) == [f"+{line}" for line in lines]
+
+
 # With Spark
+
+
+def test_the_query_of_the_page_computes_its_table(project: AProject, spark: SparkSession) -> None:
+    with_examples(project)
+    day = date(2026, 10, 1)
+    returns = spark.createDataFrame([(day, 1), (day, 2), (day, 3)], "day date, order_id bigint")
+    prices = spark.createDataFrame([(1, Decimal("2.5")), (2, None)], "order_id bigint, price_usd decimal(18,4)")
+    module = import_module("acme.defs.returns_value.transform")
+    assert module.returns_value(returns, prices).collect() == [(day, Decimal("2.5000"))]
 
 
 @pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from dagster_tidemark import load_settings, location
+from dagster_tidemark.cli.app import app
 from tests.tidemark.component_project import FEED, TABLE, AProject, forget, opened_project, page
 
 # Of Dagster itself, where it reads a defs.yaml.
@@ -319,3 +321,22 @@ def test_a_broken_module_in_the_folder_costs_only_itself(project: AProject) -> N
     kept, [line] = loaded()
     assert kept == ALL
     assert line == "acme/defs/broken.py, line 1: ModuleNotFoundError: No module named 'nothing_of_that_name'"
+
+
+def test_commands_name_a_broken_component_and_go_on_or_end_with_its_line(
+    project: AProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    monkeypatch.setenv("TIDEMARK_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    project.write(DEFS + FEED, F.replace("type: dagster_tidemark.FeedComponent", "type: nope.FeedComponent"))
+    (project.defs_folder / TABLE).unlink()
+    line = f"{DEFS}{FEED}:1: Module `nope` not found; correct the name, or install what is missing"
+    forget()
+    status = CliRunner().invoke(app, ["status"])
+    assert (status.exit_code, "core/trips" in status.stdout) == (2, True), status.output
+    assert f"left out: {line}" in status.stderr and "Traceback" not in status.output
+    for command in (["plan"], ["lock", "check"]):
+        forget()
+        assert CliRunner().invoke(app, command).output == f"tidemark: {line}\n"

@@ -378,9 +378,8 @@ def test_a_template_stands_for_a_value_of_any_type(project: AProject, monkeypatc
     monkeypatch.setenv("VERSION", "1.10")
     monkeypatch.setenv("SHARE", "0.5")
     monkeypatch.setenv("GRAIN", "day")
-    project.write(
-        "src/acme/defs/returns/more.py", "import dagster as dg\n@dg.template_var\ndef more(): return ['remark']\n"
-    )
+    more = "import dagster as dg\n@dg.template_var\ndef more(): return ['remark']\n"
+    project.write("src/acme/defs/returns/more.py", more)
     project.change(FEED, "attributes:", "template_vars_module: .more\nattributes:")
     project.change(FEED, 'code_version: "1"', 'code_version: "{{ env.VERSION }}"')
     project.change(FEED, "grain: day ", 'grain: "{{ env.GRAIN }}" ')
@@ -400,9 +399,8 @@ def test_the_schema_takes_templates_and_says_what_else_is_expected() -> None:
         check = Draft202012Validator(schema)
         every = dict.fromkeys(component.model_fields, "{{ env.X }}")
         assert not [error.message for error in check.iter_errors(every)]
-        wrong = [
-            error.message for error in check.iter_errors(every | {"columns": "text", "retention": {"newest": "x"}})
-        ]
+        faulty = every | {"columns": "text", "retention": {"newest": "x"}}
+        wrong = [error.message for error in check.iter_errors(faulty)]
         assert sorted(wrong) == ["'text' is not of type 'object'", "'x' is not of type 'integer'"]
 
 
@@ -542,7 +540,7 @@ def dg_command(project: AProject, *arguments: str, code: int = 0) -> str:
         timeout=200,
     )
     assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout if code == 0 else done.stdout + done.stderr
 
 
 def test_dg_lists_scaffolds_and_checks_components(project: AProject) -> None:
@@ -554,6 +552,9 @@ def test_dg_lists_scaffolds_and_checks_components(project: AProject) -> None:
         dg_command(project, "check", "yaml", f"src/acme/defs/{folder}")
     shown = dg_command(project, "list", "defs", "--json")
     assert all(f'"{key}"' in shown for key in ("raw/trips", "core/trips", "marts/trips_per_day", "core/returns"))
+    refused = dg_command(project, "scaffold", "defs", "dagster_tidemark.FeedComponent", "bad-name", code=1)
+    assert "Error: 'bad-name' cannot name a table; use letters, digits and _" in refused and "Traceback" not in refused
+    assert not (project.defs_folder / "bad-name").exists()
     project.change("trips/defs.yaml", "grain: day ", "grain: daay ")
     refused = dg_command(project, "check", "yaml", "src/acme/defs/trips", code=1)
     assert "trips/defs.yaml:5 - dagster_tidemark.FeedComponent attributes.grain 'daay' is not one of" in refused

@@ -4,18 +4,21 @@ A component can only give Dagster definitions. Its table and feed are found agai
 assembles the code location and by the commands. Does not belong here: the components themselves (`components`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 from dagster_shared.record import replace
 
+from dagster_tidemark.component_source import Source
 from dagster_tidemark.discovery import refusing
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sources.feed import Feed
-from dagster_tidemark.table_partitions import DeclarationRefused
+from dagster_tidemark.table_partitions import DeclarationRefused, PartitionsDiffer
 from dagster_tidemark.tags import IO_MANAGER, PREFIX
 
 _PENDING = f"{PREFIX}component "
@@ -27,15 +30,14 @@ class Declaration:
     """Declaration of one component.
 
     Args:
-        file: Its `defs.yaml`, from the project's root; empty for a component in Python.
-        line: The first line of the component in the file.
-        attributes: Its attributes that differ from the defaults, as plain values.
+        source: Its `defs.yaml` and lines.
+        attributes: Its attributes that differ from the defaults, as plain values. A value that comes from the
+            environment is its template.
         table: The table that its asset fills; the asset's key has the parts of the table's name.
         feed: The feed that the table is loaded from; its source asset is `raw/<name>`. None for a derived table.
     """
 
-    file: str
-    line: int
+    source: Source
     attributes: Mapping[str, Any]
     table: Table
     feed: Feed | None = None
@@ -43,7 +45,14 @@ class Declaration:
     @property
     def place(self) -> str:
         """Where it is declared, for messages."""
-        return f"{self.file}:{self.line}" if self.file else "a component in Python"
+        return self.source.place()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names by which messages call its asset, table and feed."""
+        table = self.table.name
+        found = {f"table {table}", f"asset {table.replace('.', '/')}"}
+        return frozenset(found | ({f"feed {self.feed.name}", f"asset raw/{self.feed.name}"} if self.feed else set()))
 
 
 class Declaring:
@@ -75,24 +84,68 @@ class Declared:
         """Each component's feed."""
         return [each.feed for each in self.by_asset.values() if each.feed]
 
+    @property
+    def keys(self) -> frozenset[dg.AssetKey]:
+        """Keys of the components' assets, sources included."""
+        return frozenset((*self.by_asset, *(dg.AssetKey(["raw", feed.name]) for feed in self.feeds)))
+
+    @contextmanager
+    def naming_places(self) -> Iterator[None]:
+        """Raise errors on assets, feeds and tables of components with file and line."""
+        try:
+            yield
+        except (DeclarationRefused, ValueError) as error:
+            lines = str(error).splitlines()
+            default = "partitions" if isinstance(error, PartitionsDiffer) else None
+            if (named := [self._with_place(line, default) for line in lines]) == lines:
+                raise
+            raise DeclarationRefused("\n".join(named)) from error
+
+    def _with_place(self, line: str, default: str | None) -> str:
+        """Return a line of an error, with the places of the components that it is about in front."""
+        kind, _, names = line.partition(":")[0].partition(" ")
+        owners = {name for each in self.by_asset.values() for name in each.names}
+        about = [f"{kind.removesuffix('s')} {name}" for name in re.split(r", | and ", names)]
+        found = [each for each in self.by_asset.values() if each.names.intersection(owners & set(about))]
+        places = [each.source.place_of(line, default) if len(found) == 1 else each.place for each in found]
+        return f"{' and '.join(places)}: {line}" if places else line
+
 
 def declared_by(assets: Iterable[Any]) -> Declared:
     """Return the declarations of the components that gave these assets.
 
     Raises:
-        DeclarationRefused: two components declare one table or one feed. The message names both places.
+        DeclarationRefused: two components declare one table or one feed, or an asset in Python has the key of a
+            component's. The message names the places.
     """
     found: dict[dg.AssetKey, Declaration] = {}
+    others: list[dg.AssetKey] = []
     for spec in (spec for asset in assets if isinstance(asset, dg.AssetsDefinition) for spec in asset.specs):
-        component = adapter.component_of(spec.metadata)
-        if isinstance(component, Declaring):
-            declaration = component.declaration
+        if declaration := _declaration_of(spec):
             _require_once(f"table {declaration.table.name}", found.setdefault(spec.key, declaration), declaration)
+        else:
+            others.append(spec.key)
+    with refusing():
+        if double := [key for key in others if key in found]:
+            raise DeclarationRefused(
+                f"{found[double[0]].place}: asset {double[0].to_user_string()} is declared here and in Python; remove "
+                "one of the two, or give it another name"
+            )
     feeds: dict[str, Declaration] = {}
     for each in found.values():
         if each.feed:
             _require_once(f"feed {each.feed.name}", feeds.setdefault(each.feed.name, each), each)
     return Declared(found)
+
+
+def _declaration_of(spec: dg.AssetSpec) -> Declaration | None:
+    """Return the declaration of the component that gave an asset; None if none of ours did."""
+    for component in adapter.components_of(spec.metadata):
+        if isinstance(component, Declaring):
+            declaration = component.declaration
+            if declaration.table.name == ".".join(spec.key.path):
+                return declaration
+    return None
 
 
 def _require_once(what: str, first: Declaration, other: Declaration) -> None:
@@ -153,17 +206,25 @@ def taken_over(
     sources = {dg.AssetKey(["raw", feed.name]) for feed in (*feeds, *declared.feeds)}
     keys: set[dg.AssetKey] = set()
     ours: list[Any] = []
+    refused: list[Any] = []
     for asset in every:
         if isinstance(asset, dg.SourceAsset) and asset.key in sources:
             ours.append(asset)
-        elif isinstance(asset, dg.AssetsDefinition) and asset.is_materializable and _is_stored_by_us(asset, names):
-            ours.append(asset)
-            keys |= set(asset.keys)
+        elif isinstance(asset, dg.AssetsDefinition) and asset.is_materializable:
+            refused.append(asset)
+            with refusing():
+                is_double = any(spec.key in declared.by_asset and not _declaration_of(spec) for spec in asset.specs)
+                if is_double:
+                    continue
+                if _is_stored_by_us(asset, names):
+                    ours.append(asset)
+                    keys |= set(asset.keys)
+                refused.pop()
     checks = list(defs.asset_checks or ())
     on_ours = [check for check in checks if {key.asset_key for key in check.check_keys} <= keys]
     remaining = replace(
         defs,
-        assets=_without(every, ours),
+        assets=_without(every, [*ours, *refused]),
         asset_checks=_without(checks, on_ours),
         resources=without_pending(defs.resources),
     )

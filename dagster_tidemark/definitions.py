@@ -1,6 +1,6 @@
 """From a code location's assets, feeds and tables to its Dagster definitions: sensors, checks, schedules, resources."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.asset_page import with_pages
-from dagster_tidemark.component_declarations import declared_by, taken_over, without_pending
+from dagster_tidemark.component_declarations import Declared, declared_by, taken_over, without_pending
 from dagster_tidemark.derived_table import with_window_mappings
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
 from dagster_tidemark.engine.condition import with_automation
@@ -36,7 +36,7 @@ from dagster_tidemark.sensors.scope import Scope
 from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
 from dagster_tidemark.sensors.streams import streams_sensor
 from dagster_tidemark.settings import Settings, refuse_undeclared_names
-from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.sources.feed import Feed, refuse_overlaps
 from dagster_tidemark.streams.checks import post_of, state_check, stream_check
 from dagster_tidemark.streams.delivery_declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
@@ -82,14 +82,19 @@ def _assets_in(package: ModuleType) -> list[Any]:
     return [*(given.assets or ()), *(given.asset_checks or ())]
 
 
-def _each_key_once(assets: Sequence[Any]) -> list[Any]:
-    """Within `leaving_out`, leave out assets whose key an earlier asset has. Dagster would refuse the location."""
+def _each_key_once(assets: Sequence[Any], declared: Declared) -> list[Any]:
+    """Within `leaving_out`, leave out assets whose key an earlier asset has. Dagster would refuse the location.
+
+    Those of components are named already, with their places.
+    """
     if not is_leaving_out():
         return list(assets)
     seen: set[dg.AssetKey] = set()
     kept = []
     for asset in assets:
         keys = set(_keys_of([asset]))
+        if keys & seen & declared.keys:
+            continue
         with refusing():
             if double := keys & seen:
                 names = ", ".join(sorted(key.to_user_string() for key in double))
@@ -99,12 +104,43 @@ def _each_key_once(assets: Sequence[Any]) -> list[Any]:
     return kept
 
 
-def _each_name_once(feeds: Sequence[Feed]) -> list[Feed]:
+def _with_their_inputs(assets: Sequence[Any], others: Sequence[Any], declared: Declared) -> list[Any]:
+    """Return the assets whose inputs exist. Dagster would refuse the location for one that has none.
+
+    Raises:
+        DeclarationRefused: an input of a component does not exist. Within `leaving_out` it is recorded, as it is for
+            all assets, because others were left out. Otherwise Dagster itself names inputs of assets in Python.
+    """
+    kept, before = list(assets), -1
+    while len(kept) != before:
+        before = len(kept)
+        known = {*_keys_of(kept), *_keys_of(others)}
+        kept = [asset for asset in kept if _has_its_inputs(asset, known, declared)]
+    return kept
+
+
+def _has_its_inputs(asset: Any, known: Set[dg.AssetKey], declared: Declared) -> bool:
+    is_computed = isinstance(asset, dg.AssetsDefinition) and asset.is_executable
+    if not is_computed or not isinstance(asset.node_def, dg.OpDefinition):
+        return True
+    read = {asset.keys_by_input_name[name] for name, each in asset.op.ins.items() if not each.dagster_type.is_nothing}
+    lacking = ", ".join(sorted(key.to_user_string() for key in read - known))
+    is_named = is_leaving_out() or not declared.keys.isdisjoint(asset.keys)
+    with refusing(), declared.naming_places():
+        if lacking and is_named:
+            keys = ", ".join(sorted(key.to_user_string() for key in asset.keys))
+            raise DeclarationRefused(
+                f"asset {keys}: its ins have {lacking}, which does not exist or is left out; correct one of the two"
+            )
+    return not (lacking and is_named)
+
+
+def _each_name_once(feeds: Sequence[Feed], declared: Declared) -> list[Feed]:
     """Refuse feeds whose name an earlier feed has; within `leaving_out`, leave them out."""
     kept: dict[str, Feed] = {}
     for feed in feeds:
         first = kept.setdefault(feed.name, feed)
-        with refusing():
+        with refusing(), declared.naming_places():
             if first is not feed:
                 raise DeclarationRefused(
                     f"feed {feed.name} is declared twice, for {first.prefix} and for {feed.prefix}; give one of the "
@@ -146,7 +182,7 @@ def build_definitions(
     resources = _resources(settings, tables, spark="spark") | overrides
     # The library's own sensors, checks and assets ask for the names that they have in every location.
     prefixed = {f"{PREFIX}{name}": resources[name] for name in ("landing", "events_queue", "lakehouse", "io_manager")}
-    ours = _parts(settings, assets, feeds, tables, streams)
+    ours = _parts(settings, assets, feeds, tables, streams, declared)
     return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=recorded_in_process))
 
 
@@ -184,7 +220,8 @@ def extend(
     tables, feeds = [*tables, *declared.tables], [*feeds, *declared.feeds]
     theirs = [*(defs.assets or ()), *(defs.asset_checks or ())]
     resources = _resources(settings, tables, spark=f"{PREFIX}spark")
-    ours = _parts(settings, assets, feeds, tables, streams, others=theirs, prefix=PREFIX)
+    every = Declared({**added.by_asset, **declared.by_asset})
+    ours = _parts(settings, assets, feeds, tables, streams, every, others=theirs, prefix=PREFIX)
     own = dg.Definitions(resources={f"{PREFIX}{name}": resource for name, resource in resources.items()})
     with refusing():
         defs = selecting_as_before(defs, set(_keys_of(ours.assets or ())))
@@ -217,6 +254,7 @@ def _parts(
     feeds: Sequence[Feed],
     tables: Iterable[Table],
     streams: Sequence[Stream | Deliveries],
+    declared: Declared,
     *,
     others: Sequence[Any] = (),
     prefix: str = "",
@@ -224,6 +262,7 @@ def _parts(
     """Return assets, checks, sensors and schedules, without resources and executor.
 
     Args:
+        declared: What components declare.
         others: The location's other assets and checks.
         prefix: Of sensors, schedules and jobs; empty if the location has no others.
     """
@@ -233,12 +272,15 @@ def _parts(
         require_distinct(streams)
     by_name = {table.name: table for table in tables}
     delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
-    assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds)
+    assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds, declared)
+    assets = _with_their_inputs(assets, others, declared)
     if not adapter.is_loaded_for_a_run():  # there nobody looks at a page, and the code server has looked at the rest
-        assets = _each_key_once(assets)
-        with refusing():
+        assets = _each_key_once(assets, declared)
+        with refusing(), declared.naming_places():
+            refuse_overlaps([*feeds, *delivered])
+        with refusing(), declared.naming_places():
             require_equal_partitions(assets, by_name)
-        with refusing():
+        with refusing(), declared.naming_places():
             require_loadable_feeds(assets, feeds, by_name, delivered)
         assets = with_pages(assets, by_name, settings, streams)
     every = with_automation(assets)

@@ -4,6 +4,7 @@ A code server refuses a location with a broken module, so that no asset leaves t
 reads (`status`, `quarantine`, `reconcile`) leaves such a module out, names it and uses the others: `leaving_out`.
 """
 
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,10 @@ from pydantic import ValidationError
 from dagster_tidemark.errors import TidemarkError
 
 _Kind = TypeVar("_Kind")
+
+_ALTERNATIVE = re.compile(r"(tuple\[[^\]]*\]|\w+Model)\.")
+"""Part of a path that names an alternative of Dagster's schema."""
+_REMEDIES = {"missing": "is missing; add it", "extra_forbidden": "is unknown; remove it, or correct its name"}
 
 _left_out: ContextVar[list[str] | None] = ContextVar("_left_out", default=None)
 
@@ -95,15 +100,32 @@ def in_words(error: BaseException, package: str = "") -> str:
     if ours := next((each for each in causes if isinstance(each, TidemarkError)), None):
         return str(ours)
     if invalid := next((each for each in causes if isinstance(each, ValidationError)), None):
-        return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in invalid.errors())
+        return _invalid_in_words(invalid)
     if mark := getattr(causes[-1], "problem_mark", None):  # of a YAML parser
-        return f"{mark.name}:{mark.line + 1}: {getattr(causes[-1], 'problem', '')}"
+        return f"{mark.name}:{mark.line + 1}: this is no YAML: {getattr(causes[-1], 'problem', '')}"
+    if type(error).__name__ == "ComponentTreeException":
+        error = causes[-1]
     words = _text_of(error).strip().splitlines()
     said = f"{type(error).__name__}: {words[0]}" if words else type(error).__name__
     where = _place_of(error, package.partition(".")[0])
     if not where and package:
         where = f"module {package}"
     return f"{where}: {said}" if where else said
+
+
+def _invalid_in_words(error: ValidationError) -> str:
+    """Return the errors of a schema; Dagster writes file and line of a `defs.yaml` behind the path."""
+    every = [(".".join(map(str, each["loc"])), each) for each in error.errors()]
+    if any(_ALTERNATIVE.search(path) for path, _ in every):  # the deepest one is about what was meant
+        every = [max(every, key=lambda each: len(each[0]))]
+    found = []
+    for full, each in every:
+        path, divider, place = _ALTERNATIVE.sub("", full).rpartition(" at ")
+        name = path if divider else place
+        message = each["msg"] if name else "it holds no component; write type and attributes"
+        words = f"{name} {_REMEDIES[each['type']]}" if each["type"] in _REMEDIES else f"{name}: {message}"
+        found.append(f"{place}: {words.removeprefix(': ')}" if divider else words)
+    return "; ".join(found)
 
 
 def _text_of(error: BaseException) -> str:

@@ -11,6 +11,7 @@ A module that cannot be imported, and a declaration that is refused, is named in
 code (`plan`, `lock`) end with these lines. Commands that only read work `without_broken_parts` and show the lines.
 """
 
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,8 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dagster_tidemark.discovery import in_words, leaving_out
-from dagster_tidemark.errors import Terminal
+from dagster_tidemark.discovery import in_words, leaving_out, refusing
+from dagster_tidemark.errors import Terminal, TidemarkError
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import refuse_overlaps
 
@@ -121,17 +122,66 @@ def tables(settings: Settings) -> "Mapping[str, Table]":
 
 
 def _of_components(settings: Settings) -> "Sequence[Declaration]":
-    try:
-        package = find_spec(settings.code_location)
-    except ValueError:  # a module that was made in memory has no spec, and no folder either
-        return ()
-    folders = (package.submodule_search_locations if package else None) or ()
-    # Most projects have none: reading their feeds imports no Dagster and loads no assets, which takes seconds.
-    if not any(any(Path(folder).rglob("defs.y*ml")) for folder in folders):
+    if not _has_components(settings):
         return ()
     from dagster_tidemark.component_declarations import declared_by
 
     return tuple(declared_by(definitions(settings).assets or ()).by_asset.values())
+
+
+def _has_components(settings: Settings) -> bool:
+    """Return True if the code location holds a `defs.yaml`.
+
+    Most projects have none: reading their feeds imports no Dagster and loads no assets, which takes seconds.
+    """
+    try:
+        package = find_spec(settings.code_location)
+    except (ImportError, ValueError):  # a module that was made in memory has no spec, and no folder either
+        return False
+    folders = (package.submodule_search_locations if package else None) or ()
+    return any(any(Path(folder).rglob("defs.y*ml")) for folder in folders)
+
+
+@contextmanager
+def _components_one_by_one(settings: Settings) -> Iterator[None]:
+    """Have a broken component or file in the folder of components cost only itself."""
+    if not _has_components(settings):
+        yield
+        return
+    from dagster_tidemark.event_log import adapter
+
+    with adapter.components_one_by_one(lambda path: _refusing_component(settings, path)):
+        yield
+
+
+@contextmanager
+def _refusing_component(settings: Settings, path: Path) -> Iterator[None]:
+    """Record the error of a component with its file; see `discovery.refusing`."""
+    with refusing(settings.code_location):
+        try:
+            yield
+        except TidemarkError:
+            raise
+        except Exception as error:
+            said = in_words(error, settings.code_location)
+            files = [path / name for name in ("defs.yaml", "defs.yml", "component.yaml") if (path / name).exists()]
+            if not files or files[0].name in said:
+                raise
+            raise LocationBroken(_in_file(files[0], said.removeprefix(f"module {settings.code_location}: "))) from error
+
+
+def _in_file(file: Path, said: str) -> str:
+    """Return an error of Dagster on a YAML file, with the line of the name that it quotes."""
+    if "No components found" in said:
+        return f"{file}:1: it declares no component; write type and attributes, or remove the file"
+    if "codec can't decode" in said:
+        return f"{file}:1: {said}; save the file as UTF-8"
+    said = re.sub(r"^\w+(Error|Exception): ", "", said).rstrip(".")
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    for word in reversed(re.findall(r"[`'\"]([\w.]+)[`'\"]", said)):
+        if found := [number for number, line in enumerate(lines, 1) if word in line]:
+            return f"{file}:{found[0]}: {said}; correct the name, or install what is missing"
+    return f"{file}:1: {said}"
 
 
 def taken_by(settings: Settings, feed: "Feed", table: "Table") -> str:
@@ -219,14 +269,21 @@ def _read(settings: Settings, read: Callable[[], _Read]) -> _Read:
     broken = _BROKEN.setdefault(settings.code_location, [])
     with leaving_out() as found:
         try:
-            given = read()
+            with _components_one_by_one(settings):
+                given = read()
         except (LocationBroken, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # a module may raise anything, SystemExit too
-            said = in_words(error, settings.code_location)
-            raise LocationBroken("\n".join(dict.fromkeys([*broken, *found, said]))) from error
+            said = [_from_root(settings, line) for line in [*found, in_words(error, settings.code_location)]]
+            raise LocationBroken("\n".join(dict.fromkeys([*broken, *said]))) from error
         finally:
-            broken += [line for line in found if line not in broken]
+            lines = [_from_root(settings, line) for line in found]
+            broken += [line for line in dict.fromkeys(lines) if line not in broken]
     if broken and not _is_partial.get():
         raise LocationBroken("\n".join(broken))
     return given
+
+
+def _from_root(settings: Settings, line: str) -> str:
+    """Return a line of an error with its files named from the project's root."""
+    return line.replace(f"{settings.project}/", "") if settings.project else line

@@ -36,6 +36,7 @@ TESTS = (
     "tests/tidemark/checks/test_dead_runs.py",
     "tests/tidemark/local/test_home.py",
     "tests/tidemark/local/test_warm_runs.py",
+    "tests/tidemark/test_component_errors.py",
     "tests/tidemark/test_components.py",
     "tests/tidemark/test_extend.py",
 )

@@ -114,7 +114,7 @@ def _of_component(declaration: Declaration, project: Project) -> Iterator[Ref]:
         if name not in OPTIONS_THAT_COMPUTE_NOTHING:
             named = [found for text in _texts_in(value) if (found := _function_of(text, project))]
             text = json.dumps("@" if named and isinstance(value, str) else value, ensure_ascii=False)
-            yield Attribute(f"{declaration.file}: {name}", f"{name}={text}")
+            yield Attribute(f"{declaration.source.file}: {name}", f"{name}={text}")
             yield from named
 
 

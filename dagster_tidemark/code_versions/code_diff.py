@@ -8,15 +8,19 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeGuard
 
 import dagster as dg
 
 from dagster_tidemark.code_versions.assets import AssetCode
 from dagster_tidemark.code_versions.fingerprint import Code
-from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Project
+from dagster_tidemark.code_versions.normal_form import OPTIONS_THAT_COMPUTE_NOTHING
+from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
 from dagster_tidemark.code_versions.references import Inlined, Ref
+from dagster_tidemark.component_declarations import Declaration, declared_by
+from dagster_tidemark.component_source import Document, documents_of
 from dagster_tidemark.engine.code_plan import MovedDefinition
+from dagster_tidemark.engine.code_text import KEPT
 
 
 def moved_definitions(
@@ -28,14 +32,16 @@ def moved_definitions(
 
     Args:
         project: The text now, whose modules are loaded.
-        before: The other text: module by path from the project's root.
+        before: The other text: file by path from the project's root.
         assets: The keys of the assets to compare.
         loaded: All assets of the loaded code location.
 
     Raises:
         NotPython: a module of either text cannot be parsed.
     """
-    now = AssetCode(project, loaded)
+    loaded = list(loaded)
+    now, declared = AssetCode(project, loaded), declared_by(loaded).by_asset
+    has_files = any(not name.endswith(".py") for name in before)  # a former release kept the text of modules alone
     with TemporaryDirectory() as folder:
         for name, text in before.items():
             path = Path(folder, name)
@@ -50,17 +56,52 @@ def moved_definitions(
             here = _definitions(now.code, starts)
             for label in sorted(then.keys() | here.keys()):
                 pair = then.get(label), here.get(label)
+                if isinstance(pair[1], Files) and not has_files:
+                    continue
                 if pair not in diffs:
                     diffs[pair] = _moved(label, old, pair[0], now.code, pair[1])
                 if (moved := diffs[pair]) is not None:
                     found.setdefault(asset, []).append(moved)
+            declaration = declared.get(dg.AssetKey.from_user_string(asset))
+            if has_files and declaration and (moved := _moved_component(project, declaration, before)):
+                found.setdefault(asset, []).insert(0, moved)
     return found
 
 
-def _definitions(code: Code, starts: Sequence[Ref]) -> dict[str, Definition]:
+def _moved_component(project: Project, of: Declaration, before: Mapping[str, str]) -> MovedDefinition | None:
+    """Return how a component differs; None if no attribute that changes rows does."""
+    path = of.source.path
+    if path is None or not path.is_relative_to(project.root):
+        return None
+    then = _document(before.get(path.relative_to(project.root).as_posix(), ""), of)
+    here = _document(path.read_text(), of)
+    if then and here and _that_compute(then) == _that_compute(here):
+        return None
+    label, old, new = of.source.file, then.lines if then else [], here.lines if here else []
+    lines = list(difflib.unified_diff(old, new, f"deployed {label}", label, lineterm="", n=3))
+    return MovedDefinition(label, lines) if lines else None
+
+
+def _document(text: str, of: Declaration) -> Document | None:
+    """Return the component of a YAML file that declares the same feed or table, or the file's only one."""
+    every = documents_of(text)
+    names = {of.table.name, of.feed.name if of.feed else of.table.name}
+    return next((each for each in every if each.attributes.get("name") in names), every[0] if len(every) == 1 else None)
+
+
+def _that_compute(document: Document) -> dict[str, Any]:
+    return {name: each for name, each in document.attributes.items() if name not in OPTIONS_THAT_COMPUTE_NOTHING}
+
+
+def _definitions(code: Code, starts: Sequence[Ref]) -> dict[str, Definition | Files]:
     refs = code.definitions(*starts)
     plain = {label: ref.definition if isinstance(ref, Inlined) else ref for label, ref in refs.items()}
-    return {label: ref for label, ref in plain.items() if isinstance(ref, Definition)}
+    return {label: ref for label, ref in plain.items() if isinstance(ref, Definition) or _is_kept(ref)}
+
+
+def _is_kept(ref: Ref) -> TypeGuard[Files]:
+    """Return True for a file whose text a deploy keeps."""
+    return isinstance(ref, Files) and ref.path.suffix in KEPT and ref.path.is_file()
 
 
 def _is_there(project: Project, ref: Ref) -> bool:
@@ -71,7 +112,7 @@ def _is_there(project: Project, ref: Ref) -> bool:
 
 
 def _moved(
-    label: str, old: Code, then: Definition | None, now: Code, here: Definition | None
+    label: str, old: Code, then: Definition | Files | None, now: Code, here: Definition | Files | None
 ) -> MovedDefinition | None:
     if then and here and old.hash_of(then) == now.hash_of(here):
         return None
@@ -81,8 +122,10 @@ def _moved(
     return MovedDefinition(label, lines) if lines else None
 
 
-def _text(project: Project, of: Definition) -> list[str]:
-    """Return the lines of a definition, decorators included."""
+def _text(project: Project, of: Definition | Files) -> list[str]:
+    """Return the lines of a file, or of a definition with its decorators."""
+    if isinstance(of, Files):
+        return of.path.read_text().splitlines()
     module = project.module(of.module)
     if module is None or module.path is None:
         return []

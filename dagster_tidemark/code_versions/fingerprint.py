@@ -99,8 +99,8 @@ class Code:
         undecided = tuple(f"{node.label}, {line}" for node in counted for line in node.undecided)
         return Fingerprint(digest.hexdigest()[:16], dict(sorted(named.items())), undecided)
 
-    def hash_of(self, of: Definition) -> str:
-        """Return the hash of a definition alone, without its references."""
+    def hash_of(self, of: Definition | Files) -> str:
+        """Return the hash of a definition or file alone, without its references."""
         return self._node(of).hash
 
     def definitions(self, *starts: Ref) -> dict[str, Ref]:

@@ -1,6 +1,7 @@
 """Attributes of components that are more than a text, and what they become in Python."""
 
 import pkgutil
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -47,9 +48,12 @@ class Freshness(Duration):
             raise ValueError(
                 "fresh is a length of time (`hours: 24`), or a deadline (`deadline_cron` and `lower_bound`)"
             )
-        if self.deadline_cron and self.lower_bound:
-            return dg.FreshnessPolicy.cron(self.deadline_cron, self.lower_bound.length, timezone=self.timezone)
-        return dg.FreshnessPolicy.time_window(fail_window=self.length)
+        try:
+            if self.deadline_cron and self.lower_bound:
+                return dg.FreshnessPolicy.cron(self.deadline_cron, self.lower_bound.length, timezone=self.timezone)
+            return dg.FreshnessPolicy.time_window(fail_window=self.length)
+        except Exception as error:  # Dagster has several, for a wrong cron, time zone or length
+            raise ValueError(f"fresh: {error}") from error
 
 
 class PartitionColumn(dg.Model):
@@ -150,6 +154,18 @@ def partitions_by(grain: Grain, timezone: str = "UTC") -> dg.PartitionsDefinitio
     return dg.DailyPartitionsDefinition(start.isoformat(), timezone=zone, end_offset=1)
 
 
+def function_named(attribute: str, path: str) -> Callable[..., Any]:
+    """Return the function that `package.module:name` names.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = named(attribute, path)
+    if not callable(found):
+        raise ValueError(f"{attribute} {path} is a {type(found).__name__}; expected a function")
+    return found  # type: ignore[no-any-return]
+
+
 def named(attribute: str, path: str) -> Any:
     """Return what `package.module:name` names.
 
@@ -162,4 +178,6 @@ def named(attribute: str, path: str) -> Any:
     try:
         return pkgutil.resolve_name(path)
     except Exception as error:  # an import runs any code
-        raise ValueError(f"{attribute} {path} cannot be imported: {in_words(error, module)}") from error
+        raise ValueError(
+            f"{attribute} {path} cannot be imported: {in_words(error).rpartition('Error: ')[2]}"
+        ) from error

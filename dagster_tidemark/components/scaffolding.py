@@ -1,24 +1,30 @@
 """Files that `dg scaffold defs` writes: components that load, to be changed to the user's needs."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import click
 import dagster as dg
 from pydantic import BaseModel, Field
-
-from dagster_tidemark.table_partitions import DeclarationRefused
 
 
 def _write(request: dg.ScaffoldRequest[Any], attributes: str, **files: str) -> None:
     """Write the files of a new component."""
     name = request.target_path.name
     if request.append or request.scaffold_format != "yaml":
-        raise DeclarationRefused(f"{request.type_name} is written in YAML, as the only component of its folder")
-    if not name.isidentifier():
-        raise DeclarationRefused(f"{name!r} cannot name a table; use letters, digits and _")
+        _refuse(request, f"{request.type_name} is written in YAML, as the only component of its folder")
+    if not (name.isidentifier() and name.isascii()):
+        _refuse(request, f"{name!r} cannot name a table; use letters, digits and _")
     (request.target_path / "defs.yaml").write_text(f"type: {request.type_name}\n\n{attributes}")
     for module, text in files.items():
         (request.target_path / f"{module}.py").write_text(text)
+
+
+def _refuse(request: dg.ScaffoldRequest[Any], message: str) -> NoReturn:
+    """End `dg` with one line, and remove the folder that it has made."""
+    if request.target_path.is_dir() and not any(request.target_path.iterdir()):
+        request.target_path.rmdir()
+    raise click.ClickException(message)
 
 
 class TableParameters(BaseModel):

@@ -1,15 +1,19 @@
-"""The text of the code location's modules, as a deploy keeps it. Does not belong here: its meaning."""
+"""The text of the code location, as a deploy keeps it. Does not belong here: its meaning."""
 
 from pathlib import Path
 
+KEPT = (".py", ".sql", ".yaml", ".yml")
+"""Endings of the files that are kept: what computes rows, and what declares components."""
 _MOST_CHARACTERS = 20_000_000
 
 
 def code_texts(root: Path, package: str) -> dict[str, str]:
-    """Return the text of a package's modules by path; empty if the text is too large."""
+    """Return the text of a package's modules, queries and components by path; empty if it is too large."""
     found: dict[str, str] = {}
     size = 0
-    for path in sorted(root.joinpath(*package.split(".")).rglob("*.py")):
+    for path in sorted(root.joinpath(*package.split(".")).rglob("*")):
+        if path.suffix not in KEPT or not path.is_file():
+            continue
         try:
             text = path.read_text()
         except (OSError, UnicodeDecodeError):

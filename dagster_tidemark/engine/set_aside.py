@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import dagster as dg
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of, loaded
+from dagster_tidemark.discovery import is_leaving_out
 from dagster_tidemark.engine.engine import Engine
 from dagster_tidemark.planner.decisions import Plan
 from dagster_tidemark.planner.graph import Graph
@@ -56,7 +57,8 @@ def planned(assets: Iterable[Any], others: Iterable[Any] = ()) -> Graph:
     try:
         graph = graph_of(loaded([*assets, *others]))
     except Exception as error:  # what is wrong with the location is Dagster's to refuse, in its own words
-        log.warning(f"the assets cannot be planned: {type(error).__name__}: {error}")
+        if not is_leaving_out():  # there the cause is named
+            log.warning(f"the assets cannot be planned: {type(error).__name__}: {error}")
         return Graph({})
     for node in graph.nodes.values():
         if node.refused and (node.automated or not others):

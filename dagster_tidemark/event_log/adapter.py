@@ -10,9 +10,11 @@ Longer than 250 lines, so that all of it that an upgrade may break is in one pla
 import json
 import re
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import dagster as dg
 import sqlalchemy
@@ -52,6 +54,9 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._serdes import deserialize_value
 from dagster._time import get_current_timestamp
 from dagster._utils.warnings import disable_dagster_warnings
+from dagster.components.core import decl as component_decl
+from dagster.components.core.context import ComponentDeclLoadContext
+from dagster.components.core.defs_module import ComponentPath, CompositeYamlComponent, PythonFileComponent
 from dagster_shared.error import SerializableErrorInfo
 
 from dagster_tidemark.sources.feed import Partition
@@ -109,10 +114,81 @@ def is_loaded_by_a_code_server() -> bool:
     return DefinitionsLoadContext.is_set() and not is_loaded_for_a_run()
 
 
-def component_of(metadata: Mapping[str, object]) -> object | None:
-    """Return the Dagster component that gave an asset with this metadata; None if no component did."""
+def components_of(metadata: Mapping[str, object]) -> Iterator[object]:
+    """Yield the Dagster components of which one gave an asset with this metadata; nothing if no component did.
+
+    They are several if the asset is below a `dg.DefsFolderComponent`: it is named in the place of the component.
+    """
     origin = metadata.get("dagster/component_origin")
-    return origin.instance if isinstance(origin, ObjectMetadataValue) else None
+    waiting = [origin.instance] if isinstance(origin, ObjectMetadataValue) else []
+    while waiting:
+        component = waiting.pop()
+        yield component
+        if isinstance(component, dg.DefsFolderComponent):
+            waiting += component.children.values()
+        elif isinstance(component, CompositeYamlComponent):
+            waiting += component.components
+        elif isinstance(component, PythonFileComponent):
+            waiting += component.components.values()
+
+
+@contextmanager
+def components_one_by_one(refusing: Callable[[Path], AbstractContextManager[None]]) -> Iterator[None]:
+    """Within the block, Dagster loads each part of a folder of components for itself, and leaves out those that fail.
+
+    Without it the first broken file of the folder ends the whole load.
+
+    Args:
+        refusing: A context that gets the file or folder of a part, and suppresses the part's errors.
+    """
+    declare = component_decl.build_filesystem_component_decl_from_context
+    load, build = dg.ComponentTree.load_structural_component_at_loc, dg.ComponentTree.build_defs_at_path
+
+    def declared(context: ComponentDeclLoadContext) -> object | None:
+        found = None
+        with refusing(context.path):
+            found = declare(context)
+        return found
+
+    def loaded(tree: dg.ComponentTree, loc: Any) -> dg.Component:
+        found: dg.Component = _NoComponent()
+        with refusing(_folder_of(tree, loc)):
+            found = load(tree, loc)
+        return found
+
+    def built(tree: dg.ComponentTree, loc: Any) -> dg.Definitions:
+        found = dg.Definitions()
+        with refusing(_folder_of(tree, loc)):
+            found = build(tree, loc)
+        return found
+
+    with (
+        _replaced(component_decl, "build_filesystem_component_decl_from_context", declared),
+        _replaced(dg.ComponentTree, "load_structural_component_at_loc", loaded),
+        _replaced(dg.ComponentTree, "build_defs_at_path", built),
+    ):
+        yield
+
+
+def _folder_of(tree: dg.ComponentTree, loc: Any) -> Path:
+    return loc.file_path if isinstance(loc, ComponentPath) else tree.defs_module_path
+
+
+class _NoComponent(dg.Component):
+    """Takes the place of a component that cannot be loaded."""
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        return dg.Definitions()
+
+
+@contextmanager
+def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 def events_after(fetch: Fetch, key: str, after: int) -> Iterator[EventLogRecord]:

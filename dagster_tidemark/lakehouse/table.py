@@ -149,6 +149,11 @@ class Table:
                 f"{owner}: row_key has {', '.join(map(repr, unknown))}, which is not in columns; declare it there, or "
                 f"take it out of row_key (columns are {', '.join(self.columns)})"
             )
+        if unknown := [c for c in self.stored_by if c not in self.columns]:
+            raise ValueError(
+                f"{owner}: stored_by has {', '.join(map(repr, unknown))}, which is not in columns; declare it there, "
+                "or take it out of stored_by"
+            )
         if not self.stored_by:
             object.__setattr__(self, "stored_by", self.partition_columns)
 

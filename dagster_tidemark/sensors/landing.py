@@ -16,7 +16,6 @@ from datetime import date, datetime
 import dagster as dg
 
 from dagster_tidemark.asset_graph.planner_graph import AnyGraph
-from dagster_tidemark.discovery import refusing
 from dagster_tidemark.engine.doubts import LANDING, Looked, note_look
 from dagster_tidemark.engine.engine import engine_of
 from dagster_tidemark.event_log.observations import QUARANTINE, EventLog, Ledger, holds_files, source_key
@@ -26,7 +25,7 @@ from dagster_tidemark.sensors.catch_up import due_now
 from dagster_tidemark.sensors.change_detection import Changes, observe, observe_beside
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.sources.feed import Feed, Partition, refuse_overlaps
+from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable
 from dagster_tidemark.sources.misplaced import Misplaced
 from dagster_tidemark.sources.notification_queue import DeleteRefused, Hold, Message, QueueUnavailable, holding
@@ -118,12 +117,7 @@ def landing_sensor(
     Args:
         start: The first day of which there are partitions.
         elsewhere: What lands in the bucket as well, and is seen to by others.
-
-    Raises:
-        ValueError: two feeds share a part of the bucket.
     """
-    with refusing():
-        refuse_overlaps([*feeds, *elsewhere])
     others = tuple(feed.prefix for feed in elsewhere)
 
     @dg.sensor(

@@ -1,14 +1,14 @@
 """Feeds and tables declared in `defs.yaml`: the same assets as in Python, in the project of docs/components.md."""
 
+import json
 import os
-import re
 import subprocess
 import sys
-import textwrap
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from typing import Any
 import boto3
 import dagster as dg
 import pytest
+from jsonschema import Draft202012Validator
 from pyiceberg.catalog import load_catalog
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from typer.testing import CliRunner
 
 from dagster_tidemark import (
     LINEAGE,
@@ -34,15 +36,17 @@ from dagster_tidemark import (
     location,
     table_asset,
 )
+from dagster_tidemark.cli.app import app
 from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.lock_file import Asset, Lock, differences
 from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.component_declarations import declared_by
-from dagster_tidemark.discovery import in_words, leaving_out
+from dagster_tidemark.engine.code_plan import state_of
+from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.event_log import adapter
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.table_partitions import DeclarationRefused
-from tests.checkout import CHECKOUT
+from tests.tidemark.component_project import FEED, TABLE, AProject, examples, forget, opened_project
 
 # Of Dagster itself, where it reads a defs.yaml.
 pytestmark = [
@@ -50,79 +54,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.* is currently in preview"),
 ]
 
-PYPROJECT = """
-[project]
-name = "acme"
-version = "0.1.0"
-
-[tool.dg]
-directory_type = "project"
-
-[tool.dg.project]
-root_module = "acme"
-
-[tool.dg.cli]
-suppress_warnings = ["project_and_activated_venv_mismatch"]
-
-[tool.tidemark]
-package = "acme"
-"""
-FEED, TABLE = "returns/defs.yaml", "returns_per_day/defs.yaml"
 DAYS = dg.DailyPartitionsDefinition("2026-09-28", end_offset=1)
 LANDING = {"order_id": "bigint", "line_number": "bigint", "remark": "string", "returned_at": "timestamp"}
 
 
-def page() -> dict[str, str]:
-    """Return the files of the page by their paths in the project."""
-    text = (CHECKOUT / "docs" / "components.md").read_text()
-    found = re.findall(r"`(src/[\w/.]+)`[^`]*?\n\n```\w+\n(.*?)^```", text, re.M | re.S)
-    assert {Path(path).name for path, _ in found} == {"definitions.py", "defs.yaml", "transform.py"}
-    return dict(found)
-
-
-class AProject:
-    """A project as `create-dagster` makes it, with the files of the page."""
-
-    def __init__(self, root: Path, texts: dict[str, str]) -> None:
-        self.root, self.defs_folder = root, root / "src" / "acme" / "defs"
-        init = {"src/acme/__init__.py": "", "src/acme/defs/__init__.py": ""}
-        for path, text in {"pyproject.toml": PYPROJECT, **init, **texts}.items():
-            self.write(path, text)
-
-    def write(self, path: str, text: str) -> None:
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(textwrap.dedent(text))
-
-    def change(self, path: str, before: str, after: str) -> None:
-        file = self.defs_folder / path
-        text = file.read_text()
-        assert before in text
-        file.write_text(text.replace(before, after))
-
-    def load(self) -> dg.Definitions:
-        """Return the definitions; everything is imported again."""
-        forget()
-        return import_module("acme.definitions").defs()  # type: ignore[no-any-return]
-
-    def line_of(self, path: str, text: str) -> str:
-        lines = (self.defs_folder / path).read_text().splitlines()
-        return f"{path}:{next(n for n, line in enumerate(lines, 1) if text in line)}:"
-
-
-def forget() -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "acme"]:
-        del sys.modules[name]
-
-
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AProject]:
-    monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
-    monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "acme")
-    monkeypatch.syspath_prepend(tmp_path / "src")
-    yield AProject(tmp_path, page())
-    forget()
-    location._BROKEN.clear()
+    with opened_project(tmp_path, monkeypatch) as opened:
+        yield opened
 
 
 def in_python() -> tuple[list[Any], Table, Table, Feed]:
@@ -251,37 +190,6 @@ def test_every_setting_of_feed_and_table_is_an_attribute() -> None:
     assert of_table - {"row_key"} | renamed <= FeedComponent.model_fields.keys()
 
 
-@pytest.mark.parametrize(
-    ("path", "before", "after", "at", "message"),
-    [
-        (FEED, "grain: day", "grain: daay", "grain", "Input should be 'quarter_hour', 'hour', 'day'"),
-        (FEED, "grain: day", "graiin: day", "graiin", "Extra inputs are not permitted"),
-        (FEED, "order_id: bigint", "order_id: [1]", "order_id", "valid string"),
-        (FEED, "order_id: bigint", "order_id: bigintt", "order_id", "there is no type 'bigintt'; write 'bigint'"),
-        (FEED, "key: [order_id", "key: [orderid", "key", "key has orderid, which is not in columns; add it there"),
-        (FEED, "grain: day", "grain: none", "grain", "prefix is missing"),
-        (FEED, "  rules:", " rules:", "rules", "expected <block end>"),
-        (TABLE, "transform:returns_per_day", "transform:per_week", "transform:", "has no attribute 'per_week'"),
-        (TABLE, "acme.defs.returns", "acme.marts.returns", "transform:", "No module named 'acme.marts'"),
-        (TABLE, "partitions: day", "partitions: dayy", "partitions", "partitions is one of quarter_hour, hour"),
-        (TABLE, "partitions: day", "partitions: acme:__name__", "partitions", "expected a partitions definition"),
-        (TABLE, "row_key: [day]", "row_key: [date]", "row_key", "row_key has 'date', which is not in columns"),
-        (TABLE, "    hours: 24", "    timezone: UTC", "fresh", "fresh is a length of time"),
-        (TABLE, 'code_version: "1"', "code_version: 1", "code_version", "valid string"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_file_and_line(
-    project: AProject, path: str, before: str, after: str, at: str, message: str
-) -> None:
-    project.change(path, before, after)
-    with pytest.raises(Exception) as refused:
-        project.load()
-    said = in_words(refused.value, "acme")
-    assert message in said and "\n" not in said
-    if "missing" not in message:  # of which there is no line
-        assert project.line_of(path, at).rstrip(":") in said, said
-
-
 def test_two_components_of_one_feed_or_table_are_refused_with_both_places(project: AProject) -> None:
     text = (project.defs_folder / FEED).read_text()
     project.write("src/acme/defs/again/defs.yaml", text.replace("  grain", "  table: core.again\n  grain"))
@@ -393,10 +301,11 @@ def test_commands_know_the_feeds_and_tables_and_leave_out_what_is_broken(project
     assert location.tables(settings).keys() == {"core.returns", "marts.returns_per_day"}
     project.change(TABLE, "partitions: day", "partitions: dayy")
     forget()
-    with leaving_out() as broken:
-        kept = import_module("acme.definitions").defs().resolve_asset_graph().get_all_asset_keys()
+    with location.without_broken_parts():
+        kept = location.asset_graph(settings).get_all_asset_keys()
     assert dg.AssetKey(["core", "returns"]) in kept and dg.AssetKey(["marts", "returns_per_day"]) not in kept
-    assert [line.partition(" ")[0] for line in broken] == [f"src/acme/defs/{project.line_of(TABLE, 'partitions')}"]
+    found = [line.partition(" ")[0] for line in location.broken_parts(settings)]
+    assert found == [f"src/acme/defs/{project.line_of(TABLE, 'partitions')}"]
 
 
 # Code versions
@@ -448,7 +357,135 @@ def test_a_change_of_what_is_shown_or_when_it_runs_moves_nothing_and_neither_doe
     assert differences(lock, lock_of(project)) == []
 
 
+def test_a_value_from_the_environment_counts_by_its_template(
+    project: AProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.change(FEED, "  grain", '  prefix: "{{ env.FOLDER }}/"\n  grain')
+    monkeypatch.setenv("FOLDER", "a")
+    lock = Lock(lock_of(project))
+    monkeypatch.setenv("FOLDER", "b")
+    assert differences(lock, lock_of(project)) == []
+    project.change(FEED, "env.FOLDER", "env.OTHER")
+    monkeypatch.setenv("OTHER", "b")
+    [finding] = differences(lock, lock_of(project))
+    assert finding.definitions == (f"src/acme/defs/{FEED}: prefix",)
+
+
+# Templates
+
+
+def test_a_template_stands_for_a_value_of_any_type(project: AProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERSION", "1.10")
+    monkeypatch.setenv("SHARE", "0.5")
+    monkeypatch.setenv("GRAIN", "day")
+    more = "import dagster as dg\n@dg.template_var\ndef more(): return ['remark']\n"
+    project.write("src/acme/defs/returns/more.py", more)
+    project.change(FEED, "attributes:", "template_vars_module: .more\nattributes:")
+    project.change(FEED, 'code_version: "1"', 'code_version: "{{ env.VERSION }}"')
+    project.change(FEED, "grain: day ", 'grain: "{{ env.GRAIN }}" ')
+    project.change(FEED, "  key:", '  quarantine_share: "{{ env.SHARE }}"\n  required: "{{ more }}"\n  key:')
+    project.change(FEED, "remark: string", "remark: \"{{ 'str' }}ing\"")
+    defs = project.load()
+    [feed] = declared_by(defs.assets or ()).feeds
+    assert (feed.grain, feed.quarantine_share, feed.columns["remark"]) == (Grain.DAY, 0.5, "string")
+    assert feed.required == ("order_id", "line_number", "remark")
+    versions = [each.code_versions_by_key for each in defs.assets or () if isinstance(each, dg.AssetsDefinition)]
+    assert {"1.10"} <= {version for each in versions for version in each.values()}
+
+
+def test_the_schema_takes_templates_and_says_what_else_is_expected() -> None:
+    for component in (FeedComponent, TableComponent):
+        schema = component.get_model_cls().model_json_schema()  # type: ignore[union-attr]
+        check = Draft202012Validator(schema)
+        every = dict.fromkeys(component.model_fields, "{{ env.X }}")
+        assert not [error.message for error in check.iter_errors(every)]
+        faulty = every | {"columns": "text", "retention": {"newest": "x"}}
+        wrong = [error.message for error in check.iter_errors(faulty)]
+        assert sorted(wrong) == ["'text' is not of type 'object'", "'x' is not of type 'integer'"]
+
+
+# Further examples of the page
+
+
+def with_examples(project: AProject) -> dg.Definitions:
+    for path, text in examples().items():
+        project.write(path, text)
+    return project.load()
+
+
+def test_the_examples_of_the_page_load(project: AProject) -> None:
+    graph = with_examples(project).resolve_asset_graph()
+    keys = {key.to_user_string() for key in graph.materializable_asset_keys}
+    assert keys == {"core/returns", "core/prices", "core/tolls", "marts/returns_per_day", "marts/returns_value"}
+    tolls = graph.get(dg.AssetKey(["core", "tolls"])).partitions_def
+    assert isinstance(tolls, dg.MultiPartitionsDefinition) and tolls.partition_dimension_names == ["month", "region"]
+    with location.without_broken_parts():
+        location.asset_graph(load_settings())
+    assert location.broken_parts(load_settings()) == ()
+
+
+# The differences that `tidemark plan --diff` shows
+
+
+def planned(project: AProject, before: dict[str, str], folder: Path) -> dict[str, list[str]]:
+    """Return the lines that `tidemark plan --diff` shows, by the label of what changed."""
+    forget()
+    with dg.DagsterInstance.ephemeral() as instance:
+        state = state_of(location.definitions(load_settings()), instance, contract_scale=1.0)
+    replace(state, code=before).write(folder / "state.json")
+    done = CliRunner().invoke(app, ["plan", "--against", str(folder / "state.json"), "--diff", "--json"])
+    assert done.exit_code in (0, 7), done.output
+    found = json.loads(done.stdout)["code"]
+    return {each["definition"]: each["diff"] for moved in found.values() for each in moved}
+
+
+def changed(lines: list[str]) -> list[str]:
+    return [line for line in lines[2:] if line[0] in "+-"]
+
+
+def test_plan_shows_the_changed_lines_of_a_component_its_query_and_its_function(
+    project: AProject, tmp_path: Path
+) -> None:
+    with_examples(project)
+    src, value = project.root / "src", project.defs_folder / "returns_value"
+    before = code_texts(src, "acme")
+    assert planned(project, before, tmp_path) == {}
+    project.change(FEED, "wrong_day: to_date(returned_at) = day", "wrong_day: to_date(returned_at) >= day")
+    project.change("returns_value/query.sql", "sum(p.price_usd)", "max(p.price_usd)")
+    project.change("returns_per_day/transform.py", 'F.count("*")', 'F.sum("order_id")')
+    project.change(TABLE, "comment: A day of returns", "comment: A day")  # changes no rows
+    found = planned(project, before, tmp_path)
+    feed, query = f"src/acme/defs/{FEED}", value.relative_to(src).joinpath("query.sql").as_posix()
+    function = "acme/defs/returns_per_day/transform.py: returns_per_day()"
+    assert found.keys() == {feed, query, function}
+    assert changed(found[feed]) == [
+        "-    wrong_day: to_date(returned_at) = day",
+        "+    wrong_day: to_date(returned_at) >= day",
+    ]
+    assert [line for line in changed(found[query]) if "max(" in line]
+    of_modules = {path: text for path, text in before.items() if path.endswith(".py")}
+    assert planned(project, of_modules, tmp_path).keys() == {function}, "a former release kept no other files"
+
+
+def test_plan_shows_a_new_component_as_a_whole(project: AProject, tmp_path: Path) -> None:
+    project.load()
+    before = code_texts(project.root / "src", "acme")
+    with_examples(project)
+    found = planned(project, before, tmp_path)
+    lines = (project.defs_folder / "prices/defs.yaml").read_text().splitlines()
+    assert changed(found["src/acme/defs/prices/defs.yaml"]) == [f"+{line}" for line in lines]
+
+
 # With Spark
+
+
+def test_the_query_of_the_page_computes_its_table(project: AProject, spark: SparkSession) -> None:
+    with_examples(project)
+    day = date(2026, 10, 1)
+    returns = spark.createDataFrame([(day, 1), (day, 2), (day, 3)], "day date, order_id bigint")
+    prices = spark.createDataFrame([(1, Decimal("2.5")), (2, None)], "order_id bigint, price_usd decimal(18,4)")
+    module = import_module("acme.defs.returns_value.transform")
+    assert module.returns_value(returns, prices).collect() == [(day, Decimal("2.5000"))]
 
 
 @pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources
@@ -503,7 +540,7 @@ def dg_command(project: AProject, *arguments: str, code: int = 0) -> str:
         timeout=200,
     )
     assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout if code == 0 else done.stdout + done.stderr
 
 
 def test_dg_lists_scaffolds_and_checks_components(project: AProject) -> None:
@@ -515,6 +552,9 @@ def test_dg_lists_scaffolds_and_checks_components(project: AProject) -> None:
         dg_command(project, "check", "yaml", f"src/acme/defs/{folder}")
     shown = dg_command(project, "list", "defs", "--json")
     assert all(f'"{key}"' in shown for key in ("raw/trips", "core/trips", "marts/trips_per_day", "core/returns"))
+    refused = dg_command(project, "scaffold", "defs", "dagster_tidemark.FeedComponent", "bad-name", code=1)
+    assert "Error: 'bad-name' cannot name a table; use letters, digits and _" in refused and "Traceback" not in refused
+    assert not (project.defs_folder / "bad-name").exists()
     project.change("trips/defs.yaml", "grain: day ", "grain: daay ")
     refused = dg_command(project, "check", "yaml", "src/acme/defs/trips", code=1)
     assert "trips/defs.yaml:5 - dagster_tidemark.FeedComponent attributes.grain 'daay' is not one of" in refused
@@ -522,11 +562,12 @@ def test_dg_lists_scaffolds_and_checks_components(project: AProject) -> None:
 
 def test_the_component_of_an_asset_is_in_its_metadata(project: AProject) -> None:
     [found] = [
-        adapter.component_of(spec.metadata)
+        component
         for asset in loaded_without_call(project).assets or ()
         if isinstance(asset, dg.AssetsDefinition)
         for spec in asset.specs
         if spec.key == dg.AssetKey(["core", "returns"])
+        for component in adapter.components_of(spec.metadata)
     ]
     assert isinstance(found, FeedComponent)
 

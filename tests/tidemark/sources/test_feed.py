@@ -1,12 +1,10 @@
 """Keys to partitions and back."""
 
 import re
-from datetime import date
 
 import pytest
 
-from dagster_tidemark.sensors.landing import landing_sensor
-from dagster_tidemark.sources.feed import Feed, Grain, OnRemoval, OutsideLayout
+from dagster_tidemark.sources.feed import Feed, Grain, OnRemoval, OutsideLayout, refuse_overlaps
 from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS, PRICES
 
 
@@ -93,5 +91,5 @@ def test_feeds_that_share_a_part_of_the_bucket_are_refused_by_name(inner: str) -
     other = Feed("returns", inner, Grain.HOUR, {})
     between = Feed("older", "orders-2025/", Grain.HOUR, {})
     with pytest.raises(ValueError, match=r"(orders and returns|returns and orders): "):
-        landing_sensor([other, between, ORDERS], date(2026, 9, 28))
-    landing_sensor([between, *FEEDS], date(2026, 9, 28))
+        refuse_overlaps([other, between, ORDERS])
+    refuse_overlaps([between, *FEEDS])

@@ -34,8 +34,8 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     One row per row read: the feed's columns, the partition column, `source_row` if the table has it (the batch is
     `numbered` then), lineage, `_partition`, `_file`, `_block`, `_row`, `_reason` and `_message` (null for a good
     row), `_content` (the row as it was; null for a good row), `_record` (what stands there, of a bad row whose
-    `_content` is to be made from it, see `row_contents`), and `_note` (not null: this is no row but a task's, see
-    `parsing.spark_tasks`).
+    `_content` is to be made from it, see `row_contents`), and `_report` (not null: the report of a task, not a
+    row, see `parsing.part_of_file`).
 
     Args:
         read: What `Batch.rows` found. A row whose values are not all in plain form comes with its texts, and these are
@@ -47,7 +47,7 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     # What is wrong is worked out for bad rows only: most are good.
     lost = {c: lost_by(kind) for c, kind in feed.columns.items() if feed.exact and lost_by(kind)}
     rows = rows.withColumn(
-        "_verdict", F.when(~_is_good(feed, lost) & F.col("_note").isNull(), F.coalesce(*_verdicts(feed, lost)))
+        "_verdict", F.when(~_is_good(feed, lost) & F.col("_report").isNull(), F.coalesce(*_verdicts(feed, lost)))
     )
     is_bad = F.col("_verdict").isNotNull()
     # Of values with types of their own the row as it was is what they are as texts.
@@ -68,7 +68,7 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
         F.col("_verdict.message").alias("_message"),
         F.when(is_bad, content).alias("_content"),
         F.when(is_bad & content.isNull(), F.col("_record")).alias("_record"),
-        "_note",
+        "_report",
     )
 
 

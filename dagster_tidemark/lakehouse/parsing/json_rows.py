@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ from dagster_tidemark.lakehouse.parsing.json_objects import columns_of, is_plain
 from dagster_tidemark.lakehouse.parsing.kernels import Mask
 from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, Source, in_order
 from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks, with_line_feeds
+from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.text import (
     BLANKS,
     HALF_A_CHARACTER,
@@ -28,14 +28,11 @@ from dagster_tidemark.lakehouse.readers.text import (
 )
 from dagster_tidemark.lakehouse.readers.values import elements_of, nested_as_written
 
-if TYPE_CHECKING:
-    from dagster_tidemark.lakehouse.readers.json_text import JsonShape
-
 _MOST_ROWS = 4_000  # about, in a batch: the work on it stays in the processor's cache
 _SHOWN = 1_000  # characters of a list that is shown for each faulty object in it; of a longer one the object is shown
 
 
-def rows_of(declared: Declared, shape: JsonShape, source: Source, part: Part) -> Iterator[Rows]:
+def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Iterator[Rows]:
     """The rows of a part of a JSON file; see `rows.RowsOf`.
 
     A document over lines and a list over lines are read whole, as one part.

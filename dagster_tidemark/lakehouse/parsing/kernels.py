@@ -46,6 +46,7 @@ _TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "binary": pa.binary(),
+    "array<string>": pa.list_(pa.string()),  # of `_texts`; feeds declare no lists
 }
 
 

@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dagster_tidemark.lakehouse.parsing.random_access import RandomAccess
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part, Rows, Source
+from dagster_tidemark.lakehouse.parsing.sources import RandomAccess
 from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
-from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.remote_file import arrow_faults
+from dagster_tidemark.lakehouse.readers.files import Unusable, arrow_faults
 
 _CALLED = "Parquet"
 _ROWS = 8192
@@ -45,7 +44,7 @@ def rows_of(declared: Declared, shape: Any, source: Source, part: Part = WHOLE) 
     file = RandomAccess(source)
     tables = _tables(declared, file, source.size, part)
     while True:
-        with file.refusals_raised(), arrow_faults(_CALLED):
+        with arrow_faults(_CALLED):
             table = next(tables, None)
         if table is None:
             return

@@ -40,9 +40,14 @@ class Record(NamedTuple):
     fault: str | None = None
 
 
+def encoding_name(charset: str) -> str:
+    """Return the name of an encoding in messages."""
+    return "UTF-8" if charset == "utf-8" else charset
+
+
 def not_valid(charset: str) -> str:
     """What is said of a line that is not in the encoding of its feed."""
-    name = "UTF-8" if charset == "utf-8" else charset
+    name = encoding_name(charset)
     return f"not valid {name}: such bytes are shown as \\xNN; a feed in another encoding says encoding=..."
 
 

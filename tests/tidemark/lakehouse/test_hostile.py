@@ -91,9 +91,8 @@ def test_files_that_cannot_be_taken_are_named_and_their_neighbours_are_committed
     entries = spark.table(QUARANTINE.identifier).where(f"asset = '{orders.asset}'").collect()
     found = {e.source_file.removeprefix(key(orders, "")): (e.reason, e.message) for e in entries}
     assert {name: reason for name, (reason, _) in found.items()} == {n: reason for n, (_, reason, _) in FILES.items()}
-    if size == "fetched":
-        wrong = {name: found[name][1] for name, (_, _, words) in FILES.items() if words not in found[name][1]}
-        assert not wrong
+    wrong = {name: found[name][1] for name, (_, _, words) in FILES.items() if words not in found[name][1]}
+    assert not wrong
     check = quarantine_result(orders.feed, CORE_ORDERS, loaded)
     assert not check.passed
     assert check.description is not None

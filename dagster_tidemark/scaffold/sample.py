@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from dagster_tidemark.errors import Terminal
+from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
 from dagster_tidemark.lakehouse.readers.batch import declared_by
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.format_registry import format_of
-from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, records_of, text_of
+from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, text_of
 from dagster_tidemark.scaffold.column_types import type_of
 from dagster_tidemark.scaffold.row_key import guessed, repeated
 from dagster_tidemark.sources.feed import Feed, Grain

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dagster_tidemark.lakehouse.parsing import csv_rows
+from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.parsing.rows import Source
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape, Written
 from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.text import encoding_name, fields_of, not_valid, records_of
+from dagster_tidemark.lakehouse.readers.text import encoding_name, fields_of, not_valid
 from dagster_tidemark.lakehouse.readers.text_files import head_of, parts_of_text
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.file_endings import Format, endings_of

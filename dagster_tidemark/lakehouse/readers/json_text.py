@@ -6,9 +6,10 @@ import json
 
 from dagster_tidemark.lakehouse.parsing import json_rows
 from dagster_tidemark.lakehouse.parsing.json_rows import as_text, objects_in
+from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.parsing.rows import Declared, Source
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape, Written
-from dagster_tidemark.lakehouse.readers.text import NO_END, charset_of, is_over_lines, records_of
+from dagster_tidemark.lakehouse.readers.text import NO_END, charset_of, is_over_lines
 from dagster_tidemark.lakehouse.readers.text_files import head_of, parts_of_text
 from dagster_tidemark.lakehouse.readers.values import nested_as_written
 from dagster_tidemark.sources.feed import Feed

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Part, Source, equal_parts
 from dagster_tidemark.lakehouse.parsing.text_blocks import is_split
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.text import Record, charset_of, is_over_lines, records_of, text_of
+from dagster_tidemark.lakehouse.readers.text import Record, charset_of, is_over_lines, text_of
 from dagster_tidemark.sources.feed import Feed
 
 _HEAD = 64 << 10

@@ -25,9 +25,9 @@ from dagster_tidemark.lakehouse.readers.text import (
     TRUNCATED,
     charset_of,
     not_valid,
-    records_of,
 )
 from dagster_tidemark.lakehouse.readers.values import nested_as_written
+from tests.tidemark.lakehouse.parsing.reference import records_of
 from tests.tidemark.lakehouse.parsing.sources import InMemory, cut
 
 Row = tuple[tuple[str | None, ...], str | None, str | None]

@@ -74,7 +74,7 @@ def _in_memory(reading: Batch, judged: DataFrame) -> Judged:
     rows = fetched(judged)
     if not rows.num_rows:
         return Judged(judged, judged, {})
-    tally = rejected_rows.tally_of_few(rows)
+    tally = rejected_rows.tally_of_table(rows)
     rows = _with_contents(reading, rows, tally)
     judged = reading.spark.createDataFrame(rows)  # none of the work on the texts is in it any more
     return Judged(judged, judged.where("_reason IS NOT NULL"), tally)

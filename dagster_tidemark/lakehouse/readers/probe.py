@@ -138,7 +138,7 @@ def _shape_of(feed: Feed, source: Source) -> Shape:
         if missing := [c for c in feed.required if c not in names]:
             raise Unusable("missing_column", f"no column {', '.join(missing)}; found {', '.join(names)}")
     if twice := sorted(c for c in feed.columns if names.count(c) > 1):
-        raise Unusable("duplicate_column", f"column {', '.join(twice)} stands there twice")
+        raise Unusable("duplicate_column", f"column {', '.join(twice)} is in the header twice")
     new = [name for name in names if name not in feed.columns]
     if new and feed.new_columns is NewColumns.FAIL:
         more = f" and {len(new) - SPELLED_OUT} more" if len(new) > SPELLED_OUT else ""

@@ -69,7 +69,7 @@ FILES: dict[str, tuple[bytes, str, str]] = {
     "other.csv": (b"a,b\n1,2\n", "missing_column", "found a, b"),
     "short.csv": (csv("7,1", header="order_id,line_number").encode(), "missing_column", "no column customer_id"),
     "short.parquet": (parquet()[:0] or b"PAR1", "unreadable", "no Parquet file"),
-    "twice.csv": (csv(header=HEADER + ",quantity").encode(), "duplicate_column", "quantity stands there twice"),
+    "twice.csv": (csv(header=HEADER + ",quantity").encode(), "duplicate_column", "quantity is in the header twice"),
     "header.csv": (csv().encode(), "no rows", "none of its rows"),
     "quoted.csv": (b'"order_id,line\n7,1\n', "missing_column", "found order_id,line"),
     "orders.xlsx": (b"PK", "outside_layout", "another ending"),

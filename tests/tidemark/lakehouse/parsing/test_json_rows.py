@@ -346,7 +346,7 @@ def test_a_compressed_file_is_the_same_file(shape: Shape) -> None:
 def test_a_line_that_is_too_long_is_refused(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_blocks, "BLOCK", 50)
     monkeypatch.setattr(text_blocks, "LONGEST_LINE", 100)
-    with pytest.raises(Unusable, match="longer than 100 bytes"):
+    with pytest.raises(Unusable, match="more than 100 bytes"):
         read(InMemory("f.json", b'{"a": 1}\n{"a": "' + b"x" * 200 + b'"}\n'), shape)
 
 

@@ -47,32 +47,20 @@ def rows_of_table(declared: Declared, table: pa.Table | pa.RecordBatch) -> Rows:
     found = {c: _plain(table.column(c)) for c in declared.columns if c in table.schema.names}
     columns, wrong = {}, np.zeros(table.num_rows, np.bool_)
     for c, kind in declared.columns.items():
-        if c not in found:
-            columns[c] = pa.nulls(table.num_rows, arrow_type(kind))
-            continue
-        values = _values(found[c], arrow_type(kind))
+        values = _values(found[c], arrow_type(kind)) if c in found else pa.nulls(table.num_rows, arrow_type(kind))
         if values is None:
             values = _texts(c, found[c], kind)
-            if not _is_text(values):
-                wrong |= _invalid(values)
-            elif kind == "string":
-                values = _without_empty(values)
-            elif kind == "binary":
-                values = pc.ascii_trim(values, characters=" ").cast(pa.binary())  # as the exact rule does
+            wrong |= _invalid(values)
         columns[c] = values
-    if not wrong.any():
-        return Rows(columns, table.num_rows)
-    # The record of a faulty row shows each column, also a typed one.
-    faulty = pa.array(np.flatnonzero(wrong))
-    texts = {c: _texts(c, column.take(faulty), declared.columns[c]) for c, column in found.items()}
-    right = pa.array(~wrong)
-    columns = {c: _only(right, column, declared.columns[c]) for c, column in columns.items()}
-    return Rows(
-        columns,
-        table.num_rows,
-        records=_at(wrong, _records_of(texts)),
-        faults=_at(wrong, [not_valid("utf-8")] * len(faulty)),
-    )
+    records = faults = None
+    if wrong.any():
+        # The record of a faulty row shows each column, also a typed one.
+        faulty = pa.array(np.flatnonzero(wrong))
+        texts = {c: _texts(c, column.take(faulty), declared.columns[c]) for c, column in found.items()}
+        records, faults = _at(wrong, _records_of(texts)), _at(wrong, [not_valid("utf-8")] * len(faulty))
+        columns = {c: _without(wrong, column) for c, column in columns.items()}
+    columns = {c: _as_declared(column, declared.columns[c]) for c, column in columns.items()}
+    return Rows(columns, table.num_rows, records, faults)
 
 
 def texts_of_column(column: pa.Array, kind: str) -> pa.Array:
@@ -90,30 +78,26 @@ def texts_of_column(column: pa.Array, kind: str) -> pa.Array:
     return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
 
 
-def _is_text(column: pa.Array) -> bool:
-    """Return True if each text of a column is valid UTF-8."""
+def _invalid(texts: pa.Array) -> Mask:
+    """Return a mask of the texts that are not valid UTF-8."""
     try:
-        column.validate(full=True)
+        texts.validate(full=True)
     except pa.ArrowInvalid:
-        return False
-    return True
+        return np.array([b is not None and _shown(b).encode() != b for b in texts.cast(pa.binary()).to_pylist()])
+    return np.zeros(len(texts), np.bool_)
 
 
-def _shown(column: pa.Array) -> list[tuple[str | None, bool]]:
-    """Return the texts of a column in a form that a person can read, each with True if it is invalid."""
-    found: list[tuple[str | None, bool]] = []
-    for value in column.cast(pa.binary()).to_pylist():
-        text = None if value is None else value.decode(errors="backslashreplace")
-        found.append((text, text is not None and text.encode() != value))
-    return found
+def _shown(text: bytes) -> str:
+    """Return a text, valid or not, in a form that a person can read."""
+    return text.decode(errors="backslashreplace")
 
 
 def _records_of(texts: dict[str, pa.Array]) -> list[str]:
     """Return rows as JSON objects. Invalid bytes are shown as \\xNN."""
-    rows = zip(*([text for text, _ in _shown(column)] for column in texts.values()), strict=True)
+    rows = zip(*(column.cast(pa.binary()).to_pylist() for column in texts.values()), strict=True)
     return [
         json.dumps(
-            {c: text for c, text in zip(texts, row, strict=True) if text is not None},
+            {c: _shown(text) for c, text in zip(texts, row, strict=True) if text is not None},
             separators=(",", ":"),
             ensure_ascii=False,
         )
@@ -264,24 +248,21 @@ def _far(days: int, micros: int | None) -> str:
     return f"{text} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"
 
 
-def _without_empty(texts: pa.Array) -> pa.Array:
-    is_empty = pc.equal(pc.binary_length(texts), 0)
-    return pc.if_else(is_empty, pa.scalar(None, texts.type), texts) if is_empty.true_count else texts
+def _as_declared(column: pa.Array, kind: str) -> pa.Array:
+    """Return a column of texts as a declared type without plain form takes them: no empty text, trimmed bytes."""
+    if not pa.types.is_string(column.type):
+        return column
+    if kind == "binary":
+        return pc.ascii_trim(column, characters=" ").cast(pa.binary())
+    is_empty = pc.equal(pc.binary_length(column), 0)
+    return pc.if_else(is_empty, None, column) if kind == "string" and is_empty.true_count else column
 
 
-def _invalid(texts: pa.Array) -> Mask:
-    return np.array([is_none for _, is_none in _shown(texts)], np.bool_)
-
-
-def _only(right: pa.Array, column: pa.Array, kind: str) -> pa.Array:
+def _without(faulty: Mask, column: pa.Array) -> pa.Array:
     """Return a column without the values of faulty rows."""
-    if pa.types.is_string(column.type):
-        # Arrow's functions for texts expect valid UTF-8.
-        column = pc.if_else(right, column.view(pa.binary()), pa.scalar(None, pa.binary())).cast(pa.string())
-        if kind == "string":
-            return _without_empty(column)
-        return pc.ascii_trim(column, characters=" ").cast(pa.binary()) if kind == "binary" else column
-    return pc.if_else(right, column, pa.scalar(None, column.type))
+    # Arrow's functions for texts expect valid UTF-8.
+    values = column.view(pa.binary()) if pa.types.is_string(column.type) else column
+    return pc.if_else(pa.array(faulty), pa.scalar(None, values.type), values).cast(column.type)
 
 
 def _at(rows: Mask, texts: list[str]) -> pa.Array:

@@ -30,7 +30,7 @@ def _decoder() -> JSONDecoder:
 
 
 def nested_as_written(text: str) -> list[dict[str, str]]:
-    """Return the nested members, as they are written, of each JSON object in a text. The text is an object or a list."""
+    """Return the nested members, as they are written, of each JSON object in a text, alone or in a list."""
     at = _next(text, 0)
     if text[at] == "{":
         return [dict(_members(text, at))]

@@ -1,4 +1,4 @@
-"""CSV over Arrow against the exact rule, `text.records_of` and `text.fields_of`, line by line."""
+"""CSV over Arrow against the exact rule, `reference.records_of` and `text.fields_of`, line by line."""
 
 import gzip
 

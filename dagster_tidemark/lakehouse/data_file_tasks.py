@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from dagster_tidemark.lakehouse.parsing.remote import Store
+from dagster_tidemark.lakehouse.parsing.sources import Bucket
 
 FILE, KEY, CONTENT = "_file", "_key_hash", "_content_hash"
 """Columns that rows need beside those of the table: number of the landed file, hash of the row key, hash of the row."""
@@ -99,7 +99,7 @@ class DataFileTask:
         options: Of pyarrow's `ParquetWriter`.
     """
 
-    store: Store | None
+    store: Bucket | None
     schema: pa.Schema
     folders: Sequence[str]
     values: Sequence[Mapping[str, Any]]
@@ -176,7 +176,7 @@ class _DataFile:
     def __init__(self, task: DataFileTask, partition: int) -> None:
         self._task, self._partition = task, partition
         self._path = f"{task.folders[partition]}/{task.prefix}-{uuid.uuid4()}.parquet"
-        self._at = f"{task.store.bucket}/{self._path}" if task.store else self._path
+        self._at = f"{task.store.name}/{self._path}" if task.store else self._path
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
         self._keys: list[Any] = []

@@ -34,7 +34,7 @@ from pyspark.sql import SparkSession
 from dagster_tidemark.lakehouse import append, metadata_reads, write
 from dagster_tidemark.lakehouse.data_file_tasks import Report
 from dagster_tidemark.lakehouse.iceberg_schema import spark_type
-from dagster_tidemark.lakehouse.parsing.remote import Store
+from dagster_tidemark.lakehouse.parsing.sources import Bucket
 from dagster_tidemark.lakehouse.session import settings_of
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.settings import LOCAL_KEY, Settings
@@ -65,7 +65,7 @@ class Target:
     found: IcebergTable
     snapshot_id: int | None
     partitions: Sequence[Mapping[str, Any]]
-    store: Store | None
+    store: Bucket | None
 
     @property
     def schema(self) -> pa.Schema:
@@ -125,7 +125,7 @@ class Target:
     def discard(self, prefix: str) -> None:
         """Delete all files of these partitions whose names begin with a prefix. A file that stays is in no table."""
         system = self.store.connect() if self.store else fs.LocalFileSystem()
-        bucket = f"{self.store.bucket}/" if self.store else ""
+        bucket = f"{self.store.name}/" if self.store else ""
         for folder in self.folders:
             try:
                 for file in system.get_file_info(fs.FileSelector(bucket + folder, allow_not_found=True)):
@@ -204,7 +204,7 @@ def target_of(
     store = _store_of(found, settings)
     if not reason and isinstance(store, str):
         reason = store
-    target = Target(table, found, snapshot_id, partitions, store if isinstance(store, Store) else None)
+    target = Target(table, found, snapshot_id, partitions, store if isinstance(store, Bucket) else None)
     if not reason and target.has_deletes():
         reason = "rows of these partitions are deleted by position"
     if reason:
@@ -240,7 +240,7 @@ def _hindrance(found: IcebergTable, table: Table) -> str:
     return ""
 
 
-def _store_of(found: IcebergTable, settings: Settings) -> Store | str | None:
+def _store_of(found: IcebergTable, settings: Settings) -> Bucket | str | None:
     """Return the bucket of a table, None for a folder, or why tasks cannot write there."""
     location = urlsplit(found.location())
     if location.scheme in ("", "file"):
@@ -251,7 +251,7 @@ def _store_of(found: IcebergTable, settings: Settings) -> Store | str | None:
     key = LOCAL_KEY if settings.own_cloud else None
     if not options.keys() <= _OF_S3 or options.get("s3.access-key-id") != key:
         return "the catalog gives out credentials or options of its own"
-    return Store(location.netloc, settings.aws_region, settings.aws_endpoint_url, key)
+    return Bucket(location.netloc, settings.aws_region, settings.aws_endpoint_url, key)
 
 
 def _paths(files: Collection[FileScanTask]) -> set[str]:

@@ -156,14 +156,8 @@ def _pgpass(settings: Settings) -> Path:
 
 SESSION_CONF: dict[str, bool | float | int | str | None] = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.legacy.parquet.nanosAsLong": "true",
-    # A task of a file or two: with Spark's 128 MB the last of a handful keeps the other cores waiting.
-    "spark.sql.files.maxPartitionBytes": "32m",
     # A load keeps its rows until its commit. To compress them took a quarter of the time of reading and judging them.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    # Files of many shapes are a union of many scans. With this rule every scan would carry a copy of all that is
-    # computed from their rows: 6 MB a task for 200 files, and minutes instead of seconds.
-    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
     # In the merge mode copy-on-write Spark looks first for the files that change. If the source of the MERGE reads a
     # table, that look fails in Spark 4.1 ("No plan for TableReference"). The partitions in the ON clause are enough.
     "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled": "false",

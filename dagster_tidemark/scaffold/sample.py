@@ -11,20 +11,20 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from dagster_tidemark.errors import Terminal
+from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE
+from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
 from dagster_tidemark.lakehouse.readers.batch import declared_by
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat
-from dagster_tidemark.lakehouse.readers.files import ObjectStore, SourceFile, Unusable
+from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.format_registry import format_of
-from dagster_tidemark.lakehouse.readers.in_memory import Held
-from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, records_of, text_of
+from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, text_of
 from dagster_tidemark.scaffold.column_types import type_of
 from dagster_tidemark.scaffold.row_key import guessed, repeated
 from dagster_tidemark.sources.feed import Feed, Grain
@@ -35,7 +35,6 @@ _ROWS, _BYTES = 300_000, 32 << 20
 
 _SHOWN = 5  # rows or names that a message lists
 _FIRST_BYTES = 64 << 10  # of a text, in which its separator is looked for
-_NOWHERE = cast(ObjectStore, None)  # the file was read whole, so no store is needed to read more bytes
 _OTHERS = {
     b"PAR1": "Parquet",
     codecs.BOM_UTF32_LE: "text in UTF-32, which no feed reads",
@@ -201,7 +200,9 @@ def _refuse_size(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -
         size, rows = len(text), max(text.count(b"\n"), text.count(b"\r"))
     else:
         size, rows = len(body), 0
-        for found in read_as.rows_of(declared_by(feed), _shape_of(read_as, name, body, feed), Held(name, body), WHOLE):
+        for found in read_as.rows_of(
+            declared_by(feed), _shape_of(read_as, name, body, feed), MemoryFile(name, body), WHOLE
+        ):
             rows += found.count
             if rows > _ROWS:
                 break
@@ -223,7 +224,7 @@ def _columns_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) ->
     Raises:
         ValueError: there are no names, or a name occurs twice.
     """
-    columns = read_as.shape(_NOWHERE, feed, _file(name, body), body).columns
+    columns = read_as.shape(feed, MemoryFile(name, body)).columns
     names = [column for column, _ in columns]
     if twice := sorted({column for column in names if names.count(column) > 1}):
         raise ValueError(f"column {', '.join(map(repr, twice))} is in the header twice; rename one in the file")
@@ -280,7 +281,7 @@ def _faults_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> 
     """Return the fault that a load would find in each row of a file."""
     shape = _shape_of(read_as, name, body, feed)
     found: list[_Fault | None] = []
-    for rows in read_as.rows_of(declared_by(feed), shape, Held(name, body), WHOLE):
+    for rows in read_as.rows_of(declared_by(feed), shape, MemoryFile(name, body), WHOLE):
         if rows.faults is None or rows.records is None:
             found += [None] * rows.count
         else:
@@ -290,11 +291,7 @@ def _faults_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> 
 
 
 def _shape_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> Any:
-    return read_as.shape(_NOWHERE, feed, _file(name, body), body)
-
-
-def _file(name: str, body: bytes) -> SourceFile:
-    return SourceFile(name, "", datetime.now(UTC), None, len(body))
+    return read_as.shape(feed, MemoryFile(name, body))
 
 
 def _left_out(wrong: Sequence[tuple[int, _Fault]], of: int) -> list[str]:

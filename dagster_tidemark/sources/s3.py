@@ -90,17 +90,15 @@ class S3Bucket:
             logger.warning("whether bucket %s keeps versions is not to be known: %s", self.name, error)
             return False
 
-    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
-        """The content of an object as it was listed, or its first or last bytes.
+    def read(self, of: ObjectVersion) -> bytes:
+        """The content of an object as it was listed.
 
         Raises:
             ObjectChanged: it is another one by now, or gone.
             ObjectUnavailable: this object is not given, though it is there.
             BucketUnavailable: the bucket does not answer, or refuses everything.
         """
-        if first is last is None:
-            return self._get(of)
-        return self._get(of, Range=f"bytes=-{last}" if first is None else f"bytes=0-{first - 1}")
+        return self._get(of)
 
     def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
         """Bytes from the middle of an object; raises what `read` raises."""
@@ -122,12 +120,7 @@ class S3Bucket:
 
     def _get(self, of: ObjectVersion, **options: Any) -> bytes:
         with self._about(of):
-            try:
-                return self._client.get_object(Bucket=self.name, Key=of.key, **_exactly(of), **options)["Body"].read()
-            except ClientError as error:
-                if error.response["Error"]["Code"] == "InvalidRange":  # no range of an empty object is satisfiable
-                    return b""
-                raise
+            return self._client.get_object(Bucket=self.name, Key=of.key, **_exactly(of), **options)["Body"].read()
 
     @contextmanager
     def _about(self, of: ObjectVersion) -> Iterator[None]:

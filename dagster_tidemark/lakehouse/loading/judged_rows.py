@@ -5,7 +5,7 @@ Belongs here: caching these rows, and leaving out files that cannot be read. Doe
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,9 +17,10 @@ from dagster_tidemark.lakehouse.loading import rejected_rows
 from dagster_tidemark.lakehouse.loading.row_contents import contents_of, filled
 from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.loading.validation import judge
-from dagster_tidemark.lakehouse.parsing.spark_tasks import note_of
+from dagster_tidemark.lakehouse.parsing.part_of_file import REPORT, PartReport
 from dagster_tidemark.lakehouse.read import fetched
 from dagster_tidemark.lakehouse.readers.batch import OF_FILES, Batch
+from dagster_tidemark.lakehouse.readers.files import NotScanned
 
 
 @dataclass(frozen=True)
@@ -49,30 +50,31 @@ class Judged:
 
 
 def judge_rows(load: Load, reading: Batch) -> tuple[Batch, Judged]:
-    """Return the batch without the files that cannot be read, and its rows with their verdicts.
+    """Return the batch without the files that cannot be loaded, and its rows with their verdicts.
 
     Raises:
         NotScanned: Spark's workers did not get some files, or ended while they read them. The content is unknown.
     """
-    while True:
-        judged = judge(reading.rows(), load.feed, load.table)
-        try:
-            if reading.is_small:
-                return reading, _of_few(reading, judged)
-            # Columns that are equal in all rows of a file are half of the data. They are joined again after the cache.
-            judged = judged.drop(*OF_FILES)
-            return _of_many(reading, judged.persist())
-        except PySparkException as failure:
-            with contextlib.suppress(PySparkException):  # what cannot even be analyzed was never kept
-                judged.unpersist()
-            reading = reading.without_unread(failure)
+    judged = judge(reading.rows(), load.feed, load.table)
+    try:
+        if reading.is_small:
+            return reading, _in_memory(reading, judged)
+        # Columns that are equal in all rows of a file are half of the data. They are joined again after the cache.
+        judged = judged.drop(*OF_FILES)
+        return _cached(reading, judged.persist())
+    except (PySparkException, NotScanned) as failure:
+        with contextlib.suppress(PySparkException):  # Spark caches nothing that it cannot analyze
+            judged.unpersist()
+        if isinstance(failure, PySparkException) and (ended := reading.ending_workers(failure)):
+            raise NotScanned(ended) from failure
+        raise
 
 
-def _of_few(reading: Batch, judged: DataFrame) -> Judged:
+def _in_memory(reading: Batch, judged: DataFrame) -> Judged:
     rows = fetched(judged)
     if not rows.num_rows:
         return Judged(judged, judged, {})
-    tally = rejected_rows.tally_of_few(rows)
+    tally = rejected_rows.tally_of_table(rows)
     rows = _with_contents(reading, rows, tally)
     judged = reading.spark.createDataFrame(rows)  # none of the work on the texts is in it any more
     return Judged(judged, judged.where("_reason IS NOT NULL"), tally)
@@ -81,17 +83,16 @@ def _of_few(reading: Batch, judged: DataFrame) -> Judged:
 FEW = 5_000  # rejected rows; to fetch so many once is faster than to filter the cached rows several times
 
 
-def _of_many(reading: Batch, kept: DataFrame) -> tuple[Batch, Judged]:
+def _cached(reading: Batch, judged: DataFrame) -> tuple[Batch, Judged]:
+    reports = judged.where(F.col(REPORT).isNotNull()).select(REPORT).collect()
+    reading = reading.without_faulty(PartReport.of_json(row[REPORT]) for row in reports)
+    faulty = {fault.file.key for fault in reading.faults}
     keys = [file.key for file in reading.in_order]
-    tally = rejected_rows.tally_of(kept.where("_note IS NULL"), keys)
-    notes = kept.where("_note IS NOT NULL").select("_file", "_note").collect()
-    rows = reading.with_lineage(kept.where("_note IS NULL"))
-    before = {file.key for file in reading.files}
-    reading = reading.without([(keys[row["_file"]], note_of(row["_note"])) for row in notes])
-    if none := before - {file.key for file in reading.files}:
-        rows = rows.where(~F.col("source_file").isin(sorted(none)))
-        tally = {key: of for key, of in tally.items() if key not in none}
-    return reading, Judged(rows, with_contents(reading, rows.where("_reason IS NOT NULL"), tally), tally, kept)
+    rows = _rows_alone(judged, [number for number, key in enumerate(keys) if key in faulty])
+    tally = rejected_rows.tally_of(rows, keys)
+    rows = reading.with_lineage(rows)
+    rejected = with_contents(reading, rows.where("_reason IS NOT NULL"), tally)
+    return reading, Judged(rows, rejected, tally, judged)
 
 
 def with_contents(
@@ -104,6 +105,22 @@ def with_contents(
     if isinstance(rejected, pa.Table):
         return reading.spark.createDataFrame(_with_contents(reading, rejected, files))
     return filled(rejected, reading, files) if files else rejected
+
+
+def _rows_alone(judged: DataFrame, faulty: Collection[int]) -> DataFrame:
+    """Return the rows of the sound files, without reports.
+
+    Spark reads files again if it loses cached rows. The job fails if such a reading has other faults than the first.
+    """
+    is_known = F.col("_file").isin(*faulty)
+    is_sound = F.get_json_object(REPORT, "$.fault").isNull() & F.get_json_object(REPORT, "$.refused").isNull()
+    other = F.raise_error(F.concat(F.lit("a file was read twice, with two results: "), F.col(REPORT)))
+    return judged.where(
+        F.when(is_known, False)
+        .when(F.col(REPORT).isNull(), True)
+        .when(is_sound, False)
+        .otherwise(other.cast("boolean"))
+    )
 
 
 def _with_contents(reading: Batch, rows: pa.Table, files: Iterable[str]) -> pa.Table:

@@ -163,9 +163,8 @@ def _told_apart(inspected: Inspected, load: Load) -> tuple[Inspected, dict[str, 
             twice.setdefault(name, []).append(file.key)
         return replace(shape, columns=tuple(("" if count[name] > 1 else name, kind) for name, kind in shape.columns))
 
-    fetched = {file: (apart(file, shape), body) for file, (shape, body) in inspected.fetched.items()}
-    large = {file: apart(file, shape) for file, shape in inspected.large.items()}
-    return replace(inspected, fetched=fetched, large=large), twice
+    shapes = {file: apart(file, shape) for file, shape in inspected.shapes.items()}
+    return replace(inspected, shapes=shapes), twice
 
 
 def _transformed(spark: SparkSession, load: Load) -> DataFrame:

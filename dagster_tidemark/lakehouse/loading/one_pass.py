@@ -41,10 +41,11 @@ from dagster_tidemark.lakehouse.loading.load_state import LoadState
 from dagster_tidemark.lakehouse.loading.provenance import Held, as_keys
 from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.loading.validation import judge
-from dagster_tidemark.lakehouse.parsing.spark_tasks import CHUNK_ROWS, Note, note_of
+from dagster_tidemark.lakehouse.parsing.part_of_file import CHUNK_ROWS, REPORT, PartReport
+from dagster_tidemark.lakehouse.parsing.spark_tasks import tasks_of
 from dagster_tidemark.lakehouse.read import fetched
 from dagster_tidemark.lakehouse.readers.batch import Batch
-from dagster_tidemark.lakehouse.readers.files import SourceFile
+from dagster_tidemark.lakehouse.readers.files import NotScanned, SourceFile
 from dagster_tidemark.lakehouse.shipping import shipped
 from dagster_tidemark.lakehouse.table import LINEAGE, quoted
 from dagster_tidemark.sources.feed import Partition
@@ -120,8 +121,9 @@ def write_in_one_pass(load: Load, found: LoadState, reading: Batch) -> Written |
             if DataFileNotWritten.__name__ in str(failure):
                 logger.warning("%s: Spark's own writer takes over: %s", load.table.name, failure)
                 return None
-            reading = reading.without_unread(failure)
-            continue
+            if ended := reading.ending_workers(failure):
+                raise NotScanned(ended) from failure
+            raise
         except _Unfit as why:
             logger.info("%s: this load keeps its rows: %s", load.table.name, why)
             return None
@@ -152,30 +154,27 @@ class _Attempt:
             seen,
             F.count(rejected).alias("rejected"),
             F.collect_set(F.when(F.col("_reason").isNotNull(), F.struct("_file", "_block", chunk))).alias("chunks"),
-            F.collect_set("_note").alias("notes"),
+            F.collect_set(REPORT).alias("parts"),
         )
-        rows = self._table_rows(observed.where("_reason IS NULL AND _note IS NULL"))
+        rows = self._table_rows(observed.where(f"_reason IS NULL AND {REPORT} IS NULL"))
         task = self._task()
         reports = rows.mapInArrow(shipped(task.run), REPORTS)
         done, footers = _collected(reports, is_kept=len(task.whole) < len(self.partitions))
         if any(report.is_astray for report in done):
             raise _Unfit("the transform moves rows to other partitions")
         found = seen.get
-        keys = [file.key for file in reading.in_order]
-        notes = [note_of(text) for text in found["notes"]]
-        tasks = reading.tasks()
-        if {(note.file, note.block) for note in notes} != {(p.file, p.part.begin) for parts in tasks for p in parts}:
+        parts = [PartReport.of_json(text) for text in found["parts"]]
+        if {(part.number, part.begin) for part in parts} != {(p.number, p.part.begin) for p in reading.parts()}:
             raise _Unfit("Spark has not passed on what all tasks have counted")
         before = len(reading.faults)
-        self.reading = reading = reading.without([(keys[note.file], note) for note in notes])
+        self.reading = reading = reading.without_faulty(parts)
         if len(reading.faults) > before:
             return None
-        judged = judged.where("_note IS NULL")
+        judged = judged.where(f"{REPORT} IS NULL")
         chunks: dict[tuple[int, int], set[int]] = defaultdict(set)
         for row in found["chunks"]:
             chunks[row["_file"], row["_block"]].add(row["chunk"])
-        parts = _parts(reading, notes)
-        result = self._judged(judged, parts, chunks, found["rejected"])
+        result = self._judged(judged, _rows_of_parts(reading, parts), chunks, found["rejected"])
         return Written(reading, result, self._held(done), self.target, done, footers, self.prefix)
 
     def _table_rows(self, good: DataFrame) -> DataFrame:
@@ -221,9 +220,9 @@ class _Attempt:
     def _whole(self, files: Sequence[SourceFile]) -> Iterator[int]:
         """Yield the partitions of which one task reads everything."""
         tasks: dict[Partition, set[int]] = defaultdict(set)
-        for number, task in enumerate(self.reading.tasks()):
+        for number, task in enumerate(tasks_of(self.reading.parts())):
             for part in task:
-                tasks[files[part.file].partition].add(number)
+                tasks[files[part.number].partition].add(number)
         large = self.reading.large
         with_small = {file.partition for file in self.reading.files if file not in large}
         for number, partition in enumerate(self.partitions):
@@ -242,7 +241,7 @@ class _Attempt:
         if not count:
             return Judged(judged, judged.limit(0), rejected_rows.tally_of_parts(parts, [], keys))
         load = self.load
-        again = judge(reading.rows(chosen=chunks), load.feed, load.table).where("_reason IS NOT NULL")
+        again = judge(reading.rows(chunks=chunks), load.feed, load.table).where("_reason IS NOT NULL")
         few = fetched(again) if count <= FEW else None
         kept = again.persist() if few is None else None
         try:
@@ -296,9 +295,9 @@ def _has_rivals(reports: DataFrame) -> bool:
     return not counts.where("count > 1").limit(1).isEmpty()
 
 
-def _parts(reading: Batch, notes: Sequence[Note]) -> dict[tuple[int, int], tuple[int, int]]:
+def _rows_of_parts(reading: Batch, reports: Sequence[PartReport]) -> dict[tuple[int, int], tuple[int, int]]:
     """Return number of rows and number of the first row of each part of a file."""
-    parts = {(note.file, note.block): (note.rows, 0) for note in notes}
+    parts = {(report.number, report.begin): (report.rows, 0) for report in reports}
     if reading.small.num_rows:
         groups = reading.small.group_by(["_file", "_block"]).aggregate([([], "count_all"), ("_row", "min")])
         for group in groups.to_pylist():

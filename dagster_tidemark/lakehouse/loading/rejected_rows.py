@@ -87,7 +87,7 @@ def tally_of_parts(
     return _tally(group | {"source_file": files[group["_file"]]} for group in groups)
 
 
-def tally_of_few(judged: pa.Table) -> dict[str, Tally]:
+def tally_of_table(judged: pa.Table) -> dict[str, Tally]:
     """Return the same of rows that were few enough to be fetched."""
     groups = judged.group_by(["source_file", "_block", "_reason"]).aggregate([([], "count_all"), ("_row", "min")])
     return _tally(groups.rename_columns({"count_all": "rows", "_row_min": "first"}).to_pylist())

@@ -1,7 +1,7 @@
-"""Which rows of a feed are good: from texts to typed values and a verdict on each row.
+"""Verdicts on the rows of a feed, and typed values of texts in other than plain form.
 
-Belongs here: what a feed's declaration says of its rows, and which of several rows of one key wins. Does not belong
-here: how files are read, and what becomes of the rows.
+Belongs here: the rules of a feed's declaration, and the choice among rows with one key. Does not belong here: reading
+of files, and storage of rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,32 +25,35 @@ _LOST = {
     "date": "[T ].*[1-9]",
     **dict.fromkeys(("timestamp", "timestamp_ntz"), "[.,][0-9]{6}0*[1-9]"),
 }
-"""What a text may have that a value of its type has not: leading zeros, too many digits, a time of day, nanoseconds."""
+"""Parts of a text that its type does not keep: leading zeros, too many digits, a time of day, nanoseconds."""
 
 
 def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
-    """Landing rows with a verdict.
+    """Return the rows of a batch with their verdicts.
 
-    One row per row read: the feed's columns, the partition column, `source_row` if the table has it (the batch is
-    `numbered` then), lineage, `_partition`, `_file`, `_block`, `_row`, `_reason` and `_message` (null for a good
-    row), `_content` (the row as it was; null for a good row), `_record` (what stands there, of a bad row whose
-    `_content` is to be made from it, see `row_contents`), and `_note` (not null: this is no row but a task's, see
-    `parsing.spark_tasks`).
+    One row for each row of `read`, with the feed's columns, the partition column, lineage, `_partition`, `_file`,
+    `_block`, `_row`, and:
+
+    - `source_row` if the table has it. The batch is `numbered` then;
+    - `_reason` and `_message`, null for a good row;
+    - `_content`: a bad row in its original form, null for a good row;
+    - `_record`: the record of a bad row whose `_content` `row_contents` must make from it;
+    - `_report`: not null for the report of a task, which is not a row (`parsing.part_of_file`).
 
     Args:
-        read: What `Batch.rows` found. A row whose values are not all in plain form comes with its texts, and these are
-            judged here, by the one exact rule.
+        read: The frame of `Batch.rows`. A row with a value that is not in plain form has its texts in `_texts`. The
+            exact rule (`typed`) reads them.
     """
     texts = _texts(feed)
     exact = {c: F.coalesce(c, F.when(_is_odd(), typed(texts[c], kind))) for c, kind in _typed(feed).items()}
     rows = read.withColumns(exact) if exact else read
-    # What is wrong is worked out for bad rows only: most are good.
+    # Reasons are computed for bad rows only: most rows are good.
     lost = {c: lost_by(kind) for c, kind in feed.columns.items() if feed.exact and lost_by(kind)}
     rows = rows.withColumn(
-        "_verdict", F.when(~_is_good(feed, lost) & F.col("_note").isNull(), F.coalesce(*_verdicts(feed, lost)))
+        "_verdict", F.when(~_is_good(feed, lost) & F.col("_report").isNull(), F.coalesce(*_verdicts(feed, lost)))
     )
     is_bad = F.col("_verdict").isNotNull()
-    # Of values with types of their own the row as it was is what they are as texts.
+    # A row of a typed format is shown by the texts of its values.
     shown = F.when(_is_odd(), _json(texts)).when(
         F.col("_record").isNull(), _json({c: F.col(c).cast("string") for c in feed.columns})
     )
@@ -68,17 +71,17 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
         F.col("_verdict.message").alias("_message"),
         F.when(is_bad, content).alias("_content"),
         F.when(is_bad & content.isNull(), F.col("_record")).alias("_record"),
-        "_note",
+        "_report",
     )
 
 
 def _is_odd() -> Column:
-    """Whether a row came with its texts."""
+    """Return True if a row has its texts."""
     return F.col("_texts").isNotNull()
 
 
 def _texts(feed: Feed) -> dict[str, Column]:
-    """The texts of a row that has them."""
+    """Return the texts of a row that has them."""
     return {c: F.get("_texts", F.lit(n)) for n, c in enumerate(feed.columns)}
 
 
@@ -87,13 +90,13 @@ def _json(texts: Mapping[str, Column]) -> Column:
 
 
 def deduplicate(good: DataFrame, table: Table, transform: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """Table rows, of those with the same key the one of the highest (arrived_at, source_file, position in the file).
+    """Return table rows, one for each key: the row with the highest (arrived_at, source_file, position in the file).
 
     Args:
-        good: Good rows, as `judge` gives them.
-        transform: From these to table rows. It may make one key of two, as lower case does.
+        good: Good rows of `judge`.
+        transform: Function from good rows to table rows. It may give several rows one key, for example by lower case.
     """
-    # Ranked after it, but where a row stands does not come through it: the row's version takes that along.
+    # Rows are ranked after the transform, which drops their position. So `source_version` carries the position.
     place = [F.lpad(F.col(c).cast("string"), 20, "0") for c in ("_block", "_row")]
     rows = transform(good.withColumn("source_version", F.concat_ws("\n", "source_version", *place)))
     newest_first = [F.desc(c) for c in ("arrived_at", "source_file", "source_version")]
@@ -103,30 +106,30 @@ def deduplicate(good: DataFrame, table: Table, transform: Callable[[DataFrame], 
 
 
 def has_one_a_key(rows: pa.Table, table: Table) -> bool:
-    """Whether no two of these table rows have the same key."""
+    """Return True if no two table rows have the same key."""
     try:
         return bool(rows.group_by(table.row_key).aggregate([]).num_rows == rows.num_rows)
-    except pa.ArrowNotImplementedError:  # a key of a type that Arrow does not group by
+    except pa.ArrowNotImplementedError:  # Arrow does not group by all types
         return False
 
 
 def has_duplicate_keys(rows: DataFrame, table: Table) -> bool:
-    """Whether any two table rows have the same key."""
-    # By a hash of the key, which is shorter than the key: two keys that share one are only ranked in vain.
+    """Return True if two table rows have the same key, or if their keys have the same hash."""
+    # A hash is shorter than the key. If two keys share a hash, rows are ranked without need.
     hashes = rows.groupBy(F.xxhash64(*table.row_key).alias("key")).count()
     return not hashes.where("count > 1").limit(1).isEmpty()
 
 
 def typed(text: Column, kind: str) -> Column:
-    """A text as a value of a declared type; null where it is none."""
+    """Return a text as a value of a declared type, null if the text has no such value."""
     trimmed = F.trim(text)
     if kind == "string":
         return F.nullif(text, F.lit(""))
-    # Of 1e1000000000 a decimal would be a number of so many digits: an error of the whole job, not of the row.
+    # 1e1000000000 as a decimal would need a billion digits and fail the whole job.
     has_exponent = F.contains(trimmed, F.lit("e")) | F.contains(trimmed, F.lit("E"))
     is_plain = (F.octet_length(trimmed) < _LONGEST_NUMBER) & (F.octet_length(trimmed) == F.length(trimmed))
     number = F.when(is_plain & (~has_exponent | trimmed.rlike(_EXPONENT)), trimmed)
-    # 3.0 is three, as a spreadsheet writes it; 2.7 is no count, where a cast alone would make another number of it.
+    # Spreadsheets write 3.0 for three. 2.7 is no integer, but Spark would cast it to 2.
     exact = number.try_cast("decimal(38,18)")
     if kind.endswith(",0)"):
         return F.when(exact.isNull() | (exact == F.floor(exact)), number.try_cast(kind))
@@ -136,25 +139,19 @@ def typed(text: Column, kind: str) -> Column:
         whole = F.when(exact == F.floor(exact), exact.try_cast("bigint"))
         return F.coalesce(trimmed.try_cast("bigint"), whole)
     if kind == "timestamp":
-        # ISO 8601 allows a comma before the fraction, and no seconds; Spark neither.
+        # ISO 8601 allows a comma before the fraction, and a time without seconds. Spark allows neither.
         point = F.replace(trimmed, F.lit(","), F.lit("."))
         with_seconds = F.concat(F.left(trimmed, F.lit(16)), F.lit(":00"), F.substr(trimmed, F.lit(17)))
         time = F.coalesce(*(form.try_cast(kind) for form in (trimmed, point, with_seconds)))
-        # A time without a date would be taken for today's, a month for its first day. Of what is a time at all most is
-        # seen to begin with a day by three characters; the pattern is for the others.
-        begins_with_day = (
-            (F.substring(trimmed, 5, 1) == "-")
-            & (F.substring(trimmed, 8, 1) == "-")
-            & F.substring(trimmed, 11, 1).isin("T", " ", "")
-        )
-        return F.when(begins_with_day | trimmed.rlike(_BEGINS_WITH_DAY), time)
+        # Spark takes a time without a date for today's, and a month for its first day.
+        return F.when(trimmed.rlike(_BEGINS_WITH_DAY), time)
     if kind == "date":
-        # A cast alone takes what is behind the day, whatever it is, and months and years by themselves.
+        # Spark also casts months, years, and days with any text after them.
         is_day = trimmed.rlike(_DAY) | typed(text, "timestamp").isNotNull()
         return F.when(is_day, trimmed.try_cast(kind))
     if kind in ("double", "float"):
         value = F.when(~trimmed.rlike(_OF_JAVA), trimmed.try_cast(kind))
-        is_too_large = (F.abs(value) == float("inf")) & trimmed.rlike("[0-9]")  # 1e400 is a number, and not infinite
+        is_too_large = (F.abs(value) == float("inf")) & trimmed.rlike("[0-9]")  # 1e400 is a finite number
         return F.when(~is_too_large, value)
     return trimmed.try_cast(kind)
 
@@ -164,7 +161,7 @@ def _is_filled(text: Column) -> Column:
 
 
 def lost_by(kind: str) -> str:
-    """Return a pattern of what a text may have that a value of a type has not; empty if there is no such thing."""
+    """Return a pattern of the parts of a text that a type does not keep. Empty if it keeps all."""
     if kind.startswith("decimal"):
         places = int(kind.rstrip(")").rpartition(",")[2])
         return rf"{_LOST['bigint']}|\.[0-9]{{{places}}}0*[1-9]|[1-9.].*[eE]-"
@@ -187,32 +184,31 @@ def _is_good(feed: Feed, lost: Mapping[str, str]) -> Column:
 
 
 def _are_kept(*rules: str) -> Column:
-    """Whether a row keeps all rules; one of which it cannot be worked out (a division by zero, a cast) is not kept."""
-    # Of Spark's functions that give null for an error `try_add` of a date is one that does so for all that it is made
-    # from, at the price of an addition. Behind a condition, since Spark works out what two rules have in common before
-    # either, where nothing catches it.
+    """Return True if a row keeps all rules. A rule that fails (a division by zero, a cast) is not kept."""
+    # `try_add` of a date is null if any part of its arguments fails, and costs only an addition. The condition is
+    # needed because Spark computes common parts of two rules first, outside of `try_add`.
     kept = F.when(F.col("_why").isNull(), _every([F.coalesce(F.expr(rule), F.lit(False)) for rule in rules]))
     day = F.lit(date(2000, 1, 1))
     return F.coalesce(F.try_add(day, kept.cast("int")) > day, F.lit(False))
 
 
 def _every(conditions: Sequence[Column]) -> Column:
-    # As a balanced tree: an expression that is nested a hundred deep is none to Spark Connect.
+    # As a balanced tree: Spark Connect refuses an expression of a hundred levels.
     half = len(conditions) // 2
     return _every(conditions[:half]) & _every(conditions[half:]) if half else conditions[0]
 
 
 def _typed(feed: Feed) -> dict[str, str]:
-    """The columns of which a text may be no value; of `string` every text is one."""
+    """Return the columns whose texts may have no value: all but those of type `string`."""
     return {c: kind for c, kind in feed.columns.items() if kind != "string"}
 
 
 def _verdicts(feed: Feed, lost: Mapping[str, str]) -> list[Column]:
-    """For each thing that can be wrong with a row, a column that is null unless it is."""
+    """Return a column for each possible fault of a row, null if the row does not have it."""
 
     def when(condition: Column, reason: str, message: str | Column) -> Column:
-        said = F.lit(message) if isinstance(message, str) else message
-        return F.when(condition, F.struct(F.lit(reason).alias("reason"), said.alias("message")))
+        text = F.lit(message) if isinstance(message, str) else message
+        return F.when(condition, F.struct(F.lit(reason).alias("reason"), text.alias("message")))
 
     texts = _texts(feed)
     return [

@@ -1,1 +1,1 @@
-"""Bytes of files to typed rows, over Arrow: the same code in a run's process and on Spark's workers."""
+"""Parsers: bytes of files to typed rows, with Arrow. Runs and Spark's workers use the same code."""

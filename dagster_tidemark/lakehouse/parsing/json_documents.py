@@ -1,7 +1,6 @@
-"""JSON documents over lines, block by block: a document continues on the next line while a bracket is open.
+"""JSON documents of several lines, block by block. A document continues on the next line while a bracket is open.
 
-The documents are those of `text.records_of`, which needs the whole text. Here a block and the open document are held.
-Does not belong here: the content of a document (`json_rows`).
+Only a block and the open document are in memory. Does not belong here: the content of a document (`json_rows`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _Depths = npt.NDArray[np.int64]
 
 
 def documents(blocks: Iterable[Block]) -> Iterator[tuple[list[Record], bool]]:
-    """Documents in batches, and whether they are elements of a list around all lines; then each is a list by itself."""
+    """Return documents in batches, with True if a list encloses all lines. Each document is then a list of elements."""
     found = _Documents()
     for block in blocks:
         for lines in _lines(block):
@@ -33,11 +32,11 @@ def documents(blocks: Iterable[Block]) -> Iterator[tuple[list[Record], bool]]:
 
 
 class _Lines(NamedTuple):
-    """Consecutive lines that are not blank, at least one.
+    """Consecutive lines without blank ones, at least one.
 
     Args:
         texts: The lines.
-        depths: How many more brackets each opens than it closes.
+        depths: `text.opened` of each line.
         fault: The fault of each line as text.
     """
 
@@ -51,18 +50,18 @@ class _Lines(NamedTuple):
 
 
 class _Documents:
-    """The documents of a file, as its lines come in.
+    """Documents of a file, from its lines in order.
 
     Attributes:
-        in_list: True if documents are elements of a list around all lines.
+        in_list: True if a list encloses all lines.
     """
 
     def __init__(self) -> None:
         self.in_list = False
         self._ahead: _Lines | None = None  # the last line, which may close the list
-        self._last: list[Record] = []  # the last document; it is at fault if the list does not end
-        self._open: list[str] = []  # lines of the document that is open
-        self._fault: str | None = None  # the first fault of these lines
+        self._last: list[Record] = []  # the last document, which is faulty if the list does not end
+        self._open: list[str] = []  # lines of the open document
+        self._fault: str | None = None  # the first fault in the open document
         self._size = 0
         self._is_cut = False
         self._depth = 0
@@ -88,7 +87,7 @@ class _Documents:
         return _listed(found)
 
     def at_end(self) -> list[Record]:
-        """The documents that end with the file, whether they are closed or not."""
+        """Return the documents that end with the file, closed or not."""
         if self._ahead is None:
             return []
         (text,), _, fault = self._ahead
@@ -113,19 +112,19 @@ class _Documents:
         return found
 
     def _joined(self, texts: list[str], fault: str | None) -> Record:
-        """The document that ends with these lines."""
+        """Return the document that ends with these lines."""
         if not self._open and len(texts) <= LONGEST_RECORD:
             text = "\n".join(texts)
             if len(text) <= text_blocks.LONGEST_LINE:
                 return Record(text, fault)
         self._hold(texts, fault)
-        return self._let_go(None)
+        return self._released(None)
 
     def _never_closed(self) -> list[Record]:
-        return [self._let_go(NO_END)] if self._open else []
+        return [self._released(NO_END)] if self._open else []
 
     def _hold(self, texts: Iterable[str], fault: str | None) -> None:
-        """Hold lines of the open document, up to a limit: its bracket may never be closed."""
+        """Keep lines of the open document, up to a limit: its bracket may never be closed."""
         for text in texts:
             if len(self._open) == LONGEST_RECORD or self._size > text_blocks.LONGEST_LINE:
                 self._is_cut = True
@@ -134,14 +133,14 @@ class _Documents:
             self._fault = self._fault or fault
             self._size += len(text)
 
-    def _let_go(self, fault: str | None) -> Record:
+    def _released(self, fault: str | None) -> Record:
         record = Record("\n".join(self._open), self._fault or (NO_END if self._is_cut else fault))
         self._open, self._fault, self._size, self._is_cut = [], None, 0, False
         return record
 
 
 def _listed(elements: Iterable[Record]) -> list[Record]:
-    """Elements of a list, each as a list by itself."""
+    """Return elements of a list, each as a list."""
     return [Record(in_a_list(text), fault) for text, fault in elements if text.strip(BLANKS).strip(",")]
 
 
@@ -168,7 +167,7 @@ def _lines(block: Block) -> Iterator[_Lines]:
 
 
 def _depths(block: bytes) -> tuple[_Depths, npt.NDArray[np.bool_]]:
-    """`text.opened` of each line, and the lines for which it is unknown: those with a backslash outside of a string."""
+    """Return `text.opened` of each line, and a mask of the lines where a backslash outside of strings hides it."""
     data = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(data == _LINE_END)
     is_mark = data == _QUOTE

@@ -1,8 +1,8 @@
-"""Texts that are one JSON object each to columns of texts, vectorised.
+"""JSON objects to columns of texts, vectorised.
 
-One pattern finds the texts that are plain: an object as RFC 8259 has it, nested a little. In these, quotes, brackets,
-colons and commas show where each member is, whatever its name and its place. Every other text is left to the exact rule
-(`json_rows`), which gives the same for a plain one. Does not belong here: lines, lists, faults.
+A pattern finds plain texts: an object by RFC 8259, with few levels. Quotes, brackets, colons and commas then show the
+place of each member. The exact rule (`json_rows`) reads every other text, and would read a plain text alike. Arrow's
+own JSON reader does not keep numbers as they are written. Does not belong here: lines, lists, faults.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dagster_tidemark.lakehouse.parsing.kernels import Mask, bytes_of
 _Places = npt.NDArray[np.int64]
 
 _HEX = "[0-9a-fA-F]"
-# Half of a character is no text, so an escape of one is plain only if its other half follows.
+# An escape of half a character is plain only if the other half follows.
 _CODE = rf"[0-9a-cefA-CEF]{_HEX}{{3}}|[dD](?:[0-7]{_HEX}{{2}}|[89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}})"
 _STRING = rf'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u(?:{_CODE})))*"'
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
@@ -47,20 +47,20 @@ def _whole(text: str) -> str:
 
 
 _FLAT = _whole(_object(_VALUE))
-# Each level makes the pattern four times as long. RE2 compiles two in 7 ms; three are beyond its automaton.
+# Each level makes the pattern four times as long. RE2 compiles two levels in 7 ms and cannot compile three.
 _NESTED = _whole(_object(_nesting(_nesting(_VALUE))))
-_WORTH_IT = 1_000  # texts; for fewer, the exact rule is faster than compiling the longer pattern
+_WORTH_IT = 1_000  # texts; for fewer texts the exact rule is faster than compiling the longer pattern
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _BLANK, _N = (ord(c) for c in '"\\:, n')
 BRACKETS = b"{}[]"
 STEP = np.zeros(256, np.int8)
-"""How each byte changes the depth, outside of strings."""
+"""Change of the depth by each byte outside of strings."""
 STEP[list(b"{[")] = 1
 STEP[list(b"}]")] = -1
 
 
 def is_plain(text: pa.StringArray) -> Mask:
-    """Which texts are one object in plain form."""
+    """Return a mask of the plain texts."""
     found = _matches(text, _FLAT)
     rest = np.flatnonzero(~found)
     if len(rest) >= _WORTH_IT:
@@ -74,21 +74,21 @@ def _matches(text: pa.StringArray, pattern: str) -> Mask:
 
 
 def columns_of(text: pa.StringArray, columns: Sequence[str]) -> tuple[dict[str, pa.Array], list[str]]:
-    """Members of objects in plain form (`is_plain`).
+    """Return the members of plain objects (`is_plain`).
 
     Args:
         text: The objects, without nulls.
         columns: Names of members.
 
     Returns:
-        The values of each name as texts, and the names of all members. A string becomes its content. Numbers and nested
-        values stay as they are written. A value that is null or missing is null.
+        A column of texts for each name, and the names of every member. A string becomes its content. Numbers and nested
+        values stay as they are written. A null or missing value is null.
     """
     members = _members(text)
     codes = members.names.indices.to_numpy(zero_copy_only=False)
     named: dict[str, list[int]] = {}
     for code, name in enumerate(_decoded(members.names.dictionary.to_pylist())):
-        named.setdefault(name, []).append(code)  # one name may be written in several ways
+        named.setdefault(name, []).append(code)  # escapes are several ways to write a name
     found = {}
     for column in columns:
         those = np.flatnonzero(_is_one_of(codes, named.get(column, [])))
@@ -112,10 +112,10 @@ class _Members:
     """Members of objects, in their order.
 
     Args:
-        names: As they are written, without their quotes.
-        values: At 4 n + 2 the n-th value as it is written, a string without its quotes.
-        rows: The object of each.
-        is_null: True for a value that is null.
+        names: Names as they are written, without quotes.
+        values: Values as they are written, strings without quotes. The n-th value is at 4 n + 2.
+        rows: Number of each member's object.
+        is_null: True for a null.
         is_string: True for a string. None if no text has an escape.
     """
 
@@ -137,7 +137,7 @@ def _members(text: pa.StringArray) -> _Members:
     is_quote = kinds == _QUOTE
     before = np.cumsum(is_quote, dtype=np.int32)
     quotes = marks[np.flatnonzero(is_quote)]
-    # By their places: numpy takes three times as long to select by a mask.
+    # By places: numpy takes three times as long to select by a mask.
     outside = np.flatnonzero(~is_quote & (before & 1 == 0))
     marks, kinds, before = marks[outside], kinds[outside], before[outside]
     depth = np.cumsum(STEP[kinds], dtype=np.int32)
@@ -146,7 +146,7 @@ def _members(text: pa.StringArray) -> _Members:
     stops = np.flatnonzero((kinds == _COMMA) & (depth == 1) | is_end)
     if len(stops) > len(at):  # there are objects without members
         stops = stops[np.searchsorted(stops, at)]
-    value_begins = _behind_blanks(data, marks[at] + 1)
+    value_begins = _after_blanks(data, marks[at] + 1)
     value_ends = _before_blanks(data, marks[stops])
     first = data[value_begins]
     is_string = first == _QUOTE
@@ -162,7 +162,7 @@ def _members(text: pa.StringArray) -> _Members:
 
 
 def unmark_escaped(is_mark: Mask, data: npt.NDArray[np.uint8]) -> bool:
-    """Take away marks behind a backslash that is not itself escaped. Return whether there is a backslash."""
+    """Remove marks after a backslash that is not itself escaped. Return True if there is a backslash."""
     slashes = np.flatnonzero(data == _BACKSLASH)
     if not len(slashes):
         return False
@@ -174,7 +174,7 @@ def unmark_escaped(is_mark: Mask, data: npt.NDArray[np.uint8]) -> bool:
     return True
 
 
-def _behind_blanks(data: npt.NDArray[np.uint8], begins: _Places) -> _Places:
+def _after_blanks(data: npt.NDArray[np.uint8], begins: _Places) -> _Places:
     behind = np.flatnonzero(data[begins] <= _BLANK)
     while len(behind):
         begins[behind] += 1
@@ -191,14 +191,14 @@ def _before_blanks(data: npt.NDArray[np.uint8], ends: _Places) -> _Places:
 
 
 def _pieces(places: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> pa.StringArray:
-    """The texts between each two consecutive places."""
+    """Return the texts between consecutive places."""
     if not len(places):
         return pa.array([], pa.string())
     return pa.StringArray.from_buffers(len(places) - 1, pa.py_buffer(places), pa.py_buffer(data))
 
 
 def _column(members: _Members, those: _Places, rows: _Places, count: int) -> pa.Array:
-    """A column of values, at most one per row."""
+    """Return a column of values, at most one for each row."""
     if not len(those):
         return pa.nulls(count, pa.string())
     places = np.zeros(count, np.int64)
@@ -217,7 +217,7 @@ def _column(members: _Members, those: _Places, rows: _Places, count: int) -> pa.
 
 
 def _decoded(strings: Sequence[str]) -> list[str]:
-    """Contents of JSON strings, given without their quotes."""
+    """Return the contents of JSON strings without quotes."""
     if not any("\\" in s for s in strings):
         return list(strings)
     decoded: list[str] = json.loads("[" + ",".join(f'"{s}"' for s in strings) + "]")

@@ -1,7 +1,7 @@
-"""JSON over Arrow: lines, lists, or documents over lines. A key may come in any line, and is missing row by row.
+"""JSON, vectorised: lines, lists, or documents of several lines. Each row has its own keys.
 
-Texts in plain form are parsed all at once (`json_objects`), each other text by the exact rule, `objects_in`. So a text
-gives the same rows whatever the texts around it are. Does not belong here: what a value means (`kernels`).
+Plain texts are parsed together (`json_objects`), and every other text by the exact rule, `objects_in`. So the rows of a
+text do not depend on its neighbours. Does not belong here: the meaning of a value (`kernels`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ from dagster_tidemark.lakehouse.parsing.json_objects import columns_of, is_plain
 from dagster_tidemark.lakehouse.parsing.kernels import Mask
 from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, Source, in_order
 from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks, with_line_feeds
+from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.text import (
     BLANKS,
     HALF_A_CHARACTER,
@@ -28,18 +28,12 @@ from dagster_tidemark.lakehouse.readers.text import (
 )
 from dagster_tidemark.lakehouse.readers.values import elements_of, nested_as_written
 
-if TYPE_CHECKING:
-    from dagster_tidemark.lakehouse.readers.json_text import JsonShape
-
-_MOST_ROWS = 4_000  # about, in a batch: the work on it stays in the processor's cache
-_SHOWN = 1_000  # characters of a list that is shown for each faulty object in it; of a longer one the object is shown
+_MOST_ROWS = 4_000  # texts of a batch, which then fits into the processor's cache
+_SHOWN = 1_000  # characters of a list that is the record of its faulty objects; for a longer list, the object is
 
 
-def rows_of(declared: Declared, shape: JsonShape, source: Source, part: Part) -> Iterator[Rows]:
-    """The rows of a part of a JSON file; see `rows.RowsOf`.
-
-    A document over lines and a list over lines are read whole, as one part.
-    """
+def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Iterator[Rows]:
+    """Return the rows of a part of a JSON file (`rows.RowsOf`). Documents of several lines are one part."""
     blocks = lines_in_blocks(source, shape.charset, part)
     names = list(declared.columns)
     for texts in _documents(blocks) if shape.is_over_lines else _lines(blocks):
@@ -52,12 +46,12 @@ def rows_of(declared: Declared, shape: JsonShape, source: Source, part: Part) ->
 
 @dataclass(frozen=True)
 class _Texts:
-    """Records of a file, which may be blank.
+    """Records of a file, blank ones included.
 
     Args:
-        shown: Each record.
-        faults: The fault of each record as text, None for a sound one. None if all are sound.
-        bare: Each record without the brackets of a list that were put around it; None: as `shown`.
+        shown: The records.
+        faults: Fault of each record as text, None for a sound record. None if all records are sound.
+        bare: The records without the added brackets of a list. None if no brackets were added.
     """
 
     shown: pa.StringArray
@@ -65,7 +59,7 @@ class _Texts:
     bare: pa.StringArray | None = None
 
     def slice(self, begin: int, length: int) -> _Texts:
-        """Some of the records."""
+        """Return some of the records."""
         return _Texts(
             self.shown.slice(begin, length),
             None if self.faults is None else self.faults[begin : begin + length],
@@ -124,10 +118,10 @@ class _Exact:
     """Rows by the exact rule, text by text.
 
     Args:
-        columns: The declared ones.
+        columns: The declared columns.
 
     Attributes:
-        places: The place of each row's text.
+        places: Number of each row's text.
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
@@ -138,7 +132,7 @@ class _Exact:
         self._others: dict[str, None] | None = {}
 
     def take(self, place: int, text: str, fault: str | None) -> None:
-        """Add the rows of a text, of a blank one none."""
+        """Add the rows of a text. A blank text has none."""
         if not text.strip(BLANKS):
             return
         found = [None] if fault else objects_in(text)
@@ -147,7 +141,7 @@ class _Exact:
         for n, row in enumerate(found):
             try:
                 values = {c: as_text(row.get(c)) for c in self._columns} if row is not None else {}
-            except RecursionError:  # it is nested just less than is too deep to be read at all
+            except RecursionError:  # writing takes more levels than reading
                 row, values = None, {}
             if self._others is not None and row:
                 self._others.update(dict.fromkeys(row))
@@ -164,7 +158,7 @@ class _Exact:
             self.places.append(place)
 
     def rows(self) -> Rows:
-        """The rows so far."""
+        """Return the rows."""
         columns = {c: pa.array(column, pa.string()) for c, column in self._columns.items()}
         records = pa.array(self._records, pa.string())
         faults = pa.array(self._faults, pa.string()) if any(self._faults) else None
@@ -173,14 +167,14 @@ class _Exact:
 
 
 def _printable(name: str) -> str:
-    """The name of a member, of which an escape may be half of a character."""
+    """Return the name of a member in valid Unicode. An escape in it may be half of a character."""
     return name.encode(errors="backslashreplace").decode()
 
 
 def objects_in(text: str, number: Callable[[str], str] = str) -> Sequence[dict[str, object] | None]:
-    """The JSON objects in a text, by themselves or in a list, as Spark sees them; None where it is something else."""
+    """Return the JSON objects of a text that is an object or a list of objects. Any other text is one None."""
     try:
-        # Numbers as they were written: a price must not pass through a float.
+        # Numbers stay as they are written: a price must not become a float.
         found = json.loads(text, parse_float=number, parse_int=number, parse_constant=number)
     except (ValueError, RecursionError):
         return [None]
@@ -189,14 +183,14 @@ def objects_in(text: str, number: Callable[[str], str] = str) -> Sequence[dict[s
 
 
 def as_text(value: object) -> str | None:
-    """A value of JSON as text."""
+    """Return a value of JSON as text."""
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def half_characters(values: Mapping[str, str | None]) -> str | None:
-    """Return the fault of a row if a value holds half of a character. An escape can name one; it is not valid text."""
+    """Return the fault of a row if a value has half of a character, from an escape. It is not valid text."""
     try:
         for value in values.values():
             if value and not value.isascii():

@@ -1,8 +1,8 @@
-"""Text columns to typed ones, vectorised: which values are in a plain form, and what these are.
+"""Casts of text columns to types, vectorised.
 
-A value in its plain form (`-12`, `0.50`, `2026-03-01T10:00:00Z`) means the same to Arrow and to Spark's casts, and is
-cast by Arrow. Every other value is left to the one exact rule, `validation.typed`, in Spark. So what a value is does
-not depend on the values around it. Does not belong here: what is wrong with a row.
+A value in plain form (`-12`, `0.50`, `2026-03-01T10:00:00Z`) means the same to Arrow and to Spark's casts. Arrow casts
+it. The exact rule in Spark, `validation.typed`, casts every other value. So a value does not depend on its neighbours.
+Does not belong here: faults of rows.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Mask = npt.NDArray[np.bool_]
 
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _ZONE = r"(?:Z|[+-](?:0\d|1[0-7]):[0-5]\d)"
-# Years of four digits that do not begin with 0; more is for the exact rule.
+# Years from 1000 to 2999. The exact rule handles other years.
 _DAY = r"[12]\d{3}-\d{2}-\d{2}"
 _LOCAL = rf"{_DAY}[ T]\d{{2}}:\d{{2}}:\d{{2}}(?:\.\d{{1,6}})?"
-_FEW = 64  # values that are not worth another cast to tell one from the other
+_FEW = 64  # values; the exact rule handles all of them if Arrow cannot cast one
 _MINUS, _POINT, _ZERO = ord("-"), ord("."), ord("0")
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """The type of a column that a feed declares, by its name in Spark."""
+    """Return the Arrow type of a declared column, by the name of the type in Spark."""
     if found := _DECIMAL.fullmatch(kind):
         return pa.decimal128(int(found[1]), int(found[2]))
     return _TYPES[kind]
@@ -46,18 +46,20 @@ _TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "binary": pa.binary(),
+    "array<string>": pa.list_(pa.string()),  # of `_texts`; feeds declare no lists
 }
 
 
 def typed(text: pa.Array, kind: str) -> tuple[pa.Array, Mask | None]:
-    """A column of texts as values of a declared type.
+    """Cast a column of texts to a declared type.
 
     Args:
-        text: Strings; a missing one is null.
-        kind: The type's name in Spark.
+        text: Strings. A missing value is null.
+        kind: Name of the type in Spark.
 
     Returns:
-        The values, null where a text is not in plain form, and which these are (None: all are in plain form).
+        The values, null for a text that is not in plain form, and a mask of such texts. The mask is None if all texts
+        are in plain form.
     """
     if kind == "string":
         lengths = pc.binary_length(text)
@@ -76,14 +78,14 @@ def typed(text: pa.Array, kind: str) -> tuple[pa.Array, Mask | None]:
 
 
 def _plain(text: pa.Array, kind: str, target: pa.DataType) -> Mask | None:
-    """Which texts are in the plain form of a type; None for all of them. What is said of a null means nothing."""
+    """Return a mask of the texts in the plain form of a type, None if all are. The mask is undefined for nulls."""
     if pa.types.is_integer(target):
-        return _of_digits(text, most_whole={8: 2, 16: 4, 32: 9, 64: 18}[target.bit_width], most_places=0)
+        return _plain_numbers(text, most_whole={8: 2, 16: 4, 32: 9, 64: 18}[target.bit_width], most_places=0)
     if pa.types.is_decimal(target):
-        return _of_digits(text, most_whole=target.precision - target.scale, most_places=target.scale)
+        return _plain_numbers(text, most_whole=target.precision - target.scale, most_places=target.scale)
     if pa.types.is_floating(target):
-        # Of so few digits none is lost, and a double has each of them.
-        return _of_digits(text, most_whole=15, most_places=15, most=16)
+        # A double holds 15 digits without loss.
+        return _plain_numbers(text, most_whole=15, most_places=15, most=16)
     if pa.types.is_timestamp(target):
         zone = f"{_ZONE}?" if target.tz else ""
         return _matches(text, rf"^{_LOCAL}{zone}$")
@@ -111,8 +113,8 @@ def _is_null(text: pa.Array) -> Mask | None:
     return mask
 
 
-def _of_digits(text: pa.Array, *, most_whole: int, most_places: int, most: int | None = None) -> Mask | None:
-    """Which texts are a number as one writes it: no zero before it, no plus, no exponent, digits around the point."""
+def _plain_numbers(text: pa.Array, *, most_whole: int, most_places: int, most: int | None = None) -> Mask | None:
+    """Return a mask of plain numbers: no leading zero, no plus, no exponent, digits on both sides of the point."""
     begins, ends, data = bytes_of(text)
     if not len(begins):
         return None
@@ -120,7 +122,7 @@ def _of_digits(text: pa.Array, *, most_whole: int, most_places: int, most: int |
     odd = np.flatnonzero((data - _ZERO).astype(np.uint8) > 9).astype(begins.dtype)
     wrong = np.zeros(len(begins), np.bool_)
     is_negative = np.zeros(len(begins), np.bool_)
-    points = ends.copy()  # where the whole part ends
+    points = ends.copy()  # ends of whole parts
     if len(odd):
         what = data[odd]
         at_row = np.searchsorted(ends, odd, side="right")
@@ -135,7 +137,7 @@ def _of_digits(text: pa.Array, *, most_whole: int, most_places: int, most: int |
         wrong[rows[twice]] = True
     whole = points - begins - is_negative
     places = ends - points - 1  # -1: no point
-    # A zero at the front is the whole part itself, or too much.
+    # A leading zero is plain only if it is the whole part.
     first = data[np.minimum(begins + is_negative, len(data) - 1)] if len(data) else np.zeros(len(begins), np.uint8)
     is_zero = (first == _ZERO) & (whole == 1)
     wrong |= (whole < 1) | ((first == _ZERO) & ~is_zero) | ((whole > most_whole) & ~is_zero)
@@ -149,7 +151,7 @@ def _of_digits(text: pa.Array, *, most_whole: int, most_places: int, most: int |
 
 
 def bytes_of(text: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.uint8]]:
-    """Where each text begins and ends in its bytes, and these."""
+    """Return the begin and the end of each text, and the bytes of all texts."""
     _, offsets, content = text.buffers()
     if content is None:
         return np.zeros(len(text), np.int32), np.zeros(len(text), np.int32), np.zeros(0, np.uint8)
@@ -160,14 +162,14 @@ def bytes_of(text: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.ND
 
 
 def _cast(text: pa.Array, target: pa.DataType, wrong: Mask) -> pa.Array:
-    """Cast texts in plain form. Those that are no value, such as the 30th of February, become null and `wrong`."""
+    """Cast texts in plain form. A text without a value, such as the 30th of February, becomes null and `wrong`."""
     if pa.types.is_timestamp(target) and target.tz:
         return _times(text, target, wrong)
     return _bisected(text, target, wrong, 0)
 
 
 def _times(text: pa.Array, target: pa.DataType, wrong: Mask) -> pa.Array:
-    """Times with and without a zone; those without are in the session's, UTC."""
+    """Cast times with and without a zone. A time without a zone is in the zone of the session, UTC."""
     has_zone = pc.match_substring_regex(text, rf"{_ZONE}$")
     with_zone = has_zone.true_count
     if with_zone + has_zone.null_count == len(text):

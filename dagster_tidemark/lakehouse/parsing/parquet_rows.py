@@ -1,6 +1,6 @@
-"""Rows of Parquet files, in parts: a task reads the row groups that begin in its part.
+"""Rows of Parquet files. A part has the row groups that begin in it.
 
-Does not belong here: what becomes of a column's values (`typed_rows`).
+Does not belong here: values of columns (`typed_rows`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dagster_tidemark.lakehouse.parsing.random_access import RandomAccess
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part, Rows, Source
+from dagster_tidemark.lakehouse.parsing.sources import RandomAccess
 from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
-from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.remote_file import arrow_faults
+from dagster_tidemark.lakehouse.readers.files import Unusable, arrow_faults
 
 _CALLED = "Parquet"
 _ROWS = 8192
@@ -34,18 +33,19 @@ _REPEATING = {"DELTA_BYTE_ARRAY", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 
 
 def rows_of(declared: Declared, shape: Any, source: Source, part: Part = WHOLE) -> Iterator[Rows]:
-    """Rows of the row groups that begin in a part of a file, in the order of their bytes.
+    """Return the rows of a part of a file (`rows.RowsOf`), in the order of the file's bytes.
 
     A row group begins with the first page of its first column, so it belongs to exactly one part. Only the declared
-    columns are fetched.
+    columns are fetched. The footer is read once for each part: sent with the parts, the footers of 10,000 files would
+    be in the memory of every task.
 
     Raises:
-        Unusable: the file is no Parquet file, or damaged.
+        Unusable: the file has another format, or is damaged.
     """
     file = RandomAccess(source)
     tables = _tables(declared, file, source.size, part)
     while True:
-        with file.refusals_raised(), arrow_faults(_CALLED):
+        with arrow_faults(_CALLED):
             table = next(tables, None)
         if table is None:
             return
@@ -53,7 +53,7 @@ def rows_of(declared: Declared, shape: Any, source: Source, part: Part = WHOLE) 
 
 
 def _groups(footer: pq.FileMetaData, size: int) -> list[tuple[int, int]]:
-    """Where row groups begin, and their numbers, in the order of their bytes."""
+    """Return the begin and the number of each row group, in the order of the file's bytes."""
     if not footer.num_columns:
         raise Unusable("unreadable", "it has no columns")
     found = []
@@ -63,8 +63,8 @@ def _groups(footer: pq.FileMetaData, size: int) -> list[tuple[int, int]]:
         begin, dictionary = first.data_page_offset, first.dictionary_page_offset
         if dictionary is not None and 0 < dictionary < begin:
             begin = dictionary
-        if not 0 <= begin < size:  # it would be in no part, and its rows would be missing
-            raise Unusable("unreadable", f"no {_CALLED} file, or a damaged one: row group {n} is not in the file")
+        if not 0 <= begin < size:  # no part would have its rows
+            raise Unusable("unreadable", f"no {_CALLED} file, or a damaged one: row group {n} is outside of the file")
         found.append((begin, n))
     return sorted(found)
 
@@ -93,7 +93,7 @@ def _tables_of_group(file: RandomAccess, footer: pq.FileMetaData, n: int, column
         pa.PythonFile(file, mode="r"),
         metadata=footer,
         read_dictionary=as_dictionary,
-        # Fetches columns that lie side by side at once.
+        # Neighbouring columns are fetched with one request.
         pre_buffer=True,
         # Nanoseconds cannot hold years before 1678 and after 2262.
         coerce_int96_timestamp_unit="us",
@@ -113,11 +113,11 @@ def _tables_of_group(file: RandomAccess, footer: pq.FileMetaData, n: int, column
 
 
 def _step(footer: pq.FileMetaData, n: int, columns: list[str]) -> tuple[int, list[str]]:
-    """How many rows of a row group to read at once, and which columns to read as dictionaries.
+    """Return the number of rows of a row group to read at once, and the columns to read as dictionaries.
 
     A few kilobytes may hold a million rows of a long text. Read as a dictionary, such a text is in memory once, and
-    `_pieces` sees how long each row is. Where that is not possible, so few rows are read that no batch is above the
-    limit, even if each value is as long as all that is written of its column.
+    `_pieces` knows the length of each row. Where that is not possible, the number of rows is small enough for the limit
+    even if each value is as long as all bytes of its column together.
     """
     group, schema, named = footer.row_group(n), footer.schema.to_arrow_schema(), set(columns)
     most, as_dictionary = 0, []
@@ -138,12 +138,12 @@ def _step(footer: pq.FileMetaData, n: int, columns: list[str]) -> tuple[int, lis
 
 
 def _is_of_bytes(kind: pa.DataType) -> bool:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind  # the writer had one in memory
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind  # the writer had a dictionary in memory
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch without dictionaries, in pieces that are not above the limit, as long as a single row is not."""
+    """Divide a batch into pieces up to the limit, without dictionaries. A longer row is a piece by itself."""
     dictionaries = [n for n, column in enumerate(batch.columns) if isinstance(column, pa.DictionaryArray)]
     cuts = [0, batch.num_rows]
     if dictionaries:

@@ -1,6 +1,6 @@
-"""Text files as blocks of whole lines in UTF-8, read in parts and with bounded memory.
+"""Reading of text files in parts: blocks of whole lines in UTF-8, with bounded memory.
 
-Belongs here: byte ranges, compression, encodings. Does not belong here: what a line means (`csv_rows`, `json_rows`).
+Belongs here: byte ranges, compression, encodings. Does not belong here: the content of lines (`csv_rows`, `json_rows`).
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.text import Record, inflated, lines_with_faults, without_mark
 
 BLOCK = 4 << 20
-"""Bytes of text that are worked on at once. A task holds a small multiple of it, or of its longest line."""
+"""Bytes of a block. A task needs a small multiple of this memory, or of its longest line."""
 
 LONGEST_LINE = 24 << 20
-"""Bytes of a line. It is held as a whole, several times over, by this process and by Spark."""
+"""Largest number of bytes of a line. This process and Spark hold several copies of a whole line."""
 
 GZIP = ".gz"
 
 Block = bytes | list[Record]
-"""Lines in UTF-8 without a mark at the front, or lines that are not in their encoding, each with that fault."""
+"""Lines in UTF-8 without a byte order mark, or lines that are not in their encoding, each with that fault."""
 
 
 def is_split(key: str, charset: str) -> bool:
-    """Whether a file of text can be read in several parts: where a line ends is seen from anywhere in it."""
+    """Return True if a text file can be read in several parts: a reader finds line ends from any place in it."""
     return not key.endswith(GZIP) and not charset.startswith("utf-16")
 
 
 def lines_in_blocks(source: Source, charset: str, part: Part) -> Iterator[Block]:
-    """The lines that begin in a part of a file, in their order. Each block but the last ends with a line end.
+    """Return the lines that begin in a part of a file, in order. Each block except the last ends with a line end.
 
     Raises:
-        Unusable: its compression is broken, or a line is longer than `LONGEST_LINE`.
+        Unusable: the compression is broken, or a line is longer than `LONGEST_LINE`.
     """
     pieces = inflated(_pieces(source, 0, source.size)) if source.key.endswith(GZIP) else _of_part(source, part)
     has_mark = part.begin == 0
@@ -43,7 +43,7 @@ def lines_in_blocks(source: Source, charset: str, part: Part) -> Iterator[Block]
 
 
 def with_line_feeds(block: bytes) -> bytes:
-    """A block whose line ends are all line feeds."""
+    """Return a block with a line feed at each line end."""
     return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
 
 
@@ -53,17 +53,17 @@ def _pieces(source: Source, begin: int, end: int) -> Iterator[bytes]:
 
 
 def _of_part(source: Source, part: Part) -> Iterator[bytes]:
-    """The bytes of the lines that begin in a part."""
+    """Return the bytes of the lines that begin in a part."""
     end = min(part.end, source.size)
-    begin = _behind_line_end(source, part.begin)
+    begin = _begin_of_line(source, part.begin)
     if begin >= end:
         return
     yield from _pieces(source, begin, end)
-    yield from _pieces(source, end, _behind_line_end(source, end))
+    yield from _pieces(source, end, _begin_of_line(source, end))
 
 
-def _behind_line_end(source: Source, at: int) -> int:
-    """Where the first line begins that begins at or behind a place."""
+def _begin_of_line(source: Source, at: int) -> int:
+    """Return the begin of the first line at or after a place."""
     if at == 0:
         return 0
     at -= 1
@@ -80,7 +80,7 @@ _LOOK = 64 << 10
 
 
 def _whole_lines(pieces: Iterable[bytes], charset: str) -> Iterator[bytes]:
-    """Pieces of a text, cut anew where a line ends."""
+    """Divide a text, given in pieces, into pieces that end at line ends."""
     held = b""
     for piece in pieces:
         held = held + piece if held else piece
@@ -90,7 +90,7 @@ def _whole_lines(pieces: Iterable[bytes], charset: str) -> Iterator[bytes]:
             yield held[:cut]
             held = held[cut:]
         if len(held) > LONGEST_LINE:
-            raise Unusable("unreadable", f"a line of it is longer than {LONGEST_LINE} bytes")
+            raise Unusable("unreadable", f"it has a line of more than {LONGEST_LINE} bytes")
     if held:
         yield held
 
@@ -113,7 +113,7 @@ def _in_utf8(block: bytes, charset: str) -> Iterator[Block]:
         decoded = block.decode(charset)
     except UnicodeDecodeError:
         lines = lines_with_faults(block, charset)
-        if lines[-1] == Record(""):  # behind the last line end there is no line
+        if lines[-1] == Record(""):  # after the last line end
             lines.pop()
         for is_wrong, group in groupby(lines, key=lambda line: line.fault is not None):
             found = list(group)

@@ -1,9 +1,9 @@
-"""Columns of typed formats, such as Parquet: values of the declared types, or texts.
+"""Columns of typed formats, such as Parquet, as values of the declared types or as texts.
 
-A value stays a value if the declared type holds it without loss. It then means what its text means to
-`validation.typed`. If one value of a column does not fit, the whole column of that batch becomes texts: errors of rows
-are found, and worded, in one place. Does not belong here: how a format's files are read (`parquet_rows`), and which
-text a number or a list becomes (`values`).
+A value stays a value if the declared type holds it without loss. It then means the same as its text to
+`validation.typed`. If one value of a column does not fit, the whole column of that batch becomes texts, so that only
+`validation` reports faults of rows. Does not belong here: reading of files (`parquet_rows`), and texts of values
+(`values`).
 """
 
 from __future__ import annotations
@@ -20,63 +20,51 @@ from dagster_tidemark.lakehouse.parsing.kernels import Mask, arrow_type
 from dagster_tidemark.lakehouse.parsing.rows import Declared, Rows
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.text import not_valid
-from dagster_tidemark.lakehouse.readers.values import is_nested, texts_of
+from dagster_tidemark.lakehouse.readers.values import texts_of
 
 _MICROSECONDS = pa.timestamp("us")
-# The years 1 to 9999, which a date of ten characters can say. Further ones are for the exact rule.
+# Days of the years 1 to 9999, whose dates have ten characters. The exact rule handles other years.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _A_DAY = 86_400_000_000  # microseconds
-_FOUR_CENTURIES = 146_097  # days, after which the calendar repeats itself
+_FOUR_CENTURIES = 146_097  # days; the calendar repeats after them
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def rows_of_table(declared: Declared, table: pa.Table | pa.RecordBatch) -> Rows:
-    """Rows of a format with types.
+    """Return the rows of a table.
 
     Args:
         declared: The declared columns.
-        table: The file's columns, at least those of the declared ones that it has.
+        table: Columns of the file, with all declared ones that the file has.
 
     Returns:
-        Each declared column, as values of its type or as texts. A row with bytes that are no text has a fault, and no
-        values. An empty text of a column of texts is a missing value.
+        Each declared column as values of its type, or as texts. A row with invalid text is faulty and has no values.
+        An empty text is a missing value if a text is declared.
 
     Raises:
-        Unusable: a type has no texts.
+        Unusable: the type of a column has no texts.
     """
     found = {c: _plain(table.column(c)) for c in declared.columns if c in table.schema.names}
     columns, wrong = {}, np.zeros(table.num_rows, np.bool_)
     for c, kind in declared.columns.items():
-        if c not in found:
-            columns[c] = pa.nulls(table.num_rows, arrow_type(kind))
-            continue
-        values = _values(found[c], arrow_type(kind))
+        values = _values(found[c], arrow_type(kind)) if c in found else pa.nulls(table.num_rows, arrow_type(kind))
         if values is None:
             values = _texts(c, found[c], kind)
-            if not _is_text(values):
-                wrong |= _is_no_text(values)
-            elif kind == "string":
-                values = _without_empty(values)
-            elif kind == "binary":
-                values = pc.ascii_trim(values, characters=" ").cast(pa.binary())  # as the exact rule does
+            wrong |= _invalid(values)
         columns[c] = values
-    if not wrong.any():
-        return Rows(columns, table.num_rows)
-    # The record of a row has the texts of all its columns, typed ones too.
-    faulty = pa.array(np.flatnonzero(wrong))
-    texts = {c: _texts(c, column.take(faulty), declared.columns[c]) for c, column in found.items()}
-    right = pa.array(~wrong)
-    columns = {c: _only(right, column, declared.columns[c]) for c, column in columns.items()}
-    return Rows(
-        columns,
-        table.num_rows,
-        records=_spread(faulty, _records_of(texts), table.num_rows),
-        faults=_spread(faulty, [not_valid("utf-8")] * len(faulty), table.num_rows),
-    )
+    records = faults = None
+    if wrong.any():
+        # The record of a faulty row shows each column, also a typed one.
+        faulty = pa.array(np.flatnonzero(wrong))
+        texts = {c: _texts(c, column.take(faulty), declared.columns[c]) for c, column in found.items()}
+        records, faults = _at(wrong, _records_of(texts)), _at(wrong, [not_valid("utf-8")] * len(faulty))
+        columns = {c: _without(wrong, column) for c, column in columns.items()}
+    columns = {c: _as_declared(column, declared.columns[c]) for c, column in columns.items()}
+    return Rows(columns, table.num_rows, records, faults)
 
 
 def texts_of_column(column: pa.Array, kind: str) -> pa.Array:
-    """The texts of a column for a declared type; bytes that are no text may be among them.
+    """Return the texts of a column for a declared type. Some may be invalid.
 
     Raises:
         pa.ArrowNotImplementedError: values of this type have no texts.
@@ -84,36 +72,32 @@ def texts_of_column(column: pa.Array, kind: str) -> pa.Array:
     column = _plain(column)
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
         return _texts_of_days(column, as_written=kind == "string")
-    if kind == "string" or is_nested(column.type) or pa.types.is_decimal(column.type):
+    if kind == "string" or pa.types.is_nested(column.type) or pa.types.is_decimal(column.type):
         return texts_of(column)
-    # Which text a number has makes no difference here.
+    # The exact rule reads any form of a number.
     return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
 
 
-def _is_text(column: pa.Array) -> bool:
-    """True if each text of a column is valid UTF-8."""
+def _invalid(texts: pa.Array) -> Mask:
+    """Return a mask of the texts that are not valid UTF-8."""
     try:
-        column.validate(full=True)
+        texts.validate(full=True)
     except pa.ArrowInvalid:
-        return False
-    return True
+        return np.array([b is not None and _shown(b).encode() != b for b in texts.cast(pa.binary()).to_pylist()])
+    return np.zeros(len(texts), np.bool_)
 
 
-def _shown(column: pa.Array) -> list[tuple[str | None, bool]]:
-    """The texts of a column so that a person can read them, and whether they are none."""
-    found: list[tuple[str | None, bool]] = []
-    for value in column.cast(pa.binary()).to_pylist():
-        text = None if value is None else value.decode(errors="backslashreplace")
-        found.append((text, text is not None and text.encode() != value))
-    return found
+def _shown(text: bytes) -> str:
+    """Return a text, valid or not, in a form that a person can read."""
+    return text.decode(errors="backslashreplace")
 
 
 def _records_of(texts: dict[str, pa.Array]) -> list[str]:
-    """Rows as JSON objects. Bytes that are not valid UTF-8 are shown as \\xNN."""
-    rows = zip(*([text for text, _ in _shown(column)] for column in texts.values()), strict=True)
+    """Return rows as JSON objects. Invalid bytes are shown as \\xNN."""
+    rows = zip(*(column.cast(pa.binary()).to_pylist() for column in texts.values()), strict=True)
     return [
         json.dumps(
-            {c: text for c, text in zip(texts, row, strict=True) if text is not None},
+            {c: _shown(text) for c, text in zip(texts, row, strict=True) if text is not None},
             separators=(",", ":"),
             ensure_ascii=False,
         )
@@ -122,7 +106,7 @@ def _records_of(texts: dict[str, pa.Array]) -> list[str]:
 
 
 def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column without dictionary encoding, extension type or chunks."""
+    """Return a column without dictionary encoding, extension type or chunks."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(column, pa.ExtensionArray):
@@ -145,29 +129,29 @@ def _texts(name: str, column: pa.Array, kind: str) -> pa.Array:
 
 
 def _values(column: pa.Array, target: pa.DataType) -> pa.Array | None:
-    """The values of a column in a declared type. None if one value would change, or the types do not correspond."""
+    """Return a column in a declared type. None if a value would change, or if the types do not correspond."""
     kind = column.type
     try:
         if pa.types.is_null(kind):
             return pa.nulls(len(column), target)
         if pa.types.is_boolean(kind) or pa.types.is_floating(kind):
-            # 0.1 of four bytes is 0.1 as a text, but not of eight; and infinity is what 1e39 is of four.
+            # The float 0.1 is 0.1 as a text and another number as a double. The double 1e39 is infinite as a float.
             return column if kind == target else None
         if pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0):
-            return _of_whole(column, target)
+            return _from_integers(column, target)
         if pa.types.is_decimal(kind):
             return _rescaled(column, target) if pa.types.is_decimal(target) else None
         if pa.types.is_date(kind):
             days = column.cast(pa.date32())
-            return _of_days(days, target) if _is_within(days.view(pa.int32()), _FIRST_DAY, _LAST_DAY) else None
+            return _from_days(days, target) if _is_within(days.view(pa.int32()), _FIRST_DAY, _LAST_DAY) else None
         if pa.types.is_timestamp(kind):
-            return _of_times(_floored(column), target)
+            return _from_times(_floored(column), target)
     except pa.ArrowInvalid:  # a value does not fit
         return None
     return None
 
 
-def _of_whole(column: pa.Array, target: pa.DataType) -> pa.Array | None:
+def _from_integers(column: pa.Array, target: pa.DataType) -> pa.Array | None:
     is_decimal = pa.types.is_decimal(column.type)
     if pa.types.is_integer(target):
         return column.cast(target)
@@ -179,28 +163,28 @@ def _of_whole(column: pa.Array, target: pa.DataType) -> pa.Array | None:
 
 
 def _rescaled(column: pa.Array, target: pa.DataType) -> pa.Array | None:
-    # Arrow finds digits that are lost behind the point, but not always an overflow before it: 2147483648 becomes some
-    # number of decimal(38,38).
+    # Arrow reports lost digits after the point, but not always an overflow before it: 2147483648 becomes some number
+    # of decimal(38,38).
     limit = Decimal(10) ** (target.precision - target.scale)
     bounds = pc.min_max(column)
     is_within = not bounds["min"].is_valid or -limit < bounds["min"].as_py() <= bounds["max"].as_py() < limit
     return column.cast(target) if is_within else None
 
 
-def _of_days(days: pa.Array, target: pa.DataType) -> pa.Array | None:
+def _from_days(days: pa.Array, target: pa.DataType) -> pa.Array | None:
     if pa.types.is_date(target):
         return days
     return days.cast(_MICROSECONDS).view(target) if pa.types.is_timestamp(target) else None
 
 
-def _of_times(times: pa.Array, target: pa.DataType) -> pa.Array | None:
+def _from_times(times: pa.Array, target: pa.DataType) -> pa.Array | None:
     since = times.view(pa.int64())
     if not _is_within(since, _FIRST_DAY * _A_DAY, (_LAST_DAY + 1) * _A_DAY - 1):
         return None
     if pa.types.is_timestamp(target):
         return times.view(target)
     if pa.types.is_date(target):
-        # A date loses the time of day, and `Feed.exact` refuses that.
+        # A date loses the time of day, which `Feed.exact` refuses.
         days = times.cast(pa.date32())
         return days if days.cast(_MICROSECONDS).equals(times) else None
     return None
@@ -212,10 +196,10 @@ def _is_within(numbers: pa.Array, least: int, most: int) -> bool:
 
 
 def _floored(times: pa.Array) -> pa.Array:
-    """Times in microseconds. Cut, never rounded: an hour does not end early.
+    """Return times in microseconds. Cut, not rounded: a rounded time may be in the next hour.
 
     Raises:
-        pa.ArrowInvalid: one is too far away.
+        pa.ArrowInvalid: a time is out of range.
     """
     # Integer arithmetic needs no time zone database. Workers may lack it, and files may name unknown zones.
     if times.type.unit != "ns":
@@ -227,7 +211,7 @@ def _floored(times: pa.Array) -> pa.Array:
 
 
 def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
-    """Texts of dates and times. Without a zone a time is in UTC."""
+    """Return the texts of dates and times. A time without a zone is in UTC."""
     per_day = 1
     if pa.types.is_date(column.type):
         column = column.cast(pa.date32())
@@ -242,7 +226,7 @@ def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
     texts = texts_of(near) if as_written else pc.cast(near, pa.string())
     if not is_far.any():
         return texts
-    # Arrow keeps a year in two bytes and writes wrong ones for later years.
+    # Arrow writes wrong years for later ones.
     far = [
         _far(day, None if per_day == 1 else rest * _A_DAY // per_day)
         for day, rest in zip(days[is_far].tolist(), in_day[is_far].tolist(), strict=True)
@@ -251,7 +235,7 @@ def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
 
 
 def _far(days: int, micros: int | None) -> str:
-    """A date or time outside the years 1 to 9999, as Spark writes it."""
+    """Return a date or time outside the years 1 to 9999, as Spark writes it."""
     cycles, rest = divmod(days - _FIRST_DAY, _FOUR_CENTURIES)
     day = date.fromordinal(rest + 1)
     year = day.year + 400 * cycles
@@ -264,29 +248,23 @@ def _far(days: int, micros: int | None) -> str:
     return f"{text} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"
 
 
-def _without_empty(texts: pa.Array) -> pa.Array:
-    is_empty = pc.equal(pc.binary_length(texts), 0)
-    return pc.if_else(is_empty, pa.scalar(None, texts.type), texts) if is_empty.true_count else texts
+def _as_declared(column: pa.Array, kind: str) -> pa.Array:
+    """Return a column of texts as a declared type without plain form takes them: no empty text, trimmed bytes."""
+    if not pa.types.is_string(column.type):
+        return column
+    if kind == "binary":
+        return pc.ascii_trim(column, characters=" ").cast(pa.binary())
+    is_empty = pc.equal(pc.binary_length(column), 0)
+    return pc.if_else(is_empty, None, column) if kind == "string" and is_empty.true_count else column
 
 
-def _is_no_text(texts: pa.Array) -> Mask:
-    return np.array([is_none for _, is_none in _shown(texts)], np.bool_)
+def _without(faulty: Mask, column: pa.Array) -> pa.Array:
+    """Return a column without the values of faulty rows."""
+    # Arrow's functions for texts expect valid UTF-8.
+    values = column.view(pa.binary()) if pa.types.is_string(column.type) else column
+    return pc.if_else(pa.array(faulty), pa.scalar(None, values.type), values).cast(column.type)
 
 
-def _only(right: pa.Array, column: pa.Array, kind: str) -> pa.Array:
-    """A column without the values of rows that have a fault."""
-    if pa.types.is_string(column.type):
-        # Arrow's functions for texts expect valid UTF-8.
-        column = pc.if_else(right, column.view(pa.binary()), pa.scalar(None, pa.binary())).cast(pa.string())
-        if kind == "string":
-            return _without_empty(column)
-        return pc.ascii_trim(column, characters=" ").cast(pa.binary()) if kind == "binary" else column
-    return pc.if_else(right, column, pa.scalar(None, column.type))
-
-
-def _spread(rows: pa.Array, values: list[str], count: int) -> pa.Array:
-    """A column with values in some rows and nulls in the others."""
-    found: list[str | None] = [None] * count
-    for row, value in zip(rows.to_pylist(), values, strict=True):
-        found[row] = value
-    return pa.array(found, pa.string())
+def _at(rows: Mask, texts: list[str]) -> pa.Array:
+    """Return a column with texts in some rows and nulls in the others."""
+    return pc.replace_with_mask(pa.nulls(len(rows), pa.string()), pa.array(rows), pa.array(texts, pa.string()))

@@ -1,1 +1,1 @@
-"""From files to rows of text: what is in a file, and the readers for small and for large ones."""
+"""Readers: inspection of landed files, file formats, and the rows of a load's files."""

@@ -1,28 +1,26 @@
-"""CSV with a header: what its first line says. Its rows are read by `parsing.csv_rows`."""
+"""CSV with a header: the shape of a file by its first line, and samples. `parsing.csv_rows` reads the rows."""
 
 from __future__ import annotations
 
 from dagster_tidemark.lakehouse.parsing import csv_rows
+from dagster_tidemark.lakehouse.parsing.records import records_of
+from dagster_tidemark.lakehouse.parsing.rows import Source
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape, Written
-from dagster_tidemark.lakehouse.readers.files import ObjectStore, SourceFile, Unusable
-from dagster_tidemark.lakehouse.readers.text import fields_of, records_of
-from dagster_tidemark.lakehouse.readers.text_files import Head, looked_into, parts_of_text
+from dagster_tidemark.lakehouse.readers.files import Unusable
+from dagster_tidemark.lakehouse.readers.text import encoding_name, fields_of, not_valid
+from dagster_tidemark.lakehouse.readers.text_files import head_of, parts_of_text
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.file_endings import Format, endings_of
 
 
-def _shape(store: ObjectStore, feed: Feed, file: SourceFile, body: bytes | None) -> Shape:
-    return looked_into(store, feed, file, body, _shape_of, json=False)
-
-
-def _shape_of(head: Head) -> Shape:
-    header = head.records[0].text
-    is_complete = not head.is_cut or len(head.records) > 1
-    if is_complete and head.begins_with_no_text:
-        raise Unusable("unreadable", head.not_text)
+def _shape(feed: Feed, source: Source) -> Shape:
+    head = head_of(feed, source, json=False)
+    header, fault = head.records[0]
+    if head.complete_records and fault == not_valid(head.charset):
+        raise Unusable("unreadable", f"the first line is no {encoding_name(head.charset)} text: {header[:100]!r}")
     if "\0" in header:
         raise Unusable("unreadable", "the first line is binary, not text")
-    if not is_complete:
+    if not head.complete_records:
         raise Unusable("unreadable", f"the first line is longer than {head.size} bytes")
     columns = tuple((name.strip(), "string") for name in fields_of(header))
     return Shape(Format.CSV, columns, head.charset, is_over_lines=head.multiline)

@@ -1,12 +1,13 @@
-"""What lies in the landing bucket, as a load sees it: a version of a file, and why one cannot be taken.
+"""A load's view of the landing bucket: versions of files, and reasons why a file cannot be loaded.
 
-Belongs here: the names that looking into files (`probe`), reading them (`in_memory`, `batch`) and judging their
-rows (`validation`) share. Does not belong here: any reading.
+Shared names of inspecting files (`probe`), reading them (`in_memory`, `batch`) and judging their rows (`validation`).
+Does not belong here: any reading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -18,41 +19,41 @@ from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.listing import ObjectVersion
 
 LIMITS_OF_ARROW = (MemoryError, pa.ArrowCapacityError, pa.ArrowCancelled)
-"""What Arrow raises of itself, never of what a file holds; its lack of memory is a MemoryError too."""
+"""Errors of Arrow that do not depend on the content of a file. Arrow's lack of memory is a MemoryError too."""
 
 SPELLED_OUT = 20
-"""Largest number of names in a message; further names are counted."""
+"""Largest number of names in a message. Further names are counted."""
 
 
 class ObjectStore(Protocol):
-    """Where the files lie."""
+    """The store of the files."""
 
     name: str
 
-    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
-        """The content of an object as it was listed, or its first or last bytes.
+    def read(self, of: ObjectVersion) -> bytes:
+        """Return the content of an object as it was listed.
 
         Raises:
-            ObjectChanged: it is another one by now, or gone.
-            ObjectUnavailable: this object is not given, though it is there.
+            ObjectChanged: the object was deleted, or differs from the listed version.
+            ObjectUnavailable: the store has the object and refuses it.
             BucketUnavailable: the bucket does not answer, or refuses everything.
         """
         ...
 
     def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
-        """Bytes from the middle of an object; raises what `read` raises."""
+        """Return some bytes of an object. Raises the errors of `read`."""
         ...
 
     def check(self, of: ObjectVersion) -> None:
-        """Ask whether an object is as it was listed; raises what `read` raises."""
+        """Check that an object is as it was listed. Raises the errors of `read`."""
         ...
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One version of one file, as a listing told of it. `size` in bytes.
+    """One version of one file, from a listing. `size` is in bytes.
 
-    Of one that lies where no file of the feed does, `misplaced` and `message` say why; it is not read.
+    A file outside the layout of its feed has `misplaced` and `message` with the reason. It is not read.
     """
 
     key: str
@@ -67,8 +68,31 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
+class StoredFile:
+    """Source in an object store."""
+
+    store: ObjectStore
+    file: SourceFile
+
+    @property
+    def key(self) -> str:
+        """Name in the bucket."""
+        return self.file.key
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self.file.size
+
+    def read(self, begin: int, length: int) -> bytes:
+        """Return `length` bytes from `begin`; fewer at the end of the file. Raises the errors of the store."""
+        wanted = min(length, self.file.size - begin)
+        return self.store.part(self.file, begin, wanted) if wanted > 0 else b""
+
+
+@dataclass(frozen=True)
 class FileFault:
-    """Why a whole file cannot be taken. `reason` is a stable code."""
+    """Reason why a whole file cannot be loaded. `reason` is a stable code."""
 
     file: SourceFile
     reason: str
@@ -76,7 +100,7 @@ class FileFault:
 
 
 class Unusable(Terminal):
-    """A file that cannot be taken; a retry helps once the file was replaced."""
+    """Error of a file that cannot be loaded. A retry helps after the file was replaced."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -84,7 +108,7 @@ class Unusable(Terminal):
 
 
 def foreign(feed: Feed, found: Collection[str]) -> Unusable:
-    """Return the fault of a file that has none of a feed's columns: its rows would be rows of nulls."""
+    """Return the fault of a file without any declared column. Its rows would be rows of nulls."""
     return Unusable(
         "missing_column",
         f"it has none of the declared columns {_some(feed.columns)}; found {_some(found)}. Declare its columns, in "
@@ -95,12 +119,30 @@ def foreign(feed: Feed, found: Collection[str]) -> Unusable:
 def _some(names: Collection[str]) -> str:
     listed = list(names)
     more = f" and {len(listed) - SPELLED_OUT} more" if len(listed) > SPELLED_OUT else ""
-    return ", ".join(listed[:SPELLED_OUT]) + more
+    return ", ".join(listed[:SPELLED_OUT]) + more or "none"
+
+
+@contextmanager
+def arrow_faults(format: str) -> Iterator[None]:
+    """Raise Arrow's errors about a file as `Unusable`.
+
+    Args:
+        format: The format's name in the message.
+
+    Raises:
+        Unusable: the file has another format, or is damaged.
+    """
+    try:
+        yield
+    except LIMITS_OF_ARROW:
+        raise
+    except (pa.ArrowException, OSError, UnicodeError) as error:  # the name of a column may be no valid text
+        raise Unusable("unreadable", f"no {format} file, or a damaged one: {error}") from error
 
 
 class NotScanned(Transient):
-    """Files that the engine fails on or does not get, each with the error. That is no verdict: a retry may help."""
+    """Files that Spark's workers cannot get, or that end them, each with the error. A retry may help."""
 
     def __init__(self, files: Mapping[SourceFile, str]) -> None:
-        super().__init__("; ".join(f"{file.key}: {said}" for file, said in files.items()))
+        super().__init__("; ".join(f"{file.key}: {reason}" for file, reason in files.items()))
         self.files = files

@@ -1,7 +1,6 @@
-"""The formats that files may have: the one place where they are registered.
+"""Registry of file formats.
 
-Whoever reads a file asks here for its format. To add one, see "A format of your own" in docs/feeds.md. Does not belong
-here: anything about a format but that it is there.
+See "A format of your own" in docs/feeds.md. Does not belong here: the content of any format.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ _REGISTERED: dict[str, AnyFormat] = {known.name: known for known in (CSV, JSON, 
 
 
 def register_format(added: AnyFormat) -> None:
-    """Have files of a format read: from now on its endings are data to every feed that does not declare its own.
+    """Add a file format. Feeds that declare no endings then also take files with its endings.
 
     Call it in a module that is imported wherever feeds are declared, such as one in `feeds/`.
 
     Raises:
-        ValueError: its name or one of its endings is taken; the message names both formats.
+        ValueError: its name or one of its endings is taken. The message names both formats.
     """
     if added.name in _REGISTERED:
         raise ValueError(f"format {added.name}: there is a format of this name already")
@@ -34,10 +33,10 @@ def register_format(added: AnyFormat) -> None:
 
 
 def format_named(name: str) -> AnyFormat:
-    """A registered format.
+    """Return the format of a name.
 
     Raises:
-        ValueError: there is none of this name; the message names those there are.
+        ValueError: no such format is registered. The message lists the registered ones.
     """
     if name not in _REGISTERED:
         raise ValueError(f"format {name}: it is not registered; there are {', '.join(_REGISTERED)}")
@@ -45,5 +44,5 @@ def format_named(name: str) -> AnyFormat:
 
 
 def format_of(key: str) -> AnyFormat:
-    """The format that a key's name says."""
+    """Return the format of a file by the ending of its key."""
     return _REGISTERED[file_endings.format_of(key)]

@@ -1,28 +1,29 @@
-"""Looking into files before they are read: a header, a footer, or the whole of a small file.
+"""Inspection of files before they are read: their header or footer, and all bytes of small files.
 
-A small file is fetched whole, once, and its rows are taken from those bytes: whatever is wrong with it harms nobody
-else. Of a large one the header or footer is fetched; Spark's workers read the rest. Does not belong here: what a
-format's files look like (`file_format`), how the rows are made (`in_memory`, `batch`), and which file is small
-(`small_files`).
+Small files are fetched as a whole, once, and their rows are made from these bytes. Only the header or footer of large
+files is fetched here. Does not belong here: formats (`file_format`), rows (`in_memory`, `batch`), and the choice of
+small files (`small_files`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from dagster_tidemark.lakehouse.parsing.rows import Source
+from dagster_tidemark.lakehouse.parsing.sources import MemoryFile, WatchedSource
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import (
     SPELLED_OUT,
     FileFault,
     ObjectStore,
     SourceFile,
+    StoredFile,
     Unusable,
     foreign,
 )
 from dagster_tidemark.lakehouse.readers.format_registry import format_named, format_of
-from dagster_tidemark.lakehouse.readers.remote_file import refusals_raised
 from dagster_tidemark.lakehouse.readers.small_files import fetched_whole
 from dagster_tidemark.sources.feed import Feed, NewColumns
 from dagster_tidemark.sources.listing import ObjectUnavailable
@@ -32,27 +33,40 @@ _THREADS = 16
 
 @dataclass(frozen=True)
 class Inspected:
-    """What can be read, and what cannot: small files with their bytes, large ones, and faults.
+    """Inspected files: shapes of readable ones, faults of the others.
 
-    `unavailable` are files that are there and not given, with what S3 says: no verdict on them.
+    Args:
+        shapes: Shape of each file that can be read, as far as its header or footer shows.
+        bodies: Bytes of the small files among them. Workers read the others.
+        faults: Faults of files that cannot be loaded.
+        unavailable: Files that the store has and refuses, with its error. Their content is unknown.
     """
 
-    fetched: Mapping[SourceFile, tuple[Shape, bytes]]
-    large: Mapping[SourceFile, Shape]
+    shapes: Mapping[SourceFile, Shape]
+    bodies: Mapping[SourceFile, bytes]
     faults: Sequence[FileFault]
     unavailable: Mapping[SourceFile, ObjectUnavailable] = field(default_factory=dict)
 
     @property
     def readable(self) -> list[SourceFile]:
-        """Every file that has rows to read, as far as its header says."""
-        return [*self.fetched, *self.large]
+        """Files that can be read."""
+        return list(self.shapes)
+
+    @property
+    def large(self) -> dict[SourceFile, Shape]:
+        """Files that workers read."""
+        return {file: shape for file, shape in self.shapes.items() if file not in self.bodies}
+
+    def with_large(self, files: Iterable[SourceFile]) -> Inspected:
+        """Return the same with these files left to workers."""
+        large = set(files)
+        return replace(self, bodies={file: body for file, body in self.bodies.items() if file not in large})
 
     def new_columns(self, feed: Feed) -> dict[str, list[str]]:
-        """Columns that the feed does not declare, with the files that have them."""
+        """Return the columns that the feed does not declare, with the keys of their files."""
         found: dict[str, list[str]] = {}
-        shapes = [*((f, s) for f, (s, _) in self.fetched.items()), *self.large.items()]
-        for file, shape in sorted(shapes, key=lambda pair: pair[0].key):
-            for name, _ in shape.columns:
+        for file in sorted(self.shapes, key=lambda file: file.key):
+            for name, _ in self.shapes[file].columns:
                 if name not in feed.columns:
                     found.setdefault(name, []).append(file.key)
         return found
@@ -60,8 +74,8 @@ class Inspected:
     def missing_columns(self, feed: Feed) -> dict[str, list[str]]:
         """Return the declared columns that files lack, with these files. A JSON file counts only if read to its end."""
         found: dict[str, list[str]] = {}
-        shapes = [*((f, s) for f, (s, _) in self.fetched.items()), *self.large.items()]
-        for file, shape in sorted(shapes, key=lambda pair: pair[0].key):
+        for file in sorted(self.shapes, key=lambda file: file.key):
+            shape = self.shapes[file]
             names = {name for name, _ in shape.columns}
             for column in feed.columns if shape.is_complete else ():
                 if column not in names:
@@ -70,54 +84,61 @@ class Inspected:
 
 
 def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Inspected:
-    """Look into each of these files.
+    """Inspect these files.
 
     Raises:
         ObjectChanged, BucketUnavailable: see `ObjectStore.read`.
     """
     whole = fetched_whole(files)
+    shapes: dict[SourceFile, Shape] = {}
+    bodies: dict[SourceFile, bytes] = {}
+    faults: list[FileFault] = []
+    unavailable: dict[SourceFile, ObjectUnavailable] = {}
 
-    def _look(file: SourceFile) -> tuple[SourceFile, Shape | FileFault | ObjectUnavailable, bytes | None]:
+    def look(file: SourceFile) -> tuple[Shape | Unusable | ObjectUnavailable, bytes | None]:
         try:
-            return _looked_into(file)
-        except ObjectUnavailable as refusal:
-            return file, refusal, None
+            body = store.read(file) if file in whole else None
+            source = StoredFile(store, file) if body is None else MemoryFile(file.key, body)
+            return _shape_of(feed, source), body
+        except (Unusable, ObjectUnavailable) as error:
+            return error, None
 
-    def _looked_into(file: SourceFile) -> tuple[SourceFile, Shape | FileFault, bytes | None]:
-        if file.misplaced:
-            return file, FileFault(file, file.misplaced, file.message), None
-        body = store.read(file) if file in whole else None
-        try:
-            read_as = format_of(file.key)
-            with refusals_raised(store) as asked:
-                shape = _checked(read_as.shape(asked, feed, file, body), feed)
-            return file, shape, body
-        except Unusable as unusable:
-            return file, FileFault(file, unusable.reason, str(unusable)), None
-
+    readable = [file for file in files if not file.misplaced]
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
-        looked = list(pool.map(_look, files))
-    fetched = {file: (shape, body) for file, shape, body in looked if isinstance(shape, Shape) and body is not None}
-    return Inspected(
-        fetched,
-        {file: shape for file, shape, _ in looked if isinstance(shape, Shape) and file not in fetched},
-        [fault for _, fault, _ in looked if isinstance(fault, FileFault)],
-        {file: refusal for file, refusal, _ in looked if isinstance(refusal, ObjectUnavailable)},
-    )
+        looks = dict(zip(readable, pool.map(look, readable), strict=True))
+    for file in files:
+        if file.misplaced:
+            faults.append(FileFault(file, file.misplaced, file.message))
+            continue
+        found, body = looks[file]
+        if isinstance(found, Shape):
+            shapes[file] = found
+            if body is not None:
+                bodies[file] = body
+        elif isinstance(found, Unusable):
+            faults.append(FileFault(file, found.reason, str(found)))
+        else:
+            unavailable[file] = found
+    return Inspected(shapes, bodies, faults, unavailable)
 
 
-def _checked(shape: Shape, feed: Feed) -> Shape:
+def _shape_of(feed: Feed, source: Source) -> Shape:
+    """Return the shape of a file.
+
+    Raises:
+        Unusable: its header or footer shows that the file cannot be loaded.
+    """
+    watched = WatchedSource(source)
+    with watched.errors_raised():
+        shape: Shape = format_of(source.key).shape(feed, watched)
     names = [name for name, _ in shape.columns]
-    has_header = format_named(shape.format).has_header
-    if has_header and not any(c in names for c in feed.columns):
-        raise foreign(feed, names)
-    # Without a header a column may come in any row, and is missing row by row.
-    missing = [c for c in feed.required if c not in names] if has_header else []
-    if missing:
-        raise Unusable("missing_column", f"no column {', '.join(missing)}; found {', '.join(names)}")
-    twice = sorted(c for c in feed.columns if names.count(c) > 1)
-    if twice:
-        raise Unusable("duplicate_column", f"column {', '.join(twice)} stands there twice")
+    if format_named(shape.format).has_header:  # otherwise each row has its own columns
+        if not any(c in names for c in feed.columns):
+            raise foreign(feed, names)
+        if missing := [c for c in feed.required if c not in names]:
+            raise Unusable("missing_column", f"no column {', '.join(missing)}; found {', '.join(names)}")
+    if twice := sorted(c for c in feed.columns if names.count(c) > 1):
+        raise Unusable("duplicate_column", f"column {', '.join(twice)} is in the header twice")
     new = [name for name in names if name not in feed.columns]
     if new and feed.new_columns is NewColumns.FAIL:
         more = f" and {len(new) - SPELLED_OUT} more" if len(new) > SPELLED_OUT else ""

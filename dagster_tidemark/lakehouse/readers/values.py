@@ -1,8 +1,7 @@
-"""Values that are no texts, as the texts they become: a number, a time, a list.
+"""Texts of values that have a type in the file, such as numbers, times and lists.
 
-A text column keeps what a file holds, so the text of a value may not change with the library that reads it:
-`test_one_parser.py` holds the texts of small and large files against each other. Does not belong here: types that are
-declared (`validation`).
+A text column keeps the value of the file. The texts are those of Spark's casts, for every format. Does not belong here:
+declared types (`kernels`, `validation`).
 """
 
 from __future__ import annotations
@@ -22,21 +21,16 @@ import pyarrow.compute as pc
 
 _TIME = "%Y-%m-%d %H:%M:%S.%f"
 _BLANKS = " \t\r\n"
-_WHOLE_FROM, _WHOLE_BELOW = 1e-3, 1e7  # numbers that Java writes without an exponent
+_WHOLE_FROM, _WHOLE_BELOW = 1e-3, 1e7  # Java writes these numbers without an exponent
 
 
 def _decoder() -> JSONDecoder:
-    """Made anew, not kept: code that is sent to a worker takes all with it that it uses, and this cannot be sent."""
+    """Return a new decoder. A global one would be sent to workers with the code, and cannot be pickled."""
     return JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
 
 
-def is_nested(kind: pa.DataType) -> bool:
-    """Whether a value of an Arrow type holds others."""
-    return bool(pa.types.is_nested(kind))
-
-
 def nested_as_written(text: str) -> list[dict[str, str]]:
-    """Of each JSON object in a text, by itself or in a list, the members that hold others, as they stand there."""
+    """Return the nested members, as they are written, of each JSON object in a text, alone or in a list."""
     at = _next(text, 0)
     if text[at] == "{":
         return [dict(_members(text, at))]
@@ -44,7 +38,7 @@ def nested_as_written(text: str) -> list[dict[str, str]]:
 
 
 def elements_of(text: str) -> list[str]:
-    """The elements of a JSON list, as they stand there."""
+    """Return the elements of a JSON list, as they are written."""
     decoder = _decoder()
     return [text[begin : decoder.raw_decode(text, begin)[1]] for begin in _elements(text, _next(text, 0))]
 
@@ -74,7 +68,7 @@ def _next(text: str, at: int) -> int:
 
 
 def texts_of(column: pa.Array) -> pa.Array:
-    """A column of Parquet as Spark's cast makes texts of it."""
+    """Return the texts of a column. They are those of Spark's casts."""
     kind = column.type
     if pa.types.is_decimal(kind):
         return _decimals(column)
@@ -82,14 +76,14 @@ def texts_of(column: pa.Array) -> pa.Array:
         return _floats(column)
     if pa.types.is_timestamp(kind):
         return pc.replace_substring_regex(pc.cast(column, pa.string()), r"(\.0*|(\.[0-9]*[1-9])0*)?Z$", r"\2")
-    if is_nested(kind):
+    if pa.types.is_nested(kind):
         return pa.array([_json_of(value) for value in column], pa.binary()).view(pa.string())
-    # Texts that are none are found later, with the row they are in.
+    # `typed_rows` finds invalid texts.
     return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
 
 
 def _decimals(column: pa.Array) -> pa.Array:
-    """Decimals as Java writes them: without the exponent that Arrow gives small ones."""
+    """Return decimals as Java writes them. Arrow writes small ones with an exponent."""
     texts = pc.cast(column, pa.string())
     has_exponent = pc.match_substring(texts, "E")
     if not has_exponent.true_count:
@@ -100,7 +94,7 @@ def _decimals(column: pa.Array) -> pa.Array:
 
 
 def _floats(column: pa.Array) -> pa.Array:
-    """Floats as Java writes them. Arrow finds the same digits, so most take no loop."""
+    """Return floats as Java writes them. Arrow finds the same digits, so only few need a loop."""
     if pa.types.is_float16(column.type):
         return pa.array([None if v is None else _number(v, column.type) for v in column.to_pylist()], pa.string())
     texts, size = pc.cast(column, pa.string()), pc.abs(column)
@@ -114,7 +108,7 @@ def _floats(column: pa.Array) -> pa.Array:
 
 
 def _number(value: float | Decimal, kind: pa.DataType) -> str:
-    """A number as Java writes it."""
+    """Return a number as Java writes it."""
     if isinstance(value, Decimal):
         return format(value, "f")
     if not math.isfinite(value):
@@ -133,11 +127,11 @@ def _json_of(value: pa.Scalar) -> bytes | None:
     try:
         return _json(value.as_py(), value.type).encode() if value.is_valid else None
     except UnicodeDecodeError as error:
-        return bytes(error.object)  # no text, and named as such by whoever reads the column
+        return bytes(error.object)  # invalid text, which `typed_rows` reports
 
 
 def _json(value: Any, kind: pa.DataType) -> str:
-    """A value of Parquet as Spark writes it in JSON."""
+    """Return a value as Spark writes it in JSON."""
     if value is None:
         return "null"
     if pa.types.is_map(kind):

@@ -14,7 +14,7 @@ from dagster_tidemark.settings import Settings
 _AWS_SDK = "2.54.17"
 COORDINATES = (
     "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-    "org.apache.hadoop:hadoop-aws:3.4.2",  # exactly the Hadoop inside the pyspark wheel
+    "org.apache.hadoop:hadoop-aws:3.4.2",  # for `s3a://` in user code; exactly the Hadoop inside the pyspark wheel
     *(
         f"software.amazon.awssdk:{part}:{_AWS_SDK}"
         for part in ("s3", "s3-transfer-manager", "sts", "kms", "apache-client")

@@ -20,13 +20,13 @@ from dagster_tidemark.lakehouse.data_file_tasks import (
     Report,
     report_of,
 )
-from dagster_tidemark.lakehouse.parsing.remote import Store
+from dagster_tidemark.lakehouse.parsing.sources import Bucket
 from dagster_tidemark.settings import LOCAL_KEY, Settings
 
 SCHEMA = pa.schema([("n", pa.int64()), ("region", pa.string()), ("source_file", pa.string())])
 
 
-def task(folder: str, store: Store | None = None) -> DataFileTask:
+def task(folder: str, store: Bucket | None = None) -> DataFileTask:
     """Two landed files of one partition and one of another, of which several tasks have rows."""
     values = [{"region": "north"}, {"region": "south"}]
     folders = [f"{folder}/region={of['region']}" for of in values]
@@ -52,7 +52,7 @@ def reports(written: list[pa.RecordBatch]) -> list[Report]:
 
 
 def test_into_a_bucket(cloud: Settings) -> None:
-    store = Store(cloud.landing_bucket, cloud.aws_region, cloud.aws_endpoint_url, LOCAL_KEY)
+    store = Bucket(cloud.landing_bucket, cloud.aws_region, cloud.aws_endpoint_url, LOCAL_KEY)
     written = list(task("tasks/t", store).run([rows([0, 0, 2]), rows([1, 2])]))
     north, south = reports(written)
     s3: Any = boto3.client("s3", **cloud.aws_options())
@@ -85,7 +85,7 @@ def test_a_store_that_refuses_is_named_apart_from_faults_of_the_data(
     cloud: Settings, tmp_path: Path, fault: str
 ) -> None:
     (tmp_path / "file").write_text("")
-    store = Store("no-such-bucket", cloud.aws_region, cloud.aws_endpoint_url, LOCAL_KEY) if fault == "bucket" else None
+    store = Bucket("no-such-bucket", cloud.aws_region, cloud.aws_endpoint_url, LOCAL_KEY) if fault == "bucket" else None
     with pytest.raises(DataFileNotWritten, match="region=north"):
         list(task(str(tmp_path / "file"), store).run([rows([0])]))
 

@@ -88,8 +88,12 @@ def test_storage_that_refuses_workers_alone_changes_nothing_and_the_files_are_na
     monkeypatch.setattr(small_files, "SMALL", 0)
     newer = dataclasses.replace(orders, code_version="2")
     expired = [Fault(agent=WORKERS, method=method, below=orders.feed.prefix) for method in ("HEAD", "GET")]
+    scans: list[Any] = []
+    tasks_of = batch.tasks_of
+    monkeypatch.setattr(batch, "tasks_of", lambda parts: scans.append(tasks_of(parts)) or scans[-1])
     with faults(str(cloud.aws_endpoint_url), *expired):
         loaded = loading(newer, HOUR)
+    assert len(scans) == 1, "one reading names every file that workers do not get"
     ((file, why),) = loaded.unavailable.items()  # for which the run fails (`load_asset`)
     assert file.key == key(orders, name) and "AWS Error" in why
     assert quantities(spark, orders) == before

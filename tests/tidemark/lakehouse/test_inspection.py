@@ -8,6 +8,7 @@ import json
 import tracemalloc
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,12 +16,14 @@ import pytest
 
 from dagster_tidemark.lakehouse.parsing import csv_rows
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE
+from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
 from dagster_tidemark.lakehouse.parsing.text_blocks import BLOCK, LONGEST_LINE
 from dagster_tidemark.lakehouse.readers import in_memory, small_files
-from dagster_tidemark.lakehouse.readers.batch import declared_by
+from dagster_tidemark.lakehouse.readers.batch import Batch, declared_by, reading_of
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import SourceFile, Unusable
 from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
+from dagster_tidemark.lakehouse.readers.text import NO_ROW
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import ObjectVersion
 from tests.toys.feeds import ORDERS
@@ -46,9 +49,8 @@ class Store:
     def __init__(self, bodies: dict[str, bytes]) -> None:
         self.bodies = bodies
 
-    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
-        body = self.bodies[of.key]
-        return body[:first] if first is not None else body[-last:] if last is not None else body
+    def read(self, of: ObjectVersion) -> bytes:
+        return self.bodies[of.key]
 
     def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
         return self.bodies[of.key][begin : begin + length]
@@ -63,16 +65,25 @@ def inspected(bodies: dict[str, bytes], feed: Feed = ORDERS) -> Inspected:
     return inspect(Store(bodies), feed, files)
 
 
-def held(bodies: dict[str, bytes], feed: Feed = ORDERS) -> in_memory.Found:
-    """What this process reads of these files."""
-    return in_memory.read(feed, declared_by(feed), inspected(bodies, feed).fetched)
+def batch_of(bodies: dict[str, bytes], feed: Feed = ORDERS) -> Batch:
+    """Return the files as a load has them, with the rows of small ones."""
+    spark: Any = None
+    return reading_of(spark, Store(bodies), feed, inspected(bodies, feed), code_version="1", partition_values={})
+
+
+def rows_by_file(batch: Batch) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of small files by key."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in batch.small.to_pylist():
+        found.setdefault(batch.in_order[row["_file"]].key, []).append(row)
+    return found
 
 
 def fetched(bodies: dict[str, bytes]) -> set[str]:
-    """Which of these files are read in memory; all others are left to Spark's workers."""
-    found = held(bodies)
+    """Return the files that are read in memory. All others are left to Spark's workers."""
+    found = batch_of(bodies)
     assert not found.faults
-    here, left = set(found.rows.column("source_file").to_pylist()), {file.key for file in found.left}
+    here, left = set(rows_by_file(found)), {file.key for file in found.large}
     assert here | left == set(bodies) and not here & left, "of a file all rows, or none"
     return here
 
@@ -114,10 +125,10 @@ def test_json_of_very_many_values_takes_a_run_50_times_its_text_at_most(unit: by
     text = b'{"order_id": [' + unit * (1_200_000 // len(unit)) + b"1]}\n"
     bodies = {"a.json.gz": gzip.compress(text)}
     tracemalloc.start()
-    found = held(bodies)
+    found = batch_of(bodies)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert found.rows.num_rows == 1
+    assert found.small.num_rows == 1
     assert peak < 50 * len(text)
 
 
@@ -127,7 +138,7 @@ def test_a_limit_of_our_own_format_is_no_verdict_on_a_file(monkeypatch: pytest.M
 
     monkeypatch.setattr("dagster_tidemark.lakehouse.parsing.typed_rows._texts", full)
     with pytest.raises(pa.ArrowCapacityError):
-        held({"a.parquet": parquet(1)})
+        batch_of({"a.parquet": parquet(1)})
 
 
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet"])
@@ -150,9 +161,9 @@ class Counting(Store):
 
     asked: list[int]
 
-    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
-        self.asked.append(last or 0)
-        return super().read(of, first, last)
+    def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
+        self.asked.append(length)
+        return self.bodies[of.key][begin - of.size :][:length]
 
 
 LONG = LONGEST_LINE + BLOCK
@@ -165,11 +176,11 @@ LONG = LONGEST_LINE + BLOCK
 def test_a_line_that_is_too_long_is_found_in_what_is_compressed(length: int, end: bytes, refused: bool) -> None:
     body = gzip.compress(csv(1) + csv(1) + b"1" * length + end + csv(1)[len(HEADER) :], 1)
     assert len(body) < 1 << 20
-    assert held({"a.csv.gz": body}).left, "so much text is for workers, which read it with the same function"
-    [(shape, _)] = inspected({"a.csv.gz": body}).fetched.values()
-    expected = pytest.raises(Unusable, match=f"^a line of it is longer than {LONGEST_LINE} bytes$")
+    assert batch_of({"a.csv.gz": body}).large, "so much text is for workers, which read it with the same function"
+    [shape] = inspected({"a.csv.gz": body}).shapes.values()
+    expected = pytest.raises(Unusable, match=f"^it has a line of more than {LONGEST_LINE} bytes$")
     with expected if refused else contextlib.nullcontext():
-        for _ in csv_rows.rows_of(declared_by(ORDERS), shape, in_memory.Held("a.csv.gz", body), WHOLE):
+        for _ in csv_rows.rows_of(declared_by(ORDERS), shape, MemoryFile("a.csv.gz", body), WHOLE):
             pass
 
 
@@ -189,7 +200,7 @@ class Plain:
 
 def test_a_file_with_a_line_that_is_too_long_is_read_no_further_than_that() -> None:
     source = Plain(LONG * 5 // 4)
-    with pytest.raises(Unusable, match="a line of it is longer than"):
+    with pytest.raises(Unusable, match="it has a line of more than"):
         for _ in csv_rows.rows_of(declared_by(ORDERS), Shape("csv", (("order_id", "string"),)), source, WHOLE):
             pass
     assert source.asked <= 7_000_000 + LONGEST_LINE + 2 * BLOCK
@@ -231,9 +242,9 @@ def test_whatever_a_small_parquet_file_holds_its_neighbours_are_read(odd: str) -
     columns = dict.fromkeys(ORDERS.columns, "string")
     for feed in (ORDERS, dataclasses.replace(ORDERS, columns=columns, rules={})):
         bodies = {"a.csv": csv(2), "odd.parquet": ODD_PARQUET[odd]}
-        found = held(bodies, feed)
-        assert found.rows.column("source_file").to_pylist().count("a.csv") == 2
-        assert {fault.file.key for fault in [*found.faults, *inspected(bodies, feed).faults]} <= {"odd.parquet"}
+        found = batch_of(bodies, feed)
+        assert len(rows_by_file(found)["a.csv"]) == 2
+        assert {fault.file.key for fault in found.faults} <= {"odd.parquet"}
 
 
 def test_json_is_read_however_it_is_printed() -> None:
@@ -245,27 +256,27 @@ def test_json_is_read_however_it_is_printed() -> None:
         "row_a_line.json": "[\r\n" + ",\r\n".join(map(json.dumps, rows)) + "\r\n]\r\n",
         "documents.json": "\n".join(json.dumps(row, indent=1) for row in rows),
     }
-    found = held({name: text.encode() for name, text in printed.items()})
+    found = batch_of({name: text.encode() for name, text in printed.items()})
     assert not found.faults
     for name in printed:
-        assert [r["order_id"] for r in found.rows.to_pylist() if r["source_file"] == name] == list(range(200))
+        assert [row["order_id"] for row in rows_by_file(found)[name]] == list(range(200))
 
 
 def test_a_line_of_a_jsonl_file_is_a_row_however_it_is_printed() -> None:
     body = json.dumps([{"order_id": 1, "line_number": 1}], indent=2).encode()
-    (fault,) = inspected({"a.jsonl": body, "a.json": body}).faults
-    assert (fault.file.key, fault.message) == ("a.jsonl", "no line of it is a JSON object")
+    (fault,) = batch_of({"a.jsonl": body, "a.json": body}).faults
+    assert (fault.file.key, fault.message) == ("a.jsonl", f"no line of it is a JSON object; the first: {NO_ROW}")
 
 
 def test_json_that_is_nested_very_deep_keeps_no_other_file_from_being_read() -> None:
     feed = dataclasses.replace(ORDERS, multiline=True)
     bodies = {"a.csv": csv(2), "deep.json": b'{"order_id": ' + b"[" * 450 + b"]" * 450 + b"}"}
-    assert held(bodies, feed).rows.column("source_file").to_pylist().count("a.csv") == 2
+    assert len(rows_by_file(batch_of(bodies, feed))["a.csv"]) == 2
 
 
 @pytest.mark.parametrize("year", [1, 1600, 2300, 9999])
 def test_a_time_that_nanoseconds_cannot_hold_is_what_it_was(year: int) -> None:
     far = of_times(pa.array([datetime(year, 12, 31, 7)], pa.timestamp("us")), use_deprecated_int96_timestamps=True)
-    found = held({"far.parquet": far})
+    found = batch_of({"far.parquet": far})
     assert not found.faults
-    assert found.rows.column("ordered_at").to_pylist() == [datetime(year, 12, 31, 7, tzinfo=UTC)]
+    assert found.small.column("ordered_at").to_pylist() == [datetime(year, 12, 31, 7, tzinfo=UTC)]

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from dagster_tidemark.execution.load_check import columns_said, quarantine_result
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded
-from dagster_tidemark.lakehouse.readers import batch, in_memory, small_files
+from dagster_tidemark.lakehouse.readers import batch, small_files
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
 from dagster_tidemark.lakehouse.table import LINEAGE, SOURCE_ROW, Table
@@ -56,15 +57,16 @@ def bodies(found: list[dict[str, object]]) -> dict[str, bytes]:
     }
 
 
-def looked_into(files: dict[str, bytes], feed: Feed = FEED, size: int | None = None) -> Inspected:
+def looked_into(files: dict[str, bytes], feed: Feed = FEED) -> Inspected:
     at = datetime(2026, 10, 1, tzinfo=UTC)
-    sources = [SourceFile(key, "v", at, DAY, len(body) if size is None else size) for key, body in files.items()]
+    sources = [SourceFile(key, "v", at, DAY, len(body)) for key, body in files.items()]
     return inspect(Store(files), feed, sources)
 
 
 def faults(found: Inspected, feed: Feed = FEED) -> dict[str, tuple[str, str]]:
-    in_rows = in_memory.read(feed, batch.declared_by(feed), found.fetched).faults
-    return {fault.file.key: (fault.reason, fault.message) for fault in [*found.faults, *in_rows]}
+    nothing: Any = None
+    of_files = batch.reading_of(nothing, nothing, feed, found, code_version="1", partition_values={}).faults
+    return {fault.file.key: (fault.reason, fault.message) for fault in of_files}
 
 
 @pytest.mark.parametrize("new_columns", list(NewColumns))
@@ -79,9 +81,10 @@ def test_a_small_file_of_other_columns_is_refused_in_every_format(new_columns: N
         )
 
 
-def test_a_large_file_of_other_columns_is_refused_by_its_header() -> None:
+def test_a_large_file_of_other_columns_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_files, "SMALL", 0)
     files = {key: body for key, body in bodies(NEW).items() if "json" not in key}
-    found = looked_into(files, size=small_files.SMALL + 1)
+    found = looked_into(files)
     assert {key: reason for key, (reason, _) in faults(found).items()} == dict.fromkeys(files, "missing_column")
 
 

@@ -20,8 +20,9 @@ from dagster_tidemark.cli.app import app
 from dagster_tidemark.formats import Declared, FileFormat, Shape, Unusable, register_format, rows_of_table
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE
+from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
 from dagster_tidemark.lakehouse.readers import format_registry as registered
-from dagster_tidemark.lakehouse.readers import in_memory, probe, small_files
+from dagster_tidemark.lakehouse.readers import probe, small_files
 from dagster_tidemark.lakehouse.readers.csv_text import CSV
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.lakehouse.readers.json_text import JSON
@@ -122,13 +123,13 @@ def test_the_format_of_pairs_that_the_page_shows_gives_a_row_and_names_its_fault
     shown: dict[str, Any] = {}
     exec(compile(snippet, "docs/feeds.md", "exec"), shown)
     declared, shape = Declared({"a": "bigint", "b": "string"}), Shape("pairs")
-    (found,) = shown["rows_of"](declared, shape, in_memory.Held("x.pairs", b"b=x\na=1\nc=2\n"), WHOLE)
+    (found,) = shown["rows_of"](declared, shape, MemoryFile("x.pairs", b"b=x\na=1\nc=2\n"), WHOLE)
     assert (found.count, {c: column.to_pylist() for c, column in found.columns.items()}) == (
         1,
         {"a": ["1"], "b": ["x"]},
     )
     with pytest.raises(Unusable, match="a line without =: words") as raised:
-        list(shown["rows_of"](declared, shape, in_memory.Held("x.pairs", b"words"), WHOLE))
+        list(shown["rows_of"](declared, shape, MemoryFile("x.pairs", b"words"), WHOLE))
     assert raised.value.reason == "no_pair"
 
 
@@ -160,7 +161,7 @@ class Refusing:
             raise BucketUnavailable("ExpiredToken")
         return self._body[begin : begin + length]
 
-    def read(self, of: ObjectVersion, first: int | None = None, last: int | None = None) -> bytes:
+    def read(self, of: ObjectVersion) -> bytes:
         raise NotImplementedError
 
     def check(self, of: ObjectVersion) -> None:

@@ -5,6 +5,7 @@ import gzip
 import pytest
 
 from dagster_tidemark.lakehouse.parsing.json_rows import objects_in
+from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.readers.text import (
     LONGEST_RECORD,
     NEVER_CLOSED,
@@ -12,7 +13,6 @@ from dagster_tidemark.lakehouse.readers.text import (
     NOT_CLOSED,
     Record,
     not_valid,
-    records_of,
     text_of,
 )
 from dagster_tidemark.sources.feed import Feed, Grain
@@ -107,7 +107,7 @@ def test_of_a_feed_with_several_lines_a_quote_holds_them_together() -> None:
 
 
 def test_a_quote_that_is_never_closed_takes_the_rest_and_says_so() -> None:
-    assert csv(b'h\n1,"a\n2,b\n', multiline=True) == [("h", None), ('1,"a\n2,b\n', NEVER_CLOSED)]
+    assert csv(b'h\n1,"a\n2,b\n', multiline=True) == [("h", None), ('1,"a\n2,b', NEVER_CLOSED)]
 
 
 def test_a_record_of_too_many_lines_is_cut_and_named() -> None:

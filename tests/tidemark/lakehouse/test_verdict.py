@@ -1,11 +1,12 @@
 """A file is judged by its bytes, and by nothing else, where Spark's workers read it."""
 
+import contextlib
 import gzip
 import io
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +21,9 @@ from dagster_tidemark import LINEAGE, Table
 from dagster_tidemark.formats import FileFormat, register_format
 from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
 from dagster_tidemark.lakehouse.loading.load import Load
+from dagster_tidemark.lakehouse.parsing.part_of_file import REPORT, PartOfFile, PartReport
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part, Rows, Source
-from dagster_tidemark.lakehouse.parsing.spark_tasks import FileNotRead, Note, PartOfFile, Scan, note_of
+from dagster_tidemark.lakehouse.parsing.spark_tasks import Scan
 from dagster_tidemark.lakehouse.readers import format_registry, probe, small_files
 from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
 from dagster_tidemark.lakehouse.readers.file_format import Shape
@@ -68,7 +70,7 @@ class Holding:
 
     body: bytes
     refused_from: int | None = None
-    bucket: str = "landing"
+    name: str = "landing"
     asked: list[str] = field(default_factory=list)
 
     def connect(self) -> "Holding":
@@ -94,11 +96,11 @@ class Refused(Exception):
     """The bytes of a file could not be had."""
 
 
-def scan_of(name: str, store: Holding, declared: dict[str, str], *, is_strict: bool = False) -> Scan:
+def scan_of(name: str, store: Holding, declared: dict[str, str]) -> Scan:
     read_as = format_registry.format_of(name)
     shape = Shape(read_as.name, tuple((c, "string") for c in declared))
     part = PartOfFile(0, name, len(store.body), "", shape, read_as.rows_of, WHOLE)
-    return Scan(Declared(declared), store, [[part]], is_strict)  # type: ignore[arg-type]
+    return Scan(Declared(declared), store, [[part]])  # type: ignore[arg-type]
 
 
 def damage(name: str, store: Holding, declared: dict[str, str] = COLUMNS) -> str | None:
@@ -107,14 +109,18 @@ def damage(name: str, store: Holding, declared: dict[str, str] = COLUMNS) -> str
     Raises:
         Refused: they could not be had.
     """
-    tasks = pa.RecordBatch.from_pydict({"id": [0]})
-    *_, last = scan_of(name, store, declared).run([tasks])
-    note = note_of(last.column("_note")[0].as_py())
-    if note.refused:
-        assert note.fault is None
-        raise Refused(note.refused)
-    assert note.fault is None or note.fault[0] == "unreadable"
-    return note.fault and note.fault[1]
+    report = report_of(scan_of(name, store, declared))
+    if report.refused:
+        assert report.fault is None
+        raise Refused(report.refused)
+    assert report.fault is None or report.fault[0] == "unreadable"
+    return report.fault and report.fault[1]
+
+
+def report_of(scan: Scan) -> PartReport:
+    """Return the report of a task that reads one part."""
+    *_, last = scan.run([pa.RecordBatch.from_pydict({"id": [0]})])
+    return PartReport.of_json(last.column(REPORT)[0].as_py())
 
 
 @pytest.mark.parametrize(
@@ -156,7 +162,7 @@ def formats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def own(rows_of: Any) -> None:
     """Register a format whose files are read so."""
-    shape = lambda store, feed, file, body: Shape("own", tuple((c, "string") for c in COLUMNS))  # noqa: E731
+    shape = lambda feed, source: Shape("own", tuple((c, "string") for c in COLUMNS))  # noqa: E731
     register_format(FileFormat(name="own", endings=(".own",), shape=shape, rows_of=rows_of))
 
 
@@ -181,15 +187,8 @@ def test_a_file_that_is_another_version_by_now_is_no_verdict() -> None:
     longer = Holding(TEXT)
     scan = scan_of("a.csv", longer, COLUMNS)
     longer.body += b"1,x\n"
-    (only,) = scan.run([pa.RecordBatch.from_pydict({"id": [0]})])
-    note = note_of(only.column("_note")[0].as_py())
-    assert note.fault is None and note.refused and "written again" in note.refused
-
-
-@pytest.mark.parametrize("store", [Holding(GZIP[:-9]), Holding(GZIP, 10)], ids=["damaged", "refused"])
-def test_a_job_whose_rows_count_ends_with_a_file_that_cannot_be_read(store: Holding) -> None:
-    with pytest.raises(FileNotRead, match=r"FileNotRead a\.csv\.gz: "):
-        list(scan_of("a.csv.gz", store, COLUMNS, is_strict=True).run([pa.RecordBatch.from_pydict({"id": [0]})]))
+    report = report_of(scan)
+    assert report.fault is None and report.refused and "written again" in report.refused
 
 
 @pytest.mark.usefixtures("formats")
@@ -266,7 +265,6 @@ def test_a_file_that_is_refused_in_its_middle_is_no_verdict_and_is_named_alone(
     body = {"b.csv": TEXT, "b.csv.gz": GZIP, "b.parquet": PARQUET}[name]
     put(load.feed.prefix_of(DAY) + "a.csv", b"a,b\n1,x\n")
     put(load.feed.prefix_of(DAY) + name, body)
-    # The file is read twice: the first refusal ends a job, and then each file is asked of.
     middle = Fault(agent=WORKERS, below=load.feed.prefix, name=name, skip=1, status=status)
     with faults(str(cloud.aws_endpoint_url), middle), pytest.raises(NotScanned, match="AWS Error") as raised:
         read(spark, landing, load, monkeypatch)
@@ -318,20 +316,21 @@ class Away:
         raise PySparkException(self._said)
 
 
-@pytest.mark.parametrize("failure", ["gone", "Python worker exited unexpectedly (crashed)", "FileNotRead 1.csv: why"])
+@pytest.mark.parametrize("failure", ["gone", "Python worker exited unexpectedly (crashed)"])
 def test_while_spark_is_away_it_is_asked_once_and_not_for_each_file(failure: str) -> None:
     at = datetime(2026, 10, 1, tzinfo=UTC)
     files = [SourceFile(f"{n}.csv", "v", at, DAY, 1) for n in range(6)]
     shapes = {file: Shape("csv", tuple((c, "string") for c in COLUMNS)) for file in files}
     spark: Any = Away("connection refused")
     store: Any = SimpleNamespace(name="landing")
-    reading = Batch(spark, store, NUMBERS.feed, "1", Inspected({}, shapes, []), pa.table({}), [], {})
-    with pytest.raises(PySparkException):
-        reading.without_unread(PySparkException(failure))
+    reading = Batch(spark, store, NUMBERS.feed, "1", Inspected(shapes, {}, []), pa.table({}), [], {})
+    found: dict[SourceFile, str] = {}
+    with contextlib.suppress(PySparkException):
+        found = reading.ending_workers(PySparkException(failure))
+    assert not found
     assert spark.asked <= 1
 
 
-def test_a_note_crosses_as_it_is() -> None:
-    note = Note(3, 7, 2, ("unreadable", "why"), None, 1, ["x"])
-    scan = scan_of("a.csv", Holding(b""), COLUMNS)
-    assert note_of(scan._noted(note).column("_note")[0].as_py()) == replace(note, others=["x"])
+def test_a_report_of_a_worker_is_read_as_it_was_written() -> None:
+    report = PartReport(3, 7, 2, 1, ["x"], None, ("unreadable", "why"))
+    assert PartReport.of_json(report.to_json()) == report

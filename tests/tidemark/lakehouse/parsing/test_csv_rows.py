@@ -1,4 +1,4 @@
-"""CSV over Arrow against the exact rule, `text.records_of` and `text.fields_of`, line by line."""
+"""CSV over Arrow against the exact rule, `reference.records_of` and `text.fields_of`, line by line."""
 
 import gzip
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from dagster_tidemark.lakehouse.parsing import csv_rows, text_blocks
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part
 from dagster_tidemark.lakehouse.readers.file_format import Shape
-from dagster_tidemark.lakehouse.readers.text import NO_ROW, charset_of, fields_of, records_of
+from dagster_tidemark.lakehouse.readers.text import NO_ROW, charset_of, fields_of
+from tests.tidemark.lakehouse.parsing.reference import records_of
 from tests.tidemark.lakehouse.parsing.sources import InMemory, cut
 
 Found = list[tuple[tuple[str | None, ...], str | None, str | None]]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from dagster_tidemark.lakehouse.parsing import json_documents, json_objects, json_rows, text_blocks
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part
 from dagster_tidemark.lakehouse.readers import text
+from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.json_text import JsonShape
 from dagster_tidemark.lakehouse.readers.text import (
     HALF_A_CHARACTER,
     NO_END,
@@ -25,16 +25,16 @@ from dagster_tidemark.lakehouse.readers.text import (
     TRUNCATED,
     charset_of,
     not_valid,
-    records_of,
 )
 from dagster_tidemark.lakehouse.readers.values import nested_as_written
+from tests.tidemark.lakehouse.parsing.reference import records_of
 from tests.tidemark.lakehouse.parsing.sources import InMemory, cut
 
 Row = tuple[tuple[str | None, ...], str | None, str | None]
 Found = list[Row] | KeysView[str]
 
 COLUMNS = {"b": "string", "a": "bigint", "a|b*": "double", "é": "string", "$": "string", "absent": "string"}
-LINES = JsonShape("json")
+LINES = Shape("json")
 OVER_LINES = replace(LINES, is_over_lines=True)
 
 BLANK = st.sampled_from(["", "", "", " ", "\t", "  ", " \t "])
@@ -90,7 +90,7 @@ END = st.sampled_from(["\n", "\n", "\n", "\r\n", "\r", "\n\n"])
 TEXTS = st.lists(st.tuples(LINE, END), max_size=12).map(lambda lines: "".join(a + b for a, b in lines))
 
 
-def reference(body: bytes, shape: JsonShape = LINES, encoding: str = "utf-8") -> Found:
+def reference(body: bytes, shape: Shape = LINES, encoding: str = "utf-8") -> Found:
     """The exact rule for a text in hand: values, fault, and the record where there is a fault.
 
     Returns:
@@ -130,7 +130,7 @@ def text_of_value(value: object) -> str | None:
 HALF = re.compile("[\ud800-\udfff]")
 
 
-def read(source: InMemory, shape: JsonShape = LINES, encoding: str = "utf-8", *parts: Part) -> Found:
+def read(source: InMemory, shape: Shape = LINES, encoding: str = "utf-8", *parts: Part) -> Found:
     shape = replace(shape, charset=charset_of(encoding, source.body[:2]))
     found: list[Row] = []
     others: dict[str, None] | None = {}
@@ -232,7 +232,7 @@ def test_a_record_over_lines_is_held_up_to_the_longest_line(monkeypatch: pytest.
 @pytest.mark.parametrize("shape", [LINES, OVER_LINES])
 @settings(MANY, max_examples=15)
 @given(text=TEXTS)
-def test_other_encodings(text: str, shape: JsonShape, encoding: str) -> None:
+def test_other_encodings(text: str, shape: Shape, encoding: str) -> None:
     body = text.encode(encoding, errors="ignore")
     assert read(InMemory("f.json", body), shape, encoding) == reference(body, shape, encoding)
 
@@ -270,7 +270,7 @@ BYTES = st.lists(
 @pytest.mark.parametrize("shape", [LINES, OVER_LINES])
 @settings(MANY, max_examples=15)
 @given(body=BYTES)
-def test_bytes_that_are_no_text(body: bytes, shape: JsonShape, encoding: str) -> None:
+def test_bytes_that_are_no_text(body: bytes, shape: Shape, encoding: str) -> None:
     assert read(InMemory("f.json", body), shape, encoding) == reference(body, shape, encoding)
 
 
@@ -334,7 +334,7 @@ def test_a_file_without_an_object_is_rows_at_fault() -> None:
 
 
 @pytest.mark.parametrize("shape", [LINES, OVER_LINES])
-def test_a_compressed_file_is_the_same_file(shape: JsonShape) -> None:
+def test_a_compressed_file_is_the_same_file(shape: Shape) -> None:
     body = b'{"a": 1}\n{"a": "x"}\n' * 1000
     packed = gzip.compress(body)
     assert read(InMemory("f.json.gz", packed), shape) == reference(body)
@@ -343,10 +343,10 @@ def test_a_compressed_file_is_the_same_file(shape: JsonShape) -> None:
 
 
 @pytest.mark.parametrize("shape", [LINES, OVER_LINES])
-def test_a_line_that_is_too_long_is_refused(shape: JsonShape, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_too_long_is_refused(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_blocks, "BLOCK", 50)
     monkeypatch.setattr(text_blocks, "LONGEST_LINE", 100)
-    with pytest.raises(Unusable, match="longer than 100 bytes"):
+    with pytest.raises(Unusable, match="more than 100 bytes"):
         read(InMemory("f.json", b'{"a": 1}\n{"a": "' + b"x" * 200 + b'"}\n'), shape)
 
 

@@ -1,0 +1,179 @@
+"""Reading of one part of a file: batches of typed rows, then a report.
+
+The run's process and Spark's workers call the same function, so the size of a file makes no difference. Does not belong
+here: formats (`csv_rows`, `json_rows`, `parquet_rows`), verdicts on rows (`validation`) and on files (`readers.batch`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dagster_tidemark.lakehouse.parsing.kernels import Mask, arrow_type, typed
+from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, RowsOf, Source, joined_names
+from dagster_tidemark.lakehouse.parsing.sources import StoreFault, WatchedSource
+from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, Unusable
+from dagster_tidemark.lakehouse.readers.values import texts_of
+
+TEXTS, RECORD, WHY, REPORT = "_texts", "_record", "_why", "_report"
+"""Columns next to the declared ones:
+
+- `_texts`: texts of the declared columns, in their order, for a row that the exact rule must judge;
+- `_record`: the row as the file has it, for formats of text;
+- `_why`: fault of the row as a whole, which then has no values;
+- `_report`: a `PartReport` as JSON. Its row has only `_file` and `_block`.
+"""
+
+
+CHUNK_ROWS = 256
+"""Number of rows in a chunk of a part."""
+
+
+@dataclass(frozen=True)
+class PartOfFile:
+    """Part of a file that one task reads.
+
+    Args:
+        number: Number of the file in the load.
+        chunks: Numbers of the chunks whose rows are wanted, from 0; None for all rows.
+    """
+
+    number: int
+    key: str
+    size: int
+    etag: str
+    shape: Any
+    rows_of: RowsOf
+    part: Part
+    chunks: frozenset[int] | None = None
+
+
+@dataclass
+class PartReport:
+    """Report on the reading of one part.
+
+    Args:
+        number: Number of the file in the load.
+        begin: First byte of the part.
+        rows: Number of rows, faulty ones included.
+        sound_rows: Number of rows without a fault.
+        others: `Rows.others` of all rows; None if a row has a declared column.
+        first_fault: Fault of the first row, if the part begins with a faulty row.
+        fault: Reason and message if the file cannot be loaded.
+        refused: Error of the store. The content of the file is unknown.
+    """
+
+    number: int
+    begin: int = 0
+    rows: int = 0
+    sound_rows: int = 0
+    others: Sequence[str] | None = ()
+    first_fault: str | None = None
+    fault: tuple[str, str] | None = None
+    refused: str | None = None
+
+    def add(self, rows: Rows) -> None:
+        """Count rows that were read."""
+        if rows.count and not self.rows and rows.faults is not None:
+            self.first_fault = rows.faults[0].as_py()
+        self.rows += rows.count
+        self.sound_rows += rows.count if rows.faults is None else rows.faults.null_count
+        self.others = joined_names(self.others, rows.others)
+
+    def to_json(self) -> str:
+        """Return the report as JSON."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def of_json(text: str) -> PartReport:
+        """Return a report from its JSON."""
+        found = json.loads(text)
+        return PartReport(**found | {"fault": found["fault"] and tuple(found["fault"])})
+
+
+def columns_of_batches(columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of `read_part`, name to type in Spark, for these declared columns."""
+    place = {"_file": "int", "_block": "bigint", "_row": "bigint"}
+    return place | dict(columns) | {TEXTS: "array<string>", RECORD: "string", WHY: "string", REPORT: "string"}
+
+
+def schema_of_batches(columns: Mapping[str, str]) -> pa.Schema:
+    """Return the schema of `read_part` in Arrow."""
+    return pa.schema([(name, arrow_type(kind)) for name, kind in columns_of_batches(columns).items()])
+
+
+def read_part(
+    declared: Declared, part: PartOfFile, source: Source
+) -> Iterator[tuple[pa.RecordBatch | None, PartReport]]:
+    """Read a part of a file.
+
+    Returns:
+        Batches of rows (`columns_of_batches`), each with the report so far. At the end None with the final report. If
+        that has a `fault` or `refused`, no row of the file counts.
+    """
+    schema = schema_of_batches(declared.columns)
+    report = PartReport(part.number, part.part.begin)
+    watched = WatchedSource(source)
+    try:
+        with watched.errors_raised():
+            for rows in part.rows_of(declared, part.shape, watched, part.part):
+                places = np.arange(report.rows, report.rows + rows.count, dtype=np.int64)
+                report.add(rows)
+                if part.chunks is not None:
+                    is_wanted = np.isin(places // CHUNK_ROWS, list(part.chunks))
+                    places, rows = places[is_wanted], rows.where(pa.array(is_wanted))
+                columns = typed_columns(declared.columns, rows) | {
+                    "_file": pa.repeat(pa.scalar(part.number, pa.int32()), rows.count),
+                    "_block": pa.repeat(pa.scalar(part.part.begin, pa.int64()), rows.count),
+                    "_row": pa.array(places),
+                    REPORT: pa.nulls(rows.count, pa.string()),
+                }
+                yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema), report
+    except LIMITS_OF_ARROW:
+        raise
+    except StoreFault as error:
+        report.refused = str(error)
+    except Unusable as error:
+        report.fault = (error.reason, str(error))
+    except Exception as error:  # the store gave the bytes, so the content is at fault
+        report.fault = ("unreadable", f"it cannot be read: {type(error).__name__}: {error}")
+    yield None, report
+
+
+def typed_columns(columns: Mapping[str, str], rows: Rows) -> dict[str, pa.Array]:
+    """Return the declared columns in their types, `_texts`, `_record` and `_why`."""
+    found: dict[str, pa.Array] = {}
+    odd: list[Mask] = []
+    for name, kind in columns.items():
+        column = rows.columns[name]
+        if column.type == pa.string():
+            found[name], wrong = typed(column, kind)
+            if wrong is not None:
+                odd.append(wrong)
+        else:
+            found[name] = column
+    if rows.records is None and any(rows.columns[c].type == pa.string() for c, k in columns.items() if k != "string"):
+        odd.append(np.ones(rows.count, np.bool_))  # only `_texts` can show such a row to a person
+    texts = pa.nulls(rows.count, pa.list_(pa.string()))
+    found[TEXTS] = _texts_of_rows(columns, rows, reduce(np.logical_or, odd)) if odd else texts
+    for name, given in ((RECORD, rows.records), (WHY, rows.faults)):
+        found[name] = pa.nulls(rows.count, pa.string()) if given is None else given
+    return found
+
+
+def _texts_of_rows(columns: Mapping[str, str], rows: Rows, odd: Mask) -> pa.Array:
+    """Return a list of the texts of all columns for each odd row, null for other rows."""
+    chosen = pa.array(np.flatnonzero(odd))
+    taken = [rows.columns[name].take(chosen) for name in columns]
+    texts = [column if column.type == pa.string() else texts_of(column) for column in taken]
+    count, width = len(chosen), len(texts)
+    row_by_row = np.arange(count * width).reshape(width, count).T.ravel()
+    values = pa.concat_arrays(texts).take(pa.array(row_by_row))
+    offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(odd * width, dtype=np.int32)])
+    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(~odd))

@@ -23,7 +23,7 @@ from pyarrow import fs
 from dagster_tidemark.lakehouse.parsing.sources import Bucket
 
 FILE, KEY, CONTENT = "_file", "_key_hash", "_content_hash"
-"""Columns that rows need beside those of the table: number of the landed file, hash of the row key, hash of the row."""
+"""Columns next to those of the table: number of the landed file, hash of the row key, hash of the row."""
 
 REPORTS = "report string, footer binary, key bigint"
 """Columns of what tasks return, in Spark's words: a report on a file with its Parquet footer, or a hash of a key."""
@@ -58,7 +58,7 @@ class FromLandedFile:
 
 @dataclass(frozen=True)
 class Report:
-    """What a task says of a data file that it has written.
+    """Report of a task on one data file.
 
     Args:
         partition: Number of the partition.
@@ -91,9 +91,9 @@ class DataFileTask:
         store: The bucket of the warehouse; None for a folder of the file system.
         schema: Columns of the files, with Iceberg's field ids.
         folders: The folder of each partition, without the bucket.
-        values: Of each partition the values of its columns.
+        values: Values of the partition columns, one mapping per partition.
         partition_of: The partition of each landed file, by the number of the file.
-        whole: Partitions of which one task has all rows. Of others the hashes of the row keys are returned.
+        whole: Partitions whose rows are all in one task. For other partitions, tasks return the hashes of the row keys.
         constants: Column name to its value by number of the landed file.
         prefix: First characters of the names of the files.
         options: Of pyarrow's `ParquetWriter`.
@@ -228,7 +228,7 @@ class _DataFile:
     def discard(self) -> None:
         if self._writer is None:
             return
-        with contextlib.suppress(OSError, pa.ArrowException):  # the load deletes what is left
+        with contextlib.suppress(OSError, pa.ArrowException):  # the load deletes the file then
             self._writer.close()
             self._task.system().delete_file(self._at)
 

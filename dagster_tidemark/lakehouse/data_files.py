@@ -1,7 +1,7 @@
 """Data files that Spark's tasks have written (`data_file_tasks`), put into an Iceberg table in one commit.
 
-The commit replaces partitions. It is refused where somebody else has touched one of them since the snapshot that the
-load looked at. Belongs here: which tables can be written so, and the commit. Does not belong here: which rows.
+The commit replaces partitions. It fails if another writer has changed one of these partitions since the snapshot that the
+load started from. Belongs here: which tables can be written so, and the commit. Does not belong here: which rows.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Target:
 
     Args:
         found: The table as pyiceberg sees it.
-        snapshot_id: The snapshot that the load has looked at.
-        partitions: Of each partition that is replaced the values of its columns.
+        snapshot_id: The snapshot that the load started from.
+        partitions: Values of the partition columns, one mapping per replaced partition.
         store: The bucket of the warehouse; None for a folder.
     """
 
@@ -91,15 +91,15 @@ class Target:
         }
 
     def replace(self, reports: Sequence[Report], footers: Sequence[bytes], *, run_id: str) -> None:
-        """Put these files into the table, in place of all that the partitions hold, in one commit.
+        """Replace the rows of the partitions with these files, in one commit.
 
         Raises:
-            CommitConflict: somebody else has touched one of the partitions since the load looked. Nothing is committed.
+            CommitConflict: another writer has changed one of the partitions since that snapshot. Nothing is committed.
         """
         for _ in range(write.ATTEMPTS):
             found = self.found.catalog.load_table(self.found.name())
             if found.spec() != self.found.spec():
-                raise write.CommitConflict(f"{self.table.name}: somebody has changed how it is partitioned")
+                raise write.CommitConflict(f"{self.table.name}: another writer has changed its partitioning")
             head = found.current_snapshot()
             head_id = head.snapshot_id if head else None
             there = self._files(found, head_id)
@@ -123,7 +123,7 @@ class Target:
         raise write.WriteConflict(self.table)
 
     def discard(self, prefix: str) -> None:
-        """Delete all files of these partitions whose names begin with a prefix. A file that stays is in no table."""
+        """Delete the files whose names begin with a prefix from the folders of the partitions. No table has such a file."""
         system = self.store.connect() if self.store else fs.LocalFileSystem()
         bucket = f"{self.store.name}/" if self.store else ""
         for folder in self.folders:
@@ -194,7 +194,7 @@ def target_of(
     """Return how tasks write the files of some partitions; None for a table that only Spark's own writer can write.
 
     Args:
-        partitions: Of each partition the values of its columns.
+        partitions: Values of the partition columns, one mapping per partition.
     """
     found = None if table.branch else metadata_reads.loaded(spark, table)
     settings = settings_of(spark)
@@ -206,7 +206,7 @@ def target_of(
         reason = store
     target = Target(table, found, snapshot_id, partitions, store if isinstance(store, Bucket) else None)
     if not reason and target.has_deletes():
-        reason = "rows of these partitions are deleted by position"
+        reason = "some partitions have rows that are deleted by position"
     if reason:
         logger.info("%s is written by Spark's writer: %s", table.name, reason)
         return None
@@ -250,7 +250,7 @@ def _store_of(found: IcebergTable, settings: Settings) -> Bucket | str | None:
     options = {name: value for name, value in found.io.properties.items() if name.startswith(("s3.", "client."))}
     key = LOCAL_KEY if settings.own_cloud else None
     if not options.keys() <= _OF_S3 or options.get("s3.access-key-id") != key:
-        return "the catalog gives out credentials or options of its own"
+        return "the catalog issues credentials or options for its store"
     return Bucket(location.netloc, settings.aws_region, settings.aws_endpoint_url, key)
 
 

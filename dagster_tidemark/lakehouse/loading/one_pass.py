@@ -1,9 +1,9 @@
-"""A load that reads its files once: tasks judge rows, and write those that are good to data files of the table.
+"""A load that reads its files once: the same tasks read rows, judge them and write the good rows to data files.
 
-It is for loads that replace partitions of a table whose files tasks can write (`data_files`), with a transform that
-leaves rows in the task that has read them. Nothing is committed before the quarantine is. Rejected rows are few: they
-are read once more, by their place. Two rows of one key need a ranking, which is not done here: such a load is given
-up, as if it had not begun, and goes the way of all others (`judged_rows`).
+It is for loads that replace partitions of a table whose data files tasks can write (`data_files`), with a transform
+that leaves rows in their task. The quarantine is committed before the table. Only rejected rows are read a second
+time. If two rows have the same key, the load deletes its data files and starts with cached rows (`judged_rows`), which
+it can rank.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Written:
-    """A load whose good rows lie in data files that no table has yet.
+    """A load whose good rows are in data files that are not committed yet.
 
     Args:
         reading: The batch, without the files that cannot be read.
         judged: Its rows with their verdicts.
-        held: What the partitions hold once the files are committed.
+        held: Content of the partitions after the commit.
     """
 
     reading: Batch
@@ -75,7 +75,7 @@ class Written:
         """Put the files into the table, in place of what its partitions held.
 
         Raises:
-            CommitConflict: somebody else has touched one of the partitions since the load looked. The files are gone.
+            CommitConflict: another writer has changed one of the partitions. The data files are deleted.
         """
         try:
             self._target.replace(self._reports, self._footers, run_id=run_id)
@@ -90,11 +90,11 @@ class Written:
 
 
 class _Unfit(Exception):
-    """Why a load does not end in one pass."""
+    """The reason why a load needs cached rows."""
 
 
 def write_in_one_pass(load: Load, found: LoadState, reading: Batch) -> Written | None:
-    """Judge the rows of a batch, and write the good ones to data files; None where that does not do.
+    """Judge the rows of a batch and write the good ones to data files; None if the load needs cached rows.
 
     Raises:
         NotScanned: Spark's workers did not get some files, or ended while they read them. The content is unknown.
@@ -125,14 +125,14 @@ def write_in_one_pass(load: Load, found: LoadState, reading: Batch) -> Written |
                 raise NotScanned(ended) from failure
             raise
         except _Unfit as why:
-            logger.info("%s: this load keeps its rows: %s", load.table.name, why)
+            logger.info("%s: this load caches its rows: %s", load.table.name, why)
             return None
         finally:
             if not is_done:
                 target.discard(attempt.prefix)
         if written:
             return written
-        reading = attempt.reading  # without files that turned out to be none
+        reading = attempt.reading  # without files that cannot be loaded
 
 
 @dataclass
@@ -144,7 +144,7 @@ class _Attempt:
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def run(self) -> Written | None:
-        """Write the rows; None if files turned out to be none, which `reading` leaves out now."""
+        """Write the rows; None if files cannot be loaded. `reading` is without these files then."""
         load, reading = self.load, self.reading
         seen = Observation()
         rejected = F.when(F.col("_reason").isNotNull(), 1)
@@ -165,7 +165,7 @@ class _Attempt:
         found = seen.get
         parts = [PartReport.of_json(text) for text in found["parts"]]
         if {(part.number, part.begin) for part in parts} != {(p.number, p.part.begin) for p in reading.parts()}:
-            raise _Unfit("Spark has not passed on what all tasks have counted")
+            raise _Unfit("reports of tasks are missing")
         before = len(reading.faults)
         self.reading = reading = reading.without_faulty(parts)
         if len(reading.faults) > before:
@@ -178,7 +178,7 @@ class _Attempt:
         return Written(reading, result, self._held(done), self.target, done, footers, self.prefix)
 
     def _table_rows(self, good: DataFrame) -> DataFrame:
-        """The table rows of good rows, with what tasks need beside them."""
+        """Return the table rows of good rows, with the columns that tasks need."""
         table = self.load.table
         rows = new_columns.transformed(self.load, good)
         kinds = dict(rows.dtypes)
@@ -218,7 +218,7 @@ class _Attempt:
         )
 
     def _whole(self, files: Sequence[SourceFile]) -> Iterator[int]:
-        """Yield the partitions of which one task reads everything."""
+        """Yield the partitions whose files are all read by one task."""
         tasks: dict[Partition, set[int]] = defaultdict(set)
         for number, task in enumerate(tasks_of(self.reading.parts())):
             for part in task:
@@ -275,7 +275,7 @@ def _collected(reports: DataFrame, *, is_kept: bool) -> tuple[list[Report], list
     """Evaluate what tasks return.
 
     Args:
-        is_kept: Whether hashes of keys are among it, in which rivals are looked for.
+        is_kept: True if tasks return hashes of keys, which are searched for duplicates.
     """
     if is_kept:
         reports = reports.persist()

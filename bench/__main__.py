@@ -81,26 +81,28 @@ def _platforms(folder: Path, parts: str, rounds: int, warm_up: bool) -> dict[str
                 **dict(zip(("empty home", "second start", "third start"), (round(s, 1) for s in starts), strict=False)),
                 "stop": round(stops[-1], 1),
             }
+        names = ["stock", "tuned"] if "latency" in parts else ["stock"] if "messages" in parts else []
+        baselines = [Baseline(name, platform, folder) for name in names]
+        for baseline in baselines:
+            platform.s3.create_bucket(Bucket=baseline.name)
+        queues = [_listener(platform, name) for name in ("tidemark", "stock")] if "messages" in parts else []
+        with ThreadPoolExecutor(2) as threads:
+            contestants = [ours(platform), *threads.map(Baseline.start, baselines)]
+        # Without a warm-up the figures say little, so the two parts may as well disturb each other.
+        with ThreadPoolExecutor(1 if warm_up else 2) as threads:
+            running = {}
+            if "latency" in parts:
+                running["latency"] = threads.submit(
+                    latency.measure, contestants, platform.s3, rounds=rounds, warm_up=warm_up
+                )
+            if "messages" in parts:
+                running["messages"] = threads.submit(messages.measure, queues, rounds=rounds, warm_up=warm_up)
+            found |= {part: done.result() for part, done in running.items()}
         if "latency" in parts:
-            s3 = platform.s3
-            baselines = [Baseline(name, platform, folder) for name in ("stock", "tuned")]
-            for baseline in baselines:
-                s3.create_bucket(Bucket=baseline.name)
-            with ThreadPoolExecutor(len(baselines)) as threads:
-                contestants = [ours(platform), *threads.map(Baseline.start, baselines)]
-            found["latency"] = latency.measure(contestants, s3, rounds=rounds, warm_up=warm_up)
             found["memory"] = {
-                "what": "MB of all processes of each, idle after the latency benchmark (PSS)",
+                "what": "MB of all processes of each, idle after the benchmark (PSS)",
                 "contestants": {c.name: c.memory_mb() for c in contestants},
             }
-        if "messages" in parts:
-            stock = next((b for b in baselines if b.name == "stock"), None)
-            queues = {name: _listener(platform, name) for name in ("tidemark", "stock")}
-            if stock is None:
-                baselines.append(stock := Baseline("stock", platform, folder))
-                platform.s3.create_bucket(Bucket="stock")
-                stock.start()
-            found["messages"] = messages.measure(list(queues.values()), rounds=rounds, warm_up=warm_up)
     finally:
         for baseline in baselines:
             baseline.stop()

@@ -1,7 +1,7 @@
 """Data files that Spark's tasks have written (`data_file_tasks`), put into an Iceberg table in one commit.
 
-The commit replaces partitions. It fails if another writer has changed one of these partitions since the snapshot that the
-load started from. Belongs here: which tables can be written so, and the commit. Does not belong here: which rows.
+The commit replaces partitions. It fails if another writer has changed one of these partitions since the snapshot that
+the load started from. Belongs here: which tables can be written so, and the commit. Does not belong here: which rows.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Target:
         raise write.WriteConflict(self.table)
 
     def discard(self, prefix: str) -> None:
-        """Delete the files whose names begin with a prefix from the folders of the partitions. No table has such a file."""
+        """Delete the files of the partitions whose names begin with a prefix. No table has such a file."""
         system = self.store.connect() if self.store else fs.LocalFileSystem()
         bucket = f"{self.store.name}/" if self.store else ""
         for folder in self.folders:

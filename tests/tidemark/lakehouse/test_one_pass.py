@@ -245,13 +245,19 @@ PROPERTIES = {
 }
 
 
-@pytest.mark.parametrize("name", PROPERTIES)
 def test_a_table_whose_owner_says_how_files_are_written_is_written_by_spark(
-    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes, name: str
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1)))
     loading(orders, HOUR)
-    spark.sql(f"ALTER TABLE {orders.table.identifier} SET TBLPROPERTIES ('{name}' = '{PROPERTIES[name]}')")
+    name, table = orders.table.identifier, orders.table
+    values = [table.partition_values(OTHER)]
+    for property, value in PROPERTIES.items():
+        spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{property}' = '{value}')")
+        assert data_files.target_of(spark, table, values, None) is None, property
+        spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{property}')")
+    assert data_files.target_of(spark, table, values, None) is not None
+    spark.sql(f"ALTER TABLE {name} WRITE ORDERED BY order_id")
     put(key(orders, "b.csv", OTHER), csv(line(2, at=at(OTHER))))
     loading(orders, OTHER)
     assert passes.last is None

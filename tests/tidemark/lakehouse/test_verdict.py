@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from dagster_tidemark import LINEAGE, Table
 from dagster_tidemark.formats import FileFormat, register_format
-from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
+from dagster_tidemark.lakehouse.loading.judged_rows import _rows_alone, judge_rows
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.parsing.part_of_file import REPORT, PartOfFile, PartReport
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part, Rows, Source
@@ -334,3 +334,11 @@ def test_while_spark_is_away_it_is_asked_once_and_not_for_each_file(failure: str
 def test_a_report_of_a_worker_is_read_as_it_was_written() -> None:
     report = PartReport(3, 7, 2, 1, ["x"], None, ("unreadable", "why"))
     assert PartReport.of_json(report.to_json()) == report
+
+
+def test_a_file_that_spark_reads_again_with_another_result_ends_the_job(spark: SparkSession) -> None:
+    reports = [None, PartReport(0, rows=1).to_json(), PartReport(1, refused="ExpiredToken").to_json()]
+    read = spark.createDataFrame([(0, reports[0]), (0, reports[1]), (1, reports[2])], "_file int, _report string")
+    assert _rows_alone(read, [1]).count() == 1
+    with pytest.raises(PySparkException, match=r"with two results.*ExpiredToken"):
+        _rows_alone(read, []).count()

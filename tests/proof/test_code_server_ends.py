@@ -24,6 +24,7 @@ def test_a_code_server_with_shifts_ends_within_ten_seconds(tmp_path: Path, jars:
             server.send_signal(signal.SIGTERM)
             _, alive = psutil.wait_procs(family, timeout=60)
             assert not alive
+            server.wait()
             found.append(round(time.monotonic() - begun, 1))
             platform.start("code")
     report("code-server-ends", {"what": "seconds from SIGTERM to the end of server and shifts", "seconds": found})

@@ -7,10 +7,7 @@ away are written before the table, those about files that left no row after it: 
 next load finds either a file unknown, which it reads again, or all of it.
 """
 
-import contextlib
-import io
 import logging
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -29,7 +26,7 @@ from dagster_tidemark.lakehouse.loading.judged_rows import Judged, judge_rows
 from dagster_tidemark.lakehouse.loading.load_plan import AGAIN, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState, Observed, look
 from dagster_tidemark.lakehouse.loading.new_columns import Additions
-from dagster_tidemark.lakehouse.loading.one_pass import Written, write_in_one_pass
+from dagster_tidemark.lakehouse.loading.one_pass import Written, is_grouped_by_task, write_in_one_pass
 from dagster_tidemark.lakehouse.loading.provenance import Held, as_keys, held_at, rows_at
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.turned_away import TurnedAway, backlog_of, largest_share
@@ -358,14 +355,6 @@ def _one_a_key(load: Load, reading: Batch, judged: Judged, rows_read: int) -> Da
     return deduplicate(good, load.table, transform)
 
 
-def _is_grouped(rows: DataFrame) -> bool:
-    """Whether rows stay in the tasks that have read them: each of these has files of few partitions."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        rows.explain()
-    return not re.search(r"(?<!Broadcast)Exchange", said.getvalue())
-
-
 def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_large: bool) -> write.Commit:
     table = load.table
     reached("before_commit")
@@ -392,7 +381,7 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_la
             by = F.when(F.col("source_file").isin(refused), F.lit(AGAIN)).otherwise(F.col("loaded_by"))
             standing = standing.withColumn("loaded_by", by)
         rows = _latest(rows, standing, table, newer)
-    is_grouped = is_large and _is_grouped(rows)
+    is_grouped = is_large and is_grouped_by_task(rows)
     predicate = table.predicate(keys)
     return write.replace_since(found.snapshot_id, rows, table, predicate, run_id=run_id, is_grouped=is_grouped)
 

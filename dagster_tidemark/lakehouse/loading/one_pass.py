@@ -192,7 +192,7 @@ class _Attempt:
             F.xxhash64(*map(quoted, table.row_key)).alias(KEY),
             F.expr(hash_of_row(table, table.columns)).alias(CONTENT),
         )
-        if not _is_grouped(rows):
+        if not is_grouped_by_task(rows):
             raise _Unfit("the transform brings rows of several tasks together")
         return rows
 
@@ -305,8 +305,9 @@ def _rows_of_parts(reading: Batch, reports: Sequence[PartReport]) -> dict[tuple[
     return parts
 
 
-def _is_grouped(rows: DataFrame) -> bool:
-    """Return True if rows stay in the tasks that have read them."""
+def is_grouped_by_task(rows: DataFrame) -> bool:
+    """Return True if rows stay in the tasks that read them. Each task then has rows of few partitions."""
+    # The plan as text, because Spark Connect has no other public form of it.
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         rows.explain()

@@ -40,3 +40,8 @@ def frozen(partitions: int, before: int) -> int:
     gc.collect()
     gc.freeze()
     return partitions
+
+
+def thaw() -> None:
+    """Include all objects in later walks again, after an engine was dropped: a cycle may refer to its history."""
+    gc.unfreeze()

@@ -380,6 +380,7 @@ def engine_for(instance: DagsterInstance, assets: planner_graph.AnyGraph, settin
         else:
             if same is not None:
                 same.follower.save(instance)
+                collector.thaw()
             engine = Engine(Follower.started(instance, graph), adapter.run_slots(instance))
         engine.loaded_after, engine.partitions, engine.contract_scale = loaded_after, definitions, scale or 1.0
         _engines[identity] = [*((of, e) for of, e in others if e is not same), (assets, engine)]
@@ -410,4 +411,5 @@ def engine_of(
 def forget(instance: DagsterInstance) -> None:
     """Drop what this process knows of an instance, as the end of a code server does."""
     with _lock:
-        _engines.pop(adapter.identity_of(instance), None)
+        if _engines.pop(adapter.identity_of(instance), None):
+            collector.thaw()

@@ -205,6 +205,7 @@ def test_a_checkpoint_and_a_plan_over_millions_of_built_partitions_come_in_slice
         figures["save, seconds of each slice"] = _sliced(saving(instance, made))
         definitions, built = made.definitions, len(made.history.built)
         del made, plan
+        collector.thaw()
         gc.collect()
         graph = graph_of(dg.Definitions(assets=definitions).resolve_asset_graph())
         figures["load, seconds of each slice"] = _sliced(loading(instance, graph, built))

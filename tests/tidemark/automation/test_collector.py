@@ -42,6 +42,12 @@ def test_a_history_that_has_grown_much_is_frozen(
     assert bool(frozen) == (now != before)
 
 
+def test_objects_are_walked_again_after_an_engine_was_dropped() -> None:
+    gc.freeze()
+    collector.thaw()
+    assert gc.get_freeze_count() == 0
+
+
 def test_all_events_of_an_asset_share_one_text(instance: dg.DagsterInstance, follower: Follower) -> None:
     for partition in (H7, H8):
         observe(instance, partition, version="1")

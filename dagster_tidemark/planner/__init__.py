@@ -1,1 +1,1 @@
-"""What is due, and when: pure arithmetic over a plain graph and a plain history. No Dagster, no Spark."""
+"""Due work and due times: pure arithmetic over a plain graph and a plain history. No Dagster, no Spark."""

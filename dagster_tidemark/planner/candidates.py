@@ -1,10 +1,11 @@
-"""Which partitions there are to build, where no event says so.
+"""Partitions to build that no event announces.
 
-Most partitions are built because an input of theirs has data. Some only their definition names: those of an asset
-without inputs, and those that read nothing but a table without partitions. Dynamic keys come and go. And a table that
-is made from its own past goes through the windows without data that lie between others.
+Most partitions are built because one of their inputs has data. Others are known only from their definition: those of
+an asset without inputs, and those of an asset that reads only unpartitioned tables. Dynamic keys are added and
+removed. A table that reads its own past also needs the windows without data between its other windows.
 
-Belongs here: which partitions that are, and since when. Does not belong here: what they lack (`planner.staleness`).
+Belongs here: these partitions, and since when they exist. Does not belong here: their missing data
+(`planner.staleness`).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,21 +17,21 @@ from dagster_tidemark.planner.history import History
 from dagster_tidemark.sources.feed import Partition
 
 _BETWEEN_LOOKS = 60.0
-"""Seconds between two looks at definitions that only time changes: a window begins, a mapping's last one is another."""
+"""Seconds between two looks at definitions that change with time: a window begins, or a mapping moves."""
 
 _NEWEST = 200
-"""So many partitions of a reader are looked at again for an input of which the moment says what is read."""
+"""Newest partitions of a reader to compute again after the mapping of one of its inputs moved with time."""
 
 _NEVER = float("-inf")
 
 
 @dataclass
 class Candidates:
-    """The partitions that only their definition, or their own past, asks for.
+    """Partitions that only their definition, or the asset's own past, determines.
 
     Args:
-        failed: Assets of which the partitions cannot be listed, with the reason.
-        odd: Keys that people added and that are no partitions of an asset, with the reason.
+        failed: Assets whose partitions cannot be listed, with the reason.
+        odd: Keys that people added and that are not valid partitions of an asset, with the reason.
     """
 
     graph: Graph
@@ -53,11 +54,11 @@ class Candidates:
 
     @property
     def look_again_at(self) -> float:
-        """When definitions are to be looked at again though nothing happened (Unix seconds)."""
+        """When to look at definitions again if nothing happens (Unix seconds)."""
         return self._looked_at + _BETWEEN_LOOKS if self._timed else float("inf")
 
     def moved(self, now: float) -> list[Target]:
-        """The partitions that have come into existence, or gone, since this was last asked; and who may read others."""
+        """Return partitions that appeared or were removed since the last call, and readers whose mapping moved."""
         keys_changed = self.graph.moment.revision != self._revision
         if not keys_changed and now < self._looked_at + _BETWEEN_LOOKS:
             return []
@@ -71,29 +72,29 @@ class Candidates:
         return found + self._moving()
 
     def begins(self, node: Node, target: Target) -> float:
-        """When a partition can be built: it exists; without any input, what it is about is over as well."""
+        """Return when a partition can be built: when it exists and, for an asset without inputs, its window is over."""
         window = node.window(target[1]) if not node.inputs else None
         return max(node.exists_from(target[1]), window.end if window else _NEVER)
 
     def since(self, key: str) -> float:
-        """When an asset that has no data to wait for was first looked at (Unix seconds)."""
+        """Return when an asset that waits for no data was first looked at (Unix seconds)."""
         return self.history.first_seen.setdefault(key, self.graph.moment.now)
 
     def was_never(self, target: Target) -> bool:
-        """Whether a dynamic partition was never there, as far as is known: one that was removed was given up."""
+        """Return True if a dynamic partition is not known to have existed. A removed partition is not expected back."""
         return target not in self.history.removed and target not in self.history.built
 
     def needs_none(self, node: Node, read: Input, partition: Partition) -> bool:
-        """Whether a partition reads nothing of an input: there is nothing to wait for."""
+        """Return True if a partition reads no partition of an input, so that it does not wait for it."""
         if read.upstream is None:
             return False
         wanted = read.upstream(partition)
         return not wanted or (read.key == node.key and not self._after_first(node, partition, wanted))
 
-    # A table that is made from its own past.
+    # A table that reads its own past.
 
     def note(self, node: Node, partition: Partition) -> None:
-        """A partition is built, or has all that it is made from but its past."""
+        """Record that a partition is built, or has all inputs except its past."""
         if node.reads_itself:
             group, place = node.place(partition)
             at = (node.key, group)
@@ -101,7 +102,7 @@ class Candidates:
             self._last[at] = max(self._last.get(at, place), place)
 
     def ask_for_past(self, node: Node, target: Target, mark: Callable[[Target], None]) -> None:
-        """A partition needs its past: what of it nobody asks for yet is to be looked at."""
+        """Mark the past partitions that a partition needs and that no other partition has requested yet."""
         arrival = self._asked_by.get(target, self.graph.moment.now)
         for past in self._past(node, target[1]):
             known = (node.key, past) in self.history.built or (node.key, past) in self._asked_by
@@ -112,7 +113,7 @@ class Candidates:
     def gap(
         self, node: Node, target: Target, entries: Mapping[Partition, Any], mark: Callable[[Target], None]
     ) -> float | None:
-        """When the data came for which a window that lacks its own is to be built, as later ones are made from it."""
+        """Return the arrival that makes a window without data due because a later window reads it, or None."""
         group, place = node.place(target[1])
         if place >= self._last.get((node.key, group), place):
             return None
@@ -137,7 +138,7 @@ class Candidates:
                 yield from (p for p in read.upstream(partition) if not node.problem(p))
 
     def _after_first(self, node: Node, partition: Partition, past: Collection[Partition]) -> bool:
-        """Whether any of a partition's past lies after the first that there is; that one has no past to wait for."""
+        """Return True if a partition reads a past partition that is not older than the first one, which has no past."""
         group, place = node.place(partition)
         first = min(self._first.get((node.key, group), place), place)
         return any(node.place(one)[1] >= first for one in past)
@@ -145,7 +146,7 @@ class Candidates:
     def _others(self, node: Node) -> Collection[Partition]:
         try:
             listed = node.keys() if node.partitioned else (None,)
-        except Exception as error:  # a partitions definition can be anybody's code
+        except Exception as error:  # a partitions definition can be user code
             self.failed[node.key] = f"its partitions cannot be listed: {error!r}"
             return ()
         self.failed.pop(node.key, None)
@@ -165,14 +166,14 @@ class Candidates:
         return keys ^ known
 
     def _came_meanwhile(self, node: Node, partition: Partition) -> bool:
-        """Whether a partition was not there when an earlier process, or earlier code, looked last."""
+        """Return True if a partition did not exist at the last look of an earlier process or of earlier code."""
         if node.dynamic is None or not self._keys_before:
             return False
         parts = ((self._keys_before.get(name), key) for name, key in node.dynamic(partition))
         return any(before is not None and key not in before for before, key in parts)
 
     def _moving(self) -> list[Target]:
-        """The newest partitions of who reads others by now; all of who cannot say what it reads."""
+        """Return the newest partitions of assets whose mapping has moved with time."""
         found: list[Target] = []
         for key, node in self.graph.nodes.items():
             stamps = () if node.refused else tuple(_asked(read.stamp) for read in node.inputs if read.stamp)
@@ -187,5 +188,5 @@ class Candidates:
 def _asked(stamp: Callable[[], object]) -> object:
     try:
         return stamp()
-    except Exception:  # anybody's partitions definition may raise; who reads by it is looked at each time
+    except Exception:  # a user's partitions definition may raise: its readers are then computed at each look
         return object()

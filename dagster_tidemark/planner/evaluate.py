@@ -1,8 +1,8 @@
-"""One look at everything pending: what is due now, what waits for what.
+"""One look at everything pending: due partitions, and the reasons why others wait.
 
-Belongs here: the decision on each partition, at one time. Does not belong here: what is pending
+Belongs here: the decision on each partition, at one time. Does not belong here: the pending work
 (`planner.staleness`), when it is due (`planner.demand`), what it waits for (`planner.waiting`) and which runs
-to ask for (`planner.requests`). Whatever goes wrong about one partition sets that one aside, with the reason.
+to request (`planner.requests`). An error in one partition sets only that partition aside, with the reason.
 """
 
 import math
@@ -87,7 +87,7 @@ class Tick:
         self._waiting.deferred, self._waiting.in_flight = self._deferred, self._in_flight
 
     def steps(self) -> Iterator[int]:
-        """Work until the plan is made; between two steps it may be left for a while. Yields how much is decided."""
+        """Make the plan in steps, and yield the number of decisions so far. The caller may pause between two steps."""
         many = sum(map(len, self.backlog.of.values())) > self._bound.many
         most = self._bound.most if many else None
         if self._slots:
@@ -114,7 +114,7 @@ class Tick:
         del self._waiting
 
     def _look_ahead(self, slots: int, most: int | None) -> Iterator[int]:
-        """Find what is due later and has to be requested earlier, because too much is due together."""
+        """Find partitions that are due later but must be requested earlier, because too many are due together."""
         upcoming: list[Upcoming] = []
         for node in filter(_is_asked_for, self.graph.nodes.values()):
             due = 0
@@ -132,9 +132,9 @@ class Tick:
         self._earlier = earlier_starts(upcoming, lanes, self._margin)
 
     def _decide_each(self, most: int | None) -> Iterator[int]:
-        """Decide on all pending partitions, or of each asset on as many as can be requested soon.
+        """Decide on all pending partitions, or for each asset on as many as can be requested soon.
 
-        The rest waits behind those. Of the rest only what may break a promise first is decided on.
+        The others wait behind these. Of the others, only the oldest are decided on as well: they may break a promise first.
         """
         count = 0
         for node in filter(_is_asked_for, self.graph.nodes.values()):
@@ -179,7 +179,7 @@ class Tick:
             deferred.pop(partition, None)
 
     def _request(self) -> Iterator[int]:
-        """Find the runs to request now, and what becomes of the other decisions."""
+        """Find the runs to request now, and the changed decisions."""
         requests = Requests(self.graph, self.history, self.asked)
         for _ in requests.steps(self.decisions):
             yield len(self.decisions)
@@ -191,9 +191,9 @@ class Tick:
         self._wake_at(admission.again_at)
 
     def _decide_more(self) -> Iterator[int]:
-        """Decide on more partitions of what is requested: a range costs one run, however long it is.
+        """Decide on more partitions of requested ranges: a range costs one run, however long it is.
 
-        Only so many in one look. The other ranges are left for the next look.
+        One look decides on a limited number. The other ranges are left for the next look.
         """
         before, left, later = (self._asked, self._changed), self._bound.range, list[Request]()
         for request in before[0]:
@@ -235,7 +235,7 @@ class Tick:
                 yield from (((key, partition), pending) for partition, pending in entries.items())
 
     def _left(self, target: Target, pending: Pending) -> list[Decision]:
-        """What becomes of what others ask for: nothing, but its promise is looked at."""
+        """Return the decision on a partition that others request: only its promise is judged."""
         if pending.arrival is None:
             return []
         facts = self._facts(self.graph.nodes[target[0]], target, pending)
@@ -248,7 +248,7 @@ class Tick:
             return
         try:
             act()
-        except Exception as error:  # anybody's mapping or partitions definition may have raised
+        except Exception as error:  # a user's mapping or partitions definition may have raised
             self.aside[target] = f"{type(error).__name__}: {error}"
             self._wake_at(self.now + 60.0)
 
@@ -268,7 +268,7 @@ class Tick:
                     self._wake_at(time)
 
     def _upcoming(self, target: Target, pending: Pending) -> list[Upcoming]:
-        """What has to be run later, if nothing happens but time."""
+        """Return the partition if it becomes due later without any event."""
         if pending.arrival is None or pending.missing_inputs or self._in_flight(target):
             return []
         demand = self.demands.of(target, pending.arrival)
@@ -282,7 +282,7 @@ class Tick:
         return [Upcoming(target, demand.latest, self.history.lead(target[0]), joins, after, most)]
 
     def _at(self, target: Target, demand: Demand) -> float:
-        """When to ask for it: when it is due, or earlier because too much is due together."""
+        """Return when to request a partition: when it is due, or earlier if too many are due together."""
         return min(demand.at, self._earlier.get(target, demand.at))
 
     def _wake_at(self, time: float) -> None:
@@ -303,7 +303,7 @@ class Tick:
             start_by = demand.at if is_asap or demand.start_by == float("inf") else demand.start_by
             due = facts.but(due_at=demand.at, due_for=demand.for_, start_by=start_by)
             by_contract = self._by_contract(node, target, pending, demand, due)
-            # New data comes to a model all the time: it would learn from rebuilt inputs with its next deadline only.
+            # A model always has new data pending: by contract it would read rebuilt inputs only at its next deadline.
             is_refit = pending.stale and node.key in self.graph.models
             if by_contract.state is not State.NOT_DUE or not is_refit:
                 return by_contract
@@ -335,7 +335,7 @@ class Tick:
         return promised.but(deadline=own.deadline, warn_at=warn_at(node.contract, pending.arrival))
 
     def _judged(self, node: Node, target: Target) -> bool:
-        """Whether anybody was there to see a window's data come in time."""
+        """Return True unless a window was promised for a time before the first event of its sources."""
         promised = first_tick(node.contract, node.promised_window(target[1])) if node.contract else None
         seen = [self.history.first_seen[s] for s in self.graph.sources_of[node.key] if s in self.history.first_seen]
         return promised is None or not seen or promised >= min(seen)
@@ -406,7 +406,7 @@ class Tick:
 
 
 def _oldest(partitions: Sequence[Partition], entries: Mapping[Partition, Pending]) -> Partition:
-    """Return the partition with the earliest arrival: the last in order of those, and the last if nothing arrived."""
+    """Return the partition with the earliest arrival: the last of several, or the last partition if nothing arrived."""
     oldest, earliest = partitions[-1], math.inf
     for partition in reversed(partitions):  # `min` with a key takes three times as long
         arrival = entries[partition].arrival

@@ -1,6 +1,6 @@
-"""What is remembered of an event: changes, materializations, failures, runs; and which of them contains which.
+"""Records made from events (changes, materializations, failures, runs), and the changes that a record contains.
 
-Belongs here: the records, and what follows from two of them alone. Does not belong here: how they are collected
+Belongs here: the records, and conclusions from any two records. Does not belong here: how they are collected
 (`planner.history`).
 """
 
@@ -12,25 +12,25 @@ from dagster_tidemark.planner.contracts import Window
 from dagster_tidemark.planner.graph import Input, Target
 
 SAMPLES = 20
-"""Durations of runs that are remembered of an asset."""
+"""Number of run durations kept for an asset."""
 
 DEFAULT_LEAD = 60.0
 FEW = 8
-"""A run over more partitions says nothing about how long one takes."""
+"""Most partitions of a run whose duration counts as the duration of one partition."""
 
 _TOO_FEW_TO_TELL = 3
 _DAY = 86_400.0
 
 
 class Outcome(StrEnum):
-    """How a run ended."""
+    """End of a run."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELED = "canceled"
-    """By a person."""
+    """Canceled by a person."""
     LOST = "lost"
-    """With the platform: its process died, or it never began. It says nothing of what it was to build."""
+    """Lost with the platform: its process died, or it never began. It says nothing about the partitions it planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Change:
     """A change of a partition's content.
 
     Args:
-        arrived_at: Unix seconds, of the data at the sources. None: rebuilt with other content, and nothing arrived.
-        run_id: The run that made it, if one did.
+        arrived_at: When its data arrived at the sources (Unix seconds). None: a rebuild changed it without new data.
+        run_id: The run that made it, or None.
     """
 
     id: int
@@ -49,11 +49,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The latest materialization of a partition, by a run that was created at storage id `as_of`.
+    """Latest materialization of a partition, by a run that was created at storage id `as_of`.
 
     Args:
-        started_at: When the run was created, in Unix seconds.
-        code_version: Of the code that built it; None where it says none.
+        started_at: When the run was created (Unix seconds).
+        code_version: Version of the code that built it, or None.
     """
 
     id: int
@@ -65,13 +65,13 @@ class Built:
 
 @dataclass(frozen=True)
 class Failure:
-    """Attempts that ended without building a partition, since it was last built.
+    """Attempts since a partition's last build that ended without building it.
 
     Args:
-        attempts: Those that failed, in a row.
-        as_of: When the last one was created.
-        lost: Those in a row that were lost with the platform; 0 if the last one failed.
-        seconds: How long the last one lasted.
+        attempts: Failed attempts in a row.
+        as_of: Storage id when the last one was created.
+        lost: Attempts in a row that were lost with the platform; 0 if the last one failed.
+        seconds: Duration of the last one.
     """
 
     attempts: int
@@ -84,7 +84,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Materialization:
-    """A partition was written, by a run that was created at storage id `as_of`; `at` in Unix seconds."""
+    """Write of a partition, by a run that was created at storage id `as_of`; `at` in Unix seconds."""
 
     target: Target
     id: int
@@ -101,12 +101,12 @@ class OpenRun:
     """A run that has not ended.
 
     Args:
-        planned: What it still has to build, to the id of its planned event.
-        created_at: When the first of those was written.
-        as_of: The id of the first of those: it sees at least what is older.
-        written: What it has built of an asset whose other partitions it has not written down yet.
-        built: How many partitions of each asset it has built.
-        run_id: Its id: one text for all partitions that it builds. Each event has a copy, of 96 bytes.
+        planned: Targets that it still has to build, with the id of their planned event.
+        created_at: When the first planned event was written.
+        as_of: Id of the first planned event. The run sees all older events.
+        written: Its writes by asset, while other partitions of that asset are not written yet.
+        built: By asset, the number of partitions it has built.
+        run_id: Its id, one string for all partitions that it builds. A copy per event would take 96 bytes each.
     """
 
     created_at: float = 0.0
@@ -118,10 +118,10 @@ class OpenRun:
 
 
 def lead_of(samples: Collection[float]) -> float:
-    """Seconds a run takes, by the last ones: the longest, but of more than a few at most twice the second longest.
+    """Return the seconds a run takes: the longest sample, but with many samples at most twice the second longest.
 
-    The longest, because what is promised for nine o'clock has to be there also if the run is slow again; a single
-    outlier (a run that hung for an hour) would make the next twenty start that much too early.
+    The longest, because data promised for nine o'clock must be ready even if the run is slow again. A single outlier
+    (a run that hung for an hour) would otherwise make the next twenty runs start that much too early.
     """
     if not samples:
         return DEFAULT_LEAD
@@ -130,15 +130,15 @@ def lead_of(samples: Collection[float]) -> float:
 
 
 def contains(built: Built, change: Change) -> bool:
-    """Whether a materialization contains a change."""
+    """Return True if a materialization contains a change."""
     return change.id <= built.as_of or (change.run_id is not None and change.run_id == built.run_id)
 
 
 def reaches(read: Input, arrived_at: float | None, window: Window | None) -> bool:
-    """Whether a change of an input that arrived at a time makes a built partition of this window stale."""
+    """Return True if an input's change that arrived at a time makes a built partition of this window stale."""
     if read.use_latest:
         return False
     if read.ripple_days is None or arrived_at is None or window is None:
         return True
-    last = arrived_at - arrived_at % _DAY + _DAY  # the UTC day it arrived on ends then
+    last = arrived_at - arrived_at % _DAY + _DAY  # end of the UTC day it arrived on
     return window.start < last and window.end > last - read.ripple_days * _DAY

@@ -1,7 +1,7 @@
-"""The asset graph as planning needs it: plain names, inputs, and which partition follows from which.
+"""Asset graph for planning: plain names, inputs, and the mapping between partitions.
 
-Belongs here: the types the planner thinks in. Does not belong here: Dagster (`event_log.adapter` makes a
-graph from an asset graph; tests make one by hand).
+Belongs here: the types that the planner works with. Does not belong here: Dagster (`event_log.adapter` makes a
+graph from an asset graph; tests write a graph by hand).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,15 +19,15 @@ Target = tuple[str, Partition]
 
 @dataclass
 class Moment:
-    """What the answers of partition definitions and mappings depend on besides the partition.
+    """Time and dynamic keys that the answers of partition definitions and mappings depend on.
 
     Args:
         now: Unix seconds.
         dynamic: From the name of a dynamic partitions definition to the keys that exist.
-        revision: Another one whenever the dynamic keys are others.
-        loaded_after: The storage id of the last event when the process that plans loaded this code. By default no
+        revision: Number that increases whenever the dynamic keys change.
+        loaded_after: Storage id of the last event at the time when the planning process loaded this code. By default no
             process has loaded it yet.
-        defined_at: By asset, the time since when it has its present partitions definition (Unix seconds).
+        defined_at: By asset, the time when it got its present partitions definition (Unix seconds).
     """
 
     now: float = 0.0
@@ -37,7 +37,7 @@ class Moment:
     defined_at: Mapping[str, float] = field(default_factory=dict)
 
     def moves_to(self, now: float, dynamic: Mapping[str, Sequence[str]] | None = None) -> None:
-        """Time has passed; and these dynamic keys exist, if they were asked for."""
+        """Set the time and, if given, the dynamic keys that exist."""
         self.now = now
         if dynamic is not None and dynamic != self.dynamic:
             self.dynamic, self.revision = dynamic, self.revision + 1
@@ -45,21 +45,20 @@ class Moment:
 
 @dataclass(frozen=True)
 class Input:
-    """An asset's dependency on another. Any of its functions may raise: a mapping can be anybody's code.
+    """Dependency of an asset on another asset. Any of its functions may raise: a mapping can be user code.
 
     Args:
         key: The asset it reads.
-        upstream: From a partition of the reader to the partitions it reads. None where it reads all of them.
-        downstream: From a partition of the input to the partitions that read it. None where all do.
-        missing_inputs: Why a run over a partition of the reader would be refused, as it needs partitions that do not
-            exist. Empty: it would not.
-        stamp: Where the partitions it gives depend on the moment and not on the partition alone: they are others once
-            this gives another value.
-        broad: It says nothing of which partitions of the reader there are to build: all of them read it.
-        ripple_days: Of an unpartitioned input: a change makes only so many days stale, up to the day it arrived.
-        use_latest: It only has to exist; a change of it makes the reader neither pending nor late.
-        joinable: The two can be built in one run: same partitions, same key.
-        optional: A partition of the reader is built without this input if the input has nothing for it.
+        upstream: From a partition of the reader to the partitions it reads. None: it reads all.
+        downstream: From a partition of the input to the partitions that read it. None: all do.
+        missing_inputs: Why a run over a partition of the reader would be refused: it needs missing partitions. Empty: it would
+            not be refused.
+        stamp: Returns a value that changes when the mapping changes. None: the mapping does not depend on time.
+        broad: True if all partitions of the reader read it, so that it does not tell which ones to build.
+        ripple_days: For an unpartitioned input: days that a change makes stale, up to the day of its arrival.
+        use_latest: True if it only has to exist. Its changes make the reader neither pending nor late.
+        joinable: True if one run can build both: same partitions, same key.
+        optional: True if a partition of the reader is built without this input when the input has nothing for it.
     """
 
     key: str
@@ -79,33 +78,33 @@ class Node:
     """An asset.
 
     Args:
-        order: From a partition to a sort key, the oldest first. Of several dimensions a tuple, time first.
-        follows: Whether Dagster's own range from the first partition to the second holds just those two. By default
-            those whose `order` is one apart.
-        window: From a partition to the time it is about; None where partitions are not of time.
-        exists_from: From a partition to the time (Unix seconds) from which on it can be asked for.
-        problem: Why a partition key is none of this asset's; None for a good one.
-        exists: Whether a key that is no problem exists at the graph's moment: dynamic ones come and go.
-        keys: All partitions that exist at the graph's moment; asked only where no input says which there are. What was
-            given once stays as it is: the same object says that they are the same.
-        automated: Whether the planner decides when it runs; sources and assets left to people are not.
-        conditional: Its own condition has the last word: only that condition asks for runs of it.
-        momentary: Its own condition allows a run only at moments (a tick of a cron): a request cannot wait for a slot.
-        contract: The promise on its freshness.
-        asap: It runs as soon as something is pending; the contract is only what is reported.
-        requires_all: It runs only when every input has changed.
-        code_version: Of today's code.
-        cut: Its partitions definition, in Dagster's words; empty where it has none.
-        dynamic: From a partition to those of its keys that people add and remove while the code stays, each with the
-            name of its definition. None: it has no such partitions, along no dimension.
-        odd: Keys that people added at the graph's moment and that are no partitions of it, each with the reason.
-        source: Its data comes from outside: it is observed, or others report its builds. It has no inputs here.
-        refused: Why the planner cannot look after it; it is set aside with this reason. Empty: it can.
-        unplannable: Why only people can run it, who give its run config; then it is not `automated`.
-        most: How many partitions its backfill policy allows in a run; None: any number.
+        order: From a partition to a sort key, the oldest first. With several dimensions a tuple, time first.
+        follows: Returns True if Dagster's range from the first partition to the second holds just those two. By default
+            True if their `order` differs by one.
+        window: From a partition to the time it covers; None if partitions are not time windows.
+        exists_from: From a partition to the earliest time of a request (Unix seconds).
+        problem: Why a partition key does not belong to this asset; None if it does.
+        exists: Returns True if a valid key exists at the graph's moment: dynamic keys are added and removed.
+        keys: Returns all partitions that exist at the graph's moment. Called only if no input determines them. A
+            returned object never changes: the same object means the same partitions.
+        automated: True if the planner decides when it runs. Sources and assets that only people run have False.
+        conditional: True if only its own automation condition requests its runs.
+        momentary: True if its own condition allows runs only at moments (cron ticks): a request cannot wait for a slot.
+        contract: Promised freshness.
+        asap: True if it runs as soon as it has pending work; its contract is only reported.
+        requires_all: True if it runs only when every input has changed.
+        code_version: Version of today's code.
+        cut: Its partitions definition, in Dagster's words; empty if it has none.
+        dynamic: From a partition to its keys that people add and remove without a deploy, each with the name of its
+            definition. None: no dimension has dynamic keys.
+        odd: Keys that people added at the graph's moment and that are not valid partitions, each with the reason.
+        source: True if its data comes from outside: it is observed, or its builds are reported. It has no inputs here.
+        refused: Why the planner cannot handle it; it is set aside with this reason. Empty: it can.
+        unplannable: Why only people can run it, with their own run config; then it is not `automated`.
+        most: Most partitions that its backfill policy allows in a run; None: any number.
         together: Assets that are always built in the same run with it (one operation that cannot be split).
-        sensor: The automation sensor that looks after it.
-        blocking: The names of its blocking checks.
+        sensor: Its automation sensor.
+        blocking: Names of its blocking checks.
         run_alone: Blocking checks that a separate run can evaluate, each with True if it has partitions.
         elsewhere: Blocking checks that other code locations evaluate, by declaration; they are in `blocking` too.
         run_later: Blocking checks that are not part of the asset's runs: their own condition requests them.
@@ -143,7 +142,7 @@ class Node:
     elsewhere: frozenset[str] = frozenset()
 
     def promised_window(self, partition: Partition) -> Window | None:
-        """The window a partition is promised for: it does not end before the partition can be asked for."""
+        """Return a partition's window for its contract: it ends no earlier than the partition can be requested."""
         window = self.window(partition)
         if window is None:
             return None
@@ -152,28 +151,28 @@ class Node:
 
     @property
     def left_out(self) -> str:
-        """Why the planner asks for no run of it though it was meant to; empty: it does, or was not meant to."""
+        """Return why the planner cannot request its runs although it should; empty if it can."""
         return self.refused or self.unplannable
 
     def in_a_row(self, first: Partition, second: Partition) -> bool:
-        """Whether a range from the first to the second holds just those two."""
+        """Return True if a range from the first partition to the second holds just those two."""
         if self.follows is not None:
             return self.follows(first, second)
         return bool(self.order(second) - self.order(first) == 1)
 
     def place(self, partition: Partition) -> tuple[Any, Any]:
-        """Where a partition lies: among which others (alike in all dimensions but the first), and where among those."""
+        """Return a partition's group (its dimensions except the first) and its position in that group."""
         order = self.order(partition)
         return (order[1:], order[0]) if isinstance(order, tuple) and order else ((), order)
 
     @cached_property
     def reads_itself(self) -> bool:
-        """Whether a partition is made from earlier ones of the same asset."""
+        """True if a partition is made from earlier partitions of the same asset."""
         return any(read.key == self.key for read in self.inputs)
 
     @cached_property
     def enumerated(self) -> bool:
-        """Whether only its definition says which partitions there are to build, as no input does."""
+        """True if only its definition determines which partitions to build, because no input does."""
         drives = (r for r in self.inputs if not (r.broad or r.use_latest or r.key == self.key))
         return self.automated and (self.partitioned or not self.inputs) and not any(drives)
 
@@ -183,8 +182,8 @@ class Graph:
     """Nodes in topological order.
 
     Args:
-        moment: Shared with the functions of the nodes and inputs: what they answer holds at that moment.
-        dynamic: The names of its dynamic partitions definitions, whose keys the moment has to know.
+        moment: Shared with the functions of nodes and inputs: their answers hold at that moment.
+        dynamic: Names of its dynamic partitions definitions, whose keys the moment must hold.
         elsewhere: By asset, blocking checks that other code locations declare: the history learns them from the log.
     """
 
@@ -202,10 +201,10 @@ class Graph:
         object.__setattr__(self, "readers", readers)
 
     def without_runs_of(self, unplannable: Mapping[str, str]) -> "Graph":
-        """The same graph, in which nobody but people runs some of the assets.
+        """Return the same graph, except that only people run some assets.
 
         Args:
-            unplannable: From an asset to why.
+            unplannable: From an asset to the reason.
         """
         nodes = {
             key: replace(node, automated=False, unplannable=unplannable[key]) if key in unplannable else node

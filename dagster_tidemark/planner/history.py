@@ -1,12 +1,12 @@
-"""What the event log says: what changed, and what each partition was built from.
+"""Facts from the event log: changes of partitions, and the changes that each partition contains.
 
-A fold over events in the order of their storage ids; nothing here asks anybody anything. The planner compares
-what is with what was incorporated, so an event seen late, twice or after a restart does no harm.
+A fold over events in the order of their storage ids, without calls to anything else. The planner compares the present
+content with the incorporated content, so an event that is read late, twice or after a restart does no harm.
 
 A partition contains what its latest materialization contains: every change of its inputs that was visible when
-that run was created (the storage id of its planned event), and those made earlier in the same run.
+that run was created (the storage id of its planned event), and all changes made earlier in the same run.
 
-Longer than 250 lines, so that all that an event changes can be read in one place.
+Longer than 250 lines, so that every effect of an event can be read in one place.
 """
 
 from bisect import insort
@@ -41,27 +41,27 @@ _A_MOMENT = 1.0
 
 @dataclass
 class History:
-    """The state folded so far.
+    """State folded from the events read so far.
 
     Args:
-        changes: Of each partition, oldest first: the latest, and those before it that a reader does not contain.
+        changes: By partition, oldest first: its latest change, and earlier ones that a reader does not contain.
         first_arrival: When the first data of a partition arrived.
-        first_seen: When anything was first heard of a source.
-        dirty: Targets about which something may have changed since the planner last looked.
+        first_seen: When the first event about a source was read.
+        dirty: Targets that an event may have affected since the planner last computed them.
         set_aside: Events about partitions that their asset does not have, with the reason.
         former: Partitions of an earlier definition of their asset: events about them are skipped.
-        again: Built partitions whose last run was lost with the platform, with that run: whoever wanted it still does.
+        again: Built partitions to the run that was lost with the platform: their rebuild is still needed.
         checks: The latest results of blocking checks.
-        broken: By asset and partition of an input: why it is unknown which of its partitions a change there concerns.
-        unseen: Of wiped partitions the changes that some reader had not contained.
-        removed: When a dynamic partition was noticed to be gone (Unix seconds).
-        appeared: From when until when a dynamic partition that came was not there before (Unix seconds).
-        declared: Since when a partition is one that had been heard of before a deploy declared its key (Unix seconds).
-        keys: By the name of a dynamic partitions definition the keys that were there when the planner last looked.
-        leads: Of each asset the seconds its last runs of a few partitions took.
-        strides: Of each asset the seconds a partition took in its latest run.
+        broken: By asset and changed partition of an input: why the affected partitions of the asset are unknown.
+        unseen: By wiped partition, the changes that some reader did not contain.
+        removed: When the removal of a dynamic partition was noticed (Unix seconds).
+        appeared: Two times between which a new dynamic partition appeared (Unix seconds).
+        declared: When a deploy declared a partition key that had events before (Unix seconds).
+        keys: By name of a dynamic partitions definition, the keys that existed at the planner's last look.
+        leads: By asset, seconds of its last runs over a few partitions.
+        strides: By asset, seconds per partition in its latest run.
         loops: Loops through observations.
-        revision: Another one after every event.
+        revision: Number that every event increases.
     """
 
     graph: Graph
@@ -93,7 +93,7 @@ class History:
 
     @property
     def heard_of(self) -> set[str]:
-        """The assets of which any event is known, also that a run failed or found nothing to write."""
+        """Return the assets with any known event, including a failed run or a run with nothing to write."""
         known = {asset for asset, partitions in self.known.items() if partitions}
         return known.union(asset for asset, _ in chain(self.built, self.failures))
 
@@ -107,7 +107,7 @@ class History:
         listed_at: float | None,
         at: float | None = None,
     ) -> None:
-        """A source partition was seen with this data version, in a listing of this time, where that is known."""
+        """Record the data version of a source partition, seen in a listing of this time (None: unknown)."""
         self.revision += 1
         if self._strange(target):
             return
@@ -119,7 +119,7 @@ class History:
         self._has_new_data(target, version, Change(id, arrived_at), arrived_at if at is None else at)
 
     def planned(self, targets: Iterable[Target], *, id: int, run_id: str, at: float = 0.0) -> None:
-        """A run was created that is going to build these."""
+        """Record a created run and the targets that it will build."""
         self.revision += 1
         run = self.open_runs.setdefault(run_id, OpenRun(at, id, run_id=run_id))
         run.as_of = min(run.as_of, id)
@@ -140,10 +140,10 @@ class History:
         at: float,
         code_version: str | None = None,
     ) -> None:
-        """A partition was written. `as_of` is None for an event reported without a run: it clears nothing.
+        """Record the write of a partition. `as_of` is None for an event reported without a run: it clears nothing.
 
-        What a run writes of one asset counts once all of it is written down: events come one a partition, and
-        consumers would otherwise be asked to run on some of it and then on the rest.
+        A run's writes of one asset take effect together, after the last of them. Each partition has its own event, and
+        consumers would otherwise be requested for some of the partitions first and then for the rest.
         """
         self.revision += 1
         if self._strange(target):
@@ -173,12 +173,12 @@ class History:
         seconds: float | None = None,
         by_person: bool = False,
     ) -> None:
-        """A run ended. What it had not built by then, it failed to build.
+        """Record the end of a run. Planned partitions that it has not built count as failed.
 
         Args:
-            outcome: A run that succeeded without writing some of what it planned saw that there was nothing to write.
+            outcome: A run that succeeded without writing some planned partitions found nothing to write for them.
             seconds: From its creation (queue time capped) to its end, if it succeeded.
-            by_person: Nobody but a person asked for it: what failed is tried again after the shortest pause.
+            by_person: True if only a person requested it: failed partitions are retried after the shortest pause.
         """
         self.revision += 1
         run = self.open_runs.pop(run_id, OpenRun())
@@ -193,7 +193,7 @@ class History:
                 self._saw(target, run_id, run, as_of)
                 continue
             built = self.built.get(target)
-            # When the log is read anew, its end may come after what a later run has built: that was the answer to it.
+            # When the log is read again, this end may come after a later run's build, which already made up for it.
             if outcome is Outcome.LOST and built is not None and built.as_of <= as_of:
                 self.again[target] = run_id
             node, before = self.graph.nodes.get(target[0]), self.failures.get(target)
@@ -219,7 +219,7 @@ class History:
         run_id: str | None,
         evaluated_by: str | None = None,
     ) -> None:
-        """Take the result of a blocking check.
+        """Record the result of a blocking check.
 
         Args:
             target: Its partition is None if the check does not name one.
@@ -236,7 +236,7 @@ class History:
                 on |= {p for p in self.known.get(asset, ()) if check in self.unchecked((asset, p))}
             if not on:
                 return  # the evaluated partitions were written again since then
-        # Still none: its run wrote nothing, and the log has no write that it could be about (runs can be deleted).
+        # Still empty: its run wrote nothing, and the log has no write that the result fits (runs can be deleted).
         self.checks.evaluated(asset, check, CheckResult(id, passed, evaluated_by), on)
 
     def blocking(self, target: Target) -> str | None:
@@ -256,7 +256,7 @@ class History:
         return Written(reported) if built is None or reported > built.id else Written(built.id, built.run_id)
 
     def guarded_elsewhere(self, asset: str, check: str, *, blocking: bool) -> None:
-        """Take it that another code location declares a check of an asset, blocking or no longer blocking."""
+        """Record that another code location declares a check of an asset as blocking, or no longer as blocking."""
         self.revision += 1
         checks = self.graph.elsewhere.setdefault(asset, set())
         (checks.add if blocking else checks.discard)(check)
@@ -279,8 +279,8 @@ class History:
         self.revision += 1
         gone = set(targets)
         for target in gone:
-            # Not the version: rebuilt with the same content, it is no news to those who read it before; to all others
-            # it still is.
+            # The version stays: a rebuild with the same content is no change for readers that contain it. For all other
+            # readers it still is.
             if self.problem(target) is None:
                 self.unseen[target] = self._still_news(target, self.changes.get(target, ()))
             for known in (self.changes, self.first_arrival, self.listed_at, self.built, self.failures, self.again):
@@ -295,10 +295,10 @@ class History:
         vars(self).update(vars(History(self.graph)))
 
     def adopt(self, graph: Graph) -> Set[Target]:
-        """Go on with another version of the code: all has to be looked at again.
+        """Continue with another version of the code, after which every target is computed again.
 
         Returns:
-            What was set aside and is no longer: the events about it are not in the history.
+            Targets that are no longer set aside. The history lacks the events about them.
         """
         self.revision += 1
         for key, checks in list(self.graph.elsewhere.items()):
@@ -338,14 +338,14 @@ class History:
         self.known.get(target[0], set()).discard(target[1])
 
     def are_keys_now(self, targets: Iterable[Target]) -> None:
-        """A deploy has declared these keys: whoever reads them knows of their data only since then."""
-        # A run that is asked for in the very look that noticed it knows of them.
+        """Record that a deploy has declared these keys: their readers know of their data only since then."""
+        # One moment earlier, so that a run requested in the same look already knows of them.
         self.declared |= dict.fromkeys(targets, self.graph.moment.now - _A_MOMENT)
 
     def as_of(self, run_id: str, target: Target) -> int | None:
-        """The id of a run's planned event for a target, while the run is open.
+        """Return the id of a run's planned event for a target, while the run is open.
 
-        Also where the run has written it before: a step that is tried again writes anew what it had written.
+        This includes targets that the run has already written: a retried step writes them again.
         """
         run = self.open_runs.get(run_id)
         if run is None:
@@ -357,17 +357,17 @@ class History:
         return next(written, built.as_of if built is not None and built.run_id == run_id else None)
 
     def inputs_of(self, read: Input, partition: Partition) -> Iterable[Target]:
-        """The partitions of an input that a target reads and that hold anything."""
+        """Return the partitions of an input that a target reads and that hold data."""
         wanted = self.known.get(read.key, ()) if read.upstream is None else read.upstream(partition)
         return [(read.key, p) for p in wanted if (read.key, p) in self.changes]
 
     def news(self, read: Input, target: Target) -> Iterator[tuple[Target, Change]]:
-        """The changes of one input that a built target does not contain."""
+        """Yield the changes of one input that a built target does not contain."""
         built = self.built[target]
         for source in self.inputs_of(read, target[1]):
             changes = self.changes[source]
             began = self._began_after(source, target, built)
-            if began is not None:  # it did not exist yet: whatever lay there, nobody could read it before
+            if began is not None:  # it did not exist yet: no run could read its data before
                 if self.reaches(read, changes[-1].arrived_at, target):
                     yield source, self._since(source, began)
                 continue
@@ -378,17 +378,17 @@ class History:
                     yield source, change
 
     def is_there(self, source: Target) -> bool:
-        """Whether a partition exists at the moment: data may lie there before, but no run reads it."""
+        """Return True if a partition exists now. It may have data before that, but no run reads it."""
         node = self.graph.nodes.get(source[0])
         return node is None or node.exists(source[1])
 
     def _began_after(self, source: Target, reader: Target, built: Built) -> float | None:
-        """When a partition began to exist, if that was after a build of its reader had started."""
+        """Return when a partition began to exist, if a build of its reader had started before. Otherwise None."""
         node = self.graph.nodes.get(source[0])
         if node is None:
             return None
         gone, came = self.appeared.get(source, (0.0, 0.0))
-        # A key is noticed some time after it came. One that is the reader's too was there when that was built.
+        # A new key is noticed with a delay. If the reader has the same key, it existed when the reader was built.
         if gone <= built.started_at < came and not self._dynamic_keys(source) <= self._dynamic_keys(reader):
             return came
         began = max(node.exists_from(source[1]), self.declared.get(source, 0.0))
@@ -399,33 +399,33 @@ class History:
         return node.dynamic(target[1]) if node and node.dynamic else frozenset()
 
     def _since(self, source: Target, began: float) -> Change:
-        """All that came to a partition before it began, and since, as one change."""
+        """Return everything that arrived for a partition, before and after it began, as one change."""
         change, first = self.changes[source][-1], self.first_arrival.get(source)
         return change if change.arrived_at is None or first is None else replace(change, arrived_at=max(began, first))
 
     def reaches(self, read: Input, arrived_at: float | None, target: Target) -> bool:
-        """Whether a change of an input that arrived at a time makes a built partition stale."""
+        """Return True if an input's change that arrived at a time makes a built partition stale."""
         return reaches(read, arrived_at, self.graph.nodes[target[0]].window(target[1]) if read.ripple_days else None)
 
     def has_new_data(self, target: Target, since: int) -> bool:
-        """Whether any input of a partition has changed since a storage id."""
+        """Return True if any input of a partition has changed since a storage id."""
         node = self.graph.nodes.get(target[0])
         reads = node.inputs if node else ()
         try:
             return any(self.changes[s][-1].id > since for read in reads for s in self.inputs_of(read, target[1]))
-        except Exception:  # a mapping that raises: the planner names the asset when it looks at the partition
+        except Exception:  # a mapping raises: the planner names the asset when it computes the partition
             return False
 
     def lead(self, asset: str) -> float:
-        """Seconds a run of a few partitions takes, see `records.lead_of`."""
+        """Return the seconds that a run of a few partitions takes, see `event_records.lead_of`."""
         return lead_of(self.leads.get(asset, ()))
 
     def seconds_per_partition(self, asset: str) -> float:
-        """Seconds a partition takes in a run over many: of the latest run."""
+        """Return the seconds per partition in the asset's latest run."""
         return self.strides.get(asset, DEFAULT_LEAD)
 
     def _has_new_data(self, target: Target, version: str, change: Change, at: float) -> None:
-        """Take a change that no run of ours made; `at` is when it was written down (Unix seconds)."""
+        """Record a change that none of our runs made; `at` is the time of its event (Unix seconds)."""
         before = self.changes.get(target)
         self._changed(target, version, change)
         if self.changes.get(target) is not before:
@@ -440,20 +440,20 @@ class History:
         if change.arrived_at is not None:
             self.first_arrival.setdefault(target, change.arrived_at)
         self.dirty.add(target)
-        if before and change.id < before[-1].id:  # committed late: no news of what is there, but something that came
+        if before and change.id < before[-1].id:  # committed late: the version stays, but the change counts
             ordered = list(before)
             insort(ordered, change, key=lambda known: known.id)
             self.changes[target] = tuple(ordered)
             return
         self.versions[target] = version
         before = before or self.unseen.pop(target, ())
-        # After a wipe the same content is there again, and no news to who had read it.
+        # After a wipe the same content is back, and no change for the readers that contain it.
         self.changes[target] = (
             before or (replace(change, id=0),) if same else (*self._still_news(target, before), change)
         )
 
     def _still_news(self, target: Target, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-        """Those changes that some built reader does not contain, or might not once a run that is open ends."""
+        """Return the changes that a built reader does not contain, or may not contain when an open run ends."""
         open_as_of = min((run.as_of for run in self.open_runs.values()), default=None)
         readers = (
             [(read, t, self.built[t]) for read, t in self.readers_of(target) if t in self.built] if changes else []
@@ -466,15 +466,15 @@ class History:
         )
 
     def readers_of(self, target: Target) -> Iterator[tuple[Input, Target]]:
-        """The targets that read a target, as far as they hold anything where all partitions do."""
+        """Yield the targets that read a target. If all partitions read it, only those with data."""
         for node, read in self.graph.readers.get(target[0], ()):
             for partition in self.reading(node, read, target[1]):
                 yield read, (node.key, partition)
 
     def reading(self, node: Node, read: Input, partition: Partition) -> Iterable[Partition]:
-        """The partitions of an asset that read a partition of one of its inputs.
+        """Return the partitions of an asset that read a partition of one of its inputs.
 
-        Where nobody can say (a mapping raises) it is any: all that hold something, and the asset is named.
+        If the mapping raises, these are all partitions with data, and `broken` names the asset.
         """
         if read.downstream is not None:
             broken = (node.key, (read.key, partition))
@@ -493,7 +493,7 @@ class History:
             before = self.built.get(m.target)
             try:
                 arrival = self._consumed(m, before)
-            except Exception:  # a mapping that raises: the planner names the asset when it looks at the partition
+            except Exception:  # a mapping raises: the planner names the asset when it computes the partition
                 arrival = m.at
             if before is None or m.id > before.id:
                 self.built[m.target] = Built(m.id, m.as_of, m.run_id, m.started_at, m.code_version)
@@ -507,7 +507,7 @@ class History:
             self._shorten_pauses(asset)
 
     def _saw(self, target: Target, run_id: str, run: OpenRun, as_of: int) -> None:
-        """A run succeeded without writing a partition: it contains what the run saw, and its content is what it was."""
+        """Record that a run succeeded without writing a partition: its content stays, and contains what the run saw."""
         before = self.built.get(target)
         if before is None or before.as_of < as_of:
             node = self.graph.nodes.get(target[0])
@@ -518,9 +518,9 @@ class History:
         self.again.pop(target, None)
 
     def _consumed(self, m: Materialization, before: Built | None) -> float | None:
-        """The smallest arrival that a materialization newly contains, or None.
+        """Return the smallest arrival that a materialization newly contains, or None.
 
-        Of a first build: when the last of its inputs had data, as its own clock started then.
+        For a first build, this is when the last of its inputs had data: its own clock started then.
         """
         node, after = self.graph.nodes.get(m.target[0]), Built(m.id, m.as_of, m.run_id)
         if node is None or not node.inputs:
@@ -573,9 +573,9 @@ class History:
         return problem is not None
 
     def problem(self, target: Target) -> str | None:
-        """Why a partition is none of its asset's, or is none any more; None for a good one."""
+        """Return why a partition does not, or no longer, belong to its asset, or None if it does."""
         node = self.graph.nodes.get(target[0])
         try:
             return node.problem(target[1]) if node else None
-        except Exception as error:  # a partitions definition can be anybody's code
+        except Exception as error:  # a partitions definition can be user code
             return f"{target[1]!r}: {error}"

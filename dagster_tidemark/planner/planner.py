@@ -1,8 +1,8 @@
-"""From history to decisions: what is due now, what waits for what, and what runs together.
+"""Decisions from a history: due work, waiting work, and runs that build several partitions.
 
-Pure: it asks nobody; the time is given. Level-triggered: something is due because an input's content is newer than
-what the last materialization contains, however that came about. Belongs here: when a plan is made again. Does not
-belong here: the decisions (`planner.evaluate`).
+Pure: it calls nothing outside, and the caller gives the time. Level-triggered: a partition is due because the content
+of an input is newer than the content of the last materialization, whatever caused that. Belongs here: when a plan is
+made again. Does not belong here: the decisions (`planner.evaluate`).
 """
 
 from collections.abc import Callable, Iterator
@@ -16,17 +16,17 @@ from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.staleness import Backlog
 
 TICK_SECONDS = 5.0
-"""Dagster's daemon looks at its sensors that often."""
+"""Interval between two sensor evaluations of Dagster's daemon."""
 
 
 @dataclass
 class Planner:
-    """The plan of one graph, made again at every tick from what is new in its history.
+    """Plan of one graph, updated at every tick from the news in its history.
 
     Args:
         margin: Seconds from being due to the start of a run, see `contracts.margin_of`.
-        bound: How many pending partitions one plan decides on.
-        slots: How many runs can be under way at once; None where there is no limit.
+        bound: Number of pending partitions that one plan decides on.
+        slots: Number of runs that can be under way at once. None: no limit.
     """
 
     graph: Graph
@@ -47,12 +47,12 @@ class Planner:
 
     @property
     def steady_until(self) -> float:
-        """Until when the last plan holds if nothing happens but time."""
+        """Time until which the last plan holds without new events (Unix seconds)."""
         return min(self._wake, self.backlog.begins_next)
 
     @property
     def deciding(self) -> bool:
-        """Whether a plan is half made: what happens meanwhile is for the next one."""
+        """True if a plan is half made. Events during that time are left for the next plan."""
         return self._tick is not None
 
     def plan(
@@ -62,12 +62,12 @@ class Planner:
         *,
         stop: Callable[[], bool] = lambda: False,
     ) -> Plan:
-        """Decide what is due at `now` (Unix seconds).
+        """Decide which runs are due at `now` (Unix seconds).
 
         Args:
-            asked: What was asked for and is not in the history yet.
-            stop: Asked now and then while much is new; once it says so the plan is not made in this tick, and the
-                next call goes on where this one stopped.
+            asked: Requests that are not in the history yet.
+            stop: Called now and then during long work. If it returns True, the plan is not made in this tick, and the
+                next call continues it.
         """
         if self._tick is None:
             if not self.backlog.settle(now, stop):
@@ -86,7 +86,7 @@ class Planner:
                 if stop():
                     return Plan(now, catching_up=f"deciding on each partition, {decided} so far")
         except BaseException:
-            self._tick = None  # begun anew by the next call
+            self._tick = None  # the next call starts again
             raise
         self._tick = None
         assert tick.plan is not None

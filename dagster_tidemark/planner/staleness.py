@@ -1,13 +1,13 @@
-"""What each partition does not contain yet, through the graph back to the sources.
+"""Pending data of each partition, followed through the graph back to the sources.
 
-Belongs here: the incremental computation of it, from the history alone. Does not belong here: which partitions there
-are (`planner.candidates`), when one is due (`planner.demand`) and what is done about it (`planner.planner`).
+Belongs here: its incremental computation, from the history alone. Does not belong here: which partitions exist
+(`planner.candidates`), when one is due (`planner.demand`) and when it is requested (`planner.planner`).
 
-Only what an event may have moved is computed again, in topological order, and passed on only where the result is
-another: an idle tick looks at nothing, one change at the partitions that follow from it. What cannot be computed for
-one partition (a mapping of anybody's may raise) sets that partition aside with the reason, until it is looked at again.
+Only partitions that an event may have affected are computed again, in topological order. Their readers follow only if
+the result differs. An idle tick computes nothing, and one change only the partitions that depend on it. If a
+computation fails (a user's mapping may raise), the partition is set aside with the reason until it is computed again.
 
-Longer than 250 lines, because what makes a partition look again and what it then finds are one mechanism.
+Longer than 250 lines, because the triggers of a computation and the computation are one mechanism.
 """
 
 import heapq
@@ -22,25 +22,25 @@ from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sources.feed import Partition
 
 _AT_ONCE = 500
-"""Between two looks at the clock."""
+"""Partitions computed between two calls of `stop`."""
 
 _LOOK_AGAIN = 60.0
-"""Seconds until a partition that was set aside is looked at again without any event."""
+"""Seconds until a partition that was set aside is computed again without any event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a partition does not contain.
+    """Pending work of a partition: changes of its inputs that it does not contain.
 
     Args:
-        arrival: Of the oldest data it does not contain (never built: when the last required input had data).
-        pending_upstreams: Inputs with something pending themselves, to the arrival of the oldest that concerns this.
-        news: Arrival of the oldest change of an input that lies there and is not contained.
-        stale: Why it has to be rebuilt though nothing arrived. Empty: it has not.
-        has_stale_upstream: Whether it, or anything it is made from, is stale.
+        arrival: Arrival of the oldest data it does not contain (never built: when the last required input had data).
+        pending_upstreams: Inputs with pending work themselves, and the oldest arrival that affects this partition.
+        news: Arrival of the oldest input change that can be read now and is not contained.
+        stale: Reason for a rebuild though no data arrived. Empty: none is needed.
+        has_stale_upstream: True if it is stale, or anything it is made from.
         missing_inputs: Required inputs without any data.
-        unchanged: Where all inputs have to change: those that have not.
-        built: Whether it was ever built.
+        unchanged: Inputs that have not changed, if all inputs have to change before a run.
+        built: True if it was ever built.
     """
 
     arrival: float | None = None
@@ -55,7 +55,7 @@ class Pending:
 
 @dataclass
 class _OfInput:
-    """What one input says to one partition. `needs_none`: the partition reads nothing of it."""
+    """State of one input for one partition. `needs_none`: the partition reads no partition of the input."""
 
     present: bool = False
     needs_none: bool = False
@@ -69,13 +69,13 @@ class _OfInput:
 
 @dataclass
 class Backlog:
-    """The pending of every partition that has any, kept up to date with a history.
+    """Pending work by partition, kept up to date with a history.
 
     Args:
-        of: By asset and partition; what is not here contains everything.
-        aside: The partitions about which nothing could be found out, with the reason.
-        moved: Whether something in it is another since this was last set to False.
-        not_loaded: By asset the code version that its runs have and the process that plans has not.
+        of: Pending work by asset and partition. Partitions without an entry contain everything.
+        aside: Partitions whose computation failed, with the reason.
+        moved: True if the backlog changed since the last reset.
+        not_loaded: By asset, a code version that its runs use and that the planning process has not loaded.
     """
 
     graph: Graph
@@ -91,31 +91,31 @@ class Backlog:
     _sleeping: set[Target] = field(default_factory=set)
     _troubles: object = None
     _owed: dict[Target, tuple[int | None, float | None]] = field(default_factory=dict)
-    """Of partitions that read by a moving mapping: the last build, and the oldest arrival since then."""
+    """For partitions with a mapping that depends on time: their last build, and the oldest arrival since then."""
 
     def __post_init__(self) -> None:
         self.candidates = Candidates(self.graph, self.history)
 
     @property
     def begins_next(self) -> float:
-        """When the next window begins for which data is there already, or which nothing but time announces."""
+        """When the next window begins that already has data, or that no event announces (Unix seconds)."""
         return min(self._asleep[0][0] if self._asleep else float("inf"), self.candidates.look_again_at)
 
     def settle(self, now: float, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Compute again what events, or the beginning of a window, have moved.
+        """Compute partitions again that are affected by events or by the beginning of a window.
 
         Args:
-            stop: Asked now and then; once it says so the rest is left for the next time.
+            stop: Called now and then. If it returns True, the rest is left for the next call.
 
         Returns:
-            Whether nothing was left.
+            True if nothing was left.
         """
         self._collect(now)
         count = 0
         for key, node in self.graph.nodes.items():
             while partitions := self._dirty.get(key):
-                # What is made from its own past is looked at in order: else each look would be repeated by the next.
-                # Sorted in any case: the order of a set of texts differs between two processes.
+                # Partitions that read their own past are computed in order: otherwise each would repeat the one before.
+                # The others are sorted too: the order of a set of strings differs between two processes.
                 waiting = sorted(partitions, key=node.order if node.reads_itself else str)
                 for partition in waiting:
                     self._look(node, partition, now)
@@ -128,9 +128,9 @@ class Backlog:
         return True
 
     def in_order(self, node: Node) -> Sequence[Partition]:
-        """Return the partitions of an asset with something pending, the newest first.
+        """Return the partitions of an asset that have pending work, the newest first.
 
-        The oldest first for an asset that is made from its own past: a later partition waits for an earlier one.
+        The oldest come first for an asset that reads its own past: a later partition waits for an earlier one.
         """
         found = self._ordered.get(node.key)
         if found is None:
@@ -143,11 +143,11 @@ class Backlog:
         return found
 
     def get(self, target: Target) -> Pending | None:
-        """What a partition has pending, or None."""
+        """Return the pending work of a partition, or None."""
         return self.of.get(target[0], {}).get(target[1])
 
     def readers(self, target: Target) -> Iterable[tuple[Input, Target, Pending]]:
-        """Those with something pending that read a partition."""
+        """Yield the partitions with pending work that read a partition."""
         for node, read in self.graph.readers.get(target[0], ()):
             entries = self.of.get(node.key)
             if not entries:
@@ -159,7 +159,7 @@ class Backlog:
                     yield read, (node.key, partition), entries[partition]
 
     def inputs(self, read: Input, partition: Partition) -> Iterable[tuple[Target, Pending]]:
-        """The partitions of an input that a partition reads and that have something pending."""
+        """Return the partitions of an input that a partition reads and that have pending work."""
         entries = self.of.get(read.key)
         if not entries:
             return []
@@ -172,14 +172,14 @@ class Backlog:
             self._mark_readers(target)
         while self.history.dirty:
             target = self.history.dirty.pop()
-            if self.history.problem(target):  # it was one of its asset's, in an earlier version of the code
+            if self.history.problem(target):  # only an earlier version of the code had this partition
                 continue
             try:
                 self._mark(target)
                 self._mark_readers(target)
                 self._wake_with(target, now)
             except BaseException:
-                self.history.dirty.add(target)  # whatever ends this half-way, the rest is still to be looked at
+                self.history.dirty.add(target)  # interrupted half-way: the rest is still to do
                 raise
         self.history.dirty.clear()  # an emptied set keeps its memory: 64 bytes for each of a million partitions
         while self._asleep and self._asleep[0][0] <= now:
@@ -190,7 +190,7 @@ class Backlog:
             self._mark_readers(target)
 
     def _wake_with(self, target: Target, now: float) -> None:
-        """Data of a window that does not exist yet is read when that begins."""
+        """Compute a partition again when its window begins, if data arrives before that."""
         node = self.graph.nodes.get(target[0])
         if node is not None and node.partitioned and not node.problem(target[1]):
             begins = node.exists_from(target[1])
@@ -209,7 +209,7 @@ class Backlog:
                 marked.update(self.of.get(node.key, ()))
 
     def _look(self, node: Node, partition: Partition, now: float) -> None:
-        """Compute one partition again; it is off the list only when that is done."""
+        """Compute one partition again. It stays marked until its computation is complete."""
         target = (node.key, partition)
         entries = self.of.setdefault(node.key, {})
         before, why = entries.get(partition), self.aside.pop(target, None)
@@ -262,7 +262,7 @@ class Backlog:
         if built is None:
             return self._first(node, target, said, pending_upstreams, missing_inputs, has_stale_upstream)
         if node.reads_itself:
-            missing_inputs = ()  # it was built through a window without data, and is built so again
+            missing_inputs = ()  # it was built through a window without data, and can be built so again
         arrivals = [of.oldest for _, of in said if of.oldest is not None]
         unchanged: tuple[str, ...] = ()
         if node.requires_all and arrivals:
@@ -274,7 +274,7 @@ class Backlog:
         stale = self._stale(node, target, built) or next((of.rebuilt for _, of in said if of.rebuilt), "")
         news = min((of.there for _, of in said if of.there is not None), default=None)
         if missing_inputs:
-            # A person built it without these inputs. It cannot be built again, so nothing is pending, nor for readers.
+            # A person built it without these inputs. No run can build it again: nothing is pending, nor for readers.
             arrival, news, pending_upstreams = None, None, {}
         if arrival is None and not (stale or unchanged or has_stale_upstream):
             return None
@@ -291,11 +291,11 @@ class Backlog:
         missing_inputs: tuple[str, ...],
         has_stale_upstream: bool,
     ) -> Pending | None:
-        """Of a partition that was never built."""
+        """Return the pending work of a partition that was never built."""
         drives = any(of.present for read, of in said if read.key != node.key)
         if node.reads_itself and (not drives or _others(node, missing_inputs)):
             gap = self.candidates.gap(node, target, self.of.get(node.key, {}), self._mark)
-            if gap is not None:  # a window between others without all of its data: the past goes through it
+            if gap is not None:  # a window without all of its data, which later windows read as their past
                 return Pending(gap, pending_upstreams, gap, "", has_stale_upstream, (), (), built=False)
         if not drives and not node.enumerated:
             return None
@@ -306,7 +306,7 @@ class Backlog:
         arrival = None if missing_inputs else max(first, default=without_required)
         if arrival == float("-inf"):
             arrival = self.candidates.since(node.key)
-        elif arrival is not None:  # nobody could build it before it was there
+        elif arrival is not None:  # no run could build it before it existed
             arrival = max(arrival, node.exists_from(target[1]))
         arrival = self._still_owed(node, target, arrival, missing_inputs)
         there = min((of.there for _, of in said if of.there is not None), default=arrival)
@@ -317,9 +317,9 @@ class Backlog:
     def _still_owed(
         self, node: Node, target: Target, arrival: float | None, missing_inputs: tuple[str, ...]
     ) -> float | None:
-        """Return the arrival of the oldest data since the last build, also where a mapping has moved on from it.
+        """Return the arrival of the oldest data since the last build, even if a mapping has moved past it.
 
-        A table that reads the last hour has new data of this hour every hour. Counted from that, it would never be due.
+        A table that reads the last hour gets new data every hour. If only that data counted, it would never be due.
         """
         if all(read.stamp is None for read in node.inputs):
             return arrival
@@ -329,7 +329,7 @@ class Backlog:
         oldest = _min(before[1], arrival) if before[0] == build else arrival
         if arrival is not None or missing_inputs:
             self._owed[target] = build, oldest
-        else:  # it contains what it reads
+        else:  # it contains everything it reads
             self._owed.pop(target, None)
         return oldest if arrival is not None else None
 
@@ -337,8 +337,8 @@ class Backlog:
         if built.code_version and node.code_version and built.code_version != node.code_version:
             if built.as_of <= self.graph.moment.loaded_after:
                 return f"built by code {built.code_version}, today's is {node.code_version}"
-            # The run was created after this code was loaded, and its code differs: files were edited since. A rebuild
-            # would have the same effect again, without an end.
+            # The run was created after this code was loaded, and its code differs: files were edited since. Each
+            # rebuild would lead to the next one.
             self.not_loaded[node.key] = built.code_version
         run = self.history.again.get(target)
         return f"run {run.split('-')[0]} was lost with the platform before it had built this again" if run else ""
@@ -370,25 +370,25 @@ class Backlog:
             if not built or self.history.reaches(read, pending.arrival, target):
                 found.pending_upstreams[source] = pending.arrival
                 found.oldest = _min(found.oldest, pending.arrival)
-            elif read.use_latest:  # it was wiped: who reads it does not run without it
+            elif read.use_latest:  # it was wiped: its readers do not run without it
                 found.pending_upstreams[source] = pending.arrival
         if not found.present:
             found.needs_none = self.candidates.needs_none(node, read, target[1])
         return found
 
     def _comes_by_itself(self, key: str) -> bool:
-        """Whether an asset is built without being asked for by who reads it; nobody else would ask for another."""
+        """Return True if an asset runs without demand from its readers. Otherwise no other reader might request it."""
         node = self.graph.nodes.get(key)
         return node is None or node.contract is not None or node.asap
 
 
 def _others(node: Node, missing_inputs: tuple[str, ...]) -> bool:
-    """Whether anything but a table's own past is absent."""
+    """Return True if an input other than the table itself is missing."""
     return any(key != node.key for key in missing_inputs)
 
 
 def _told(pending: Pending | None) -> object:
-    """What the readers of a partition see of it: another input that lags behind as well is no news to them."""
+    """Return the facts about a partition that matter to its readers. Another late input does not."""
     return pending and (pending.arrival, pending.has_stale_upstream, pending.built)
 
 

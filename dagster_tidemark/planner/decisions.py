@@ -1,6 +1,6 @@
-"""What the planner decides, as plain data: one decision for each partition that has something pending.
+"""Decisions of the planner as plain data: one for each partition that has pending work.
 
-The requests, the explanations in the UI, the contract check, `tidemark status` and the tests all read this. All
+The requests, the explanations in the UI, the contract check, `tidemark status` and the tests all read this data. All
 times are Unix seconds. Reasons hold only stable values (an arrival, a latest start), never an age: the UI stores an
 explanation again whenever its text changes.
 """
@@ -18,46 +18,46 @@ from dagster_tidemark.sources.feed import Partition
 
 
 class State(StrEnum):
-    """Where a partition with something pending stands; the first that applies."""
+    """State of a partition with pending work; the first that applies."""
 
     NO_DATA = "no data"
     NO_CONSUMER = "no consumer"
     BLOCKED = "blocked by a check"
     INCOMPLETE = "waiting for all inputs to change"
     QUEUED = "queued"
-    """Asked for: its run has not begun."""
+    """Requested: its run has not begun."""
     RUNNING = "running"
     WAITING = "waiting for input"
     NOT_DUE = "not due"
     BACKING_OFF = "backing off"
     THROTTLED = "throttled"
     HELD = "held"
-    """The sensor that would ask for it is switched off."""
+    """The sensor that would request it is switched off."""
     UNANSWERED = "asked for, and no run came"
     LEFT = "due, if its own condition says so"
-    """An asset with an automation condition of its own, which has the last word."""
+    """Left to the asset's own automation condition, which decides."""
     REQUESTED = "requested"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided about a partition of an asset, and why.
+    """Decision about a partition of an asset, with its reason.
 
     Args:
         reason: In data terms, stable while nothing happens.
-        oldest_arrival: Of the data it does not contain. None: nothing arrived, it is stale by code alone.
-        deadline: By its own contract; None where it has none, or nothing pending with an arrival.
-        warn_at: From when on it is at risk, by its own contract.
-        latest_start: When its run has to be asked for at the latest to be done by the deadline.
-        due_at: When its run is asked for. None: nothing and nobody needs it.
-        due_for: The asset whose contract makes it due: itself, or a consumer that pulls it.
+        oldest_arrival: Arrival of the oldest data it does not contain. None: nothing arrived, only its code is newer.
+        deadline: By its own contract. None: no contract, or no pending data.
+        warn_at: When it starts to be at risk, by its own contract.
+        latest_start: Latest time to request its run so that it ends by the deadline.
+        due_at: When its run is requested. None: nothing needs it.
+        due_for: The asset whose contract makes it due: its own, or a consumer that pulls it.
         start_by: Latest time to request its run, by that contract. None: no contract needs it.
-        wait_for: The inputs it waits for, or lacks (then with the partition None if any would do).
-        stale: Why it is stale whatever arrived: another code version, or an input that was rebuilt. Empty: it is not.
-        built: Whether it was ever built.
+        wait_for: Inputs that it waits for or lacks (a lacking input has the partition None if any partition would do).
+        stale: Why it is stale without new data: another code version, or a rebuilt input. Empty: it is not.
+        built: True if it was ever built.
         attempts: Failed attempts in a row.
-        next_try: When the pause after the last of them ends.
-        zone: The time zone of its contract, in which its deadline is shown.
+        next_try: When the pause after the last of these attempts ends.
+        zone: Time zone of its contract, used to show its deadline.
     """
 
     asset: str
@@ -90,11 +90,11 @@ class Decision:
         return made
 
     def lag(self, now: float) -> float:
-        """Seconds since the oldest data arrived that it does not contain; 0 where none is pending."""
+        """Return the seconds since its oldest pending data arrived; 0 if none is pending."""
         return 0.0 if self.oldest_arrival is None else max(0.0, now - self.oldest_arrival)
 
     def verdict(self, now: float) -> FreshnessStatus:
-        """How its contract stands; met where it has none."""
+        """Return the status of its contract; met if it has none."""
         if self.deadline is None:
             return FreshnessStatus.MET
         return verdict(self.deadline, self.latest_start if self.warn_at is None else self.warn_at, now)
@@ -102,12 +102,12 @@ class Decision:
 
 @dataclass(frozen=True)
 class Request:
-    """One run to ask for: these assets over these consecutive partitions.
+    """One run to request: these assets over these consecutive partitions.
 
     Args:
-        as_range: By the sensor `catch_up`, as a range; else by the condition, a single partition.
-        rebuild: Nothing arrived, only code is newer: behind everything that has a deadline.
-        conditional: Of an asset whose own condition has the last word; nobody else may ask for it.
+        as_range: True if the sensor `catch_up` requests it, as a range; else the condition does, as one partition.
+        rebuild: True if no data arrived and only code is newer: it runs after everything that has a deadline.
+        conditional: True if the asset's own condition decides: nothing else may request it.
     """
 
     assets: tuple[str, ...]
@@ -138,16 +138,16 @@ class CheckRequest:
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked for and is not in the history yet.
+    """Requests that are not in the history yet.
 
     Args:
         reserved: Targets whose run may just be slow to appear.
-        unanswered: Targets that were asked for without a run coming of it, to how often and until when they pause.
-        rebuilding: A run of the class rebuild is asked for or under way: there is one at a time.
-        by_people: Open runs that nobody but a person asked for.
+        unanswered: Requested targets that got no run, with the number of requests and the end of the pause.
+        rebuilding: True if a rebuild is requested or under way: there is one at a time.
+        by_people: Open runs that only a person requested.
         runs: Requests with reserved targets.
         queued: Open runs that have not begun.
-        offered: Targets whose own condition may request them, with since when (Unix seconds).
+        offered: Targets that their own condition may request, with the time since then (Unix seconds).
     """
 
     reserved: frozenset[Target] = frozenset()
@@ -161,18 +161,18 @@ class Asked:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything the planner decided at a time.
+    """Decisions of the planner at one time.
 
     Args:
-        decisions: For each partition with something pending, except the deferred ones. All other partitions contain
+        decisions: For each partition with pending work, except the deferred ones. All other partitions contain
             everything that arrived.
-        deferred: By asset, the number of pending partitions that wait behind those decided on: there are too many.
-        requests: The runs to ask for now.
-        set_aside: What nobody looks after, with the reason: events about partitions that no asset has, partitions,
-            and whole assets (of a partitioned one: with the partition None).
+        deferred: By asset, the number of pending partitions behind the decided ones, because there are too many.
+        requests: The runs to request now.
+        set_aside: What the planner skips, with the reason: events about partitions that no asset has, partitions, and
+            whole assets (a partitioned one has the partition None).
         checks: Needed runs that evaluate only blocking checks. The engine decides when each is tried again.
         loops: Loops through observations.
-        catching_up: Not empty: how far the event log has been read; nothing is requested until it is read whole.
+        catching_up: How far the event log has been read; nothing is requested until all of it is read. Empty: all.
     """
 
     now: float
@@ -185,11 +185,11 @@ class Plan:
     deferred: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, asset: str) -> list[Decision]:
-        """The decisions about an asset."""
+        """Return the decisions about an asset."""
         return self._by_asset.get(asset, [])
 
     def aside(self, asset: str) -> dict[Partition, str]:
-        """What of an asset is set aside, with the reason."""
+        """Return the partitions of an asset that are set aside, with the reason."""
         return self._aside_by_asset.get(asset, {})
 
     @cached_property
@@ -208,20 +208,20 @@ class Plan:
 
     @property
     def waiting(self) -> dict[Target, str]:
-        """Why what is pending is not asked for."""
+        """Reasons why pending partitions are not requested."""
         return {t: f"{d.state}: {d.reason}" for t, d in self.decisions.items() if d.state is not State.REQUESTED}
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How an asset's contract stands, over all its partitions.
+    """State of an asset's contract over all its partitions.
 
     Args:
-        verdict: The worst of its partitions.
-        lag: The longest, in seconds; 0 where nothing is pending.
-        partition: The one the verdict is about, None where all is met and nothing pending.
-        reason: Why, in data terms.
-        set_aside: What of the asset, or of what it reads, is set aside: the verdict says nothing of it.
+        verdict: The worst verdict of its partitions.
+        lag: The longest lag, in seconds; 0 if nothing is pending.
+        partition: The partition with that verdict. None: the contract is met and nothing is pending.
+        reason: In data terms.
+        set_aside: Partitions and inputs of the asset that are set aside: the verdict does not cover them.
     """
 
     asset: str
@@ -235,23 +235,23 @@ class Standing:
 
 
 RANGES = "catch_up"
-"""The sensor that asks for ranges, and for single partitions of assets that different sensors look after."""
+"""Sensor that requests ranges, and single partitions of assets that belong to different sensors."""
 
 
 def asker(graph: Graph, request: Request) -> str:
-    """The sensor whose business a request is.
+    """Return the sensor that makes a request.
 
-    A single partition is asked for by the automation sensor of its asset. The landing sensor may be quicker, and asks
-    for nothing that one would not: with an automation sensor switched off, nobody asks for single partitions.
+    A single partition is requested by its asset's automation sensor. The landing sensor may be quicker, but requests
+    nothing else: if an automation sensor is switched off, nothing requests its single partitions.
     """
     return RANGES if request.as_range else graph.nodes[request.assets[0]].sensor
 
 
 def held(plan: Plan, graph: Graph, off: Collection[str]) -> Plan:
-    """A plan without the requests that nobody would make: what they are about waits, and says for which sensor.
+    """Return a plan without the requests that no sensor would make. Their partitions are held, and name the sensor.
 
     Args:
-        off: The names of the sensors that are switched off.
+        off: Names of the sensors that are switched off.
     """
     kept: list[Request] = []
     waiting: dict[Target, Decision] = {}

@@ -1,12 +1,13 @@
-"""When what is pending has to be run: by an asset's own contract, and by those who read it.
+"""Due times of pending data: by an asset's own contract, and by the needs of its readers.
 
-An asset without a contract runs as its consumers need; an input that several read runs at the strictest one's pace.
+An asset without a contract runs as its consumers need. An input with several readers runs at the pace of the strictest.
 
 Belongs here: due times through the graph, from pending data and the learned duration of runs. Nothing here depends
-on the time it is asked. Does not belong here: whether it can run (`planner.planner`).
+on the current time. Does not belong here: whether a partition can run (`planner.planner`).
 
-What is asked of a partition is kept as a function of the arrival of its data (`Needs`), put together once from those
-of its readers, so that a thousand days read by one table, which a thousand others read, cost a thousand steps each way.
+The needs of a partition are kept as a function of the arrival of its data (`Needs`), put together once from the needs
+of its readers. If one table reads a thousand days, and a thousand others read that table, each way costs a thousand
+steps.
 """
 
 from collections.abc import Iterable
@@ -18,18 +19,18 @@ from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.staleness import Backlog, Pending
 
 _MOST_TERMS = 16
-"""Beyond so many terms of a kind two are taken together, as the stricter of each: earlier than needed, never later."""
+"""Most terms of a kind. Above it two are merged into the stricter of each: earlier than needed, never later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """When a partition has to be run.
+    """Times of a partition's run (Unix seconds).
 
     Args:
-        opens: From then on waiting brings nothing.
-        latest: When it has to be asked for.
-        for_: The asset whose contract asks for it.
-        start_by: When a contract needs it to be asked for at the very latest; infinite where only a pace asks.
+        opens: Earliest useful time: waiting any longer saves no run.
+        latest: Time when it has to be requested.
+        for_: The asset whose contract needs it.
+        start_by: Latest time of a request by contract; infinite if no contract needs it.
     """
 
     opens: float
@@ -39,7 +40,7 @@ class Demand:
 
     @classmethod
     def by(cls, promised: Due, for_: str) -> "Demand":
-        """What an asset's own contract asks for."""
+        """Return the demand of an asset's own contract."""
         return cls(promised.opens, promised.latest, for_, promised.start_by)
 
     @property
@@ -47,20 +48,20 @@ class Demand:
         return min(self.opens, self.latest)
 
     def before(self, seconds: float) -> "Demand":
-        """What this asks of an input that has to be run that much earlier.
+        """Return this demand for an input that has to run that many seconds earlier.
 
-        Where nothing later is required it may start then: earlier only if there would be too little time.
+        The input may start when nothing later is required, and earlier only if time would be too short.
         """
         return Demand(self.opens, self.latest - seconds, self.for_, self.start_by - seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A contract, as it asks for data of any arrival.
+    """Contract, as a demand for data of any arrival.
 
     Args:
-        tick: By when the window is promised at all, where it is.
-        after: It asks for what arrives later than this; a first build asks for the rest.
+        tick: Promised time of the window itself, or None.
+        after: It covers data that arrives later than this; a first build covers the rest.
     """
 
     asset: str
@@ -70,13 +71,13 @@ class Term:
 
 @dataclass
 class Needs:
-    """What is asked of a partition, for data of any arrival: the strictest of these.
+    """Needs of a partition for data of any arrival. The strictest one counts.
 
     Args:
-        asap: Assets that run as soon as something is pending, to the seconds their inputs go before them.
-        contracts: Assets with a contract, to those seconds.
-        firsts: First builds: for data up to an arrival, this. Their contract asks for what comes after that.
-        always: Whatever the arrival, as the run that asks for it takes place anyway.
+        asap: Assets that run as soon as they have pending work, with the seconds that this partition runs before them.
+        contracts: Contracts, with the same seconds.
+        firsts: Demands of first builds, each with the latest arrival that it covers. The contract covers later data.
+        always: Demand for any arrival, because the run that needs the partition takes place anyway.
     """
 
     asap: dict[str, float] = field(default_factory=dict)
@@ -85,7 +86,7 @@ class Needs:
     always: Demand | None = None
 
     def add(self, other: "Needs", earlier: float) -> None:
-        """What a reader is asked, and so this input that many seconds before it."""
+        """Add the needs of a reader. This input has to run that many seconds earlier."""
         for asset, seconds in other.asap.items():
             self.asap[asset] = max(self.asap.get(asset, seconds + earlier), seconds + earlier)
         for term, seconds in other.contracts.items():
@@ -95,11 +96,11 @@ class Needs:
             self.ask(other.always.before(earlier))
 
     def ask(self, demand: Demand) -> None:
-        """Ask for this, whatever the arrival."""
+        """Add a demand for any arrival."""
         self.always = demand if self.always is None else _strictest(self.always, demand)
 
     def reduced(self) -> "Needs":
-        """The same, without what another term asks for as well, and not more than a few terms of a kind."""
+        """Reduce to a few terms of each kind, without terms that another term covers."""
         self.contracts = _reduced(self.contracts)
         if len(self.firsts) < 2:
             return self
@@ -115,7 +116,7 @@ class Needs:
 
 @dataclass
 class Demands:
-    """The due times of everything pending, computed when asked for."""
+    """Due times of everything pending, computed on demand."""
 
     graph: Graph
     history: History
@@ -126,25 +127,25 @@ class Demands:
     _paces: dict[str, Pace] = field(default_factory=dict)
 
     def of(self, target: Target, arrival: float) -> Demand | None:
-        """When a partition has to run for data that arrived at a time; None if nothing and nobody needs it."""
+        """Return when a partition has to run for data that arrived at a time, or None if nothing needs it."""
         known = self._known.get(target)
         if known is None or known[0] != arrival:
             known = self._known[target] = arrival, self._at(self._needs_of(target), arrival)
         return known[1]
 
     def own(self, target: Target, arrival: float) -> Due | None:
-        """The due time by the asset's own contract."""
+        """Return the due time by the asset's own contract, or None."""
         node, pending = self.graph.nodes[target[0]], self.backlog.get(target)
         if node.contract is None or pending is None:
             return None
         window, pace = node.promised_window(target[1]), self.pace(node.key)
         if pending.built or pending.arrival is None or arrival > pending.arrival:
-            # A first build is promised with the data that makes it possible; what comes after that has its own time.
+            # A first build is promised for the data that makes it possible. Later data has its own due time.
             return due(node.contract, arrival, window, pace)
         return due(node.contract, pending.arrival, window, pace, built=False)
 
     def pace(self, asset: str) -> Pace:
-        """How long the asset takes to run, and to start."""
+        """Return the seconds that the asset takes to run and to start."""
         if asset not in self._paces:
             self._paces[asset] = Pace(self.history.lead(asset), self.margin)
         return self._paces[asset]
@@ -162,7 +163,7 @@ class Demands:
         return _strictest(*found) if found else None
 
     def _needs_of(self, target: Target) -> Needs:
-        """Readers first, with a stack of our own: a chain of partitions can be as long as a table is old."""
+        """Compute readers first, with an explicit stack: a chain of partitions can be as long as a table's history."""
         stack, asking = [target], dict[Target, list[tuple[Input, Target, Pending]]]()
         while stack:
             one = stack[-1]
@@ -170,7 +171,7 @@ class Demands:
                 stack.pop()
             elif one not in asking:
                 asking[one] = list(self._readers(one))
-                # One that is being looked at already would be its own reader; a mapping can say so, and means nothing.
+                # A partition on the stack would be its own reader. A mapping can declare that; it has no effect.
                 stack += [r for _, r, _ in asking[one] if r not in self._needs and r not in asking]
             else:
                 self._needs[one] = self._put_together(one, asking[one])
@@ -209,10 +210,10 @@ class Demands:
         return Needs(asap, {term: 0.0}, [(arrival, Demand.by(first, node.key))])
 
     def _ask_once(self, found: Needs, target: Target, of_reader: Pending, needs: Needs, earlier: float) -> None:
-        """Ask an input to run once more before a reader that is going to run anyway, for other data.
+        """Ask an input to run again before a reader that will run anyway for other data.
 
-        Once: what arrives after that is only waited for if the reader's contract needs it, or an input that keeps
-        changing would hold its reader up for ever.
+        Only once: the reader waits for later data only if its contract needs it. Otherwise an input that keeps
+        changing would hold up its reader for ever.
         """
         needed = None if of_reader.arrival is None else self._at(needs, of_reader.arrival)
         if needed is None:
@@ -236,7 +237,7 @@ def _strictest(first: Demand, *more: Demand) -> Demand:
 
 
 def _reduced(contracts: dict[Term, float]) -> dict[Term, float]:
-    """Without those terms to which another of the same asset is stricter in everything."""
+    """Return the terms, except terms that another term of the same asset exceeds in every respect."""
     if len(contracts) < 2:
         return contracts
     kept: dict[str, list[tuple[Term, float]]] = {}

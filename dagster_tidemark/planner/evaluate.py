@@ -134,7 +134,7 @@ class Tick:
     def _decide_each(self, most: int | None) -> Iterator[int]:
         """Decide on all pending partitions, or for each asset on as many as can be requested soon.
 
-        The others wait behind these. Of the others, only the oldest are decided on as well: they may break a promise first.
+        The others wait behind these. The oldest are decided on as well, because they may break a promise first.
         """
         count = 0
         for node in filter(_is_asked_for, self.graph.nodes.values()):

@@ -51,8 +51,7 @@ class Input:
         key: The asset it reads.
         upstream: From a partition of the reader to the partitions it reads. None: it reads all.
         downstream: From a partition of the input to the partitions that read it. None: all do.
-        missing_inputs: Why a run over a partition of the reader would be refused: it needs missing partitions. Empty: it would
-            not be refused.
+        missing_inputs: Why a run over a reader's partition is refused: it needs missing partitions. Empty: it is not.
         stamp: Returns a value that changes when the mapping changes. None: the mapping does not depend on time.
         broad: True if all partitions of the reader read it, so that it does not tell which ones to build.
         ripple_days: For an unpartitioned input: days that a change makes stale, up to the day of its arrival.

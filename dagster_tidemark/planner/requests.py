@@ -1,8 +1,8 @@
-"""From decisions to runs: what shares one, and what is asked for as a range.
+"""Runs to request for decisions: which partitions share a run, and which are requested as a range.
 
-A run follows the assets' own backfill policies, and a range is only asked for where Dagster's own range holds just the
-partitions meant. Belongs here: which runs to ask for, given which partitions are to be asked for. Does not belong
-here: which are.
+A run follows the backfill policies of its assets. A range is requested only if Dagster's own range holds just the
+intended partitions. Belongs here: the runs to request for given partitions. Does not belong here: the choice of due
+partitions.
 """
 
 import math
@@ -16,7 +16,7 @@ from dagster_tidemark.planner.history import History
 from dagster_tidemark.sources.feed import Partition
 
 SINGLES = 8
-"""More due partitions of an asset than this are asked for as ranges: one run each instead of one a partition."""
+"""Due partitions of an asset above which they are requested as ranges instead of one run each."""
 
 _RANGES_PER_TICK = 8
 _SHARE_OF_A_REBUILD = 4
@@ -26,7 +26,7 @@ _HELD_BY_OTHERS = (State.NO_DATA, State.BLOCKED, State.BACKING_OFF, State.UNANSW
 
 @dataclass
 class Requests:
-    """The runs for what the planner found due.
+    """Runs for the partitions that the planner found due.
 
     Args:
         aside: Assets whose runs could not be put together, with the reason.
@@ -40,9 +40,9 @@ class Requests:
     found: tuple[list[Request], dict[Target, Decision]] = field(default_factory=lambda: ([], {}))
 
     def of(self, decisions: Mapping[Target, Decision]) -> tuple[list[Request], dict[Target, Decision]]:
-        """The runs to ask for, and what the decisions about those become that are not asked for, or along with others.
+        """Return the runs to request, and the decisions that change: on partitions left out, or joined to another run.
 
-        One run of the class rebuild is there at a time, so that none queues with partitions something could arrive for.
+        There is one rebuild at a time, so that no queued rebuild holds partitions that could get new data.
         """
         for _ in self.steps(decisions):
             pass
@@ -62,7 +62,7 @@ class Requests:
         before = len(found.requests)
         try:
             found.arrivals(key)
-        except Exception as error:  # anybody's partitions definition may have raised
+        except Exception as error:  # a user's partitions definition may have raised
             self.aside[(key, None)] = f"{type(error).__name__}: {error}"
             del found.requests[before:]
             for partition in found.arrived.get(key, ()):
@@ -78,7 +78,7 @@ class _Found:
         self.arrived: dict[str, list[Partition]] = {}
         self.stale: dict[str, list[Partition]] = {}
         self.waiting: dict[Partition, set[str]] = {}
-        # What people asked for is theirs: a backfill of theirs keeps nothing new waiting.
+        # Runs that people requested do not count: a person's backfill keeps no new data waiting.
         ours = {target for target, runs in history.running.items() if not runs <= asked.by_people}
         self.in_flight: dict[str, list[Partition]] = {}
         for key, partition in {*ours, *asked.reserved}:
@@ -110,12 +110,12 @@ class _Found:
         for key, node in self.graph.nodes.items():
             due = [p for p in self.stale.get(key, ()) if (key, p) not in self.taken]
             stale = [p for p in sorted(due, key=node.order, reverse=True) if not self._held_by_others((key, p))]
-            if node.conditional:  # its own condition has the last word over rebuilds too
+            if node.conditional:  # its own condition also decides on rebuilds
                 self._singly(node, stale, dict.fromkeys(stale))
             elif stale:
                 window = node.window(stale[0])
                 newest.append((math.inf if window is None else window.end, node, stale))
-        for _, node, stale in sorted(newest, key=lambda found: -found[0]):  # those alike in the order of the graph
+        for _, node, stale in sorted(newest, key=lambda found: -found[0]):  # equal ones stay in the order of the graph
             chosen: Sequence[Partition] = ()
             if allowed:
                 assets = self._operation(node.key)
@@ -131,7 +131,7 @@ class _Found:
                     )
 
     def throttle(self, target: Target, reason: str = "newer partitions first") -> None:
-        """It is due, and not asked for in this tick."""
+        """Mark a partition as due but not requested in this tick."""
         self.changed[target] = replace(self.decisions[target], state=State.THROTTLED, reason=reason)
 
     def _most_of_a_rebuild(self, key: str) -> int:
@@ -158,9 +158,9 @@ class _Found:
     def _singly(
         self, node: Node, ordered: Sequence[Partition], joined: Mapping[Partition, tuple[str, ...] | None]
     ) -> None:
-        """One run a partition, and not more of them at a time than the queue can look through."""
-        # What takes one partition a run can have thousands due: without a bound all of them would be in the queue. But
-        # runs over older partitions, which may be stuck there, keep no newer one waiting.
+        """Request one run per partition, but no more at a time than the queue can check."""
+        # An asset with one partition per run can have thousands of due partitions. Without a bound, the queue would hold
+        # all of them. Queued runs over older partitions, which may be stuck, do not hold up a newer partition.
         bounded = node.most == 1 or node.conditional
         in_flight = [node.order(p) for p in self.in_flight.get(node.key, ()) if bounded and not node.problem(p)]
         for place, partition in enumerate(ordered):
@@ -169,12 +169,12 @@ class _Found:
                 self.throttle((node.key, partition), f"newer partitions first, {newer} of them under way")
                 continue
             assets = joined[partition] or self._joined(node.key, partition)
-            # A condition asks for what its own sensor looks after; a run over two sensors' assets is asked for as one.
+            # A condition requests only the assets of one sensor. A run over the assets of two is requested as a range.
             split = len({self.graph.nodes[asset].sensor for asset in assets}) > 1
             self._ask(Request(assets, (partition,), as_range=split, conditional=node.conditional))
 
     def _operation(self, key: str) -> tuple[str, ...]:
-        """The asset, with all that the same operation builds."""
+        """Return the asset and all assets that the same operation builds."""
         together = self.graph.nodes[key].together
         return (key, *(name for name in self.graph.nodes if name in together and name != key)) if together else (key,)
 
@@ -262,7 +262,7 @@ class _Found:
                 self.changed[target] = decision.but(state=State.REQUESTED, reason=f"in one run with {with_}")
 
     def _held_by_others(self, target: Target) -> bool:
-        """Whether what the same operation builds cannot be built now."""
+        """Return True, and throttle the partition, if another asset of the same operation cannot be built now."""
         other = self._held_by_operation(target)
         if other is not None:
             self.throttle(target, f"built by one operation with {other.asset}: {other.state}, {other.reason}")
@@ -272,12 +272,12 @@ class _Found:
         return held_by_operation(self.graph, self.decisions, target)
 
     def _failed_often(self, target: Target) -> bool:
-        # One bad partition would hold up its whole range for ever; alone it holds up itself.
+        # In a range, one bad partition would hold up all others for ever. Alone it holds up only itself.
         return self.decisions[target].attempts > 1
 
 
 def held_by_operation(graph: Graph, decisions: Mapping[Target, Decision], target: Target) -> Decision | None:
-    """What the same operation builds and cannot be built now, if there is any."""
+    """Return the decision on another asset of the same operation that cannot be built now, or None."""
     together = graph.nodes[target[0]].together
     others = (name for name in graph.nodes if name in together and name != target[0]) if together else ()
     found = (decisions.get((other, target[1])) for other in others)
@@ -285,20 +285,20 @@ def held_by_operation(graph: Graph, decisions: Mapping[Target, Decision], target
 
 
 def ranges(node: Node, newest_first: Sequence[Partition], most: int | None) -> list[Sequence[Partition]]:
-    """Consecutive partitions of an asset, in each at most so many, oldest first; the newest ones first."""
+    """Return the consecutive partitions of an asset in parts of at most `most`: oldest first, the newest part first."""
     return [part for run in _runs(node, newest_first) for part in _parts(run, most or len(run))]
 
 
 def _parts(run: Sequence[Partition], most: int) -> list[Sequence[Partition]]:
-    """A run of consecutive partitions, cut into as many as a backfill policy asks for, the newest first."""
+    """Return a row of consecutive partitions in parts of at most `most`, the newest part first."""
     starts = range(len(run), 0, -most)
     return [run[max(0, start - most) : start] for start in starts]
 
 
 def _runs(node: Node, newest_first: Sequence[Partition]) -> list[list[Partition]]:
-    """Consecutive partitions, oldest first in each, the newest run first.
+    """Return the rows of consecutive partitions: oldest first in each, the newest row first.
 
-    Of several dimensions a range goes along one: those that are alike in the others are looked at by themselves.
+    With several dimensions, a row runs along one dimension: partitions that differ in another one are in separate rows.
     """
     runs: list[list[Partition]] = []
     last: dict[Any, list[Partition]] = {}

@@ -17,22 +17,22 @@ from dagster_tidemark.planner.wording import failed, lost, moment, name, names, 
 from dagster_tidemark.sources.feed import Partition
 
 _PATIENCE = 3
-"""Failed attempts to rebuild an input after which those who read it are rebuilt without it."""
+"""Failed attempts to rebuild an input after which its readers are rebuilt without it."""
 
 _STUCK = (State.BACKING_OFF, State.NO_DATA, State.INCOMPLETE, State.NO_CONSUMER, State.BLOCKED, State.UNANSWERED)
 
 
 @dataclass
 class Waiting:
-    """What partitions wait for, at one time.
+    """Inputs that partitions wait for, at one time.
 
     Args:
-        decisions: Those made so far: on every input of what is asked about.
-        at: When a partition is asked for, given what is asked of it.
-        wake_at: Takes a time at which the answer may be another.
+        decisions: Decisions made so far: on every input of the given partitions.
+        at: Returns when a partition is requested for a demand.
+        wake_at: Takes a time when the answer may change.
         deferred: By asset, pending partitions without a decision in this look.
-        in_flight: Return the state of a partition that is being built, or None.
-        unanswered: Targets that were asked for without a run coming of it, to how often and until when they pause.
+        in_flight: Returns the state of a partition that is being built, or None.
+        unanswered: Requested targets that got no run, with the number of requests and the end of the pause.
     """
 
     graph: Graph
@@ -56,9 +56,9 @@ class Waiting:
     def for_inputs(self, target: Target, pending: Pending, start_by: float) -> tuple[Target, ...]:
         """Return the inputs that go first: their pending data makes this due, or they are being built anyway.
 
-        All this only while there is time. Past the latest start a partition does not wait for an input that cannot
-        be built now, nor for data newer than the pending data that the input already holds: it only waits for an
-        input that holds none. A stream that never pauses would hold up its readers for ever.
+        This holds only while there is time. Past the latest start, a partition does not wait for an input that cannot
+        be built now, nor for data newer than pending data that the input already holds. It only waits for an input
+        that holds none. Otherwise a stream that never pauses would hold up its readers for ever.
         """
         waits: list[Target] = []
         passed: list[Target] = []
@@ -82,7 +82,7 @@ class Waiting:
         return () if needed is not None and needed.at <= self.now else tuple(passed)
 
     def for_rebuilt_inputs(self, node: Node, target: Target) -> tuple[Target, ...]:
-        """The inputs that are to be rebuilt, or read what is; not those for which that cannot be done."""
+        """Return the inputs that wait for a rebuild, their own or one further up, except inputs that cannot be built."""
         return tuple(source for source in self._restless(node, target) if self._is_to_be_rebuilt(source))
 
     def _restless(self, node: Node, target: Target) -> list[Target]:
@@ -92,7 +92,7 @@ class Waiting:
         ]
 
     def _is_to_be_rebuilt(self, source: Target) -> bool:
-        """Whether a has_stale_upstream input, or one of those that make it so, can be built: nobody waits for ever."""
+        """Return True if a stale input, or an input that makes it stale, can be built. Nothing waits for ever."""
         if source not in self._to_be_rebuilt:
             seen: set[Target] = set()
             stack, found = [source], False
@@ -102,7 +102,7 @@ class Waiting:
                 if one in seen or pending is None:
                     continue
                 seen.add(one)
-                if pending.stale:  # without a decision nobody here rebuilds it: it is left to people, or set aside
+                if pending.stale:  # without a decision, no run rebuilds it
                     found = self._is_deferred(one) if decision is None else not _is_given_up(decision)
                 else:
                     stack += self._restless(self.graph.nodes[one[0]], one)
@@ -110,7 +110,7 @@ class Waiting:
         return self._to_be_rebuilt[source]
 
     def held(self, node: Node, target: Target, start_by: float, facts: Decision) -> Decision | None:
-        """Why a partition that is due, and whose inputs are ready, is not asked for all the same; None if it is."""
+        """Return why a due partition with ready inputs is not requested, or None if it is."""
         return (
             self._lacks_partitions(node, target, facts)
             or self.blocked(node, target, facts)
@@ -121,13 +121,13 @@ class Waiting:
     def _is_stuck(self, target: Target) -> bool:
         seen: set[Target] = set()
         stack = [target]
-        while stack:  # all it waits for is stuck as well; a table's own past can be a long chain
+        while stack:  # all its inputs are stuck as well; a table's own past can be a long chain
             one = stack.pop()
             decision = self.decisions.get(one)
             if decision is None and self._is_deferred(one):
                 return False
             if decision is None or one in seen:
-                continue  # nobody asks for it: an asset left to people, or a partition that does not exist
+                continue  # no sensor requests it: an asset left to people, or a partition that does not exist
             seen.add(one)
             if decision.state is State.WAITING:
                 stack += decision.wait_for
@@ -275,7 +275,7 @@ def _hindered(decision: Decision | None) -> str:
 
 
 def _is_given_up(decision: Decision) -> bool:
-    """Whether a rebuild cannot be done, or has failed several times."""
+    """Return True if a rebuild is impossible, or has failed several times."""
     if decision.state is State.BACKING_OFF:
         return decision.attempts >= _PATIENCE
     return decision.state in _STUCK

@@ -1,7 +1,7 @@
-"""Runs that are due together but cannot all run at once: which of them have to be asked for earlier.
+"""Earlier starts for runs that are due together but cannot all run at once.
 
-An instance runs so many at a time. The runs to come are put into that many lanes from the last one backwards, each as
-late as its lane allows: the latest starts at which all of them are in time (list scheduling in reverse).
+An instance has a limited number of lanes. The upcoming runs are put into these lanes from the last run backwards, each
+as late as its lane allows. This gives the latest starts that keep all runs in time (list scheduling in reverse).
 
 Belongs here: that arithmetic. Does not belong here: when a run alone would be due (`planner.demand`).
 """
@@ -16,14 +16,14 @@ from dagster_tidemark.planner.requests import SINGLES
 
 @dataclass(frozen=True, slots=True)
 class Upcoming:
-    """A partition that has to be run at a time to come.
+    """Partition that has to run at a future time.
 
     Args:
-        latest: When it has to be asked for, were it alone (Unix seconds).
-        seconds: How long its run takes.
-        joins: An input it is built together with, in one run.
-        after: Inputs that are built before it, in runs of their own.
-        most: How many partitions a run of the asset takes; None: any number.
+        latest: When it has to be requested if nothing else runs (Unix seconds).
+        seconds: Duration of its run.
+        joins: Input that is built in the same run.
+        after: Inputs that are built before it, in separate runs.
+        most: Most partitions in a run of the asset; None: any number.
     """
 
     target: Target
@@ -51,11 +51,11 @@ class _Run:
 
 
 def earlier_starts(upcoming: Sequence[Upcoming], slots: int, margin: float) -> dict[Target, float]:
-    """The targets that have to be asked for before their time, with when (Unix seconds).
+    """Return the targets that must be requested before their time, with the new time (Unix seconds).
 
     Args:
         upcoming: Inputs before their readers.
-        slots: So many runs can be under way at once.
+        slots: Number of runs that can be under way at once.
         margin: Seconds from being due to the start of the run.
     """
     if len(upcoming) <= slots:
@@ -76,7 +76,7 @@ def earlier_starts(upcoming: Sequence[Upcoming], slots: int, margin: float) -> d
 
 
 def _together(upcoming: Iterable[Upcoming]) -> list[_Run]:
-    """One run for what is built together."""
+    """Return one run for all partitions that are built together."""
     run_of: dict[Target, _Run] = {}
     for one in upcoming:
         run = _Run(one.latest, one.seconds, [one.target], set(one.after), one.most)
@@ -88,7 +88,7 @@ def _together(upcoming: Iterable[Upcoming]) -> list[_Run]:
 
 
 def _as_ranges(runs: Iterable[_Run]) -> list[_Run]:
-    """One run for the many partitions of an asset that are due within the length of one run, or as many as it takes."""
+    """Return the runs, with partitions of an asset that are due within the length of one run merged into few runs."""
     by_asset: dict[str, list[_Run]] = {}
     for run in sorted(runs, key=lambda run: run.latest):
         by_asset.setdefault(run.targets[0][0], []).append(run)

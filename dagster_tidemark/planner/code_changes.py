@@ -1,7 +1,8 @@
-"""How the declarations of one version of the code differ from those of another.
+"""Differences between the declarations of two versions of the code.
 
-Belongs here: what of an asset's declaration makes something run, as plain data, and the difference in words. Does not
-belong here: what an asset's function does (its code version stands for that) and what then runs (`planner.rehearsal`).
+Belongs here: declared facts of an asset that can cause runs, as plain data, and their differences in words. Does not
+belong here: changes inside an asset's function (its code version covers them) and the runs that follow
+(`planner.rehearsal`).
 """
 
 from collections.abc import Mapping
@@ -13,16 +14,16 @@ from dagster_tidemark.planner.rehearsal import Changed
 from dagster_tidemark.planner.wording import names
 
 Declared = Mapping[str, Any]
-"""Of an asset its `code_version`, `partitions`, `reads`, `contract`, `asap` and `automated`, as JSON holds them."""
+"""Declared `code_version`, `partitions`, `reads`, `contract`, `asap` and `automated` of an asset, as in JSON."""
 
 
 def declared(graph: Graph) -> dict[str, Declared]:
-    """What each asset of a graph declares; sources apart."""
+    """Return the declarations of a graph's assets, except sources."""
     return {key: _declared(node) for key, node in graph.nodes.items() if not node.source}
 
 
 def changes(before: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict[str, Changed]:
-    """The assets of `now` that declare something else than before, other code versions apart."""
+    """Return the assets of `now` whose declarations differ from before, except for code versions."""
     found = {}
     for key, asset in now.items():
         if key not in before:
@@ -36,9 +37,9 @@ def changes(before: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict
 
 
 def not_loaded(deployed: Mapping[str, Declared], graph: Graph) -> dict[str, str]:
-    """The assets of a graph, read from files just now, that a platform does not have so, in words.
+    """Return the assets of a graph, read from files just now, that the platform has not loaded, with the difference.
 
-    Nothing where no platform has told what it has loaded.
+    Return nothing if no platform has reported its loaded code.
     """
     if not deployed:
         return {}
@@ -65,7 +66,7 @@ def _declared(node: Node) -> Declared:
 
 
 def _wants_more(before: Declared, now: Declared) -> bool:
-    """Whether it may need its inputs for a promise that it did not make, or for more partitions."""
+    """Return True if its inputs may be needed for a new promise, or for more partitions."""
     return any(before.get(name) != now[name] for name in ("contract", "asap", "partitions", "automated"))
 
 

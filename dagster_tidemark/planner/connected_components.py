@@ -1,4 +1,4 @@
-"""The connected parts of a graph: what hangs together, whatever the direction."""
+"""Connected components of a graph, whatever the direction of its edges."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -7,10 +7,10 @@ T = TypeVar("T")
 
 
 def connected(keys: Iterable[T], near: Callable[[T], Iterable[T]]) -> list[list[T]]:
-    """The parts of some keys, each in the order of the keys, the parts in the order of the first of each.
+    """Return the components of some keys. Keys keep their order, and components the order of their first keys.
 
     Args:
-        near: What a key hangs together with, in one direction at least; what is none of the keys does not count.
+        near: Returns the neighbors of a key, in one direction at least. Neighbors outside `keys` are ignored.
     """
     ordered = list(dict.fromkeys(keys))
     beside: dict[T, set[T]] = {key: set() for key in ordered}

@@ -1,7 +1,7 @@
-"""How the contracts stand: from the decisions about partitions to one verdict an asset.
+"""Status of contracts: from the decisions about partitions to one verdict per asset.
 
-Pure. The contract check and `tidemark status` say what is worked out here. Does not belong here: what is pending
-and when it is due (`planner.planner`).
+Pure. The contract check and `tidemark status` report the results of this module. Does not belong here: pending work
+and its due times (`planner.planner`).
 """
 
 from collections.abc import Callable, Mapping
@@ -23,16 +23,16 @@ _MET = "everything that arrived is in it"
 _THEIRS = "it is not built here, so nobody here keeps its freshness policy"
 
 Missing = Callable[[Node], Mapping[Partition, float]]
-"""From an asset to the partitions that were promised for a time that is past and are not there, oldest first; with the
-time. It raises where the windows of the asset cannot be told."""
+"""From an asset to its missing partitions that were promised for a past time, oldest first, with that time. It raises
+if the windows of the asset cannot be computed."""
 
 
 def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> dict[str, Standing]:
-    """How each asset with a contract stands, at the time of the plan."""
+    """Return the status of each asset with a contract, at the time of the plan."""
     found: dict[str, Standing] = {}
     silence = Silence(graph, history)
     held = withheld(graph, history, plan, silence)
-    above: dict[str, set[str]] = {}  # the assets it is made from, at any depth, that nobody looks after
+    above: dict[str, set[str]] = {}  # assets that it is made from, at any depth, and that the planner skips
     whole: dict[str, str] = {}
     for key, node in graph.nodes.items():
         above[key] = set().union(*(above.get(r.key, set()) | ({r.key} & whole.keys()) for r in node.inputs))
@@ -49,16 +49,16 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
 
 
 def is_set_aside(node: Node, plan: Plan) -> str:
-    """Why nobody looks after an asset. Empty: the planner does."""
+    """Return why the planner skips an asset; empty if it does not."""
     if node.left_out:
         return node.left_out
     reason = plan.aside(node.key).get(None, "")
-    # An event that names no partition of a partitioned asset is about none of them.
+    # An event without a partition key does not concern a partitioned asset as a whole.
     return "" if reason and node.partitioned and reason == node.problem(None) else reason
 
 
 def told(contract: Contract) -> str:
-    """A contract in words."""
+    """Return a contract in words."""
     if isinstance(contract, LagContract):
         return f"within {span(contract.fail)}"
     bound = f", what arrived {span(contract.bound)} before" if contract.bound else ""
@@ -67,7 +67,7 @@ def told(contract: Contract) -> str:
 
 
 def span(seconds: float) -> str:
-    """A span of time: in its two largest units."""
+    """Return a time span in its two largest units."""
     left, parts = max(0, round(seconds)), list[str]()
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
         if left >= length or (unit == "s" and not parts):
@@ -99,7 +99,7 @@ def _of_decision(decision: Decision, now: float) -> Standing:
 
 
 def _goes_as_planned(decision: Decision) -> bool:
-    # A lazy run is asked for about when it has to be: only what holds it up is a risk, unless the contract names one.
+    # A lazy run is requested close to its latest start. Only a delay is a risk, unless the contract sets a warning.
     return decision.warn_at is None and decision.state in _ON_ITS_WAY and not decision.attempts
 
 
@@ -110,7 +110,7 @@ def _standing(
     judged += [held[node.key]] if node.key in held else []
     try:
         judged += _unbuilt(node, history, plan, missing, silence)
-    except Exception as error:  # a partitions definition can be anybody's code
+    except Exception as error:  # a partitions definition can be user code
         judged.append(_not_judged(node.key, f"its windows cannot be told: {type(error).__name__}: {error}"))
     return min(judged, key=_badness, default=Standing(node.key, FreshnessStatus.MET, 0.0, reason=_MET))
 
@@ -134,7 +134,7 @@ def _with_loops(standing: Standing, plan: Plan) -> Standing:
 
 
 def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence: Silence) -> list[Standing]:
-    """The oldest window that is not there though its tick is past, where the decisions do not say so already."""
+    """Return the oldest missing window whose tick is past, unless a decision already covers it."""
     found, known, aside = missing(node), history.known.get(node.key, ()), plan.aside(node.key)
     for partition, promised in found.items():
         target = (node.key, partition)

@@ -1,7 +1,7 @@
-"""Contracts on freshness as arithmetic: from the arrival of data to its deadline, and when to start for it.
+"""Freshness contracts as arithmetic: from the arrival of data to its deadline, and to the start of its run.
 
-Belongs here: what `FreshnessPolicy.time_window` (a lag contract) and `FreshnessPolicy.cron` (a cron contract) mean,
-in plain numbers. Does not belong here: a clock, Dagster, or what is pending. All times are Unix seconds.
+Belongs here: the meaning of `FreshnessPolicy.time_window` (a lag contract) and `FreshnessPolicy.cron` (a cron
+contract), in plain numbers. Does not belong here: a clock, Dagster, or pending work. All times are Unix seconds.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ SHORTEST_WINDOW = 60.0
 """A lag contract is never scaled below this."""
 
 LAUNCH_SECONDS = 2.0
-"""From a request to the body of its run on a laptop: at most 1.5 s in `proof/live-lag.json`.
+"""Seconds from a request to the body of its run on a laptop: at most 1.5 s in `proof/live-lag.json`.
 
-Where launches take longer that is learned: the lead counts from the creation of a run.
+Longer launches are learned: the lead counts from the creation of a run.
 """
 
 _RESERVE_BEYOND_LEAD = 60.0  # the first pause after a failure
@@ -27,27 +27,27 @@ _RESERVE_BEYOND_LEAD = 60.0  # the first pause after a failure
 
 @dataclass(frozen=True)
 class LagContract:
-    """What arrived is incorporated within `fail` seconds; after `warn` it is at risk."""
+    """Promise to incorporate data within `fail` seconds of its arrival; after `warn` seconds it is at risk."""
 
     fail: float
     warn: float | None = None
 
     def scaled(self, scale: float) -> "LagContract":
-        """The same contract on a faster clock (`TIDEMARK_CONTRACT_SCALE`)."""
+        """Return the same contract on a faster clock (`TIDEMARK_CONTRACT_SCALE`)."""
         warn = None if self.warn is None else max(self.warn * scale, SHORTEST_WINDOW)
         return replace(self, fail=max(self.fail * scale, SHORTEST_WINDOW), warn=warn)
 
 
 @dataclass(frozen=True)
 class CronContract:
-    """At each tick of a schedule, what arrived up to `bound` seconds before it is incorporated."""
+    """Promise that at each tick of a schedule, data that arrived up to `bound` seconds earlier is incorporated."""
 
     schedule: str
     bound: float
     timezone: str = "UTC"
 
     def scaled(self, scale: float) -> "CronContract":
-        """Itself: a time of day means what it says."""
+        """Return the contract unchanged: a time of day is not scaled."""
         return self
 
 
@@ -56,7 +56,7 @@ Contract = LagContract | CronContract
 
 @dataclass(frozen=True)
 class Window:
-    """The time a partition is about, from `start` until before `end`."""
+    """Time that a partition covers, from `start` to before `end`."""
 
     start: float
     end: float
@@ -64,10 +64,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long things take.
+    """Durations that due times depend on, in seconds.
 
     Args:
-        lead: A run, from its creation to its end.
+        lead: From the creation of a run to its end.
         margin: From being due to the creation of the run; see `margin_of`.
     """
 
@@ -76,7 +76,7 @@ class Pace:
 
 
 class FreshnessStatus(StrEnum):
-    """How a promise stands."""
+    """Status of a promise."""
 
     MET = "met"
     AT_RISK = "at risk"
@@ -88,23 +88,23 @@ class FreshnessStatus(StrEnum):
 
 
 def margin_of(tick_seconds: float, launch_seconds: float = LAUNCH_SECONDS) -> float:
-    """The longest time from being due to running: a tick just missed, the tick itself, and the launch."""
+    """Return the longest time from being due to running: a tick just missed, the tick itself, and the launch."""
     return 2 * tick_seconds + launch_seconds
 
 
 def tick_at_or_after(contract: CronContract, at: float) -> float:
-    """The first tick of a cron contract that is not before a time."""
+    """Return the first tick of a cron contract at or after a time."""
     return _tick(contract.schedule, contract.timezone, at)
 
 
 def tick_before(contract: CronContract, at: float) -> float:
-    """The last tick of a cron contract before a time."""
+    """Return the last tick of a cron contract before a time."""
     ticks = CronSim(contract.schedule, _local(at, contract.timezone), reverse=True)
     return next(tick for tick in _times(ticks) if tick < at)
 
 
 def first_tick(contract: Contract, window: Window | None) -> float | None:
-    """T0: by when a window is to be there at all. None for a lag contract, and where there are no windows."""
+    """Return T0, the promised time of a window. None for a lag contract, and without windows."""
     if isinstance(contract, LagContract) or window is None:
         return None
     return tick_at_or_after(contract, window.end)
@@ -113,13 +113,13 @@ def first_tick(contract: Contract, window: Window | None) -> float | None:
 def deadline(
     contract: Contract, arrival: float, window: Window | None, *, built: bool = True, own_tick: float | None = None
 ) -> float:
-    """By when what arrived at a time is to be incorporated.
+    """Return the deadline for data that arrived at a time.
 
-    Cron: the first tick, from the window's own on, up to whose bound it arrived. A window that was never built is
-    promised for its own tick, however late its data came.
+    For a cron contract, this is the first tick, starting with the window's own, at least `bound` seconds after the
+    arrival. A window that was never built is promised for its own tick, however late its data arrived.
 
     Args:
-        own_tick: The window's first tick, where it is known: the window is not needed then.
+        own_tick: First tick of the window, if known; the window is then not needed.
     """
     if isinstance(contract, LagContract):
         return arrival + contract.fail
@@ -131,14 +131,14 @@ def deadline(
 
 
 def warn_at(contract: Contract, arrival: float) -> float | None:
-    """From when on what arrived at a time and is not incorporated is at risk, where the contract says so."""
+    """Return when data that is not incorporated starts to be at risk, or None if the contract sets no such time."""
     return arrival + contract.warn if isinstance(contract, LagContract) and contract.warn is not None else None
 
 
 def reserve(contract: Contract, pace: Pace) -> float:
-    """Time kept free for a second attempt, where the window is long enough to afford it.
+    """Return the seconds kept free for a second attempt, if the contract is long enough for one.
 
-    None in a cron contract: its runs are requested as soon as nothing later is required.
+    A cron contract has no reserve: its runs are requested as soon as nothing later is required.
     """
     if isinstance(contract, CronContract):
         return 0.0
@@ -148,13 +148,13 @@ def reserve(contract: Contract, pace: Pace) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """When to ask for a run.
+    """Times of a run's request and deadline.
 
     Args:
-        opens: From then on waiting brings nothing: nothing later is required. Infinite: as late as possible.
-        latest: When it has to be asked for, with time for a second attempt where there is any.
-        start_by: When it has to be asked for at the very latest.
-        deadline: By when it has to be done.
+        opens: Time when nothing later is required, so that waiting saves no run. Infinite: as late as possible.
+        latest: Time when it has to be requested, including the reserve for a second attempt.
+        start_by: Latest time of the request, without that reserve.
+        deadline: Time when it has to be done.
     """
 
     opens: float
@@ -176,14 +176,14 @@ def due(
     built: bool = True,
     own_tick: float | None = None,
 ) -> Due:
-    """When to ask for the run that incorporates what arrived at a time: so late that the fewest runs do.
+    """Return when to request the run that incorporates data of an arrival: late, so that the fewest runs are needed.
 
     Cron: when nothing later is required; earlier only if the run takes longer than the bound. A partition that was
-    never built is due as soon as its inputs are present once its window has ended (cron: once its own tick is past).
+    never built is due as soon as its inputs are present and its window has ended (cron: and its own tick is past).
 
     Args:
-        arrival: Of the oldest pending data; of a partition never built, when the last required input had data.
-        own_tick: The window's first tick, see `deadline`.
+        arrival: Arrival of the oldest pending data. Never built: when the last required input had data.
+        own_tick: First tick of the window, see `deadline`.
     """
     promised = deadline(contract, arrival, window, built=built, own_tick=own_tick)
     start_by = promised - pace.lead - pace.margin
@@ -197,13 +197,13 @@ def due(
 
 
 def feasible(contract: Contract, pace: Pace) -> bool:
-    """Whether a run takes less time than the contract gives it."""
+    """Return True if a run takes less time than the contract allows."""
     given = contract.fail if isinstance(contract, LagContract) else contract.bound
     return pace.lead + pace.margin < given
 
 
 def verdict(promised: float, at_risk_from: float | None, now: float) -> FreshnessStatus:
-    """How a promise stands while what it is about is not incorporated."""
+    """Return the status of a promise while its data is not incorporated."""
     if now > promised:
         return FreshnessStatus.BREACHED
     return FreshnessStatus.AT_RISK if at_risk_from is not None and now > at_risk_from else FreshnessStatus.MET
@@ -211,8 +211,8 @@ def verdict(promised: float, at_risk_from: float | None, now: float) -> Freshnes
 
 @lru_cache(maxsize=100_000)
 def _tick(schedule: str, timezone: str, at: float) -> float:
-    # CronSim gives ticks after a time; a tick at the time itself counts. In the hour that a night has twice it may give
-    # the first one of two again.
+    # CronSim gives ticks after a time; a tick at the time itself counts. In an hour that a night has twice, it may
+    # repeat the first of two ticks.
     ticks = CronSim(schedule, _local(at - 0.001, timezone))
     return next(tick for tick in _times(ticks) if tick >= at)
 

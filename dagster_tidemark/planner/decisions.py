@@ -56,7 +56,7 @@ class Decision:
         stale: Why it is stale without new data: another code version, or a rebuilt input. Empty: it is not.
         built: True if it was ever built.
         attempts: Failed attempts in a row.
-        next_try: When the pause after the last of these attempts ends.
+        next_try: When the pause after the last attempt ends.
         zone: Time zone of its contract, used to show its deadline.
     """
 
@@ -168,11 +168,11 @@ class Plan:
             everything that arrived.
         deferred: By asset, the number of pending partitions behind the decided ones, because there are too many.
         requests: The runs to request now.
-        set_aside: What the planner skips, with the reason: events about partitions that no asset has, partitions, and
+        set_aside: Skipped items, with the reason: events about partitions that no asset has, partitions, and
             whole assets (a partitioned one has the partition None).
         checks: Needed runs that evaluate only blocking checks. The engine decides when each is tried again.
         loops: Loops through observations.
-        catching_up: How far the event log has been read; nothing is requested until all of it is read. Empty: all.
+        catching_up: How far the event log has been read; nothing is requested before its end. Empty: to its end.
     """
 
     now: float

@@ -1,7 +1,7 @@
-"""Models: assets that read all partitions of an input, and are fitted once for all of them.
+"""Models: assets that read all partitions of an input, and are fitted once for all partitions.
 
-A model waits for the last stale partition of its inputs, and those who read it wait for the model. Does not belong
-here: until when (`planner.waiting`: not past their own deadline).
+A model waits for the last stale partition of its inputs, and its readers wait for the model. Does not belong here: the
+end of the wait (`planner.waiting`: at the readers' own deadline).
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from dagster_tidemark.planner.staleness import Backlog
 
 @dataclass
 class Refits:
-    """How far the inputs of models are rebuilt, at one time: counted once, however many read a model."""
+    """Progress of rebuilds of model inputs, at one time: counted once per model, for all its readers."""
 
     graph: Graph
     history: History
@@ -21,7 +21,7 @@ class Refits:
     _told: dict[str, str] = field(default_factory=dict)
 
     def wait(self, node: Node) -> tuple[str, tuple[Target, ...]] | None:
-        """Why an asset waits for a rebuild to end, and for which model; None if it need not."""
+        """Return why an asset waits for a rebuild to end, with the model it waits for, or None if it does not wait."""
         if node.key in self.graph.models and (told := self._rebuilt_so_far(node)):
             return f"its inputs are being rebuilt, {told}", ()
         for read in node.inputs:

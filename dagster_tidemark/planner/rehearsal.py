@@ -1,8 +1,9 @@
-"""What another version of the code makes run: the planner itself, on a copy of the history, until nothing is left.
+"""Rehearsal of another version of the code: the planner runs on a copy of the history until nothing is due.
 
-What a plan asks for is taken as done, with other content than before, and the next plan is made of what follows; then
-time passes until the next of it is due. So it finds what the sensors would ask for. Belongs here: which partitions run,
-and why the code makes them run. Does not belong here: how the code differs (`planner.code_changes`).
+Each request of a plan counts as done, with other content than before, and the next plan follows from that. If nothing
+is due, time moves on to the next due time. This finds the runs that the sensors would request. Belongs here: the
+partitions that run, and why the code makes them run. Does not belong here: changes of the code
+(`planner.code_changes`).
 """
 
 import math
@@ -21,24 +22,24 @@ from dagster_tidemark.planner.wording import name, names
 
 _MOST_ROUNDS = 10_000
 _HORIZON = 32 * 86_400.0
-"""Seconds that are looked ahead: by then the slowest of contracts, a month's, is due."""
+"""Seconds that a rehearsal looks ahead: by then the slowest contract (a month) is due."""
 
 _FIRST_ID = 1 << 60
-"""The rehearsal's events come after all that an event log holds."""
+"""Ids of the rehearsal's events are higher than any id of an event log."""
 
 _ASKED_FOR = (State.REQUESTED, State.THROTTLED)
 
 
 @dataclass(frozen=True)
 class Rebuild:
-    """A partition that runs because the code is another.
+    """Partition that runs because the code has changed.
 
     Args:
         reason: What makes it run.
-        certain: It runs in any case. Else only if what it reads (`after`) has other content by then.
-        after: The inputs whose rebuild makes it run.
+        certain: True if it runs in any case. Otherwise only if its inputs (`after`) have other content by then.
+        after: Inputs whose rebuild makes it run.
         due_at: When it is due (Unix seconds), if that is later than now.
-        held: Why it does not run before somebody does something. Empty: nothing keeps it.
+        held: Why it does not run until a person acts. Empty: nothing holds it.
     """
 
     asset: str
@@ -56,11 +57,11 @@ class Rebuild:
 
 @dataclass(frozen=True)
 class Changed:
-    """How the code of an asset differs from that which runs, beside its code version.
+    """Declared differences between the code of an asset and the running code, except for code versions.
 
     Args:
         said: In words.
-        asks_anew: It is new, or promises more: what it needs may never have been built.
+        asks_anew: True if it is new or promises more: its inputs may never have been built.
         reads: Inputs that it did not read before.
     """
 
@@ -71,12 +72,12 @@ class Changed:
 
 @dataclass
 class Rehearsal:
-    """The consequences of another version of the code, played to their end.
+    """Consequences of another version of the code, played to their end.
 
     Args:
-        history: A copy, of the new graph: it is played on.
-        changed: The assets whose declaration is another.
-        versions: From an asset to the code version under which runs that are under way were asked for.
+        history: A copy with the new graph. The rehearsal changes it.
+        changed: Assets whose declaration differs.
+        versions: From an asset to the code version of its open runs.
     """
 
     graph: Graph
@@ -94,7 +95,7 @@ class Rehearsal:
         self._planner, self._began = Planner(self.graph, self.history, bound=Bound(many=math.inf)), self.now
 
     def play(self) -> list[Rebuild]:
-        """All that runs, in its order; then what is held."""
+        """Return the partitions that run, in the order of their runs, and then the held ones."""
         self._end_open_runs()
         due_at = None
         for _ in range(_MOST_ROUNDS):
@@ -115,7 +116,7 @@ class Rehearsal:
         return list(self.found.values())
 
     def _end_open_runs(self) -> None:
-        """What is under way is built by the code that it was asked for with."""
+        """End the open runs: they build with the code version of their request."""
         for run_id, run in list(self.history.open_runs.items()):
             for target in sorted(run.planned, key=str):
                 self._write(target, run_id, self.versions.get(target[0]))
@@ -134,7 +135,7 @@ class Rehearsal:
         return decision.state in _ASKED_FOR and not node.conditional and held is None
 
     def _build(self, plan: Plan, asked: Iterable[Target], due_at: float | None) -> None:
-        """Take as done what is asked for, with all that one operation builds."""
+        """Count the requested targets as built, together with all targets of the same operation."""
         targets = dict.fromkeys(one for target in asked for one in self._operation(target))
         of_asset: dict[str, list[Target]] = {}
         for target in targets:
@@ -172,7 +173,7 @@ class Rehearsal:
             self.history.checked(target, check, id=next(self._ids), passed=True, run_id=run_id, evaluated_by=run_id)
 
     def _why(self, target: Target, decision: Decision | None) -> Rebuild | None:
-        """Why the code makes a partition run; None: something arrived, or time alone has made it begin."""
+        """Return why the code makes a partition run. None: only new data or a new window does."""
         node, built = self.graph.nodes[target[0]], self.history.built.get(target)
         if node.exists_from(target[1]) > self._began:
             return None
@@ -188,7 +189,7 @@ class Rehearsal:
         return Rebuild(*target, f"after {names(map(name, after))}", certain=False, after=after) if after else None
 
     def _has_news(self, node: Node, target: Target, inputs: Collection[str]) -> bool:
-        """Whether some inputs hold what a built partition does not contain."""
+        """Return True if any of these inputs holds changes that a built partition does not contain."""
         return any(any(self.history.news(read, target)) for read in node.inputs if read.key in inputs)
 
     def _rebuilt_inputs(self, node: Node, target: Target) -> Iterator[Target]:
@@ -199,7 +200,7 @@ class Rehearsal:
                 yield from (source for source in self.history.inputs_of(read, target[1]) if source in self._first)
 
     def _along(self, target: Target) -> Rebuild | None:
-        """What runs only because one operation builds it with another."""
+        """Return the rebuild of a partition that runs only because its operation builds another one, or None."""
         others = tuple(other for other in self._operation(target) if other != target and other in self.found)
         if not others:
             return None

@@ -159,8 +159,8 @@ class _Found:
         self, node: Node, ordered: Sequence[Partition], joined: Mapping[Partition, tuple[str, ...] | None]
     ) -> None:
         """Request one run per partition, but no more at a time than the queue can check."""
-        # An asset with one partition per run can have thousands of due partitions. Without a bound, the queue would hold
-        # all of them. Queued runs over older partitions, which may be stuck, do not hold up a newer partition.
+        # An asset with one partition per run can have thousands of due partitions. Without a bound, the queue would
+        # hold them all. Queued runs over older partitions, which may be stuck, do not hold up a newer partition.
         bounded = node.most == 1 or node.conditional
         in_flight = [node.order(p) for p in self.in_flight.get(node.key, ()) if bounded and not node.problem(p)]
         for place, partition in enumerate(ordered):

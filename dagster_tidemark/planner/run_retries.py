@@ -1,6 +1,6 @@
-"""When a partition is tried again after an attempt that did not build it, and how many attempts count.
+"""Retries of a partition after an attempt that did not build it: pauses, and the count of attempts.
 
-Pure arithmetic on what is remembered of the attempts. Does not belong here: what else a partition waits for
+Pure arithmetic on the recorded attempts. Does not belong here: other reasons why a partition waits
 (`planner.evaluate`).
 """
 
@@ -12,19 +12,19 @@ FIRST_PAUSE = 60.0
 LONGEST_PAUSE = 3600.0
 
 _LOST_PAUSE = 15.0
-_LONGEST_LOST_PAUSE = 120.0  # the platform comes back by itself; a partition that kills its process keeps a rate
+_LONGEST_LOST_PAUSE = 120.0  # the platform recovers on its own; a partition that kills its process is still slowed down
 
 
 def backoff(attempts: int) -> float:
-    """Seconds to wait after so many failed attempts in a row."""
+    """Return the seconds to wait after a number of failed attempts in a row."""
     return min(FIRST_PAUSE * 2.0 ** min(attempts - 1, 10), LONGEST_PAUSE)
 
 
 def next_try(failure: Failure, *, has_new_data: bool) -> float:
-    """When the pause after an attempt ends (Unix seconds).
+    """Return when the pause after an attempt ends (Unix seconds).
 
-    New data ends a long pause, but an asset that fails under a stream of new data keeps a rate: no attempt begins
-    sooner than the last one lasted, or a minute.
+    New data ends a long pause. But an asset that fails while data keeps arriving is slowed down: the pause is at least
+    as long as the last attempt, and at least a minute.
     """
     if failure.lost:
         doubled = _LOST_PAUSE * 2.0 ** min(failure.lost - 2, 10)
@@ -43,13 +43,13 @@ def after(
     code_version: str | None,
     starts_over: bool,
 ) -> Failure:
-    """What is remembered after one more attempt that did not build its partition.
+    """Return the record after one more attempt that did not build its partition.
 
     Args:
-        before: What was remembered of those before it.
-        outcome: An attempt that was lost with the platform says nothing of the partition, and counts as none.
-        seconds: How long the attempt lasted.
-        starts_over: Whether the count starts over: new data came since the last attempt, or a person tried.
+        before: Record of the attempts before it.
+        outcome: An attempt that was lost with the platform says nothing about the partition, and is not counted.
+        seconds: Duration of the attempt.
+        starts_over: True if the count starts over: new data arrived since the last attempt, or a person tried.
     """
     attempts = before.attempts if before else 0
     if outcome is Outcome.LOST:
@@ -58,5 +58,5 @@ def after(
 
 
 def shortened(failure: Failure) -> Failure:
-    """After a success of the same asset: what held the others up may be over, so the pause is the first again."""
+    """Return the record after a success of the same asset: its problem may be over, so the pause is the first again."""
     return replace(failure, attempts=min(failure.attempts, 1), lost=min(failure.lost, 1))

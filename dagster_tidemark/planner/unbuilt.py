@@ -1,7 +1,7 @@
-"""The windows of cron contracts that are not there though their tick is past, kept from one look to the next.
+"""Windows of cron contracts that are missing after their tick, kept from one look to the next.
 
-Pure. A window stays until it is built, or given up by a person, who reports it as materialized. Does not belong here:
-what is said about them (`planner.contract_status`).
+Pure. A window stays until it is built, or until a person gives it up by reporting it as materialized. Does not belong
+here: their effect on a contract's status (`planner.contract_status`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,12 +14,12 @@ from dagster_tidemark.planner.silence import reaches_back
 from dagster_tidemark.sources.feed import Partition
 
 Windows = Callable[[str, float, float], Iterable[Partition]]
-"""From an asset and two times to its partitions whose window ends after the first, and not after the second."""
+"""From an asset and two times to its partitions whose window ends after the first time and up to the second."""
 
 
 @dataclass(frozen=True)
 class Since:
-    """From when on assets are judged (Unix seconds).
+    """Start times of the judging of assets (Unix seconds).
 
     Args:
         began: When the planner first looked at this instance.
@@ -30,9 +30,9 @@ class Since:
     assets: Mapping[str, float] = field(default_factory=dict)
 
     def judged_from(self, graph: Graph, history: History, asset: str) -> float:
-        """From when on an asset is judged: since somebody is there to see its data come.
+        """Return when judging of an asset begins: as soon as the planner can see its data arrive.
 
-        For one that was added later, since then: nobody promised its windows before.
+        For an asset that was added later, this is when it was added: its earlier windows were not promised.
         """
         looked = self.assets[asset]
         if looked > self.began:
@@ -52,9 +52,9 @@ class _Asset:
 
 @dataclass
 class Unbuilt:
-    """What is missing of each asset with a cron contract.
+    """Missing windows of each asset with a cron contract.
 
-    Each window is looked at once, at its own tick. After that only those that were missing are looked at again.
+    Each window is checked once, at its own tick. After that, only missing windows are checked again.
     """
 
     graph: Graph
@@ -62,21 +62,21 @@ class Unbuilt:
     _of: dict[str, _Asset] = field(default_factory=dict)
 
     def missing(self, node: Node, history: History, since: Since, now: float) -> Mapping[Partition, float]:
-        """The partitions of an asset that were promised for a time that is past, and are not there; oldest first.
+        """Return the partitions of an asset that are missing although they were promised for a past time, oldest first.
 
         Returns:
-            From the partition to the time it was promised for.
+            From the partition to its promised time.
         """
         if not isinstance(node.contract, CronContract):
             return {}
         judged_from = since.judged_from(self.graph, history, node.key)
         known = history.known.get(node.key, set())
         state = self._of.get(node.key)
-        if state is None or state.since != judged_from or len(known) < state.known:  # fewer are there: one was wiped
+        if state is None or state.since != judged_from or len(known) < state.known:  # fewer partitions: one was wiped
             state = self._of[node.key] = _Asset(judged_from, tick_before(node.contract, judged_from))
         if state.next_tick <= now:
             self._add(node, node.contract, state, history, now)
-        # A run that saw that there was nothing to write has built it too.
+        # A run that found nothing to write has built it too.
         state.missing = {
             p: promised
             for p, promised in state.missing.items()
@@ -114,9 +114,9 @@ class Unbuilt:
 def _promised(
     node: Node, contract: CronContract, since: float, history: History, partitions: Iterable[Partition]
 ) -> dict[Partition, float]:
-    """The time each was promised for: the own tick of its window, which is also that of all that end before it.
+    """Return the promised time of each partition: the own tick of its window, shared by windows that end before it.
 
-    What is about no time was promised for the first tick since it is judged, or since a person added it.
+    A partition without a window was promised for the first tick since its judging began, or since a person added it.
     """
     found: dict[Partition, float] = {}
     after = tick = float("-inf")

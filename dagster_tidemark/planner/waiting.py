@@ -82,7 +82,7 @@ class Waiting:
         return () if needed is not None and needed.at <= self.now else tuple(passed)
 
     def for_rebuilt_inputs(self, node: Node, target: Target) -> tuple[Target, ...]:
-        """Return the inputs that wait for a rebuild, their own or one further up, except inputs that cannot be built."""
+        """Return the inputs that wait for a rebuild of their own or upstream, except inputs that cannot be built."""
         return tuple(source for source in self._restless(node, target) if self._is_to_be_rebuilt(source))
 
     def _restless(self, node: Node, target: Target) -> list[Target]:

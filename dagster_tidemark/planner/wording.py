@@ -1,4 +1,4 @@
-"""How decisions are worded. Nothing that changes while nothing happens: a moment, never an age."""
+"""Wording of decisions. A text stays the same while nothing happens: it holds a moment, never an age."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,12 +15,12 @@ def moment(at: float, zone: str = "UTC") -> str:
 
 
 def name(target: Target) -> str:
-    """An asset's partition."""
+    """Return the name of an asset's partition."""
     return target[0] if target[1] is None else f"{target[0]} {target[1]}"
 
 
 def names(all_: Iterable[str]) -> str:
-    """A few of many names."""
+    """Return the first few of many names."""
     found = list(all_)
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return ", ".join(found[:_NAMED]) + more
@@ -32,10 +32,10 @@ def failed(attempts: int) -> str:
 
 
 def unanswered(times: int, next_try: float) -> str:
-    """Of what was asked for again and again, and Dagster made no run of it."""
+    """Return the text for a partition that was requested repeatedly and got no run."""
     return f"asked for {times} times and no run came, next at {moment(next_try)}"
 
 
 def lost(ended_at: float) -> str:
-    """Of what a run was to build that ended with the platform; nobody is to blame, and it is run again."""
+    """Return the text for a run that ended with the platform before it built its partition; it is run again."""
     return f"its run was lost at {moment(ended_at)}, before it built this"

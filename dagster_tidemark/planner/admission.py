@@ -28,13 +28,13 @@ _STUCK_AFTER = 600.0
 """Seconds in the queue after which a run no longer keeps other runs from being requested."""
 
 _VARIES = 1.5
-"""How much longer than it ever took a run may take."""
+"""Factor by which a run may exceed its longest known duration."""
 
 _REFUSED_AFTER = 60.0
 """Seconds after which a condition counts as refusing, if it has led to no run."""
 
 _WAITING_PER_SLOT = 1
-"""Queued runs for each run under way: a slot that gets free need not wait for the next tick."""
+"""Queued runs for each run under way, so that a free slot need not wait for the next tick."""
 
 
 def priority(within: float | None) -> int:

@@ -81,7 +81,7 @@ class Candidates:
         return self.history.first_seen.setdefault(key, self.graph.moment.now)
 
     def was_never(self, target: Target) -> bool:
-        """Return True if a dynamic partition is not known to have existed. A removed partition is not expected back."""
+        """Return True if a dynamic partition has never existed, as far as known. A removed partition was given up."""
         return target not in self.history.removed and target not in self.history.built
 
     def needs_none(self, node: Node, read: Input, partition: Partition) -> bool:

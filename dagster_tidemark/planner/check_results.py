@@ -1,4 +1,4 @@
-"""Results of blocking checks: which partitions readers may be built on.
+"""Results of blocking checks, which decide if the readers of a partition may be built.
 
 A partition is free after each blocking check has passed on its last write. A check that failed blocks, and so
 does a check without a result. Pure. Does not belong here: the planner's decisions (`planner.waiting`).
@@ -30,13 +30,13 @@ class Written:
 
 @dataclass
 class Results:
-    """The latest results of one check: on the asset as a whole (`whole`), and since then on single partitions."""
+    """Latest results of one check: on the asset as a whole (`whole`), and since then on single partitions."""
 
     whole: CheckResult = CheckResult(-1, passed=True)
     on: dict[Partition, CheckResult] = field(default_factory=dict)
 
     def take(self, result: CheckResult, partitions: Collection[Partition]) -> None:
-        """Take a result on these partitions. No partitions: on all of the asset."""
+        """Record a result on these partitions. No partitions: on the whole asset."""
         if partitions:
             self.on |= {p: result for p in partitions if result.id >= self._latest(p).id}
         elif result.id >= self.whole.id:
@@ -56,12 +56,12 @@ class Results:
 
 @dataclass
 class CheckResults:
-    """The latest results of blocking checks, by asset and check."""
+    """Latest results of blocking checks, by asset and check."""
 
     of: dict[str, dict[str, Results]] = field(default_factory=dict)
 
     def evaluated(self, asset: str, check: str, result: CheckResult, partitions: Collection[Partition]) -> None:
-        """Take the result of a check. No partitions: on all of the asset."""
+        """Record the result of a check. No partitions: on the whole asset."""
         self.of.setdefault(asset, {}).setdefault(check, Results()).take(result, partitions)
 
     def keep(self, blocking: Mapping[str, Collection[str]]) -> None:

@@ -50,7 +50,7 @@ class Decision:
         warn_at: When it starts to be at risk, by its own contract.
         latest_start: Latest time to request its run so that it ends by the deadline.
         due_at: When its run is requested. None: nothing needs it.
-        due_for: The asset whose contract makes it due: its own, or a consumer that pulls it.
+        due_for: The asset whose contract makes it due: itself, or a consumer that pulls it.
         start_by: Latest time to request its run, by that contract. None: no contract needs it.
         wait_for: Inputs that it waits for or lacks (a lacking input has the partition None if any partition would do).
         stale: Why it is stale without new data: another code version, or a rebuilt input. Empty: it is not.
@@ -172,7 +172,7 @@ class Plan:
             whole assets (a partitioned one has the partition None).
         checks: Needed runs that evaluate only blocking checks. The engine decides when each is tried again.
         loops: Loops through observations.
-        catching_up: How far the event log has been read; nothing is requested before its end. Empty: to its end.
+        catching_up: Progress of reading the event log. Nothing is requested until it is complete. Empty: it is.
     """
 
     now: float

@@ -37,13 +37,13 @@ _NOTHING_DECIDED = Decision("", None, State.NOT_DUE, "")
 
 @dataclass(frozen=True)
 class Bound:
-    """How many pending partitions one look decides on.
+    """Limits on the pending partitions that one look decides on.
 
     Args:
         many: Number of pending partitions above which the bound applies.
         most: Partitions of an asset that can be requested soon; older ones wait behind them.
-        longest: Partitions that a requested range may have in addition.
-        range: All those partitions in one look.
+        longest: Partitions that a requested range may have in addition to these.
+        range: Additional partitions of all ranges in one look.
     """
 
     many: float = 20_000
@@ -110,7 +110,7 @@ class Tick:
             loops=_confirmed(self._loops.values()),
             deferred={key: len(rest) for key, rest in self._deferred.items() if rest},
         )
-        # It refers back to this look. Only the garbage collector would free them, which takes half a second.
+        # It refers back to this look. Otherwise only the garbage collector would free both, which takes half a second.
         del self._waiting
 
     def _look_ahead(self, slots: int, most: int | None) -> Iterator[int]:
@@ -165,7 +165,7 @@ class Tick:
         """Leave the rest of an asset's partitions to later looks, except the oldest.
 
         Args:
-            stale: Those of `rest` that are decided on already.
+            stale: Partitions of `rest` with a decision.
         """
         ends = dict.fromkeys((_oldest(rest, self.backlog.of[node.key]), rest[-1]))
         for partition in (p for p in ends if (node.key, p) not in self.decisions):

@@ -16,7 +16,7 @@ SAMPLES = 20
 
 DEFAULT_LEAD = 60.0
 FEW = 8
-"""Most partitions of a run whose duration counts as the duration of one partition."""
+"""Most partitions of a sampled run. A larger run does not show how long a few partitions take."""
 
 _TOO_FEW_TO_TELL = 3
 _DAY = 86_400.0
@@ -118,7 +118,7 @@ class OpenRun:
 
 
 def lead_of(samples: Collection[float]) -> float:
-    """Return the seconds a run takes: the longest sample, but with many samples at most twice the second longest.
+    """Return the seconds a run takes: the longest sample, from four samples on at most twice the second longest.
 
     The longest, because data promised for nine o'clock must be ready even if the run is slow again. A single outlier
     (a run that hung for an hour) would otherwise make the next twenty runs start that much too early.

@@ -50,7 +50,7 @@ class History:
         dirty: Targets that an event may have affected since the planner last computed them.
         set_aside: Events about partitions that their asset does not have, with the reason.
         former: Partitions of an earlier definition of their asset: events about them are skipped.
-        again: Built partitions to the run that was lost with the platform: their rebuild is still needed.
+        again: From a built partition to its last run, lost with the platform: the rebuild is still needed.
         checks: The latest results of blocking checks.
         broken: By asset and changed partition of an input: why the affected partitions of the asset are unknown.
         unseen: By wiped partition, the changes that some reader did not contain.
@@ -107,7 +107,7 @@ class History:
         listed_at: float | None,
         at: float | None = None,
     ) -> None:
-        """Record the data version of a source partition, seen in a listing of this time (None: unknown)."""
+        """Record the data version of a source partition, seen in a listing at `listed_at` (None: unknown)."""
         self.revision += 1
         if self._strange(target):
             return
@@ -142,7 +142,7 @@ class History:
     ) -> None:
         """Record the write of a partition. `as_of` is None for an event reported without a run: it clears nothing.
 
-        A run's writes of one asset take effect together, after the last of them. Each partition has its own event, and
+        A run's writes of one asset take effect together, after the last write. Each partition has its own event, and
         consumers would otherwise be requested for some of the partitions first and then for the rest.
         """
         self.revision += 1
@@ -339,7 +339,7 @@ class History:
 
     def are_keys_now(self, targets: Iterable[Target]) -> None:
         """Record that a deploy has declared these keys: their readers know of their data only since then."""
-        # One moment earlier, so that a run requested in the same look already knows of them.
+        # One moment earlier, so that a run requested in the same look already knows them.
         self.declared |= dict.fromkeys(targets, self.graph.moment.now - _A_MOMENT)
 
     def as_of(self, run_id: str, target: Target) -> int | None:
@@ -383,7 +383,7 @@ class History:
         return node is None or node.exists(source[1])
 
     def _began_after(self, source: Target, reader: Target, built: Built) -> float | None:
-        """Return when a partition began to exist, if a build of its reader had started before. Otherwise None."""
+        """Return when a partition began to exist, or None if that was before the build of its reader started."""
         node = self.graph.nodes.get(source[0])
         if node is None:
             return None
@@ -466,7 +466,7 @@ class History:
         )
 
     def readers_of(self, target: Target) -> Iterator[tuple[Input, Target]]:
-        """Yield the targets that read a target. If all partitions read it, only those with data."""
+        """Yield the targets that read a target. If all partitions read it, only partitions with data."""
         for node, read in self.graph.readers.get(target[0], ()):
             for partition in self.reading(node, read, target[1]):
                 yield read, (node.key, partition)

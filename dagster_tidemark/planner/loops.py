@@ -1,14 +1,13 @@
 """Loops through observations: a source that gets new data because of a table made from it.
 
 Dagster refuses a cycle of assets. It cannot see that a table writes what a source then observes: each build brings new
-data, which requests the next build. Such a loop is suspected by the order of events: new data of a source partition,
-again and again, only after a commit of the same table, soon after it. What follows a commit closes a loop if the
-committed table is made from that source, or from a source that another such pair leads to.
+data, which requests the next build. Such a loop is suspected by the order of events: again and again, new data of a
+source partition arrives soon after a commit of the same table, and never without one. The new data closes a loop if
+the committed table is made from that source, or from a source that another such pair leads to.
 
 A suspicion is tested: the next runs are requested later than usual, or earlier if they are usually requested late. In a
 loop the new data moves along with them. Data that comes on its own keeps its times, and the count starts again. Pure.
-Belongs here: the count and the loops. Does not belong here: what follows for a partition that is due
-(`planner.evaluate`).
+Belongs here: the count and the loops. Does not belong here: the decision on a due partition (`planner.evaluate`).
 """
 
 from collections import OrderedDict
@@ -30,13 +29,13 @@ _TESTED = 8
 """Rounds of a test. A suspicion that they do not confirm is dropped, and the next one needs twice as many rounds."""
 
 _LONGER, _SHORTER = 1.6, 0.7
-"""Share of the usual length of a round from which on it has moved."""
+"""Shares of the usual length above and below which a round has moved."""
 
 _SOON = 60.0
 """Seconds from a commit to the new data that it causes: a queue takes seconds, a sensor that lists at most a minute."""
 
 _ROUND_SECONDS = 600.0
-"""A slower loop costs at most six runs an hour, and is not looked for."""
+"""Longest round of a detected loop. A slower loop costs at most six runs an hour."""
 
 _PAUSE_OF_A_TEST = 2.5
 """Usual rounds between the starts of two runs, in a test that requests them later."""
@@ -44,15 +43,15 @@ _PAUSE_OF_A_TEST = 2.5
 A_LOOP = "a loop: "
 
 _COMMITS = 50
-"""Latest tables written."""
+"""Number of tables whose latest commit is kept."""
 
 _FOLLOWED = 1000
-"""Source partitions that are counted at once. A loop is counted every few minutes, so it is among the latest."""
+"""Most source partitions counted at once. A loop adds a round every few minutes, which keeps it among the latest."""
 
 
 @dataclass
 class _Count:
-    """Rounds in a row of a source partition: a commit of some of these tables, then new data.
+    """Rounds in a row of a source partition. A round is a commit of one of these tables, then new data.
 
     Args:
         usual: Seconds of a round when the loop was suspected; None before.
@@ -97,7 +96,7 @@ class Loop:
         source: The source whose new data follows the builds.
         tables: The tables of the loop, inputs before readers.
         pause: Seconds between two builds of a table that reads the source.
-        confirmed: False for a suspicion: the next runs are a test of it.
+        confirmed: False for a suspicion, which the next runs test.
     """
 
     source: str
@@ -107,26 +106,26 @@ class Loop:
 
     @property
     def reason(self) -> str:
-        """The loop in words that stay the same while it turns."""
+        """Text that stays the same while the loop continues."""
         return f"{A_LOOP}{self.source} gets new data each time {names(self.tables)} is built, which builds it again"
 
 
 @dataclass
 class Loops:
-    """The order of commits and new data, as far as it shows loops."""
+    """Order of commits and new data, as far as it shows loops."""
 
     _counts: OrderedDict[Target, _Count] = field(default_factory=OrderedDict)
     _commits: OrderedDict[str, float] = field(default_factory=OrderedDict)
 
     def committed(self, table: str, at: float) -> None:
-        """Take the latest commit of a table (Unix seconds)."""
+        """Record the latest commit of a table (Unix seconds)."""
         self._commits[table] = at
         self._commits.move_to_end(table)
         if len(self._commits) > _COMMITS:
             self._commits.popitem(last=False)
 
     def arrived(self, source: Target, at: float) -> None:
-        """Take new data of a source partition (Unix seconds)."""
+        """Record new data of a source partition (Unix seconds)."""
         count = self._counts.pop(source, None)
         recent = self._committed_since(max(at - _SOON, count.latest if count else float("-inf")))
         tables = recent & count.tables if count and count.times else recent
@@ -171,7 +170,7 @@ class Loops:
 
 
 def _on_the_way(graph: Graph, source: str, causes: frozenset[str], caused: Mapping[str, set[str]]) -> set[str]:
-    """Return the tables between a source and one of the tables that cause its new data; empty if there is no way."""
+    """Return the tables between a source and one of the tables that cause its new data; empty if none is reachable."""
     down = _reached(source, lambda key: _after(graph, key, caused))
     before: dict[str, set[str]] = {}
     for key in down | {source}:
@@ -184,7 +183,7 @@ def _on_the_way(graph: Graph, source: str, causes: frozenset[str], caused: Mappi
 
 
 def _after(graph: Graph, key: str, caused: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield the assets that read an asset, and the sources that get new data because of it."""
+    """Yield the readers of an asset, and the sources that get new data because of its builds."""
     yield from (reader.key for reader, read in graph.readers.get(key, ()) if not read.use_latest)
     yield from caused.get(key, ())
 

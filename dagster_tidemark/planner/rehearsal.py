@@ -35,7 +35,7 @@ class Rebuild:
     """Partition that runs because the code has changed.
 
     Args:
-        reason: What makes it run.
+        reason: Cause of the run.
         certain: True if it runs in any case. Otherwise only if its inputs (`after`) have other content by then.
         after: Inputs whose rebuild makes it run.
         due_at: When it is due (Unix seconds), if that is later than now.
@@ -189,7 +189,7 @@ class Rehearsal:
         return Rebuild(*target, f"after {names(map(name, after))}", certain=False, after=after) if after else None
 
     def _has_news(self, node: Node, target: Target, inputs: Collection[str]) -> bool:
-        """Return True if any of these inputs holds changes that a built partition does not contain."""
+        """Return True if one of the inputs holds changes that a built partition does not contain."""
         return any(any(self.history.news(read, target)) for read in node.inputs if read.key in inputs)
 
     def _rebuilt_inputs(self, node: Node, target: Target) -> Iterator[Target]:

@@ -1,7 +1,7 @@
-"""Sources without data for a partition: which they are, since when, and whether they have been there at all.
+"""Sources without data for a partition, since when they are silent, and whether they have ever had data.
 
-Pure. Belongs here: what the history says about the silence of sources. Does not belong here: what follows from it for a
-contract (`planner.contract_status`, `planner.withheld`, `planner.unbuilt`).
+Pure. Belongs here: facts about silent sources from the history. Does not belong here: their effect on a contract
+(`planner.contract_status`, `planner.withheld`, `planner.unbuilt`).
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ class Silence:
     def lacking(self, target: Target) -> set[Target]:
         """Return the partitions of sources that are required for a partition and have no data.
 
-        The search follows inputs that are not built, and ends at one that cannot be built because its mapping raises.
+        The search follows inputs that are not built, and ends at an input whose mapping raises: it cannot be built.
         An input that may be empty for a partition is not required.
         """
         found, seen, stack = set[Target](), {target}, [target]

@@ -190,7 +190,7 @@ class Backlog:
             self._mark_readers(target)
 
     def _wake_with(self, target: Target, now: float) -> None:
-        """Compute a partition again when its window begins, if data arrives before that."""
+        """Schedule a partition for the beginning of its window, if its data arrives before that."""
         node = self.graph.nodes.get(target[0])
         if node is not None and node.partitioned and not node.problem(target[1]):
             begins = node.exists_from(target[1])
@@ -377,7 +377,7 @@ class Backlog:
         return found
 
     def _comes_by_itself(self, key: str) -> bool:
-        """Return True if an asset runs without demand from its readers. Otherwise no other reader might request it."""
+        """Return True if an asset runs even if no reader needs it. Other assets run only for their readers."""
         node = self.graph.nodes.get(key)
         return node is None or node.contract is not None or node.asap
 

@@ -114,7 +114,7 @@ class Unbuilt:
 def _promised(
     node: Node, contract: CronContract, since: float, history: History, partitions: Iterable[Partition]
 ) -> dict[Partition, float]:
-    """Return the promised time of each partition: the own tick of its window, shared by windows that end before it.
+    """Return the promised time of each partition: the own tick of its window, shared by all windows that end before it.
 
     A partition without a window was promised for the first tick since its judging began, or since a person added it.
     """

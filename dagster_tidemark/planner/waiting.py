@@ -24,7 +24,7 @@ _STUCK = (State.BACKING_OFF, State.NO_DATA, State.INCOMPLETE, State.NO_CONSUMER,
 
 @dataclass
 class Waiting:
-    """Inputs that partitions wait for, at one time.
+    """Reasons why partitions wait, at one time.
 
     Args:
         decisions: Decisions made so far: on every input of the given partitions.
@@ -186,7 +186,7 @@ class Waiting:
                 continue
             with_it = read.key == node.key or read.key in node.together
             for source in self.history.inputs_of(read, target[1]):
-                # The same run builds this input again: only so can the check pass.
+                # The same run builds this input again: only then can the check pass.
                 if source in rebuilt or (with_it and source[1] == target[1]):
                     continue
                 check = self.history.blocking(source)

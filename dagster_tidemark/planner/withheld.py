@@ -1,6 +1,6 @@
 """Data that arrived and that no run can build, because a required input has nothing for its partition.
 
-A contract promises that what arrived is in the table. If 299 of 300 required sources have data for a window and one has
+A contract promises arrived data in the table. If 299 of 300 required sources have data for a window and one has
 none, the window cannot be built, and the data of the 299 is in no table below it. Pure. Belongs here: which promises
 that breaks, and since when. Does not belong here: windows without any data (`planner.unbuilt`), and inputs that may
 have nothing (`Input.optional`): partitions are built without them.
@@ -26,8 +26,8 @@ class _Held:
     """A partition that lacks a required input.
 
     Args:
-        arrival: Arrival of the data that is there for it (Unix seconds).
-        since: When that data could have been built: it is there, and the windows of the missing inputs have ended.
+        arrival: Arrival of the data that exists for it (Unix seconds).
+        since: When that data could have been built: it exists, and the windows of the missing inputs have ended.
         sources: The silent sources.
     """
 
@@ -39,12 +39,12 @@ class _Held:
 
 
 def withheld(graph: Graph, history: History, plan: Plan, silence: Silence) -> dict[str, Standing]:
-    """Return the worst standing of each asset with a contract that lacks withheld data, its own or of its inputs."""
+    """Return the worst standing of each asset with a contract that lacks withheld data, its own or an input's."""
     found: dict[str, Standing] = {}
     for decision in plan.decisions.values():
         try:
             standings = _standings(graph, history, plan, silence, decision)
-        except Exception:  # a mapping or partitions definition of a user raises: the planner names its asset
+        except Exception:  # a user's mapping or partitions definition raises: the planner names its asset
             continue
         for standing in standings:
             known = found.get(standing.asset)
@@ -78,7 +78,7 @@ def _held(graph: Graph, history: History, plan: Plan, silence: Silence, decision
     sources = frozenset(source for source, _ in lacking)
     if window is not None and not all(reaches_back(graph, history, source, window.end) for source in sources):
         return None
-    # A source that had data before is silent only once the window has ended for which it has none.
+    # A source that had data before is silent only after the end of the window that lacks its data.
     spoke = ((graph.nodes[s], p) for s, p in lacking if history.known.get(s) and s in graph.nodes)
     ends = [of.end for node_, p in spoke if (of := _window(node_, p)) is not None]
     since = max([*arrivals, *ends, *([window.end] if window else [])])

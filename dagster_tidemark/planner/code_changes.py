@@ -37,7 +37,7 @@ def changes(before: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict
 
 
 def not_loaded(deployed: Mapping[str, Declared], graph: Graph) -> dict[str, str]:
-    """Return the assets of a graph, read from files just now, that the platform has not loaded, with the difference.
+    """Return the assets of a graph, read from files just now, whose code the platform has not loaded, with the reason.
 
     Return nothing if no platform has reported its loaded code.
     """

@@ -1,9 +1,9 @@
 """Data that arrived and that no run can build, because a required input has nothing for its partition.
 
-A contract promises arrived data in the table. If 299 of 300 required sources have data for a window and one has
-none, the window cannot be built, and the data of the 299 is in no table below it. Pure. Belongs here: which promises
-that breaks, and since when. Does not belong here: windows without any data (`planner.unbuilt`), and inputs that may
-have nothing (`Input.optional`): partitions are built without them.
+A contract promises that a table contains the data that arrived. If 299 of 300 required sources have data for a window
+and one has none, the window cannot be built, and no table below it contains the data of the 299. Pure. Belongs here:
+promises that are broken for this reason, and since when. Does not belong here: windows without any data
+(`planner.unbuilt`), and inputs that may have nothing (`Input.optional`): partitions are built without them.
 """
 
 from collections.abc import Iterator

@@ -69,7 +69,7 @@ class Answers:
         self._table = AnswerTable(Appendable(self.place.lake, declared.table), declared.key, declared.at)
 
     def react(self, rows: pa.Table, head: int | None) -> None:
-        """Answer new requests, and prepare the answers of all requests for `publish`."""
+        """Answer new requests, and prepare the answers to new and repeated requests for `publish`."""
         if self._answerer is None:
             self._answerer = self._made_answerer()
             self._keep_up()
@@ -91,7 +91,7 @@ class Answers:
             ) from error
 
     def refused(self, faults: Sequence[Fault]) -> Collection[str]:
-        """Answer messages that are no rows with the reason, if their request id is readable. Return their ids."""
+        """Answer messages that are no rows with the reason, if a request id is readable. Return their message ids."""
         keys = {fault.record.message_id: readable(fault.record.body, self.declared.key) for fault in faults}
         told = {each: key for each, key in keys.items() if key and len(key) <= _LONGEST_KEY}
         reasons = {told[each.record.message_id]: each.message for each in faults if each.record.message_id in told}

@@ -1,4 +1,4 @@
-"""Messages that one run has received and handles one by one: each is finished, retried later, or returned to the queue.
+"""Messages that one run has received and handles separately: each is finished, retried later, or returned to the queue.
 
 The run keeps them hidden from other receivers. Waiting therefore uses up no receive of the queue's limit, and the queue
 delivers a message again if the process dies. Does not belong here: the handling of a message, and queues whose messages
@@ -46,7 +46,7 @@ class InHand:
 
     Args:
         connect: Opens the queue, at the first use and again after a fault.
-        hold_seconds: The interval at which the hiding of the messages is renewed, in seconds.
+        hold_seconds: The time after which the hold on the messages is renewed, in seconds.
     """
 
     def __init__(self, connect: Callable[[], MessageSource], *, hold_seconds: float = HOLD_SECONDS / 3) -> None:

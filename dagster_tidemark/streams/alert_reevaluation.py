@@ -62,8 +62,7 @@ class Reevaluation(Alerts):
                 return self._commit(before, after)
             except HeadMoved:
                 self._table.refresh()
-                # The other writer's alerts follow from a state between `before` and `after`. Episodes in both are known
-                # to it, so `before` still describes its alerts.
+                # The other writer has evaluated a state between `before` and `after`: it knew the episodes in both.
                 before = after
         raise HeadMoved(f"{self.declared.table.name}: others have committed {_TRIES} times in a row")
 

@@ -56,7 +56,7 @@ class AlertTable:
         return int(self.table.mark(COMMIT) or 0)
 
     def refresh(self) -> bool:
-        """Read the newest state. Return True if the table has changed since the last read."""
+        """Read the newest state. Return True if another writer has changed rows since the last read."""
         published = self.table.mark(PUBLISHED)
         moved = self.table.refresh()
         self._seen_at = time.monotonic()
@@ -67,7 +67,7 @@ class AlertTable:
         return moved
 
     def is_fresh(self, seconds: float) -> bool:
-        """Return True if the table was read or written in the last seconds. Time while suspended counts too."""
+        """Return True if the table was read or written within `seconds`. Time while suspended counts too."""
         return time.monotonic() - self._seen_at <= seconds
 
     def standing(self) -> dict[str, list[Alert]]:

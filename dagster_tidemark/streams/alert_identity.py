@@ -83,7 +83,7 @@ def reconcile(
 
     Args:
         standing: The standing alerts of the period that contains the episodes.
-        before: The earlier episodes of these alerts. An alert without one counts as an episode at its start only.
+        before: Their episodes before the change. An alert without one counts as an episode at its start only.
         after: The current episodes, in time order.
     """
     by_start = {episode.started_at: episode for episode in before}

@@ -45,7 +45,7 @@ _SURE_FOR_SECONDS = 1.0  # after a refresh, the unsent messages count as up to d
 _MARK_EVERY_SECONDS = 10.0
 _AT_ONCE = 10
 _KEEP_SNAPSHOTS = 100
-_IDS_AT_ONCE = 150  # pyiceberg stops to skip files at 200 values
+_IDS_AT_ONCE = 150  # pyiceberg skips no files above 200 values
 _MOST_LEFT_OUT = 100_000
 
 Episodes = Sequence[Episode]

@@ -134,7 +134,7 @@ class Answers:
         return None
 
     def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
-        """Return the number of answered requests, and of answers that are errors."""
+        """Return the numbers of answers since the last call, and of errors among them."""
         if not self._answered:
             return {}
         said: dict[str, int | float | str] = {"answered": self._answered, "with an error": self._errors}

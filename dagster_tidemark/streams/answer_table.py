@@ -28,7 +28,7 @@ from dagster_tidemark.streams.answer_declaration import ERROR, Answer
 
 _LONGEST_ERROR = 1_000
 _RECENT = 20_000
-_AT_ONCE = 150  # values of one expression; pyiceberg stops to skip files at 200
+_AT_ONCE = 150  # values of one expression; pyiceberg skips no files above 200 values
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEEP_SNAPSHOTS = 60
 

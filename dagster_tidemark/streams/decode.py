@@ -1,4 +1,4 @@
-"""The decoding of message bodies: JSON objects whose members have the declared types become rows, others faults.
+"""The decoding of message bodies: JSON objects whose members have the declared types become rows, others become faults.
 
 Belongs here: the meaning of a body. Does not belong here: the handling of a fault (`rejected_messages`).
 """

@@ -121,7 +121,7 @@ def loaded(manifest: Manifest, standing: Standing, unlisted: Collection[str]) ->
 
 
 def superseded(manifest: Manifest, standing: Standing, posted_at: datetime) -> Answer:
-    """Return the answer to a message after which a later message of the same delivery was already loaded."""
+    """Return the answer to a message whose delivery was already loaded for a later message."""
     said = (
         f"Nothing is changed: a message of this delivery with another manifest ({standing.manifest[:12]}), which was "
         f"sent later ({standing.posted_at.isoformat()}), is loaded."

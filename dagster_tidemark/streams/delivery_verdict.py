@@ -1,7 +1,7 @@
 """The verdict on a delivery: already loaded, loaded now, refused, incomplete, or still waiting for files.
 
-The table's rows decide which delivery was loaded. The later message wins, in whatever order the messages are handled.
-A fault of a service is raised, and is never a verdict. Does not belong here: the handling of a message
+The table's rows are the record of loaded deliveries. The later message wins, in whatever order the messages are
+handled. A fault of a service is raised, and is never a verdict. Does not belong here: the handling of a message
 (`delivery_run`).
 """
 

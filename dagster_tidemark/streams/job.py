@@ -65,7 +65,7 @@ def shift_job(stream: Stream | Deliveries, settings: Settings) -> dg.JobDefiniti
 
 
 def run_shift(context: dg.OpExecutionContext, stream: Stream | Deliveries, settings: Settings) -> None:
-    """Work at a stream.
+    """Handle the messages of a stream until there is a reason to end.
 
     Raises:
         NoInlet: the deployment has no source of its messages.

@@ -37,7 +37,7 @@ class Held:
     answered: str = ""
 
     def again_in(self, seconds: float) -> None:
-        """Postpone it."""
+        """Postpone it by a number of seconds."""
         self.again_at = time.monotonic() + seconds
 
 

@@ -33,10 +33,10 @@ from dagster_tidemark.streams.user_rules import RaisingRules, RuleFails
 
 _WAIT_SECONDS = 2.0  # while a receiver waits, the shift does nothing else
 _WAIT_EACH_SECONDS = 0.1  # with several inlets
-_LINGER_SECONDS = 0.4  # between two commits: under load files hold more rows, and a single message never waits
+_LINGER_SECONDS = 0.4  # between two commits, so that files hold more rows under load; a single message never waits
 _LINGER_UNDER_LOAD_SECONDS = 1.0  # each commit adds a file to its hour, and many files slow the start of a run
 _LOAD = 500  # records of a batch
-_LARGE = 5_000  # records of a batch: there may be many more
+_LARGE = 5_000  # records of a batch: from this size on there may be a backlog
 _ENTER_EVERY = 5.0  # seconds; if the process is killed earlier, the queue delivers the messages again
 _MOST_DEFERRED = 100  # batches: above that, the next batch waits until their entries are written
 _ENTERED_KNOWN = 100_000
@@ -150,7 +150,7 @@ class Shift:
             if time.monotonic() < line.again_at:
                 continue
             try:
-                # First, because messages that cannot be committed are left in the queue for other receivers.
+                # First, so that messages stay in the queue for other receivers if the table cannot be read.
                 self._kept.look()
                 name = line.inlet.property_name()
                 resume = None if name is None else self._kept.positions.of(name)

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from dagster_tidemark.sources.received_messages import Waiting
 
 _WINDOW = 60.0  # seconds of a rate
-_BEGINS_WITHIN = 15.0  # seconds that a shift may need to open its tables and queues, without a fault
+_BEGINS_WITHIN = 15.0  # seconds that a shift may need to open its tables and queues before this is a fault
 
 
 class Counted(Protocol):
@@ -116,7 +116,7 @@ class Facts:
         return found
 
     def _waiting(self, now: float, work: Working) -> Waiting:
-        """Return the messages that the source holds, and those that the shift has in hand."""
+        """Return the messages in the source and in the shift's hands."""
         parts = [work.in_hand] if isinstance(work, HasInHand) else []
         if self._depth is not None:
             parts.append(self._in_queue(self._depth(), now))

@@ -30,7 +30,7 @@ from dagster_tidemark.sources.received_messages import HasTopicId, Inlet
 
 _TRIES = 20
 _MOST_IDS = 200_000  # in memory: 50 MB
-_AT_ONCE = 150  # values of one expression; pyiceberg stops to skip files at 200
+_AT_ONCE = 150  # values of one expression; pyiceberg skips no files above 200 values
 
 
 class KeptIds:
@@ -46,7 +46,7 @@ class KeptIds:
         self._ids: dict[str, datetime] = {}
 
     def knows(self, ids: Mapping[str, datetime]) -> set[str]:
-        """Return the messages that are in the table, out of ids with the times they were sent."""
+        """Return the ids that are in the table. `ids` maps ids of messages to their sending times."""
         old = {each: at for each, at in ids.items() if at < self._since and each not in self._ids}
         if old and (found := self._older(min(old.values()))) is not None:
             self._since = min(old.values())
@@ -104,7 +104,7 @@ class Positions:
         self._table = table
         self._inlets = {name: inlet for inlet in inlets if (name := inlet.property_name()) is not None}
         self._known: dict[str, tuple[int | None, str | None]] = {}
-        """From a property to the head at the time of its last look-up, and its value."""
+        """By property the table's head at its last look-up, and its value."""
 
     def of(self, name: str) -> str | None:
         """Return the value of a topic's position property; None if the table has no record of the topic."""

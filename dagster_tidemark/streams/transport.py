@@ -40,7 +40,7 @@ def declared_queue(name: str, settings: Settings) -> SqsQueue:
 
 
 def queues_of(streams: Iterable[Stream | Deliveries]) -> list[str]:
-    """Return the names of the queues from which streams receive messages, and to which they send alerts and answers."""
+    """Return the names of the queues that streams use for messages, alerts and answers."""
     found = set[str | None]()
     for stream in streams:
         found.add(stream.queue)
@@ -95,7 +95,7 @@ def require_distinct(streams: Sequence[Stream | Deliveries]) -> None:
         if stream.queue is not None:
             taken.append(("queue", stream.queue, _QUEUE))
         if isinstance(stream, Stream) and isinstance(stream.reaction, Alerting):
-            # The table records one snapshot of one stream's table: its alerts follow from the rows up to there.
+            # A table of alerts can record the last evaluated snapshot of only one stream's table.
             taken.append(("table of alerts", stream.reaction.table.name, "declare a table of alerts for each"))
         for what, value, remedy in taken:
             other = seen.setdefault((what, value), stream)

@@ -1,9 +1,9 @@
-"""Messages as data: streams, what is committed of them, and what is answered. Long-lived runs do it (`shift`).
+"""Messages as data: streams, deliveries, alerts and answers. Long-lived runs handle the messages (`shift`).
 
-Public are the names of `__init__.pyi`, which declare streams. The modules are private.
+The public names are in `__init__.pyi`; they declare streams. The modules are private.
 """
 
 import lazy_loader
 
-# Imported when first asked for: a declaration of alerts needs none of what a delivery imports.
+# Imported at first use: a declaration of alerts does not need the imports of a delivery.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,6 +1,6 @@
-"""What alerts on a stream are: the declaration, which costs a code location nothing to load.
+"""The declaration of alerts on a stream. A code location imports it at no cost.
 
-Does not belong here: how they are raised and sent (`alert_reaction`).
+Does not belong here: the raising and sending of alerts (`alert_reaction`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class Rule(Cuts, Protocol):
-    """What is alerted of. A pure function of what the messages of one key say."""
+    """A rule that finds episodes. It is a pure function of the messages of one key."""
 
     name: str
 
     def episodes(self, said: Sequence[Mapping[str, Any]]) -> Sequence[Episode]:
-        """The episodes that are worth an alert, in their order.
+        """Return the episodes that need an alert, in time order.
 
         Args:
-            said: The fields of each message, in the order of their time, one a time.
+            said: The fields of each message, in time order, with one message per time.
         """
         ...
 
@@ -37,15 +37,15 @@ class Alerting:
     """Declares alerts on a stream: a `reaction`.
 
     Args:
-        rule: What is alerted of.
+        rule: The rule that finds the episodes.
         table: Has `alert_id`, `rule`, a column for the key, one for each of `facts`, `episode_started_at`,
             `raised_at`, `retracted_at`, `raised_in` and `retracted_in`.
-        key: The field that says whose messages belong together.
+        key: The field whose value groups the messages.
         queue: The name of the queue that alerts are sent to; see `from_env`.
-        facts: Fields of an episode that an alert tells.
+        facts: The facts of an episode that an alert reports.
 
     Raises:
-        StreamRefused: no queue can have that name.
+        StreamRefused: SQS does not allow the queue's name.
     """
 
     rule: Rule
@@ -58,7 +58,7 @@ class Alerting:
         require_queue_name(f"alerts in {self.table.name}", self.queue)
 
     def __call__(self, place: Workplace) -> Alerts:
-        """The reaction, at work."""
+        """Return the reaction of one run."""
         from dagster_tidemark.streams.alert_reaction import Alerts
         from dagster_tidemark.streams.transport import declared_queue
 

@@ -1,8 +1,8 @@
-"""Which alert stands for which episode, once more is known: plain data in, changes out.
+"""The assignment of alerts to episodes after new messages: plain data in, changes out.
 
-Before and after, standing alerts and episodes correspond one to one, and an alert tells when its episode started. An
-episode that overlaps one for which an alert stands keeps that alert. Of several alerts that would stand for one episode
-the one that was raised first stays; of several episodes that one alert could stand for the first has it.
+Each standing alert has one episode, each episode has one standing alert, and the alert records the start of its
+episode. An episode keeps the alert of an earlier episode that it overlaps. If several alerts match one episode, the
+alert that was raised first stays. If one alert matches several episodes, the first episode gets it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _SPACE = uuid.UUID("6f1f5f0e-6a5b-4d8e-9b0c-0c1d7c5f6a41")
 
 @dataclass(frozen=True)
 class Episode:
-    """Something that lasted, from the first message that says so to the last.
+    """A condition that lasted from one message to another, both included.
 
     Args:
-        facts: What an alert tells of it.
+        facts: The values that an alert reports.
     """
 
     started_at: datetime
@@ -29,18 +29,18 @@ class Episode:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def overlaps(self, other: Episode) -> bool:
-        """Whether the two share a moment."""
+        """Return True if the two share a moment."""
         return self.started_at <= other.last_at and other.started_at <= self.last_at
 
 
 @dataclass(frozen=True)
 class Alert:
-    """An alert that stands.
+    """A standing alert: raised, and not retracted.
 
     Args:
-        started_at: When its episode started.
-        raised_in: The number of the commit that raised it; None: the one that is being made.
-        facts: What it told when it was raised.
+        started_at: The start of its episode.
+        raised_in: The number of the commit that raised it; None if that commit is not made yet.
+        facts: The values that it reported when it was raised.
     """
 
     alert_id: str
@@ -51,16 +51,16 @@ class Alert:
 
     @property
     def place(self) -> tuple[bool, int, datetime, str]:
-        """Of two alerts the one of the smaller place was raised first."""
+        """Sort key: the alert with the smaller place was raised first."""
         return (self.raised_in is None, self.raised_in or 0, self.started_at, self.alert_id)
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What becomes of the alerts of one key.
+    """Changes of the alerts of one key.
 
     Args:
-        moved: They stand on, for an episode that started at another time.
+        moved: Alerts that stay, with a new start of their episode.
     """
 
     raised: tuple[Alert, ...] = ()
@@ -71,7 +71,7 @@ class Changes:
         return bool(self.raised or self.moved or self.retracted)
 
     def applied(self, standing: Iterable[Alert]) -> list[Alert]:
-        """The alerts that stand afterwards."""
+        """Return the standing alerts after these changes."""
         gone = {alert.alert_id for alert in (*self.retracted, *self.moved)}
         return [*(alert for alert in standing if alert.alert_id not in gone), *self.moved, *self.raised]
 
@@ -79,12 +79,12 @@ class Changes:
 def reconcile(
     rule: str, key: str, standing: Sequence[Alert], *, before: Sequence[Episode], after: Sequence[Episode]
 ) -> Changes:
-    """What becomes of the alerts of one key.
+    """Return the changes of the alerts of one key.
 
     Args:
-        standing: The alerts of the stretch that the episodes are of.
-        before: The episodes that the alerts stand for. Of an alert without one here the moment it started counts.
-        after: The episodes as they are known now, in their order.
+        standing: The standing alerts of the period that contains the episodes.
+        before: Their episodes before the change. An alert without one counts as an episode at its start only.
+        after: The current episodes, in time order.
     """
     by_start = {episode.started_at: episode for episode in before}
     extents = {
@@ -108,9 +108,9 @@ def reconcile(
 
 
 def new_id(rule: str, key: str, started_at: datetime, times: int = 0) -> str:
-    """The id of an alert: the same for whoever raises it.
+    """Return the id of an alert. Every run computes the same id.
 
     Args:
-        times: How many alerts of this rule, key and start there were before.
+        times: The number of earlier alerts with this rule, key and start.
     """
     return str(uuid.uuid5(_SPACE, f"{rule}\n{key}\n{started_at.isoformat()}\n{times}"))

@@ -1,8 +1,8 @@
-"""Alerts at work: raised where a rule finds episodes in what the messages of a key say, and retracted again.
+"""The reaction that raises and retracts alerts: a rule finds episodes in the messages of a key, and alerts follow them.
 
-State and outbox are one table and change in one commit; only then is anything sent, at least once, each change with the
-number of its commit. A writer that was thought dead sends nothing that another has sent. Belongs here: the order of
-these steps. Does not belong here: what an episode is (the rule), and which alert stands for which episode
+State and outbox are one table, and change in one commit. Changes are sent after the commit, at least once, with the
+commit's number. A stalled writer that resumes does not repeat messages of another writer. Belongs here: the order of
+the steps. Does not belong here: the definition of an episode (the rule), and the assignment of alerts to episodes
 (`alert_identity`).
 """
 
@@ -38,31 +38,31 @@ from dagster_tidemark.streams.user_rules import (
 )
 
 INCORPORATES = "tidemark.incorporates"
-"""Property of the table of alerts: they follow from the stream's table as of this snapshot."""
+"""Property of the table of alerts: the snapshot of the stream's table that the alerts follow from."""
 
 _TRIES = 20
-_SURE_FOR_SECONDS = 1.0  # so long after a look what is to be sent is not looked at again
+_SURE_FOR_SECONDS = 1.0  # after a refresh, the unsent messages count as up to date for this time
 _MARK_EVERY_SECONDS = 10.0
 _AT_ONCE = 10
 _KEEP_SNAPSHOTS = 100
-_IDS_AT_ONCE = 150  # pyiceberg stops to skip files at 200 values
+_IDS_AT_ONCE = 150  # pyiceberg skips no files above 200 values
 _MOST_LEFT_OUT = 100_000
 
 Episodes = Sequence[Episode]
 
 
 class RuleRaised(Exception):
-    """The rule raised on a sequence of messages, or returned what is no episode."""
+    """The rule raised on a sequence of messages, or returned invalid episodes."""
 
 
 @dataclass
 class Alerts:
-    """Alerts at work, in one run.
+    """The reaction of one run that raises and retracts alerts.
 
     Args:
-        declared: What is alerted of.
-        place: Whose messages it follows.
-        connect: Gives the queue that alerts are sent to.
+        declared: The declaration of the alerts.
+        place: The resources of the stream whose messages it evaluates.
+        connect: Opens the queue of the alerts.
     """
 
     declared: Alerting
@@ -85,11 +85,11 @@ class Alerts:
         self._timeline = Timeline(self.declared.rule, self._load)
         self._rules = RaisingRules(self.place.stream.name)
         self._raised_by: dict[str, tuple[datetime, str]] = {}
-        """Messages, with their time, on which the rule's `closes` raised. They were loaded, and are not known yet."""
+        """Messages on which the rule's `closes` raised, with their time and error. They are not judged yet."""
         self._left_out: set[str] = set()
 
     def react(self, rows: pa.Table, head: int | None) -> None:
-        """Raise and retract what follows from all that the stream's table has got, these rows among it."""
+        """Raise and retract alerts for all new rows of the stream's table, including these rows."""
         for _ in range(_TRIES):
             try:
                 self._follow()
@@ -102,11 +102,11 @@ class Alerts:
         raise HeadMoved(f"{self.declared.table.name}: others have committed {_TRIES} times in a row")
 
     def publish(self) -> int:
-        """Send what is committed and was not sent yet, in the order of the commits."""
+        """Send the committed changes that are not sent yet, in the order of their commits. Return their number."""
         sent = 0
         while waiting := self._table.unpublished():
             for start in range(0, len(waiting), _AT_ONCE):
-                # This process may have slept for an hour: then another has sent these, and later ones.
+                # If this process was suspended, another run may have sent these messages, and later ones.
                 if not self._table.is_fresh(_SURE_FOR_SECONDS):
                     self._table.refresh()
                     break
@@ -129,16 +129,16 @@ class Alerts:
             raise
 
     def look_after(self) -> None:
-        """Forget old snapshots of the table."""
+        """Expire old snapshots of the table."""
         self._table.table.expire(keep=_KEEP_SNAPSHOTS, batch=EXPIRED_AT_ONCE)
 
     def needs_since(self) -> int | None:
-        """The snapshot of the stream's table that the next shift would go on from."""
+        """Return the snapshot of the stream's table where the next shift continues; None if it reads all rows."""
         found = self._table.table.mark(INCORPORATES)
         return None if found is None else int(found)
 
     def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
-        """How many were raised and retracted."""
+        """Return the numbers of alerts raised and retracted since the last call."""
         if not self._changed:
             return {}
         said: dict[str, int | float | str] = {"raised": self._raised, "retracted": self._retracted}
@@ -177,7 +177,7 @@ class Alerts:
         return self._standing
 
     def _changes(self, news: Mapping[str, Sequence[Said]]) -> dict[str, list[Changes]]:
-        """By key what becomes of its alerts, in each stretch that has changed."""
+        """Return by key the changes of its alerts, one for each changed period."""
         found: dict[str, list[Changes]] = defaultdict(list)
         for stretch, before, after in self._evaluated(news):
             here = [alert for alert in self._standing_of.get(stretch.key, ()) if stretch.holds(alert.started_at)]
@@ -185,12 +185,12 @@ class Alerts:
         return found
 
     def _evaluated(self, news: Mapping[str, Sequence[Said]]) -> list[tuple[Stretch, Episodes, Episodes]]:
-        """Return each changed stretch with its episodes before and after the news.
+        """Return each changed period with its episodes before and after the new messages.
 
         A message that makes the rule raise is left out, and gets an entry in the quarantine.
 
         Raises:
-            RuleFails: the rule raises on every message, or now and then on the same ones.
+            RuleFails: the rule raises on every message, or only sometimes on the same messages.
         """
         said = ""
         for _ in range(_TRIES):
@@ -221,7 +221,7 @@ class Alerts:
 
     def _episodes(self, said: Sequence[Said]) -> Episodes:
         if not said:
-            return []  # without the rule, which may look at the first message
+            return []  # the rule is not called, because it may require a first message
         try:
             found = list(self.declared.rule.episodes([each.fields for each in said]))
             self._table.require_fit(found)
@@ -232,7 +232,7 @@ class Alerts:
         return found
 
     def _culprits(self, stretch: Stretch) -> list[Said]:
-        """Return the messages of a stretch without which the rule does not raise."""
+        """Return the messages of a period that make the rule raise."""
         bad = [stretch.before[at] for at in to_leave_out(stretch.before, (), self._raises)]
         gone = {id(said) for said in bad}
         before, after = ([s for s in some if id(s) not in gone] for some in (stretch.before, stretch.after))
@@ -283,9 +283,9 @@ class Alerts:
         return where
 
     def _news(self) -> dict[str, list[Said]]:
-        """What the stream's table has got since it was last followed, by key."""
+        """Return the messages that were added to the stream's table since the last evaluation, by key."""
         rows = self._messages.appended_since(self._through, self._columns())
-        if rows is None:  # somebody else has let that snapshot expire: all is looked at again
+        if rows is None:  # another process has expired that snapshot: all rows are evaluated again
             rows = self._messages.rows(columns=self._columns())
         news: dict[str, list[Said]] = defaultdict(list)
         for key, said in self._said(rows):

@@ -1,9 +1,9 @@
-"""Alerts worked out anew from all that the stream's table holds: after the rule has become another one.
+"""Re-evaluation of alerts over the whole stream table, after the rule has changed.
 
-The shift goes on meanwhile. What takes long is to find the episodes of all history; that is done once, as of the
-snapshot that the alerts follow from. What has come since is then added as a shift does it, in milliseconds, as often as
-another one commits first. Nothing is sent: the shift finds it in the outbox. Does not belong here: where the episodes
-are found, and what Dagster hears of it (`execution.alert_episodes`).
+The shift keeps running. The slow part, finding the episodes of the whole history, happens once, as of the snapshot that
+the alerts follow from. Later messages are then added in milliseconds, as in a shift, and again whenever another writer
+commits first. The re-evaluation sends no messages: the shift finds them in the outbox. Does not belong here: the search
+for episodes, and the reports to Dagster (`execution.alert_episodes`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dagster_tidemark.streams.alert_reaction import INCORPORATES, Alerts
 _TRIES = 50
 
 Episodes = Mapping[str, Sequence[Episode]]
-"""By key the episodes that are worth an alert, in their order."""
+"""Episodes that need an alert, by key and in time order."""
 
 
 @dataclass(frozen=True)
 class Reevaluated:
-    """What became of the alerts.
+    """Result of a re-evaluation, as numbers of alerts.
 
     Args:
-        alerts: How many were ever raised.
-        snapshot_id: The table's head, if it has one.
-        incorporates: The snapshot of the stream's table that they follow from.
+        alerts: The number of alerts ever raised.
+        snapshot_id: The head of the table of alerts, if it has one.
+        incorporates: The snapshot of the stream's table that the alerts follow from.
     """
 
     raised: int
@@ -41,16 +41,16 @@ class Reevaluated:
 
 
 class Reevaluation(Alerts):
-    """The same alerts, of all history."""
+    """The alerts of a stream, evaluated over its whole history."""
 
     def work(self, episodes_of: Callable[[int | None], Episodes]) -> Reevaluated:
-        """Raise, move and retract alerts until they are those of today's rule.
+        """Raise, move and retract alerts until they match the current rule.
 
         Args:
-            episodes_of: Finds the episodes in the stream's table as of a snapshot; None: it is empty.
+            episodes_of: Finds the episodes in the stream's table as of a snapshot; None means an empty table.
 
         Raises:
-            HeadMoved: others have committed each time.
+            HeadMoved: another writer has committed before each try.
         """
         self._table.refresh()
         self._messages.refresh()
@@ -62,17 +62,17 @@ class Reevaluation(Alerts):
                 return self._commit(before, after)
             except HeadMoved:
                 self._table.refresh()
-                # What the other one has followed lies between the two: where they agree, that is what it knew.
+                # The other writer has evaluated a state between `before` and `after`: it knew the episodes in both.
                 before = after
         raise HeadMoved(f"{self.declared.table.name}: others have committed {_TRIES} times in a row")
 
     def _known_to_alerts(self) -> int | None:
-        """The snapshot that the alerts follow from; the head, where that has expired or there are no alerts yet."""
+        """Return the snapshot that the alerts follow from; the head if it has expired, or there are no alerts yet."""
         known = self.needs_since()
         return known if known is not None and self._messages.has(known) else self._messages.head
 
     def _with_news(self, known: Episodes) -> Episodes:
-        """The episodes, with what the table has got since they were found."""
+        """Return the episodes, updated by the messages that were added since they were found."""
         self._messages.refresh()
         if self._messages.head == self._through:
             return known

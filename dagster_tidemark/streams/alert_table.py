@@ -1,7 +1,7 @@
-"""The table of alerts: those that stand, the rows of changes, and what was not sent yet.
+"""The table of alerts: standing alerts, the rows of changes, and unsent messages.
 
-Belongs here: rows and properties. Does not belong here: which alert is raised (`alert_identity`), and when something is
-sent (`alert_declaration`).
+Belongs here: rows and properties. Does not belong here: the choice of alerts (`alert_identity`), and the sending of
+messages (`alert_reaction`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class AlertTable:
     """The table as one writer sees it.
 
     Args:
-        table: Used by this alone.
+        table: No other code uses this object.
         rule: The name of the rule.
         key: The column of the key.
-        facts: The columns that an episode tells.
+        facts: The columns with facts of an episode.
     """
 
     def __init__(self, table: Appendable, rule: str, key: str, facts: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ class AlertTable:
         self._types = {name: table.schema.field(name).type for name in self._facts}
         self._waiting: list[dict[str, Any]] | None = None
         self._ids: set[str] | None = None
-        """The ids of all alerts of the rule, while they are few; None if they are not read yet, or too many."""
+        """The ids of the rule's alerts; None if they are not read yet, or too many for memory."""
         self._has_few = True
         self._seen_at = time.monotonic()
 
@@ -56,7 +56,7 @@ class AlertTable:
         return int(self.table.mark(COMMIT) or 0)
 
     def refresh(self) -> bool:
-        """Look again. Returns whether others have changed alerts."""
+        """Read the newest state. Return True if another writer has changed rows since the last read."""
         published = self.table.mark(PUBLISHED)
         moved = self.table.refresh()
         self._seen_at = time.monotonic()
@@ -67,11 +67,11 @@ class AlertTable:
         return moved
 
     def is_fresh(self, seconds: float) -> bool:
-        """Whether this was read or written so short a time ago. Counts while the process is stopped, too."""
+        """Return True if the table was read or written within `seconds`. Time while suspended counts too."""
         return time.monotonic() - self._seen_at <= seconds
 
     def standing(self) -> dict[str, list[Alert]]:
-        """By key the alerts that were raised and not retracted."""
+        """Return by key the alerts that were raised and not retracted."""
         found: dict[str, list[Alert]] = defaultdict(list)
         rows = self.table.rows(And(equal("rule", self._rule), is_null("retracted_in")))
         for row in rows.to_pylist():
@@ -82,15 +82,15 @@ class AlertTable:
         return dict(found)
 
     def ids(self) -> frozenset[str]:
-        """The ids of all alerts that were ever raised."""
+        """Return the ids of every alert in the table, of every rule."""
         return frozenset(self.table.rows(columns=("alert_id",))["alert_id"].to_pylist())
 
     def require_fit(self, episodes: Sequence[Episode]) -> None:
-        """Raise unless the table can hold alerts of these episodes.
+        """Raise if the table cannot store alerts for some episodes.
 
         Raises:
-            TypeError: a rule returned something else, or a time without its zone.
-            pa.ArrowException: a fact has another type than its column.
+            TypeError: a value is no Episode, or a time has no time zone.
+            pa.ArrowException: the type of a fact differs from its column.
         """
         for episode in episodes:
             if not isinstance(episode, Episode):
@@ -104,10 +104,10 @@ class AlertTable:
     def as_raised(
         self, changes: Changes, key: Any, now: datetime, is_used: Callable[[str], bool] | None = None
     ) -> Changes:
-        """Changes whose new alerts are raised now, in the next commit, with ids that no alert had before.
+        """Return changes whose new alerts have unused ids, the time `now`, and the number of the next commit.
 
         Args:
-            is_used: Whether an alert had an id; by default the table is asked.
+            is_used: Returns True if an earlier alert had an id. By default it searches the table.
         """
         raised = [
             replace(
@@ -123,10 +123,10 @@ class AlertTable:
     def commit(
         self, by_key: Mapping[Any, Sequence[Changes]], now: datetime, marks: Mapping[str, str]
     ) -> list[dict[str, Any]]:
-        """Write changes and marks in one commit. Returns the rows that are written.
+        """Write changes and marks in one commit. Return the written rows.
 
         Raises:
-            HeadMoved: somebody else has changed the table.
+            HeadMoved: another writer has changed the table.
         """
         number = self.commits + 1
         rows, replaced = list[dict[str, Any]](), list[str]()
@@ -148,7 +148,7 @@ class AlertTable:
         return rows
 
     def unpublished(self) -> list[dict[str, Any]]:
-        """The messages that were not sent yet, in the order of the commits."""
+        """Return the messages that are not sent yet, in the order of their commits."""
         published = int(self.table.mark(PUBLISHED) or 0)
         if self._waiting is None:
             after = Or(at_least("raised_in", published + 1), at_least("retracted_in", published + 1))
@@ -159,10 +159,10 @@ class AlertTable:
         return [message for message in self._waiting if message["sequence"] > published]
 
     def mark_published(self, number: int) -> None:
-        """All changes of commits up to this number were sent.
+        """Record that all changes of commits up to this number were sent.
 
         Raises:
-            HeadMoved: somebody else has changed the table; it may be marked already.
+            HeadMoved: another writer has changed the table, and may have recorded this.
         """
         if int(self.table.mark(PUBLISHED) or 0) < number:
             self.table.commit(Change(marks={PUBLISHED: str(number)}))
@@ -170,7 +170,7 @@ class AlertTable:
         self._waiting = []
 
     def _messages(self, rows: Sequence[Mapping[str, Any]], after: int) -> list[dict[str, Any]]:
-        """What is sent of these rows, of commits after a number."""
+        """Return the messages about some rows, for commits after a number."""
         found = []
         for row in rows:
             said = {
@@ -207,7 +207,7 @@ class AlertTable:
             times += 1
 
     def _is_used(self, alert_id: str) -> bool:
-        # Each look at the table reads all its files, because ids are random: 80 ms an alert with 20 files.
+        # A search in the table reads all its files, because ids are random: 80 ms per alert with 20 files.
         if self._ids is None and self._has_few:
             ids = self.table.rows(equal("rule", self._rule), ("alert_id",))["alert_id"].to_pylist()
             self._has_few = len(ids) <= _MOST_IDS

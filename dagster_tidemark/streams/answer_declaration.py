@@ -1,6 +1,6 @@
-"""What answers on a stream are: the declaration, which costs a code location nothing to load.
+"""The declaration of answers to the messages of a stream. A code location imports it at no cost.
 
-Does not belong here: how they are committed and sent (`answer_reaction`).
+Does not belong here: the commit and the sending of answers (`answer_reaction`).
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
     from dagster_tidemark.streams.answer_reaction import Answers
 
 ERROR = "error"
-"""The column that says why a request could not be answered."""
+"""The column with the reason why a request could not be answered."""
 
 Answer = Mapping[str, Any] | str
-"""Values of the table's columns; or a sentence that says why there are none."""
+"""Values of the table's columns, or the reason why a request cannot be answered, as a sentence."""
 
 Answerer = Callable[[Sequence[Fields]], Sequence[Answer]]
-"""Gives one answer for each request, in their order. Told none, it may get ready for the next ones."""
+"""Returns one answer for each request, in their order. A call without requests lets it prepare for later ones."""
 
 
 @dataclass(frozen=True)
 class Answering:
-    """Declares that the messages of a stream are requests, each of which is answered once: a `reaction`.
+    """A `reaction` that treats the messages of a stream as requests, and answers each request once.
 
-    The table holds the answers by the id that a request's sender gave it. Whoever asks again under an id, at once or
-    weeks later, is told again what was answered first, also where that was an error. What is sent is JSON: the id, and
-    either what the answer says or `error`.
+    The table holds the answers by request id, which the sender chooses. A repeated id gets the first answer again, even
+    weeks later, and even if that answer was an error. The message of an answer is JSON: the id, and either the values
+    of the answer or `error`.
 
     Args:
-        table: One row per request that was answered. Has the columns `key`, `at` and `error`, and those that an answer
-            gives values of.
-        key: The field that is a request's id, a text.
+        table: One row per answered request. Has the columns `key`, `at` and `error`, and the columns of an answer.
+        key: The field with a request's id, a string.
         queue: The name of the queue that answers are sent to; see `from_env`.
-        answer: Made when a shift begins; told the requests of a batch (their fields), and every few seconds none. A
-            request that makes it raise is told so, and the others of its batch are answered. Where the world is in the
-            way, it raises `Transient` or an `OSError`, and is asked again for a minute.
-        at: The column that says when a request was answered.
+        answer: Creates the answerer when a shift begins. The answerer receives the fields of a batch's requests, and
+            every few seconds an empty batch. If it raises on a request, the error is that request's answer; the
+            others of the batch are answered. On a fault of a service it raises `Transient` or an `OSError`, and is
+            called again for a minute.
+        at: The column with the time when a request was answered.
 
     Raises:
-        StreamRefused: the table lacks a column, or no queue can have that name.
+        StreamRefused: the table lacks a column, or SQS does not allow the queue's name.
     """
 
     table: Table
@@ -60,10 +60,10 @@ class Answering:
             raise StreamRefused(f"answers in {self.table.name}: the table lacks {', '.join(missing)}")
 
     def __call__(self, place: Workplace) -> Answers:
-        """The reaction, at work.
+        """Return the reaction of one run.
 
         Raises:
-            StreamRefused: the stream's messages are no requests, or of a topic, where nothing comes again.
+            StreamRefused: the stream does not require `key`, or reads a topic, which never redelivers a message.
         """
         from dagster_tidemark.streams.answer_reaction import Answers
         from dagster_tidemark.streams.transport import declared_queue

@@ -1,10 +1,10 @@
-"""A reaction: requests are answered, each once by its id, however often and to whom it comes.
+"""The reaction that answers requests: one answer per request id, even if several runs receive the request repeatedly.
 
-Answers are committed before they are sent, on the head of the table that was looked at: of two writers at once the
-second finds what the first has answered. What is sent is what the table holds, so one that was thought dead, and comes
-back, repeats what others have sent, and says nothing else. There is no outbox: a request is acknowledged after its
-answer was sent, so one that was not sent comes again. Belongs here: the order of these steps. Does not belong here:
-how a request is found among very many (`answer_table`), and the answers.
+Answers are committed before they are sent, and a commit fails if the table has changed since it was read. If two runs
+answer at once, the second therefore finds the answer of the first. Only rows of the table are sent, so a stalled run
+that resumes repeats the answers of other runs. There is no outbox: a request is acknowledged after its answer was
+sent, and otherwise delivered again. Belongs here: the order of the steps. Does not belong here: the search for earlier
+answers (`answer_table`), and the answers.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from dagster_tidemark.streams.stream_declaration import Fields, Workplace
 from dagster_tidemark.streams.user_rules import RuleFails, blames_the_message, raised
 
 _TRIES = 20
-_LONGEST_KEY = 1_000  # ten answers go in one call, which takes a quarter of a megabyte
+_LONGEST_KEY = 1_000  # one call sends ten answers, and SQS accepts 256 KB per call
 _PATIENCE_SECONDS = 60.0
 _TRIED_ALONE = 3
-"""If so many requests of a batch fail by the world, one after the other, so would the others."""
+"""If the first three requests of a batch fail because of a service, the others would fail too."""
 
 _log = logging.getLogger(__name__)
 
 
 class NotOneEach(TidemarkError):
-    """What answers requests has given more answers than there were requests, or fewer."""
+    """The answerer has returned more or fewer answers than there were requests."""
 
 
 class NotAnsweredYet(Transient):
-    """What answers requests lacks what it needs; the message says what. A retry helps once that is back."""
+    """The answerer cannot reach a service, which the message names. A retry helps after the service recovers."""
 
 
 @dataclass
 class Answers:
-    """Answers at work, in one run.
+    """The reaction of one run that answers requests.
 
     Args:
-        declared: What is answered.
-        place: Whose messages are the requests.
-        connect: Gives the queue that answers are sent to.
+        declared: The declaration of the answers.
+        place: The resources of the stream whose messages are the requests.
+        connect: Opens the queue of the answers.
     """
 
     declared: Answering
@@ -69,7 +69,7 @@ class Answers:
         self._table = AnswerTable(Appendable(self.place.lake, declared.table), declared.key, declared.at)
 
     def react(self, rows: pa.Table, head: int | None) -> None:
-        """Answer these requests, those that were not answered before; all are sent their answers."""
+        """Answer new requests, and prepare the answers to new and repeated requests for `publish`."""
         if self._answerer is None:
             self._answerer = self._made_answerer()
             self._keep_up()
@@ -91,7 +91,7 @@ class Answers:
             ) from error
 
     def refused(self, faults: Sequence[Fault]) -> Collection[str]:
-        """Answer messages that are no rows with the reason, where it can be read whose request each was."""
+        """Answer messages that are no rows with the reason, if a request id is readable. Return their message ids."""
         keys = {fault.record.message_id: readable(fault.record.body, self.declared.key) for fault in faults}
         told = {each: key for each, key in keys.items() if key and len(key) <= _LONGEST_KEY}
         reasons = {told[each.record.message_id]: each.message for each in faults if each.record.message_id in told}
@@ -99,7 +99,7 @@ class Answers:
         return told.keys()
 
     def publish(self) -> int:
-        """Send what was asked for."""
+        """Send the answers of received requests. Return their number."""
         bodies = [self._table.message(row) for row in self._unsent.values()]
         if not bodies:
             return 0
@@ -130,11 +130,11 @@ class Answers:
             _log.debug("%s: %s", self.declared.table.name, error)
 
     def needs_since(self) -> int | None:
-        """None: requests that were not answered come again."""
+        """Return None: the queue delivers unanswered requests again."""
         return None
 
     def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
-        """How many were answered, and how many of them by an error."""
+        """Return the numbers of answers since the last call, and of errors among them."""
         if not self._answered:
             return {}
         said: dict[str, int | float | str] = {"answered": self._answered, "with an error": self._errors}
@@ -142,7 +142,12 @@ class Answers:
         return {self.declared.table.name.replace(".", "/"): said}
 
     def _settle(self, wanted: Mapping[str, Any], decide: Callable[[list[Any]], Sequence[Answer]]) -> None:
-        """See that each of these has an answer in the table, and is sent it."""
+        """Store an answer for each request that has none, and prepare all answers for `publish`.
+
+        Args:
+            wanted: Request ids, with the values that `decide` needs.
+            decide: Returns the answers for such values.
+        """
         short = {key: each for key, each in wanted.items() if len(key) <= _LONGEST_KEY}
         if len(short) < len(wanted):
             _log.warning("%d requests have an id that is too long to be sent", len(wanted) - len(short))
@@ -158,7 +163,7 @@ class Answers:
             try:
                 added = self._table.add({key: decided[key] for key in new}) if new else {}
             except HeadMoved:
-                continue  # somebody else may have answered some of them
+                continue  # another run may have answered some requests
             self._unsent |= known | added
             self._answered += len(added)
             self._errors += sum(row[ERROR] is not None for row in added.values())
@@ -169,7 +174,7 @@ class Answers:
         try:
             return self._told(requests)
         except MemoryError:
-            raise  # this process may lack memory, another one has it
+            raise  # another process may have enough memory
         except Exception as error:
             if len(requests) > 1:
                 _log.warning("%d requests are answered one by one: %s", len(requests), error)
@@ -196,7 +201,7 @@ class Answers:
         return found
 
     def _is_patient(self) -> bool:
-        """Whether the world may still come back before anybody is told that it does not."""
+        """Return True if the failure has lasted less than a minute, so that it is not yet sent as an answer."""
         now = time.monotonic()
         self._failing_since = self._failing_since or now
         return now - self._failing_since < _PATIENCE_SECONDS

@@ -1,12 +1,12 @@
-"""The table of answers: which requests were answered, and with what.
+"""The table of answers: requests with their answers, and a fast search for earlier answers.
 
-Whether a request was answered before is asked for each one, and mostly it was not: a table has no cheap way to say so,
-because ids are in no order, and every file may hold any. So a writer reads the ids once, when it begins, and keeps of
-each sixteen bytes: what it looks like, and when it was answered. Files know between which times their rows were
-answered, so an old answer is found by its time in a file or two. Measured with 1,000 files of 20 answers: the first
-look 1.4 s, an id that is not there 1 us, a hundred answers from all over the table 0.4 s.
+Each request needs the search, and most requests are new. The table cannot prove cheaply that an id is new, because ids
+are in no order and each file may contain any. A writer therefore reads all ids once, when it begins, and keeps 16 bytes
+per id: a hash and the time of its answer. File statistics include the range of answer times, so an old answer is found
+by its time in one or two files. Measured with 1,000 files of 20 answers: 1.4 s for the first refresh, 1 us for an
+unknown id, 0.4 s for a hundred answers spread over the table.
 
-Does not belong here: who answers, and what is sent (`answer_reaction`).
+Does not belong here: the answering, and the order of commits and messages (`answer_reaction`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dagster_tidemark.streams.answer_declaration import ERROR, Answer
 
 _LONGEST_ERROR = 1_000
 _RECENT = 20_000
-_AT_ONCE = 150  # values of an expression by which files are still left out; pyiceberg gives up at 200
+_AT_ONCE = 150  # values of one expression; pyiceberg skips no files above 200 values
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEEP_SNAPSHOTS = 60
 
@@ -39,9 +39,9 @@ class AnswerTable:
     """The table as one writer sees it.
 
     Args:
-        table: Used by this alone.
+        table: No other code uses this object.
         key: The column of a request's id.
-        at: The column of when it was answered.
+        at: The column of the time when it was answered.
     """
 
     def __init__(self, table: Appendable, key: str, at: str) -> None:
@@ -50,15 +50,15 @@ class AnswerTable:
         self._at = at
         self._recent: dict[str, Row] = {}
         self._index: KeyIndex | None = None
-        self._seen: int | None = None  # the head up to which both of them know
+        self._seen: int | None = None  # the head whose rows `_recent` and `_index` include
 
     def refresh(self) -> None:
-        """See what others have answered."""
+        """Read the answers of other writers."""
         self.table.refresh()
         if self._index is not None and self.table.head == self._seen:
             return
         appended = None if self._seen is None else self.table.appended_since(self._seen)
-        if appended is None:  # the first look; or somebody else has let that snapshot expire, or made the table anew
+        if appended is None:  # first call, or another process has expired that snapshot or created the table again
             rows, index = self.table.rows(columns=(self._key, self._at)), KeyIndex()
             index.add(rows[self._key].to_pylist(), rows[self._at].cast(pa.int64()).to_numpy())
             self._recent, self._index = {}, index
@@ -67,7 +67,7 @@ class AnswerTable:
         self._seen = self.table.head
 
     def find(self, keys: Collection[str]) -> dict[str, Row]:
-        """Of these requests the answers of those that were answered by the last look."""
+        """Return the answers to these requests that the table held at the last refresh, by key."""
         found = {key: self._recent[key] for key in keys if key in self._recent}
         assert self._index is not None, "looked at first"
         old = self._index.times([key for key in keys if key not in found])
@@ -79,10 +79,10 @@ class AnswerTable:
         return found
 
     def add(self, answers: Mapping[str, Answer]) -> dict[str, Row]:
-        """Write down the answers of requests that `find` did not find. Returns their rows.
+        """Commit the answers to requests that `find` did not find. Return their rows, by key.
 
         Raises:
-            HeadMoved: somebody else has answered since the last look. Nothing was written.
+            HeadMoved: another writer has committed since the last refresh. Nothing was written.
         """
         now = datetime.now(UTC)
         rows = self._fitting([self._row(key, answer, now) for key, answer in answers.items()])
@@ -93,12 +93,12 @@ class AnswerTable:
         return {row[self._key]: row for row in made}
 
     def message(self, row: Row) -> str:
-        """What is sent of a row."""
+        """Return the JSON text to send for a row."""
         silent = {self._at} | (set(row) - {self._key, ERROR} if row[ERROR] is not None else {ERROR})
         return json.dumps({name: value for name, value in row.items() if name not in silent}, default=_plain)
 
     def expire(self) -> None:
-        """Forget old snapshots, if there are many: each commit writes all of them down again."""
+        """Expire old snapshots if there are many, because each commit rewrites the snapshot list."""
         self.table.expire(keep=_KEEP_SNAPSHOTS, batch=EXPIRED_AT_ONCE)
 
     def _remember(self, rows: Sequence[Row]) -> None:
@@ -118,7 +118,7 @@ class AnswerTable:
         return {**answer, self._key: key, self._at: now, ERROR: None}
 
     def _fitting(self, rows: Sequence[Row]) -> pa.Table:
-        """The rows in the table's types; of one that does not fit the reason takes the place of the answer."""
+        """Return the rows in the table's types. An answer that does not fit is replaced by an error."""
         try:
             made = rows_of(self.table.schema, rows)
             odd = [n for n, row in enumerate(made.to_pylist()) if any(map(_is_no_number, row.values()))]
@@ -126,7 +126,7 @@ class AnswerTable:
                 return made
         except MemoryError:
             raise
-        except Exception:  # of Arrow, of whatever a value is
+        except Exception:  # from Arrow, or from the type of a value
             odd = list(range(len(rows)))
         if len(rows) == 1:
             answer = {name: value for name, value in rows[0].items() if name not in (self._key, self._at, ERROR)}
@@ -138,7 +138,7 @@ class AnswerTable:
 
 
 class KeyIndex:
-    """Of very many keys when each was added. Two keys may look alike: then it gives the times of both."""
+    """Times by hash of a key, for very many keys. If two keys have the same hash, it returns the times of both."""
 
     def __init__(self) -> None:
         self._looks: npt.NDArray[np.int64] = np.empty(0, np.int64)
@@ -151,7 +151,7 @@ class KeyIndex:
         self._looks, self._times = looks[order], np.concatenate([self._times, times])[order]
 
     def times(self, keys: Sequence[str]) -> dict[str, list[int]]:
-        """Of each key that may be among them when it was added."""
+        """Return the times that may belong to each key. Keys that are certainly absent are left out."""
         looks = np.fromiter(map(hash, keys), np.int64, len(keys))
         first, last = np.searchsorted(self._looks, looks, "left"), np.searchsorted(self._looks, looks, "right")
         return {key: self._times[a:b].tolist() for key, a, b in zip(keys, first, last, strict=True) if a < b}

@@ -38,7 +38,7 @@ def state_of(instance: dg.DagsterInstance, stream: Stream | Deliveries, settings
 
 
 def state_check(stream: Stream | Deliveries, settings: Settings) -> dg.AssetChecksDefinition:
-    """The check on the state of a stream."""
+    """Return the check on the state of a stream."""
 
     @dg.asset_check(
         asset=dg.AssetKey.from_user_string(stream.asset),
@@ -65,7 +65,7 @@ def state_result(row: StreamRow, now: float) -> dict[str, Any]:
 
 
 def stream_check(stream: Stream, settings: Settings) -> dg.AssetChecksDefinition:
-    """The check of a stream."""
+    """Return the check on the quarantine entries of a stream."""
 
     @dg.asset_check(
         asset=dg.AssetKey.from_user_string(stream.asset),
@@ -83,7 +83,7 @@ def stream_check(stream: Stream, settings: Settings) -> dg.AssetChecksDefinition
 
 
 def refused_result(by_reason: Mapping[str, int]) -> dg.AssetCheckResult:
-    """What the check says of so many entries."""
+    """Return the result of the check `quarantine` for the number of entries by reason."""
     told = ", ".join(f"{reason} {count}" for reason, count in by_reason.items())
     return dg.AssetCheckResult(
         passed=not by_reason,

@@ -1,6 +1,6 @@
-"""From bodies to rows: JSON objects whose members have the declared types, and what is none.
+"""The decoding of message bodies: JSON objects whose members have the declared types become rows, others become faults.
 
-Belongs here: what a body means. Does not belong here: what becomes of a body that is no row (`rejected_messages`).
+Belongs here: the meaning of a body. Does not belong here: the handling of a fault (`rejected_messages`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def _in_utc(value: datetime) -> datetime:
 
 
 def _as_number(value: Any) -> Any:
-    """Return a value that Pydantic may read as a number. By itself it takes true for 1, and "1_000" for 1000.
+    """Return a value that Pydantic may read as a number. By default Pydantic reads true as 1, and "1_000" as 1000.
 
     Raises:
-        ValueError: the value is a boolean, or text of another form.
+        ValueError: the value is a boolean, or text such as "1_000" or "nan".
     """
     if isinstance(value, bool):
         raise ValueError("a boolean is no number")
@@ -43,10 +43,10 @@ def _as_number(value: Any) -> Any:
 
 
 def _as_time(value: Any) -> Any:
-    """Return a value that Pydantic may read as a time. By itself it takes 3 and "3.5" for seconds of 1970.
+    """Return a value that Pydantic may read as a time. By default Pydantic reads 3 and "3.5" as seconds since 1970.
 
     Raises:
-        ValueError: the value is a number, also one as text.
+        ValueError: the value is a number, or a number as text.
     """
     if isinstance(value, int | float | Decimal) or (isinstance(value, str) and _is_number(value)):
         raise ValueError("a time is written as ISO 8601, and not as a number")
@@ -79,7 +79,7 @@ _TYPES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """A message that is no row.
+    """A message that does not become a row.
 
     Args:
         content: The body as text; base64 of the body if it is not UTF-8.
@@ -106,8 +106,8 @@ class Decoder:
     """Reads the bodies of one stream.
 
     Args:
-        stream: Whose table says the fields and their types.
-        start: The first day of which there is data.
+        stream: The stream. Its table declares the fields and their types.
+        start: The first day with data. Earlier messages are faults.
     """
 
     def __init__(self, stream: Stream, start: date) -> None:
@@ -116,7 +116,7 @@ class Decoder:
         self._model = _model_of(stream)
 
     def read(self, records: Iterable[Record], now: datetime) -> tuple[list[Row], list[Fault]]:
-        """The rows and the faults of some messages, in their order."""
+        """Return the rows and the faults of some messages, in their order."""
         rows: list[Row] = []
         faults: list[Fault] = []
         for record in records:
@@ -218,7 +218,7 @@ def judge_rules(stream: Stream, rules: RaisingRules, faults: Sequence[Fault], *,
 
 
 def of_message(record: Record) -> dict[str, Any]:
-    """The columns `MESSAGE` of a row."""
+    """Return the values of the columns `MESSAGE` for a message."""
     return {
         "message_id": record.message_id,
         "message_source": record.source,
@@ -230,7 +230,7 @@ def of_message(record: Record) -> dict[str, Any]:
 
 
 def table_rows(stream: Stream, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Rows of the stream's table."""
+    """Return rows of the stream's table, with partition and message columns."""
     column = stream.partition_column
     made = []
     for row in rows:
@@ -245,9 +245,9 @@ def table_rows(stream: Stream, rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def readable(body: bytes, name: str) -> str | None:
-    """Return a field of an object as text, although the object may be broken; None if the field is not certain.
+    """Return a field of a JSON object as text, even if the JSON is broken; None if the field is not certain.
 
-    In broken JSON only the part before the first error is read, and in it only complete texts: a number may be cut.
+    In broken JSON only the part before the first error is read, and only complete strings: a number may be cut off.
     """
     try:
         text = body.decode()

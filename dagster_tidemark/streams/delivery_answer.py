@@ -1,6 +1,6 @@
-"""What a partner is answered: what became of a delivery, what was found of each file, and a sentence.
+"""Answers to partners: the status of a delivery, the finding for each file, and a sentence.
 
-Belongs here: the words, and the form on the wire. Does not belong here: the verdict (`delivery_run`).
+Belongs here: the text, and the JSON format. Does not belong here: the verdict (`delivery_verdict`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dagster_tidemark.streams.delivery_files import Checked, CheckedFile, Findin
 from dagster_tidemark.streams.delivery_table import Standing
 
 LONGEST = 200_000
-"""Bytes of an answer: SQS takes a quarter of a megabyte. Files beyond it are counted, those that are right first."""
+"""Largest answer in bytes: SQS accepts 256 KB. A longer answer omits files, correct ones first, and counts them."""
 
 _NO_MANIFEST = "no_manifest"
 _SHOWN = 3  # files that a sentence names
 
 
 class Status(StrEnum):
-    """What became of a delivery."""
+    """Outcome of a delivery."""
 
     LOADED = "loaded"
     REFUSED = "refused"
@@ -39,17 +39,17 @@ class Answer:
     """An answer to a message.
 
     Args:
-        delivery_id: As far as the message says it.
-        status: In a word.
-        message: In a sentence or two.
-        posted_at: When the message was sent; of one that is loaded already, the message that it was loaded for.
+        delivery_id: The delivery; None if the message does not name it.
+        status: The outcome.
+        message: The outcome in one or two sentences.
+        posted_at: The time when the message was sent; for a loaded delivery, the message that caused the load.
         manifest: The digest of its manifest.
-        rows: How many are in the table by this delivery.
-        files: What was found of each.
-        unlisted: Files that lie in the folder and are not listed.
-        reasons: How many files or rows were refused, by reason.
-        first_reasons: The first of the refused rows.
-        replaces: The digest of the manifest whose rows these took the place of.
+        rows: The number of the delivery's rows in the table.
+        files: The finding for each file.
+        unlisted: Files in the folder that the manifest does not list.
+        reasons: The number of refused files or rows, by reason.
+        first_reasons: The first refused rows.
+        replaces: The digest of the manifest whose rows it replaced.
     """
 
     delivery_id: str | None
@@ -66,11 +66,11 @@ class Answer:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the files are not loaded, and something has to be mended for it."""
+        """True if the files are not loaded, and the partner must correct something."""
         return self.status in (Status.REFUSED, Status.INCOMPLETE)
 
     def body(self) -> str:
-        """The answer as it is sent."""
+        """Return the JSON text of the answer."""
         said = {
             "delivery_id": self.delivery_id,
             "status": str(self.status),
@@ -88,7 +88,7 @@ class Answer:
             body = json.dumps(said | lists)
             if len(body) <= LONGEST or not (files or unlisted):
                 return body
-            # What is wrong is told as long as there is room for it.
+            # Files with faults come first, so that they are omitted last.
             files.sort(key=lambda file: not ({"message", "bad_rows"} & file.keys()))
             kept, half = len(files) // 2, len(unlisted) // 2
             left_out += len(files) - kept + len(unlisted) - half
@@ -96,12 +96,12 @@ class Answer:
 
 
 def no_manifest(delivery_id: str | None, why: str, posted_at: datetime) -> Answer:
-    """The message is no manifest."""
+    """Return the answer to a message that is no manifest."""
     return Answer(delivery_id, Status.REFUSED, f"Nothing is loaded: {why}.", posted_at, reasons={_NO_MANIFEST: 1})
 
 
 def loaded(manifest: Manifest, standing: Standing, unlisted: Collection[str]) -> Answer:
-    """What the table holds of this very manifest: the same, however often it is asked."""
+    """Return the answer for a loaded manifest. It follows from the table, so repeated messages get the same answer."""
     by_file = {listed.path: standing.rows.get(manifest.key_of(listed), 0) for listed in manifest.files}
     rows = sum(standing.rows.values())
     said = f"{_counted(len(by_file), 'file')}, {_counted(rows, 'row')}: all of it is loaded."
@@ -121,7 +121,7 @@ def loaded(manifest: Manifest, standing: Standing, unlisted: Collection[str]) ->
 
 
 def superseded(manifest: Manifest, standing: Standing, posted_at: datetime) -> Answer:
-    """A later message of the same delivery was faster."""
+    """Return the answer to a message whose delivery was already loaded for a later message."""
     said = (
         f"Nothing is changed: a message of this delivery with another manifest ({standing.manifest[:12]}), which was "
         f"sent later ({standing.posted_at.isoformat()}), is loaded."
@@ -132,7 +132,7 @@ def superseded(manifest: Manifest, standing: Standing, posted_at: datetime) -> A
 def not_as_listed(
     manifest: Manifest, checked: Checked, posted_at: datetime, standing: Standing | None, waited: timedelta
 ) -> Answer:
-    """Files are missing, or are not what the manifest says."""
+    """Return the answer for files that are missing, or differ from the manifest."""
     faults = [each for each in checked.files if each.message]
     lacking = [each for each in faults if each.is_waited_for]
     status = Status.REFUSED if checked.is_wrong else Status.INCOMPLETE
@@ -155,7 +155,7 @@ def not_as_listed(
 def not_loadable(
     manifest: Manifest, checked: Checked, posted_at: datetime, standing: Standing | None, refusal: Refusal
 ) -> Answer:
-    """The files are what the manifest says, and cannot be loaded."""
+    """Return the answer for files that match the manifest, but cannot be loaded."""
     faults = {fault.file.key: fault for fault in refusal.faults}
     files, said = list[Mapping[str, Any]](), list[tuple[str, str]]()
     for each in checked.files:

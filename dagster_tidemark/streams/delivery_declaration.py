@@ -1,6 +1,6 @@
-"""What partners deliver: files in a folder of the landing bucket, then a message that lists them, then all or nothing.
+"""Deliveries of partners: files in a folder of the landing bucket, listed by a message, and loaded all or none.
 
-Belongs here: the declaration. Does not belong here: what is done about such a message (`delivery_run`).
+Belongs here: the declaration. Does not belong here: the handling of a message (`delivery_run`).
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class Deliveries:
     """Deliveries of one kind, each loaded as a whole into a partition of a table.
 
     Args:
-        name: Its run is `shift_<name>`; its asset has the key of its table.
-        like: The feed that a delivery's files are like: their columns, formats and encoding, what is required of a row,
-            and its rules (which may name the feed's columns and `delivery_id`). Nothing of where that feed lies.
+        name: Its job is `shift_<name>`; its asset has the key of its table.
+        like: A feed with the same columns, formats, encoding, required columns and rules as a delivery's files. Its
+            rules may use its columns and `delivery_id`. Its location is ignored.
         table: Has the columns of `DELIVERY` and `LINEAGE`, and is partitioned by `delivery_id` (`ByKey`).
         queue: The name of the queue of the messages; see `from_env`.
-        answers: The name of the queue of the answers, likewise.
-        code_version: What rows remember as `loaded_by`.
-        transform: From typed rows of the files to rows of the table, but for the columns of `DELIVERY`.
-        prefix: Below which each delivery has a folder, `<prefix><delivery_id>/`.
-        patience: So long after its message a delivery is waited for, where files are missing.
-        workers: So many runs work at it at once.
+        answers: The name of the queue of the answers; see `from_env`.
+        code_version: The value of `loaded_by` in its rows.
+        transform: Turns typed rows of the files into rows of the table, without the columns of `DELIVERY`.
+        prefix: The prefix of the delivery folders: `<prefix><delivery_id>/`.
+        patience: How long after its message a delivery may wait for missing files.
+        workers: The number of concurrent runs.
 
     Raises:
-        StreamRefused: something of it cannot be; the message names it.
+        StreamRefused: the declaration is invalid; the message names it.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Deliveries:
         self.feed_of("any")
 
     def feed_of(self, delivery_id: str) -> Feed:
-        """The files of a delivery as a feed: a folder each, of one delivery."""
+        """Return the feed of one delivery: the files of its folder."""
         return replace(
             self.like,
             name=self.name,
@@ -93,15 +93,15 @@ class Deliveries:
         )
 
     def why_off(self, settings: Settings) -> str | None:
-        """Why nobody works at it in a deployment: somebody always does."""
+        """Return None: runs handle deliveries in every deployment."""
         return None
 
     @property
     def job(self) -> str:
-        """The name of the job whose runs work at it."""
+        """The name of the job whose runs handle its messages."""
         return f"shift_{self.name}"
 
     @property
     def asset(self) -> str:
-        """The key of the asset that stands for its table."""
+        """The key of its table's asset."""
         return self.table.name.replace(".", "/")

@@ -1,7 +1,7 @@
-"""The files of a delivery against its manifest: is each there, of the size and the checksum that it says?
+"""The check of a delivery's files against its manifest: existence, size and checksum.
 
-Belongs here: what lies in the folder, and what is read of it. Does not belong here: what a manifest is
-(`sources.manifests`), and what follows from the findings (`delivery_run`).
+Belongs here: the listing of the folder, and the reading of files for their checksums. Does not belong here: the format
+of a manifest (`sources.manifests`), and the response to findings (`delivery_verdict`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dagster_tidemark.sources.listing import LandedObject, ObjectChanged, Object
 from dagster_tidemark.sources.manifests import ListedFile, Manifest
 
 _AT_ONCE = 8
-_PART = 8 << 20  # bytes of a file that are in memory, of each that is read at once
+_PART = 8 << 20  # bytes in memory for each file that is read
 _REMEMBERED = 10_000
 
 
 class Finding(StrEnum):
-    """What was found of a file that a manifest lists: a stable code."""
+    """Result of the check of a listed file: a stable code."""
 
     AS_LISTED = "as_listed"
     OUTSIDE = "outside"
@@ -41,13 +41,13 @@ _WAITED_FOR = (Finding.MISSING, Finding.CHANGING, Finding.NOT_GIVEN)
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """A file of a manifest, and what was found of it.
+    """A file of a manifest, with the result of its check.
 
     Args:
-        listed: As the manifest has it.
-        finding: In a code.
-        message: What is wrong, in words; empty where nothing is.
-        file: What lies there; None if nothing does.
+        listed: The manifest's entry.
+        finding: The result.
+        message: The fault as text; empty if there is none.
+        file: The file in the bucket; None if it is missing or was not looked up.
     """
 
     listed: ListedFile
@@ -57,34 +57,34 @@ class CheckedFile:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether time may mend it, without another message."""
+        """True if the file may become right without another message."""
         return self.finding in _WAITED_FOR
 
     @property
     def is_wrong(self) -> bool:
-        """Whether only the partner can mend it."""
+        """True if only the partner can correct it."""
         return self.finding is not Finding.AS_LISTED and not self.is_waited_for
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A delivery's files, in the order of the manifest, and the names of those that lie there and are not listed."""
+    """A delivery's files, in the order of the manifest, and the names of unlisted files in its folder."""
 
     files: tuple[CheckedFile, ...]
     unlisted: tuple[str, ...]
 
     @property
     def is_wrong(self) -> bool:
-        """Whether a file is not what the manifest says."""
+        """True if any file differs from the manifest."""
         return any(each.is_wrong for each in self.files)
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a file is not to be had, for now."""
+        """True if any file is unavailable for now."""
         return any(each.is_waited_for for each in self.files)
 
     def with_finding(self, key: str, finding: Finding, message: str) -> Checked:
-        """The same, but that something else was found of a file by now."""
+        """Return a copy with a new finding for one file."""
         files = (
             replace(each, finding=finding, message=message) if each.file and each.file.key == key else each
             for each in self.files
@@ -94,11 +94,11 @@ class Checked:
 
 @dataclass
 class Checker:
-    """Looks at the files of deliveries, and reads each version of a file once for its checksum.
+    """Checks the files of deliveries, and reads each version of a file once for its checksum.
 
     Args:
-        landing: Where they lie.
-        like: The feed that they are like.
+        landing: The bucket of the files.
+        like: The feed that declares their format.
     """
 
     landing: Landing
@@ -107,7 +107,7 @@ class Checker:
     _changed: set[str] = field(default_factory=set)
 
     def look(self, manifest: Manifest) -> Checked:
-        """List the folder: what is there, of what size.
+        """List the folder, and check existence and size of each file.
 
         Raises:
             BucketUnavailable: the bucket does not answer.
@@ -119,7 +119,7 @@ class Checker:
         return Checked(files, tuple(sorted(unlisted)))
 
     def verify(self, checked: Checked) -> Checked:
-        """Read the files that seem to be all right.
+        """Check the checksums of the files that have no fault so far.
 
         Raises:
             BucketUnavailable: the bucket does not answer.
@@ -128,7 +128,7 @@ class Checker:
             return replace(checked, files=tuple(pool.map(self._verified, checked.files)))
 
     def told(self, error: ObjectChanged | ObjectUnavailable) -> tuple[Finding, str]:
-        """What it means for a file that it cannot be read as it was listed."""
+        """Return the finding and its text for a file that cannot be read as it was listed."""
         if isinstance(error, ObjectUnavailable):
             return Finding.NOT_GIVEN, f"it is there and not given: {error.reason}"
         self._changed.add(error.key)
@@ -172,7 +172,7 @@ class Checker:
         return checked
 
     def _digests_of(self, file: SourceFile, algorithms: Collection[str]) -> Mapping[str, str]:
-        """The checksums of this version of a file, of the bytes that the bucket gives for it."""
+        """Return the checksums of this version of a file, computed from the bytes that the bucket returns for it."""
         found = {name: digest for name in algorithms if (digest := self._digests.get((file.key, file.version, name)))}
         hashes = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms if name not in found}
         for begin in range(0, file.size if hashes else 0, _PART):

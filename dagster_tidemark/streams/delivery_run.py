@@ -1,6 +1,6 @@
 """The run that handles deliveries: message, verdict, entry, answer, report, acknowledgement.
 
-A run that is killed anywhere loses nothing and doubles nothing: the table's rows record each loaded delivery, an answer
+A run that is killed at any step loses and duplicates nothing: the table's rows record each loaded delivery, an answer
 follows from the rows, and the queue delivers an unacknowledged message again. Belongs here: the order of the steps, and
 the response to a failed step. Does not belong here: the verdict (`delivery_verdict`) and its text (`delivery_answer`).
 """
@@ -30,7 +30,7 @@ _WORLD = (*OF_THE_WORLD, PySparkException)
 """Errors of services, not of a delivery: the delivery stays in hand until the service recovers."""
 
 _WAIT_SECONDS = 2.0
-_LONGEST_PAUSE = 30.0  # between two looks for files that are missing
+_LONGEST_PAUSE = 30.0  # between two checks for missing files
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Counts:
 
 @dataclass
 class Delivering:
-    """One run at deliveries.
+    """One run that handles deliveries.
 
     Args:
         verdicts: Judges and loads deliveries.
@@ -147,7 +147,7 @@ class Delivering:
             self._settle(held, answer, f"sqs:{declared.queue}", message.message_id)
             return
         left = posted_at.timestamp() + declared.patience.total_seconds() - time.time()
-        # Look at least twice, even for a message that was long under way: a file may be written at this moment.
+        # Check at least twice, even if the message arrived late: a file may be written at this moment.
         found = self.verdicts.on(manifest, posted_at, is_last=left <= 0 and held.looks > 0)
         held.failures = 0
         if found is not None:
@@ -160,7 +160,7 @@ class Delivering:
             self.log.info("delivery %s: files are missing and waited for", manifest.delivery_id)
 
     def _settle(self, held: Held, answer: Answer, source: str, version: str) -> None:
-        """Enter, answer, report, acknowledge: after a kill a step may be repeated, and none is left out."""
+        """Enter, answer, report and acknowledge. After a kill, steps may be repeated, but none is skipped."""
         declared, lake = self.verdicts.declared, self.verdicts.lake
         if answer.is_refusal:
             entry = _entry(answer, held.message, source, version)

@@ -1,6 +1,6 @@
-"""The table of deliveries: what stands there of one, of which manifest. Its rows are the truth about what was loaded.
+"""The table of deliveries, as the record of loaded deliveries and their manifests.
 
-Belongs here: looking, without Spark. Does not belong here: writing (`lakehouse.loading.all_or_none`).
+Belongs here: reading, without Spark. Does not belong here: writing (`lakehouse.loading.all_or_none`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dagster_tidemark.lakehouse.table import Table
 
 @dataclass(frozen=True)
 class Standing:
-    """What the table holds of a delivery.
+    """A loaded delivery, as the table's rows record it.
 
     Args:
-        manifest: The digest of the manifest that was loaded.
-        posted_at: When the message with it was sent.
-        replaces: The digest of the manifest whose rows it took the place of.
-        rows: For each file, by its key, how many of its rows there are.
+        manifest: The digest of the loaded manifest.
+        posted_at: The time when its message was sent.
+        replaces: The digest of the manifest whose rows it replaced.
+        rows: The number of rows of each file, by its key.
     """
 
     manifest: str
@@ -33,12 +33,12 @@ class Standing:
     rows: Mapping[str, int]
 
     def is_later_than(self, posted_at: datetime, manifest: str) -> bool:
-        """Whether its message was sent after another one; of two in one millisecond the digest decides."""
+        """Return True if its message was sent after another one. At equal milliseconds the digest decides."""
         return (self.posted_at, self.manifest) > (posted_at, manifest)
 
 
 class DeliveryTable:
-    """The table, as one run sees it. Made if it is not there."""
+    """The table as one run sees it. A missing table is created."""
 
     def __init__(self, lake: Catalog, table: Table) -> None:
         self._table = Appendable(lake, table)
@@ -46,11 +46,11 @@ class DeliveryTable:
 
     @property
     def head(self) -> int | None:
-        """The snapshot that was looked at last."""
+        """The snapshot of the last read."""
         return self._table.head
 
     def look(self, delivery_id: str) -> Standing | None:
-        """What stands there now; None if nothing does."""
+        """Return the loaded delivery as of now; None if none is loaded."""
         if self._table.refresh():
             self._known.clear()
         if delivery_id not in self._known:
@@ -60,7 +60,7 @@ class DeliveryTable:
     def _look(self, delivery_id: str) -> Standing | None:
         columns = ("manifest", "posted_at", "replaces", "source_file")
         counts = self._table.counts(equal("delivery_id", delivery_id), columns)
-        # A partition is replaced as a whole; a person who wrote into it by hand is not listened to.
+        # Loads replace whole partitions, so all rows agree. After a manual write the row with the newest message wins.
         newest = max(((at, manifest, by or "") for manifest, at, by, _ in counts), default=None)
         if newest is None:
             return None

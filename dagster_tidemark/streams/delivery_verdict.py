@@ -1,7 +1,8 @@
-"""The verdict on a delivery: is it loaded already, is all of it there, does it load; and if not, is it waited for?
+"""The verdict on a delivery: already loaded, loaded now, refused, incomplete, or still waiting for files.
 
-What stands in the table decides what was loaded, and the later message wins, in whatever order they are seen to. A
-fault of the world is never a verdict: it is raised. Does not belong here: the way of a message (`delivery_run`).
+The table's rows are the record of loaded deliveries. The later message wins, in whatever order the messages are
+handled. A fault of a service is raised, and is never a verdict. Does not belong here: the handling of a message
+(`delivery_run`).
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ logger = logging.getLogger(__name__)
 
 
 class OvertakenDelivery(Transient):
-    """What was loaded is not what stands there any more. A second look tells why."""
+    """Another load has replaced the delivery right after it was loaded. A retry finds out why."""
 
 
 @dataclass
 class Verdicts:
-    """Gives verdicts, in one run.
+    """Judges and loads deliveries, in one run.
 
     Args:
-        declared: What is delivered.
-        settings: Of the deployment.
+        declared: The declaration of the deliveries.
+        settings: The settings of the deployment.
         lake: The catalog, through pyiceberg.
-        landing: Where the files lie.
+        landing: The bucket of the files.
     """
 
     declared: Deliveries
@@ -59,11 +60,11 @@ class Verdicts:
         self._checker = Checker(self.landing, self.declared.like)
 
     def on(self, manifest: Manifest, posted_at: datetime, *, is_last: bool) -> Answer | None:
-        """The answer to a manifest; None while files may still come.
+        """Return the answer to a manifest; None while files may still arrive.
 
         Args:
-            posted_at: When the message with it was sent.
-            is_last: Nothing is waited for any more.
+            posted_at: The time when its message was sent.
+            is_last: True if the time to wait for files is over.
         """
         self._table = self._table or DeliveryTable(self.lake, self.declared.table)
         standing, since = self._table.look(manifest.delivery_id), self._table.head
@@ -85,7 +86,7 @@ class Verdicts:
         return None
 
     def _loaded(self, of: _Loading) -> Answer | Checked:
-        """Load all of it or none. Where a file is not to be had any more: what was found of it."""
+        """Load the whole delivery or nothing. Return the answer, or new findings if a file has become unavailable."""
         manifest, checked = of.manifest, of.checked
         spark = new_session(self.settings)
         try:
@@ -116,7 +117,7 @@ class Verdicts:
 
 @dataclass(frozen=True)
 class _Loading:
-    """A delivery that is as its manifest says, and what the table held of it at which snapshot."""
+    """A delivery that matches its manifest, with its state in the table as of a snapshot."""
 
     manifest: Manifest
     checked: Checked
@@ -125,7 +126,7 @@ class _Loading:
     since: int | None
 
     def with_delivery(self, transform: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], DataFrame]:
-        """The transform, and the columns that say of which delivery a row is."""
+        """Return the transform, extended by the columns that describe a row's delivery."""
         said = {
             "manifest": F.lit(self.manifest.digest),
             "posted_at": F.lit(self.posted_at),
@@ -137,5 +138,5 @@ class _Loading:
 def _stop(spark: SparkSession) -> None:
     try:
         spark.stop()
-    except Exception as error:  # the server is gone, and the session with it
+    except Exception as error:  # if the server is gone, so is the session
         logger.debug("the session could not be stopped: %s", without_token(str(error)))

@@ -31,7 +31,7 @@ class Line:
     in_hand: Waiting = field(default_factory=Waiting)
     """Messages that were received and are not finished."""
     position: str | None = None
-    """How far a topic was read, `in_hand` included."""
+    """The position of a topic after the messages in `in_hand`."""
     rule_fault: str = ""
     """The error of a rule that raises on every message; empty if there is none."""
     _logged: str = ""
@@ -60,7 +60,7 @@ class Line:
         return seconds
 
     def received(self, batch: Batch | None) -> None:
-        """Note what a receive gave."""
+        """Note the result of a successful receive."""
         self.failures, self.fault = 0, ""
         if isinstance(self.inlet, HasPosition):
             self.position = self.inlet.position() or self.position
@@ -79,6 +79,6 @@ class Line:
         return is_new
 
     def put_back(self, batch: Batch) -> None:
-        """Have the messages again with the next receive. A topic is read again from its position by itself."""
+        """Keep the messages for the next receive. A topic needs no such step: it is read again from its position."""
         if isinstance(self.inlet, KeepsInHand):
             self.inlet.put_back(batch)

@@ -1,4 +1,4 @@
-"""A stream's job: one run of it is a shift, which works until new code is loaded, or an hour has passed.
+"""A stream's job. Each run is a shift, which works until new code is loaded, or an hour has passed.
 
 Belongs here: Dagster's part in a shift. Does not belong here: the work (`shift`), the reasons to end (`shift_lease`),
 and the start of the next run (`sensors.streams`).
@@ -38,7 +38,7 @@ Ends = Callable[[], str | None]
 """Returns the reason to end, or None while the run should work."""
 
 _IMPATIENT = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 1})
-_FIRST = 10  # before every table: a message waits for seconds, not for minutes
+_FIRST = 10  # above every table's priority: messages wait for seconds, not for minutes
 
 
 class NoInlet(Terminal):
@@ -65,7 +65,7 @@ def shift_job(stream: Stream | Deliveries, settings: Settings) -> dg.JobDefiniti
 
 
 def run_shift(context: dg.OpExecutionContext, stream: Stream | Deliveries, settings: Settings) -> None:
-    """Work at a stream.
+    """Handle the messages of a stream until there is a reason to end.
 
     Raises:
         NoInlet: the deployment has no source of its messages.
@@ -87,7 +87,7 @@ def run_shift(context: dg.OpExecutionContext, stream: Stream | Deliveries, setti
     )
     with post:
         try:
-            # Its lake and its tables are opened here, with retries until the catalog answers.
+            # This opens its lake and tables, with retries until the catalog answers.
             if isinstance(stream, Deliveries):
                 at_work = _delivering(context, stream, settings, post.ends, facts)
             else:
@@ -118,7 +118,7 @@ def _depth_of(queue: str, settings: Settings) -> Callable[[], int]:
 
     def depth() -> int:
         if not held:
-            # Its own session: the default one is not safe for making clients in several threads.
+            # Its own session, because several threads cannot safely create clients from the default session.
             client = boto3.Session().client("sqs", config=_IMPATIENT, **settings.aws_options())
             held.append(SqsQueue(client, queue))
         return held[0].depth()
@@ -127,7 +127,7 @@ def _depth_of(queue: str, settings: Settings) -> Callable[[], int]:
 
 
 def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, ends: Ends, facts: Facts) -> "Shift":
-    # Here, because pyiceberg takes a second to import, which every load of the code location would pay.
+    # Here, because pyiceberg takes a second to import, which would slow each load of the code location.
     from dagster_tidemark.lakehouse.append import open_lake
     from dagster_tidemark.streams.reports import Reports
     from dagster_tidemark.streams.shift import Shift
@@ -203,7 +203,7 @@ def inlets_of(stream: Stream, settings: Settings) -> list[Inlet]:
 
 
 class InstanceLog:
-    """Reports into a Dagster instance, without a run: they remain after the runs of shifts are deleted.
+    """Reports to a Dagster instance as runless events, which remain after the runs of shifts are deleted.
 
     Args:
         state: Returns the state of the stream, which the page of its asset shows with the newest observation.
@@ -213,7 +213,7 @@ class InstanceLog:
         self._instance, self._state = instance, state
 
     def observed(self, asset: str, partition: str | None, *, version: str, arrived_at: float) -> None:
-        """Report that the rows of an asset's partition have changed."""
+        """Report new rows in a partition of an asset. The oldest row arrived at `arrived_at` (Unix seconds)."""
         tags = {DATA_VERSION: version, ARRIVED_AT: f"{arrived_at:.3f}", LISTED_AT: f"{adapter.now():.3f}"}
         key = dg.AssetKey.from_user_string(asset)
         said: Mapping[str, Any] = self._state()

@@ -1,8 +1,8 @@
-"""Messages in the hands of one run, each a piece of work of its own: seen to, tried again later, or given back.
+"""Messages that one run has received and handles separately: each is finished, retried later, or returned to the queue.
 
-What is in hand stays hidden from other receivers, so that waiting costs a message none of its receives; where the
-process dies it comes back by itself. Does not belong here: what is done about a message, and queues whose messages are
-rows (`sources.inlets`).
+The run keeps them hidden from other receivers. Waiting therefore uses up no receive of the queue's limit, and the queue
+delivers a message again if the process dies. Does not belong here: the handling of a message, and queues whose messages
+are rows (`sources.inlets`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from dagster_tidemark.sources.notification_queue import HOLD_SECONDS, Hold, Message, MessageSource, holding
 
 MOST = 500
-"""Messages at once; others are left to whoever else receives."""
+"""Largest number of messages at once. Other receivers may take the rest."""
 
 
 @dataclass(eq=False)
@@ -23,11 +23,11 @@ class Held:
     """A message in hand.
 
     Args:
-        message: As it was received last.
-        again_at: When it is to be seen to, by the monotonic clock.
-        looks: How often it was seen to, and put off.
-        failures: How often in a row that failed.
-        answered: What was answered to it already.
+        message: The message with its newest receipt.
+        again_at: The time when it is due, by the monotonic clock.
+        looks: The number of times it was handled and postponed.
+        failures: The number of consecutive failures.
+        answered: The answer that was already sent; empty if there is none.
     """
 
     message: Message
@@ -37,16 +37,16 @@ class Held:
     answered: str = ""
 
     def again_in(self, seconds: float) -> None:
-        """Put it off."""
+        """Postpone it by a number of seconds."""
         self.again_at = time.monotonic() + seconds
 
 
 class InHand:
-    """What one run has received of a queue and not done yet. Used by one thread.
+    """Unfinished messages that one run has received from a queue. One thread uses it.
 
     Args:
-        connect: Gives the queue; asked for when it is first needed, and again after a fault.
-        hold_seconds: Every so many seconds what is in hand is hidden anew.
+        connect: Opens the queue, at the first use and again after a fault.
+        hold_seconds: The time after which the hold on the messages is renewed, in seconds.
     """
 
     def __init__(self, connect: Callable[[], MessageSource], *, hold_seconds: float = HOLD_SECONDS / 3) -> None:
@@ -58,7 +58,7 @@ class InHand:
         self._held: dict[str, Held] = {}
 
     def receive(self, wait_seconds: float) -> int:
-        """Take what there is; wait for it as long, unless something in hand is due before. Returns how many."""
+        """Receive messages, and return their number. Stop waiting when a message in hand becomes due."""
         queue, hold = self._opened()
         wait = min(wait_seconds, self._seconds_to_next())
         try:
@@ -70,7 +70,7 @@ class InHand:
         if not found and (wait < 1 or len(self._held) >= MOST):
             time.sleep(wait)  # a queue waits for whole seconds
         for message in found:
-            # One that is in hand already: its hold has failed for a while. The older receipt is worth nothing now.
+            # If it is already in hand, its hold has failed for a while, and the older receipt is invalid.
             before = self._held.get(message.message_id)
             if before is not None:
                 hold.release([before.message])
@@ -80,15 +80,15 @@ class InHand:
         return len(found)
 
     def due(self) -> list[Held]:
-        """Those that are to be seen to now, in the order in which they were sent."""
+        """Return the messages that are due, in the order of their sending."""
         now = time.monotonic()
         return sorted((h for h in self._held.values() if h.again_at <= now), key=lambda held: held.message.sent_at)
 
     def done(self, held: Held) -> None:
-        """It is seen to, and is never received again.
+        """Delete a finished message from the queue.
 
         Raises:
-            DeleteRefused: it is, once more.
+            DeleteRefused: the queue kept the message, and delivers it again.
         """
         queue, hold = self._opened()
         hold.release([held.message])
@@ -96,19 +96,19 @@ class InHand:
         queue.delete([held.message])
 
     def let_go(self, held: Held) -> None:
-        """It comes back later, to whomever, until the queue gives it up."""
+        """Return a message to the queue, which delivers it again later, up to its limit of receives."""
         self._held.pop(held.message.message_id, None)
         _, hold = self._opened()
         hold.release([held.message])
         hold.defer([held.message])
 
     def close(self) -> None:
-        """What is left is given back at once."""
+        """Return the remaining messages to the queue. Other receivers can take them at once."""
         left = [held.message for held in self._held.values()]
         queue = self._queue
         self._close()
         self._held.clear()
-        with suppress(Exception):  # it comes back by itself
+        with suppress(Exception):  # otherwise the queue delivers them again after a while
             if queue is not None and left:
                 queue.extend(left, 0)
 

@@ -1,7 +1,7 @@
-"""Messages that are no rows, and what is said of messages that are gone: entries of ops/quarantine, without Spark.
+"""Entries of ops/quarantine for messages that are no rows, and for lost messages. Written without Spark.
 
-An entry of a message stands beside those of files: `source_file` is its source, `source_version` its topic or its id,
-`row_number` its offset. Does not belong here: why a message is none (`decode`).
+The table also holds entries for files. In an entry for a message `source_file` is its source, `source_version` its
+topic or its id, and `row_number` its offset. Does not belong here: the reasons to refuse a message (`decode`).
 """
 
 from __future__ import annotations
@@ -25,24 +25,28 @@ _SAME = ("source_file", "source_version", "row_number", "reason")
 
 
 def enter(lake: Catalog, asset: str, faults: Sequence[Fault], lost: Sequence[tuple[str, str]], by: str) -> int:
-    """Enter these, each once. Returns how many are new.
+    """Add entries for faults and lost messages, each once. Return the number of new entries.
 
     Args:
-        asset: Whose table lacks them.
-        lost: Source and sentence of what is gone.
-        by: The code that read them.
+        asset: The asset whose table lacks the messages.
+        lost: Pairs of a source and a sentence about the messages it has lost.
+        by: The version of the code that read them.
     """
     return enter_all(lake, asset, [*map(_of_fault, faults), *(_of_loss(source, said) for source, said in lost)], by)
 
 
 def enter_all(lake: Catalog, asset: str, wanted: Sequence[Mapping[str, Any]], by: str) -> int:
-    """Enter these, each once, as far as they say the columns of an entry. Returns how many are new."""
+    """Add entries, each once. Return the number of new entries.
+
+    Args:
+        wanted: The entries, without the columns that this function fills in.
+    """
     if not wanted:
         return 0
     table, now = Appendable(lake, QUARANTINE), datetime.now(UTC)
     for _ in range(_TRIES):
         versions = sorted({str(entry["source_version"]) for entry in wanted})
-        # Of thousands of ids the whole asset is read: an expression of so many is slower than the rows.
+        # With more than 200 ids all entries of the asset are read: a long expression is slower than the rows.
         of_asset = equal("asset", asset)
         of_these = of_asset if len(versions) > _MANY else And(of_asset, one_of("source_version", versions))
         there = {tuple(row[c] for c in _SAME) for row in table.rows(of_these, _SAME).to_pylist()}
@@ -53,14 +57,14 @@ def enter_all(lake: Catalog, asset: str, wanted: Sequence[Mapping[str, Any]], by
         try:
             table.commit(Change(rows_of(table.schema, rows)))
         except HeadMoved:
-            table.refresh()  # loads commit to it as well
+            table.refresh()  # loads commit to this table as well
             continue
         return len(new)
     raise HeadMoved(f"{QUARANTINE.name}: others have committed {_TRIES} times in a row")
 
 
 def counted(lake: Catalog, asset: str) -> dict[str, int]:
-    """By reason how many entries there are of an asset's messages."""
+    """Return the number of an asset's entries by reason."""
     rows = Appendable(lake, QUARANTINE).rows(equal("asset", asset), ("reason",))
     return dict(sorted(Counter(rows["reason"].to_pylist()).items()))
 
@@ -78,7 +82,7 @@ def message_ids(lake: Catalog, asset: str, reason: str) -> list[str]:
 
 
 def forget(lake: Catalog, asset: str, partition: str) -> int:
-    """Take out the entries about a partition: it is all right now. Returns how many there were."""
+    """Delete the entries about a partition that is correct now. Return their number."""
     table, about = Appendable(lake, QUARANTINE), And(equal("asset", asset), equal("partition", partition))
     for _ in range(_TRIES):
         there: int = table.rows(about, ("asset",)).num_rows

@@ -1,8 +1,8 @@
-"""What Dagster hears of a stream: observations of its table's partitions, materializations of what followed.
+"""Reports of a stream to Dagster: observations of its table's partitions, and materializations by its reaction.
 
-An observation says that a partition has rows that were not there before, and since when they wait: the planner makes
-of it what it makes of a file that has arrived. How far the table is reported is a mark on the table itself, so that a
-shift that was killed between a commit and its report is made up for by the next. Does not belong here: Dagster.
+An observation reports new rows of a partition, and the arrival time of the oldest. The planner treats it like an
+arrived file. A table property records the last reported snapshot, so the next shift reports a commit whose shift was
+killed before its report. Does not belong here: calls of Dagster (`job`).
 """
 
 from __future__ import annotations
@@ -21,51 +21,51 @@ from dagster_tidemark.streams.stream_declaration import Reaction, Stream
 from dagster_tidemark.streams.stream_table import KeptMessages, oldest_by
 
 REPORTED = "tidemark.reported"
-"""Property of a stream's table: Dagster has heard of all that was appended up to this snapshot."""
+"""Property of a stream's table: all rows appended up to this snapshot are reported to Dagster."""
 
 
-_COUNTED_EVERY = 10.0  # seconds: what is in the quarantine is read as a whole for it
+_COUNTED_EVERY = 10.0  # seconds, because each count reads all quarantine entries of the asset
 
 
 class EventLog(Protocol):
-    """Where reports go."""
+    """Receiver of reports."""
 
     def observed(self, asset: str, partition: str | None, *, version: str, arrived_at: float) -> None:
-        """A partition of an asset has other rows, of which the oldest arrived at this time (Unix seconds)."""
+        """Report new rows in a partition of an asset. The oldest row arrived at `arrived_at` (Unix seconds)."""
         ...
 
     def materialized(self, asset: str, metadata: Mapping[str, int | float | str]) -> None:
-        """An asset was written."""
+        """Report that an asset was written."""
         ...
 
     def refused(self, asset: str, by_reason: Mapping[str, int]) -> None:
-        """So many messages of an asset are in the quarantine."""
+        """Report the number of an asset's messages in the quarantine, by reason."""
         ...
 
 
 @dataclass
 class Reports:
-    """Collects what is to be reported, and reports it when it is time.
+    """Collects the reports of a stream, and sends them when they are due.
 
     Args:
-        stream: Whose.
-        log: Where it is reported.
+        stream: The stream.
+        log: Receives the reports.
     """
 
     stream: Stream
     log: EventLog
     reported: int | None = None
     refused: Callable[[], Mapping[str, int]] | None = None
-    """Counts what is in the quarantine; set where there is something new."""
+    """Counts the asset's quarantine entries by reason. Set only while there may be new entries."""
     _followed: dict[str, Mapping[str, int | float | str]] = field(default_factory=dict)
-    """By asset the metadata of commits of the reaction that are not yet reported to Dagster."""
+    """By asset the metadata of the reaction's commits that are not yet reported to Dagster."""
     _waiting: dict[Any, datetime] = field(default_factory=dict)
     _since: float | None = None
     _flushed_at: float = float("-inf")
     _refused_at: float = float("-inf")
 
     def begin(self, kept: KeptMessages) -> None:
-        """Take up what an earlier shift has committed and not reported."""
+        """Schedule the report of rows that an earlier shift has committed and not reported."""
         mark = kept.table.mark(REPORTED)
         self.reported = None if mark is None else int(mark)
         if kept.table.head is not None and self.reported != kept.table.head:
@@ -92,12 +92,12 @@ class Reports:
             self._since = time.monotonic()
 
     def marks(self, kept: KeptMessages) -> Mapping[str, str]:
-        """What the next commit of the table says of what is reported."""
+        """Return the property that the next commit must set to record the last report; empty if it is up to date."""
         mark = None if self.reported is None else str(self.reported)
         return {} if mark is None or mark == kept.table.mark(REPORTED) else {REPORTED: mark}
 
     def flush_if_due(self, kept: KeptMessages, reaction: Reaction | None, *, idle: bool) -> None:
-        """Report, if something has waited for long enough, or nothing else is to be done."""
+        """Report if rows have waited for the time `quiet`, or if the shift is idle and its last report is that old."""
         now, quiet = time.monotonic(), self.stream.quiet.total_seconds()
         if idle and now - self._refused_at >= _COUNTED_EVERY:
             self._count_refused()
@@ -133,11 +133,11 @@ class Reports:
             self.refused, self._refused_at = None, time.monotonic()
 
     def _everything(self, kept: KeptMessages) -> dict[Any, datetime]:
-        """All that the table has got since it was last reported, by whomever."""
+        """Return by partition the earliest sending time of rows since the last report, from all writers."""
         column = next(iter(self.stream.table.partition_columns), None)
         columns = ("sent_at",) if column is None else (column, "sent_at")
         rows = kept.table.appended_since(self.reported, columns)
-        if rows is None:  # somebody else has let that snapshot expire
+        if rows is None:  # another process has expired that snapshot
             rows = kept.table.rows(at_least("sent_at", _long_ago(self._waiting)), columns)
         if column is None:
             sent = rows["sent_at"].to_pylist()
@@ -145,9 +145,9 @@ class Reports:
         return oldest_by(rows, column)
 
     def _keep_mark(self, kept: KeptMessages) -> None:
-        """Nobody waits now: a commit of its own keeps the next shift from reporting all of it again."""
+        """Commit the mark by itself, so that the next shift does not repeat the report. No batch waits for this."""
         if marks := self.marks(kept):
-            with suppress(HeadMoved):  # the next commit takes it along
+            with suppress(HeadMoved):  # the next commit includes the mark
                 kept.table.commit(Change(marks=marks))
 
 

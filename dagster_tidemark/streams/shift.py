@@ -1,6 +1,6 @@
 """The run that fills a stream's table until it is asked to end: receive, commit, react, publish, report.
 
-A run that is killed anywhere loses nothing: unacknowledged messages are received again, and the consequences of a
+A run that is killed at any step loses nothing: unacknowledged messages are received again, and the consequences of a
 message are committed before it is acknowledged. Belongs here: the order of the steps, and the response to a failed
 step. Does not belong here: the reasons to end a shift (`streams.shift_lease`), and the start of the next one
 (`sensors.streams`).
@@ -33,10 +33,10 @@ from dagster_tidemark.streams.user_rules import RaisingRules, RuleFails
 
 _WAIT_SECONDS = 2.0  # while a receiver waits, the shift does nothing else
 _WAIT_EACH_SECONDS = 0.1  # with several inlets
-_LINGER_SECONDS = 0.4  # between two commits: under load files hold more rows, and a single message never waits
-_LINGER_UNDER_LOAD_SECONDS = 1.0  # each commit adds a file to its hour, and a run that begins reads many files
+_LINGER_SECONDS = 0.4  # between two commits, so that files hold more rows under load; a single message never waits
+_LINGER_UNDER_LOAD_SECONDS = 1.0  # each commit adds a file to its hour, and many files slow the start of a run
 _LOAD = 500  # records of a batch
-_LARGE = 5_000  # records of a batch: there may be many more
+_LARGE = 5_000  # records of a batch: from this size on there may be a backlog
 _ENTER_EVERY = 5.0  # seconds; if the process is killed earlier, the queue delivers the messages again
 _MOST_DEFERRED = 100  # batches: above that, the next batch waits until their entries are written
 _ENTERED_KNOWN = 100_000
@@ -58,7 +58,7 @@ class Counts:
 
 @dataclass
 class Shift:
-    """One run at one stream.
+    """One run of one stream.
 
     Args:
         place: The stream and its resources.
@@ -67,7 +67,7 @@ class Shift:
         code: The version of the code, for quarantine entries.
         ends: Returns the reason to end, or None while the shift should work.
         log: Receives faults and progress.
-        backlogs: By the name of an inlet, the reader that takes large steps there.
+        backlogs: By name of an inlet, the reader of its backlog in large steps.
     """
 
     place: Workplace
@@ -83,13 +83,13 @@ class Shift:
     lag: float = 0.0
     """Seconds from the sending of the oldest message of the last batch to its commit."""
     _entered: set[str] = field(default_factory=set)
-    """Messages that are in the quarantine: a queue delivers each a few times."""
+    """Messages with a quarantine entry, because a queue delivers each refused message several times."""
     _later: list[tuple[str, Sequence[Fault]]] = field(default_factory=list)
     _outage: str = ""
     """The fault of a service that keeps it from finishing a batch in hand; empty if there is none."""
     _read_at: dict[str, datetime] = field(default_factory=dict)
-    """By topic a time before which all its records are read. A later record arrived after it, despite an earlier
-    timestamp of its producer."""
+    """By topic, a time when all its records were read. Later records arrived after this time, even if their producer's
+    timestamp is earlier."""
     _entered_at: float = float("-inf")
     _committed_at: float = 0.0
     _linger: float = _LINGER_SECONDS
@@ -139,7 +139,7 @@ class Shift:
 
     @property
     def position(self) -> str | None:
-        """How far it has read its topic; None if it has none, or has not read it yet."""
+        """The position in its topic; None if it has none, or has not read it yet."""
         return next((line.position for line in self._lines if line.position is not None), None)
 
     def step(self) -> bool:
@@ -150,7 +150,7 @@ class Shift:
             if time.monotonic() < line.again_at:
                 continue
             try:
-                # First, because messages that cannot be committed are left in the queue for other receivers.
+                # First, so that messages stay in the queue for other receivers if the table cannot be read.
                 self._kept.look()
                 name = line.inlet.property_name()
                 resume = None if name is None else self._kept.positions.of(name)
@@ -171,7 +171,7 @@ class Shift:
                 if not self._finish(line, partial(self._process, line.inlet, batch, resumed)):
                     line.put_back(batch)
                     continue
-            elif line.rule_fault:  # the rows are committed, and the reaction is still to follow
+            elif line.rule_fault:  # the rows are committed, but the reaction has not handled them
                 self._finish(line, partial(self._react, self._kept.table.schema.empty_table()))
             if name is not None and not line.hindrances and (batch is None or not line.may_lag):
                 self._read_at[line.inlet.name] = began
@@ -216,11 +216,11 @@ class Shift:
     def _rows_of_step(self, before: int | None) -> pa.Table:
         self._kept.look()
         rows = self._kept.table.appended_since(before)
-        # None if another process of this project has expired that snapshot in the meantime.
+        # None if another process of this project has expired that snapshot.
         return self._kept.table.rows() if rows is None else rows
 
     def _finish(self, line: Line, work: Callable[[], object]) -> bool:
-        """See work on a batch through. Return False if a rule raises on every message, so that none can be judged."""
+        """Finish the work on a batch. Return False if a rule raises on every message, so that none can be judged."""
         try:
             self._see_through(line.inlet, work)
         except RuleFails as error:
@@ -231,7 +231,7 @@ class Shift:
         return True
 
     def _see_through(self, inlet: Inlet, work: Callable[[], object]) -> None:
-        """Finish the work on a batch, and keep the batch in hand through any outage of a service."""
+        """Do the work on a batch, and retry it through any outage of a service."""
 
         def once() -> None:
             try:
@@ -248,7 +248,7 @@ class Shift:
         reached("stream_received")
         rows, faults = self._decoder.read(batch.records, datetime.now(UTC))
         judge_rules(self.place.stream, self._rules, faults, has_rows=bool(rows))
-        # Only the entry of a message that its queue delivers again may wait. A topic is read on after the commit.
+        # An entry may wait only if its queue delivers the message again. A topic continues after the commit.
         deferred = [] if batch.reached else [fault for fault in faults if fault.record.comes_again]
         self._enter(inlet.name, faults if not deferred else [f for f in faults if not f.record.comes_again], batch.lost)
         made = table_rows(self.place.stream, rows)
@@ -263,7 +263,7 @@ class Shift:
         self.reports.added(made, self._kept, self._read_at.get(inlet.name))
         told_why = self._react(rows_of(self._kept.table.schema, made), faults)
         self._count(len(batch.records), added, len(faults))
-        # The sender was answered, so these messages are deleted below.
+        # Their senders get an answer, so these messages are deleted below.
         self._enter(inlet.name, [fault for fault in deferred if fault.record.message_id in told_why], ())
         if waiting := [fault for fault in deferred if fault.record.message_id not in told_why]:
             self._later.append((inlet.name, waiting))
@@ -273,7 +273,7 @@ class Shift:
         try:
             inlet.acknowledge(batch, {fault.record.message_id for fault in faults}.difference(told_why))
         except DeleteRefused as refused:
-            self.log.warning("%s", refused)  # they come again and are found unchanged
+            self.log.warning("%s", refused)  # the queue delivers them again, and the table already holds them
         reached("stream_acknowledged")
         if self._commits_since_look_after >= _LOOK_AFTER_EVERY:
             self._look_after()
@@ -295,7 +295,7 @@ class Shift:
         self.counts.refused += len(faults)
 
     def _enter(self, source: str, faults: Sequence[Fault], lost: Sequence[str]) -> None:
-        """Write quarantine entries for messages that are no rows, and for lost ranges."""
+        """Write quarantine entries for messages that are no rows, and for lost messages."""
         if not faults and not lost:
             return
         stream, lake = self.place.stream, self.place.lake
@@ -307,7 +307,7 @@ class Shift:
         for sentence in lost:
             self.log.error("%s", sentence)
         rejected_messages.enter(lake, stream.asset, faults, [(source, said) for said in lost], self.code)
-        if faults or lost:  # also if none is new: the entries of a commit whose answer was lost are not counted yet
+        if faults or lost:  # even if none is new: an earlier commit may have succeeded without a response
             self.reports.refused = partial(rejected_messages.counted, lake, stream.asset)
         self._entered.update(fault.record.message_id for fault in faults)
         if len(self._entered) > _ENTERED_KNOWN:
@@ -334,7 +334,7 @@ class Shift:
             self.log.debug("%d messages, %d new, %d refused", received, added, refused)
 
     def _catch_up(self) -> None:
-        """Finish the work that an earlier shift has committed and not completed."""
+        """Finish the work on messages that an earlier shift has committed and not completed."""
         patiently(f"the start of {self.place.stream.job}", self._begin, self.ends, self.log, self._note_outage)
 
     def _begin(self) -> None:
@@ -359,7 +359,7 @@ class Shift:
         self._kept.table.expire(keep=_KEEP_SNAPSHOTS, not_since=not_since, batch=EXPIRED_AT_ONCE)
 
     def _name_hindrances(self, line: Line) -> None:
-        """Log once that a part of an inlet cannot be read, and once that it is readable again."""
+        """Log each part of an inlet that has become unreadable, and each that is readable again."""
         if not isinstance(line.inlet, IsHindered):
             return
         before, line.hindrances = line.hindrances, line.inlet.hindrances()

@@ -1,10 +1,10 @@
-"""A shift's post: one worker of a stream, held by a beat in the instance's storage, and left when there is a reason.
+"""A shift's post: a numbered worker of a stream. The shift holds it by a beat in the instance's storage.
 
-Belongs here: the reasons to end a shift, and the beat that shows others that it works. Does not belong here:
-the work (`streams.shift`), and the replacement of a shift (`sensors.streams`).
+Belongs here: the reasons to end a shift, and the beat that shows that it works. Does not belong here: the work
+(`streams.shift`), and the replacement of a shift (`sensors.streams`).
 
-A shift that hangs is not ended: another run takes its post, and the shift leaves when it wakes up. Until then two
-shifts at one post do no harm, because a commit names the snapshot that its writer has seen.
+A hanging shift is not killed: another run takes its post, and the shift ends when it resumes. Until then two shifts at
+one post do no harm, because a commit fails if the table has changed since its writer read it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import CODE_OF_STREAMS, WORKED
 
 STUCK_SECONDS = 600.0
-"""A shift hangs if one step of its loop takes longer, although its process lives."""
+"""A shift counts as hanging if one step of its loop takes longer, even if its process is alive."""
 STOPPING = "stopping "
-"""Replaces the saved code of a code server that was asked to end, followed by its identity."""
+"""Start of the value that replaces the saved code of a code server when it must stop. The server's identity follows."""
 
 _LOOK_SECONDS = 2.0
 BEAT_SECONDS = 4.0
-_STALE_SECONDS = 10.0  # after a longer pause the whole process was stopped, with the thread that looks
+_STALE_SECONDS = 10.0  # a longer pause means that the whole process was suspended, with the thread that looks
 _WORKED_SECONDS = 30.0
 _MOST_MINUTES = 60
 
@@ -98,7 +98,7 @@ class Post:
             self._look()
 
     def _look(self) -> None:
-        """Look for a reason to end, and report. If the storage does not answer, the shift works on."""
+        """Look for a reason to end, and report. If the storage does not answer, the shift continues."""
         with self._lock:
             self._looked_at = self.clock()
             try:

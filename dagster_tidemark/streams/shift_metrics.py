@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from dagster_tidemark.sources.received_messages import Waiting
 
 _WINDOW = 60.0  # seconds of a rate
-_BEGINS_WITHIN = 15.0  # seconds that a shift may need to open its tables and queues; no fault until then
+_BEGINS_WITHIN = 15.0  # seconds that a shift may need to open its tables and queues before this is a fault
 
 
 class Counted(Protocol):
@@ -27,7 +27,7 @@ class Counted(Protocol):
 
     @property
     def refused(self) -> int:
-        """Number of messages turned away."""
+        """Number of messages refused."""
 
 
 class Working(Protocol):
@@ -45,7 +45,7 @@ class Working(Protocol):
 
 @runtime_checkable
 class HasInHand(Protocol):
-    """A shift that knows what it has received and not finished."""
+    """A shift that knows its unfinished messages."""
 
     @property
     def in_hand(self) -> Waiting: ...
@@ -116,7 +116,7 @@ class Facts:
         return found
 
     def _waiting(self, now: float, work: Working) -> Waiting:
-        """Return what the source holds, and what the shift has in hand."""
+        """Return the messages in the source and in the shift's hands."""
         parts = [work.in_hand] if isinstance(work, HasInHand) else []
         if self._depth is not None:
             parts.append(self._in_queue(self._depth(), now))
@@ -125,9 +125,10 @@ class Facts:
         return Waiting.together(parts)
 
     def _in_queue(self, depth: int, now: float) -> Waiting:
-        """Return what waits in a queue. SQS does not tell the age of a message that nobody has received.
+        """Return the messages in a queue. SQS does not report the age of messages before they are received.
 
-        The oldest waits at least since the queue was first seen to hold messages, or since the last commit.
+        The age of the oldest is therefore estimated: since the queue was first seen with messages, or since the last
+        commit, whichever is later.
         """
         if not depth:
             self._queue_since = None

@@ -90,7 +90,7 @@ def patiently(
     """Do the work, retry it through any outage of a service, and return its result.
 
     Args:
-        note: Receives each fault, and an empty text once the work is done.
+        note: Receives each fault, and an empty text after the work is done.
 
     Raises:
         RunEnds: the run was asked to end first.

@@ -1,7 +1,7 @@
-"""What a stream is: messages of one kind, the table that keeps them, and what follows from them at once.
+"""The declaration of a stream: messages of one kind, the table that keeps them, and the reaction to them.
 
-Belongs here: the declaration. Does not belong here: how bodies are read (`decode`), the loop (`shift`), and the streams
-themselves.
+Belongs here: the declaration. Does not belong here: the decoding of bodies (`decode`), the loop (`shift`), and the
+streams themselves.
 """
 
 from __future__ import annotations
@@ -35,60 +35,60 @@ _KINDS = re.compile(r"string|bigint|int|double|float|boolean|timestamp|date|deci
 
 
 class Reaction(Protocol):
-    """What follows from messages within the run that receives them; made once in a run, used by one thread."""
+    """Work on messages in the run that receives them. Each run creates one, and uses it in one thread."""
 
     def react(self, rows: pa.Table, head: int | None) -> None:
-        """Commit what follows from these rows. Called again with the same rows it changes nothing.
+        """Commit the consequences of rows. A second call with the same rows must change nothing.
 
         Args:
-            rows: Of the stream's table. Also those that were there before: a message came again.
-            head: The table's snapshot that holds them.
+            rows: Rows of the stream's table, including earlier rows whose messages were delivered again.
+            head: The table's snapshot that contains them.
         """
         ...
 
     def publish(self) -> int:
-        """Send what is committed and was not sent yet. Returns the number of messages."""
+        """Send all messages that are committed and not sent yet. Return their number."""
         ...
 
     def needs_since(self) -> int | None:
-        """The snapshot of the stream's table that the reaction of the next run goes on from; None: it needs none."""
+        """Return the snapshot of the stream's table where the next run's reaction continues; None if it needs none."""
         ...
 
     def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
-        """By asset key what was committed since this was last asked: metadata of its materialization."""
+        """Return materialization metadata by asset key, for the commits since the last call."""
         ...
 
 
 @runtime_checkable
 class TellsWhy(Protocol):
-    """A reaction that also answers to messages that are no rows."""
+    """A reaction that also answers refused messages: messages that are no rows."""
 
     def refused(self, faults: Sequence[Fault]) -> Collection[str]:
-        """Commit what follows from these. Called again with the same it changes nothing.
+        """Commit the consequences of faults. A second call with the same faults must change nothing.
 
         Returns:
-            The ids of those whose sender is told with the next `publish`: the queue need not give them up.
+            The ids of messages whose sender gets an answer with the next `publish`. They are not dead-lettered.
         """
         ...
 
 
 @runtime_checkable
 class LooksAfter(Protocol):
-    """A reaction that has something to do while nothing comes."""
+    """A reaction with periodic work while no messages arrive."""
 
     def look_after(self) -> None:
-        """Do it; called every few seconds."""
+        """Do the periodic work. The shift calls this every few seconds."""
         ...
 
 
 @dataclass(frozen=True)
 class Workplace:
-    """What a reaction works with.
+    """The resources of a reaction.
 
     Args:
-        settings: Of the deployment.
+        settings: The settings of the deployment.
         lake: The catalog, through pyiceberg.
-        stream: Whose messages are followed.
+        stream: The stream whose messages it handles.
         refuse: Writes quarantine entries for messages that the reaction leaves out.
     """
 
@@ -98,13 +98,13 @@ class Workplace:
     refuse: Callable[[Sequence[Fault]], None] | None = None
 
     def table(self, table: Table) -> LiveTable:
-        """A table of the lake, to be read again and again, without Spark."""
+        """Return a table of the lake, for repeated reads without Spark."""
         from dagster_tidemark.lakehouse.cached_reader import LiveTable
 
         return LiveTable(self.lake, table)
 
     def model(self, name: str, learner: Learner[Given, Told], versions: Table) -> ServingModel[Given, Told]:
-        """The version of a model that serves, by the table of its versions."""
+        """Return the serving version of a model, according to the table of its versions."""
         from dagster_tidemark.lakehouse.model_store import ModelStore, ServingModel
 
         return ServingModel(ModelStore(name, learner, self.settings), self.table(versions))
@@ -115,22 +115,21 @@ class Stream:
     """Messages of one kind, kept in an append table.
 
     Args:
-        name: Its run is `shift_<name>`; its asset has the key of its table.
-        table: Has a column for each field of a message, those of `MESSAGE`, and, where it is partitioned by the hour or
-            day, the column of that (`time` says of which field).
-        queue: The name of the SQS queue that they come from, if they come from one; see `from_env`.
-        topic: The name of the Kafka topic, likewise.
-        required: Fields without which a message means nothing.
+        name: Its job is `shift_<name>`; its asset has the key of its table.
+        table: Has a column for each field of a message, the columns of `MESSAGE`, and a partition column if it is
+            partitioned by hour or day (computed from the field `time`).
+        queue: The name of its SQS queue, if it has one; see `from_env`.
+        topic: The name of its Kafka topic, if it has one; see `from_env`.
+        required: Fields that must not be empty.
         rules: Reason code to a condition on the fields that every good message meets.
-        time: The field that says which partition a row is in.
-        workers: So many runs work at it at once. Kafka's offsets are one line: of a topic only one gets anywhere.
-        reaction: What follows at once; made when a run begins.
+        time: The field that determines a row's partition.
+        workers: The number of concurrent runs. With a topic only one makes progress, because runs share its position.
+        reaction: Creates the reaction to its messages when a run begins.
         latest: How far ahead of the clock `time` may be.
-        quiet: A row is reported to Dagster, and so to the assets that read the table, at the latest so long after it
-            was committed.
+        quiet: The longest delay between the commit of a row and its report to Dagster, which starts downstream assets.
 
     Raises:
-        StreamRefused: something of it cannot be; the message names the stream.
+        StreamRefused: the declaration is invalid; the message names the stream.
     """
 
     name: str
@@ -190,26 +189,26 @@ class Stream:
             raise StreamRefused(f"stream {self.name}: {self.time} says the partition, so it has to be required")
 
     def topic_in(self, settings: Settings) -> str | None:
-        """The name of its topic; None also where the deployment has no Kafka."""
+        """Return the name of its topic; None if it has none, or the deployment has no Kafka."""
         return None if settings.kafka_bootstrap_servers is None else self.topic
 
     def why_off(self, settings: Settings) -> str | None:
-        """Why nobody works at it in a deployment; None where somebody does."""
+        """Return the reason why no run handles it in a deployment; None if runs do."""
         has_inlet = self.queue is not None or self.topic_in(settings) is not None
         return None if has_inlet else "TIDEMARK_KAFKA_BOOTSTRAP_SERVERS is not set"
 
     @property
     def job(self) -> str:
-        """The name of the job whose runs work at it."""
+        """The name of the job whose runs handle its messages."""
         return f"shift_{self.name}"
 
     @property
     def asset(self) -> str:
-        """The key of the asset that stands for its table."""
+        """The key of its table's asset."""
         return self.table.name.replace(".", "/")
 
     def partition_of(self, fields: Fields) -> datetime | date | None:
-        """The value of the partition column."""
+        """Return the value of the partition column for a message's fields; None if the table has no partitions."""
         if self.partition_column is None:
             return None
         at: datetime = fields[self.time or ""]
@@ -218,7 +217,7 @@ class Stream:
         return at.replace(minute=0, second=0, microsecond=0)
 
     def key_of(self, value: datetime | date | None) -> str | None:
-        """Dagster's key of a partition."""
+        """Return Dagster's partition key for a value of the partition column; None if there is no partition."""
         by = self.table.partitioning
         if value is None or not isinstance(by, ByTime):
             return None
@@ -227,17 +226,17 @@ class Stream:
 
 
 def require_queue_name(what: str, queue: str | None) -> None:
-    """Refuse a name that no queue of SQS can have; None is no name.
+    """Refuse a name that SQS does not allow for a queue. None is allowed: it means no queue.
 
     Args:
         what: The declaration, for the message.
 
     Raises:
-        StreamRefused: the message names declaration and queue.
+        StreamRefused: the name is invalid. The message names the declaration and the queue.
     """
     if queue is not None and not (isinstance(queue, str) and _QUEUE.fullmatch(queue)):
         raise StreamRefused(f"{what}: queue={queue!r}: a queue's name has 1 to 80 of a-z, A-Z, 0-9, _ and -")
 
 
 class StreamRefused(Terminal):
-    """A stream's declaration contradicts itself, or asks for what there is not."""
+    """A stream's declaration contradicts itself, or names something that does not exist."""

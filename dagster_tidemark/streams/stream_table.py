@@ -1,7 +1,7 @@
 """A stream's table as seen by the run that fills it: each row is added once, in one commit with the topics' positions.
 
-Belongs here: the knowledge of messages in the table, and a commit that another writer has overtaken. Does not belong
-here: the sources of messages, and the reactions to them.
+Belongs here: the search for messages that the table already holds, and conflicts with commits of other writers. Does
+not belong here: the sources of messages, and the reactions to them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dagster_tidemark.sources.received_messages import HasTopicId, Inlet
 
 _TRIES = 20
 _MOST_IDS = 200_000  # in memory: 50 MB
-_AT_ONCE = 150  # values of one expression; pyiceberg stops to skip files at 200
+_AT_ONCE = 150  # values of one expression; pyiceberg skips no files above 200 values
 
 
 class KeptIds:
@@ -46,7 +46,7 @@ class KeptIds:
         self._ids: dict[str, datetime] = {}
 
     def knows(self, ids: Mapping[str, datetime]) -> set[str]:
-        """Return the messages that are in the table, out of ids with the times they were sent."""
+        """Return the ids that are in the table. `ids` maps ids of messages to their sending times."""
         old = {each: at for each, at in ids.items() if at < self._since and each not in self._ids}
         if old and (found := self._older(min(old.values()))) is not None:
             self._since = min(old.values())
@@ -59,12 +59,12 @@ class KeptIds:
         added = zip(rows["message_id"].to_pylist(), rows["sent_at"].to_pylist(), strict=True)
         self._ids |= {each: at for each, at in added if at >= self._since}
         if len(self._ids) > _MOST_IDS:
-            # Later than the middle one, because many may have been sent at the same time.
+            # Start after the median time, because many messages may have the same time.
             self._since = sorted(self._ids.values())[-(_MOST_IDS // 2)] + timedelta.resolution
             self._ids = {each: at for each, at in self._ids.items() if at >= self._since}
 
     def forget(self) -> None:
-        """Forget all: the table may be another one."""
+        """Forget all ids: the table may have been replaced."""
         self._since, self._ids = _NOTHING_KNOWN, {}
 
     def _older(self, at: datetime) -> pa.Table | None:
@@ -96,7 +96,7 @@ class Positions:
     once for each topic.
 
     Args:
-        table: Only the run uses this object.
+        table: The stream's table. Only the run uses this object.
         inlets: The run's inlets.
     """
 
@@ -104,10 +104,10 @@ class Positions:
         self._table = table
         self._inlets = {name: inlet for inlet in inlets if (name := inlet.property_name()) is not None}
         self._known: dict[str, tuple[int | None, str | None]] = {}
-        """From a property to the head at the time of its last look-up, and its value."""
+        """By property the table's head at its last look-up, and its value."""
 
     def of(self, name: str) -> str | None:
-        """Return the property value where reading a topic resumes; None if the table has no record of the topic."""
+        """Return the value of a topic's position property; None if the table has no record of the topic."""
         if name not in self._known:
             found = self._table.newest(name)
             if found is None and name in self._inlets:
@@ -123,7 +123,7 @@ class Positions:
         return {name: value for name in self._known if (value := self.of(name)) is not None}
 
     def forget(self) -> None:
-        """Forget all: the table may be another one."""
+        """Forget all positions: the table may have been replaced."""
         self._known.clear()
 
     def _by_rows(self, inlet: Inlet) -> str | None:
@@ -146,7 +146,7 @@ class KeptMessages:
         self.others = False
         """True if another writer has committed since this was last set to False."""
         self._ids = KeptIds(table)
-        self._seen = table.head  # ids and positions are known up to this head, also after a look that failed half-way
+        self._seen = table.head  # ids and positions are complete up to this head, also after a `look` that failed
 
     def look(self) -> None:
         """Read the commits of other writers."""
@@ -187,7 +187,7 @@ class KeptMessages:
             if now not in (dict(resumed), dict(reached)):
                 raise Overtaken(f"{self.table.table.name}: another run has read on meanwhile")
             if reached and now == reached:
-                return 0  # this run or another has committed them
+                return 0  # this run or another one has committed these rows
             # Offsets are exact: no record after the position is in the table.
             new = _each_once(rows) if reached else self._new(rows)
             if not new and not reached:
@@ -215,7 +215,7 @@ def _each_once(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 class Overtaken(HeadMoved):
-    """Another run has read the same source further, and handles what it has read. Continue after its position."""
+    """Another run has read the same source further, and handles those messages. Continue after its position."""
 
 
 def oldest_by(rows: pa.Table, column: str) -> dict[Any, datetime]:

@@ -1,7 +1,7 @@
-"""What is known of each key of a stream, in the order of its own time: the part of it that news can change.
+"""Recent messages of each key, in time order: the part of its history that new messages can change.
 
-Belongs here: which messages have to be looked at together. Does not belong here: what a rule makes of them, and where
-they are kept.
+Belongs here: the choice of messages that a rule must evaluate together. Does not belong here: the evaluation, and the
+storage of messages.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 _SHORT_LOOK = timedelta(minutes=1)
 _MANY_KEYS = 50
-"""With more keys at once, a run first reads one minute only: most keys have news every minute, and a minute is
+"""With more keys at once, a run first reads one minute only: most keys have messages every minute, and a minute is
 quickly read."""
 _BEYOND = timedelta(seconds=1)
 _FARTHER = 6
-"""Times as far with each look."""
+"""Growth factor of the time that each further read reaches back."""
 _KEPT_FOR = timedelta(hours=2)
 _KEPT_AT_LEAST = timedelta(seconds=2)
 _MOST = 30_000
@@ -28,7 +28,7 @@ _EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
 
 @dataclass(frozen=True, order=True, slots=True)
 class Said:
-    """What a message says of its key at a time. Of two about one time the greater counts.
+    """A message about its key at a time. If two have the same time, the greater one counts.
 
     Args:
         fields: The message's fields.
@@ -41,23 +41,23 @@ class Said:
 
 
 class Cuts(Protocol):
-    """What a rule says of where one thing ends and the next begins."""
+    """The boundaries between episodes, as a rule declares them."""
 
     silence: timedelta
-    """Nothing spans a longer time without a message."""
+    """The longest time without a message inside an episode."""
 
     def closes(self, fields: Mapping[str, Any]) -> bool:
-        """Nothing spans a message that says this."""
+        """Return True if no episode continues past a message with these fields."""
         ...
 
 
 Load = Callable[[Collection[str], datetime], Iterable[tuple[str, Said]]]
-"""By keys and a time: all that the table holds of these keys from that time on."""
+"""Returns all messages of some keys that the table holds from a time on."""
 
 
 @dataclass
 class _Line:
-    """All that is known of a key from a time on, by time."""
+    """All messages of a key since a time."""
 
     since: datetime
     times: list[datetime] = field(default_factory=list)
@@ -81,13 +81,13 @@ class _Line:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of a key's time that news have changed, and nothing spans its ends.
+    """A period of a key that new messages have changed. No episode crosses its bounds.
 
     Args:
-        start: Nothing before it belongs to it.
-        end: Nothing from it on belongs to it; None: it is the last.
-        before: What was known, in order.
-        after: What is known with the news.
+        start: The time of its first message.
+        end: The time of the first message after it; None if it is the last.
+        before: Its messages without the new ones, in time order.
+        after: Its messages with the new ones, in time order.
     """
 
     key: str
@@ -97,16 +97,16 @@ class Stretch:
     after: Sequence[Said]
 
     def holds(self, at: datetime) -> bool:
-        """Whether a time lies in it."""
+        """Return True if a time is in this period."""
         return self.start <= at and (self.end is None or at < self.end)
 
 
 class Timeline:
-    """The keys of a stream that have had news lately.
+    """The keys of a stream with recent messages.
 
     Args:
-        cuts: Of the rule.
-        load: Gives what lies farther back. It may hold the news already.
+        cuts: The rule's boundaries between episodes.
+        load: Reads earlier messages. It may also return the new messages.
     """
 
     def __init__(self, cuts: Cuts, load: Load) -> None:
@@ -115,11 +115,11 @@ class Timeline:
         self._lines: dict[str, _Line] = {}
 
     def forget(self) -> None:
-        """What is known may not be what is kept."""
+        """Forget all messages: they may differ from the table."""
         self._lines = {}
 
     def add(self, news: Mapping[str, Sequence[Said]]) -> list[Stretch]:
-        """Take news in. Returns what they change, each stretch before and after."""
+        """Add new messages. Return the periods that they change, with their messages before and after."""
         ids = {said.message_id for some in news.values() for said in some}
         first = {key: min(said.at for said in some) for key, some in news.items()}
         self._reach_back(first, ids)
@@ -134,7 +134,7 @@ class Timeline:
         return changed
 
     def _reach_back(self, first: Mapping[str, datetime], news: Collection[str]) -> None:
-        """Load each key's messages from the last cut before its first news."""
+        """Load each key's messages from the last cut before its first new message."""
         wanted = {key: at for key, at in first.items() if not self._begins(key, at)}
         # A silence of that length is a cut, so a key that was silent needs no second look.
         silent = self._cuts.silence + _BEYOND
@@ -150,14 +150,18 @@ class Timeline:
             wanted = {key: at for key, at in wanted.items() if not self._begins(key, at)}
 
     def _begins(self, key: str, at: datetime) -> bool:
-        """Whether what is known of a key holds the cut before a time."""
+        """Return True if the loaded messages of a key include the last cut before a time."""
         line = self._lines.get(key)
         if line is None or line.since > at:
             return False
         return line.since == _EARLIEST or self._cut_before(line, bisect_left(line.times, at), at) is not None
 
     def _cut_before(self, line: _Line, index: int, at: datetime) -> int | None:
-        """The index of the first message that what lies at a time may belong with; None where it is not known."""
+        """Return the index of the first message after the last cut before a time; None if no cut is loaded.
+
+        Args:
+            index: The index of the first message at this time or later.
+        """
         later = at
         while index > 0:
             earlier = line.times[index - 1]
@@ -169,7 +173,7 @@ class Timeline:
     def _stretches(
         self, key: str, line: _Line, before: Mapping[datetime, Said], changed: Sequence[datetime]
     ) -> list[Stretch]:
-        """The parts around changed times. A message that is another one now may have been a cut, or be one."""
+        """Return the periods around changed times. A replaced message may have been a cut, or may be one now."""
         found: list[Stretch] = []
         for at in changed:
             if found and (found[-1].end is None or at < found[-1].end):
@@ -182,7 +186,7 @@ class Timeline:
         return found
 
     def _start(self, line: _Line, before: Mapping[datetime, Said], at: datetime) -> datetime:
-        """The beginning of the stretch around a time, by what was known and by what is known."""
+        """Return the start of the period around a time: no episode crosses it, before or after the change."""
         index = bisect_left(line.times, at)
         while index > 0:
             later, earlier = line.times[index], line.times[index - 1]
@@ -201,11 +205,11 @@ class Timeline:
         return None
 
     def _parted(self, line: _Line, before: Mapping[datetime, Said], earlier: datetime, later: datetime) -> bool:
-        """Whether nothing spans two neighbours, neither before the news nor after."""
+        """Return True if no episode includes two adjacent messages, neither before the new messages nor after."""
         if later - earlier > self._cuts.silence:
             return True
         was, is_now = before.get(earlier), line.by_time[earlier]
-        # What came only now may part what was one before.
+        # A cut among the new messages does not count: an earlier episode may cross it.
         return was is not None and self._cuts.closes(was.fields) and self._cuts.closes(is_now.fields)
 
     def _make_room(self) -> None:

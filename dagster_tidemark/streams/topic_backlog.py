@@ -1,7 +1,7 @@
-"""The backlog of a topic, after an outage or at a first start: taken in large steps by Spark, within the shift.
+"""The backlog of a topic, after an outage or at a first start. Spark reads it in large steps, within the shift.
 
-Belongs here: what is a backlog, and what becomes of it where Spark cannot take it. Does not belong here: reading and
-committing a step (`topic_backlog_step`).
+Belongs here: the definition of a backlog, and the fallback if Spark fails. Does not belong here: reading and committing
+a step (`topic_backlog_step`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _OF_THE_TOPIC = (KafkaUnavailable, TopicUnknown, KafkaRefused)
 
 @dataclass
 class Backlog:
-    """What a shift has to catch up with at one topic.
+    """Reader of the backlog of one topic.
 
     Args:
-        place: Whose shift it is.
+        place: The stream and its resources.
         topic: The topic's name.
-        from_size: With fewer offsets ahead it is no backlog: the shift's own batches are quicker.
-        at_once: So many offsets make a step, at most.
-        most_bytes: And about so many bytes: the rows of a step are held in the shift's memory, for what follows.
+        from_size: The smallest backlog, in unread offsets. Below it, the shift's own batches are faster.
+        at_once: The largest step, in offsets.
+        most_bytes: The approximate size of a step in bytes. The shift holds a step's rows in memory for the reaction.
     """
 
     place: Workplace
@@ -49,17 +49,17 @@ class Backlog:
     _spark: SparkSession | None = None
     _not_before: float = 0.0
     _size: int = _FIRST
-    """Of the next step; the first one shows how large a message is."""
+    """Offsets of the next step. The first step is small, and shows the size of a message."""
 
     def next_step(self, resume: str | None, table: Appendable) -> Step | None:
-        """The next step, read and ready to be committed; None: there is no backlog, or Spark cannot take it now.
+        """Return the next step, read but not committed; None if there is no backlog, or Spark cannot read it now.
 
         Args:
-            resume: As `KafkaTopic.receive` takes it.
-            table: The stream's, as it was when that was its newest position.
+            resume: The position to read from, as for `KafkaTopic.receive`.
+            table: The stream's table at the snapshot where `resume` is its newest position.
 
         Raises:
-            KafkaUnavailable, TopicUnknown, KafkaRefused, RangeGone, ...: as of `range_behind`.
+            KafkaUnavailable, TopicUnknown, KafkaRefused, RangeGone, ...: see `range_behind`.
         """
         if time.monotonic() < self._not_before:
             return None
@@ -79,7 +79,7 @@ class Backlog:
         except (*_OF_THE_TOPIC, RangeGone):
             raise
         except Exception as error:
-            # The stream goes on without Spark, slower.
+            # The stream continues without Spark, slower.
             said = str(error).strip().partition("\n")[0]
             self.log.warning(
                 "kafka:%s: the backlog is read in small batches, because Spark cannot: %s", self.topic, said
@@ -89,12 +89,12 @@ class Backlog:
             return None
 
     def learn(self, step: Step, rows: pa.Table) -> None:
-        """How large the rows of a step were, and the messages that are none."""
+        """Set the size of the next step from the size of a finished step's rows and faults."""
         found = rows.nbytes + sum(len(fault.record.body) for fault in step.faults)
         self._size = max(_FIRST, round(self.most_bytes / max(found, 1) * step.read.size))
 
     def close(self) -> None:
-        """Let go of Spark."""
+        """Stop the Spark session, if there is one."""
         spark, self._spark = self._spark, None
         if spark is not None:
             try:

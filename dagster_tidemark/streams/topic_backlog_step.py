@@ -1,9 +1,9 @@
 """One step of a backlog: a range of a topic becomes rows of the stream's table, on Spark, in one commit.
 
-The rows are appended to a branch that begins at the snapshot whose position was read on from; the branch becomes the
-table only while that snapshot is still its head. So a run that overlaps, or comes back from the dead, adds nothing.
-Belongs here: how bodies are decoded by Spark's workers, and that commit. Does not belong here: which range
-(`topic_backlog`), what a body means (`decode`).
+The rows are appended to a branch, which starts at the snapshot with the position where the range begins. The table is
+fast-forwarded to the branch only if that snapshot is still its head, so an overlapping or resumed run adds nothing.
+Belongs here: the decoding of bodies in Spark's workers, and the commit. Does not belong here: the choice of the range
+(`topic_backlog`), and the meaning of a body (`decode`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ARROW = {"binary": pa.binary(), "string": pa.string()}
 
 @dataclass(frozen=True)
 class Step:
-    """A range that is read, and not committed yet.
+    """A range that was read and is not committed yet.
 
     Args:
         read: The range.
@@ -61,11 +61,11 @@ class Step:
             return not self._decoded.where(F.col("fault_reason").isNull()).isEmpty()
 
     def commit(self) -> None:
-        """Add the rows, and how far the topic is read now.
+        """Add the rows and the new position of the topic to the table.
 
         Raises:
-            CommitConflict: others have committed to the table; nothing was written.
-            RangeGone: it is another topic by now; nothing was written.
+            CommitConflict: another writer has committed to the table; nothing was written.
+            RangeGone: the topic was deleted and created again; nothing was written.
         """
         spark, table, branch = self._decoded.sparkSession, self._place.stream.table, f"{_PREFIX}{uuid.uuid4().hex[:12]}"
         rows = self._decoded.where(F.col("fault_reason").isNull())
@@ -80,7 +80,7 @@ class Step:
             branches.drop(spark, table, branch)
 
     def close(self) -> None:
-        """Let go of what Spark holds of it."""
+        """Release the rows that Spark has cached."""
         with suppress(PySparkException):
             self._decoded.unpersist()
 
@@ -89,20 +89,20 @@ def read_step(spark: SparkSession, place: Workplace, read: Range, table: Appenda
     """Read a range.
 
     Args:
-        table: The stream's, as it was when the range began at its newest position.
+        table: The stream's table at the snapshot whose newest position is the start of the range.
 
     Raises:
-        KafkaUnavailable, TopicUnknown, KafkaRefused, RangeGone, NoKafkaSource: as of `naming_the_broker`.
+        KafkaUnavailable, TopicUnknown, KafkaRefused, RangeGone, NoKafkaSource: see `naming_the_broker`.
         SparkLost: the server is gone.
     """
     columns = place.stream.table.columns
     schema = pa.schema([*table.schema, *(pa.field(name, _ARROW[kind]) for name, kind in _FAULT.items())])
-    sent = replace(place.stream, reaction=None)  # to workers, who only decode
+    sent = replace(place.stream, reaction=None)  # workers only decode
     decode = shipped(_decoding(sent, place.settings.start_date, datetime.now(UTC), schema))
     ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in {**columns, **_FAULT}.items())
     with naming_the_server(spark), naming_the_broker(read):
         frame = read_range(spark, place.settings.kafka_options(), read)
-        # Twice used: bodies are decoded once.
+        # Persisted, because it is used twice and bodies are decoded once.
         decoded = frame.mapInArrow(decode, ddl).persist()
         refused = decoded.where(F.col("fault_reason").isNotNull()).select(*MESSAGE, *_FAULT).toArrow()
     return Step(read, [_fault(row) for row in refused.to_pylist()], decoded, place, table.head)

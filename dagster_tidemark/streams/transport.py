@@ -1,7 +1,7 @@
 """Queues and topics that a code location declares. Missing ones are created, on the laptop's own cloud and broker only.
 
-Belongs here: their creation, and the refusal of declarations that share one. Does not belong here: receiving and
-sending messages (`sources`).
+Belongs here: their creation, and the refusal of declarations that share a queue or table. Does not belong here:
+receiving and sending messages (`sources`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def declared_queue(name: str, settings: Settings) -> SqsQueue:
 
 
 def queues_of(streams: Iterable[Stream | Deliveries]) -> list[str]:
-    """Return the queues that these streams take messages from, and those that they send alerts and answers to."""
+    """Return the names of the queues that streams use for messages, alerts and answers."""
     found = set[str | None]()
     for stream in streams:
         found.add(stream.queue)
@@ -52,13 +52,13 @@ def queues_of(streams: Iterable[Stream | Deliveries]) -> list[str]:
 
 
 def topics_of(streams: Iterable[Stream | Deliveries], settings: Settings) -> list[str]:
-    """Return the topics that these streams read in a deployment."""
+    """Return the names of the topics that streams read in a deployment."""
     found = {stream.topic_in(settings) for stream in streams if isinstance(stream, Stream)}
     return sorted(name for name in found if name is not None)
 
 
 def create_missing(streams: Sequence[Stream | Deliveries], settings: Settings) -> None:
-    """Create the queues and topics of these streams that the laptop's own cloud and broker lack. No others, ever.
+    """Create missing queues and topics of streams in the laptop's own cloud and broker, and never anywhere else.
 
     Raises:
         BotoCoreError, ClientError: the cloud does not answer.
@@ -76,7 +76,7 @@ def create_missing(streams: Sequence[Stream | Deliveries], settings: Settings) -
 
 
 def create_missing_or_log(stream: Stream | Deliveries, settings: Settings) -> None:
-    """Do the same for one stream; log what fails, because its inlets report that and try again."""
+    """Create the missing queues and topics of one stream. Log failures: its inlets report them and try again."""
     try:
         create_missing([stream], settings)
     except (BotoCoreError, ClientError, TidemarkError, ModuleNotFoundError) as error:
@@ -95,7 +95,7 @@ def require_distinct(streams: Sequence[Stream | Deliveries]) -> None:
         if stream.queue is not None:
             taken.append(("queue", stream.queue, _QUEUE))
         if isinstance(stream, Stream) and isinstance(stream.reaction, Alerting):
-            # The table records one snapshot of one stream's table: its alerts follow from the rows up to there.
+            # A table of alerts can record the last evaluated snapshot of only one stream's table.
             taken.append(("table of alerts", stream.reaction.table.name, "declare a table of alerts for each"))
         for what, value, remedy in taken:
             other = seen.setdefault((what, value), stream)

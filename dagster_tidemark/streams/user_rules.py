@@ -1,7 +1,7 @@
-"""Exceptions of a user's rule: which ones are a verdict on a message, and which ones are a defect of the rule.
+"""Exceptions of a user's rule: the distinction between a bad message and a defective rule.
 
 Belongs here: that distinction, and the search for the messages that make a rule raise. Does not belong here: the
-evaluation of rules (`decode`, `alert_reaction`), and what happens to a message (`shift`).
+evaluation of rules (`decode`, `alert_reaction`), and the handling of a message (`shift`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Item = TypeVar("Item")
 
 
 class RuleFails(Terminal):
-    """A user's code raises whatever the message is. No message is judged until the code was changed."""
+    """A user's code raises on every message. No message is judged until the code is changed."""
 
 
 def blames_the_message(error: Exception) -> bool:
     """Return True if an exception of a rule is about its message, and not a fault of a service, a disk or memory."""
     if isinstance(error, OSError | MemoryError | Transient):
         return False
-    # By name: Spark's workers, which run this as well, may have neither library.
+    # By name, because Spark's workers also run this, and may have neither library.
     return not any(base.__module__.partition(".")[0] in ("botocore", "sqlalchemy") for base in type(error).__mro__)
 
 
@@ -52,10 +52,10 @@ class RaisingRules:
     stream: str
     _since: dict[str, set[str]] = field(default_factory=dict)
     _judged: dict[str, set[str]] = field(default_factory=dict)
-    """Messages on which a rule raised before it worked on another one, from whatever inlet."""
+    """Messages on which a rule raised before it worked on another message of any inlet. They do not count again."""
 
     def judge(self, rule: str, ids: Collection[str], worked: int, error: str) -> None:
-        """Take the outcome of a rule on a batch.
+        """Record the outcome of a rule on a batch.
 
         Args:
             ids: Messages on which it raised.
@@ -63,7 +63,7 @@ class RaisingRules:
             error: One of the exceptions.
 
         Raises:
-            RuleFails: it worked on none, and the messages since it last worked are more than a few.
+            RuleFails: the rule worked on no message, and has raised on more than three since it last worked.
         """
         since, judged = self._since.setdefault(rule, set()), self._judged.setdefault(rule, set())
         if worked:
@@ -83,10 +83,10 @@ class RaisingRules:
 def to_leave_out(
     items: Sequence[Item], known_good: Sequence[Item], raises: Callable[[Sequence[Item]], bool]
 ) -> set[int]:
-    """Return the indexes of the items without which a rule does not raise.
+    """Return the indexes of the items that make a rule raise.
 
-    Items are added to those known to be good by halves, so one culprit among n costs about 2 log n evaluations. Beyond
-    two million items given to the rule, all items that are left are taken for culprits.
+    The search adds items to the good ones by halves, so one culprit among n costs about 2 log n evaluations. After two
+    million items given to the rule, all remaining items count as culprits.
 
     Args:
         items: The items in the order of the rule.

@@ -53,7 +53,7 @@ _LASTING = {
     "RunInProgressAutomationCondition",
     "WillBeRequestedCondition",
 }
-"""Conditions without parts that stay true while nothing happens. User-defined conditions may or may not."""
+"""Conditions without parts that stay true while nothing happens. User-defined conditions may be of either kind."""
 
 _MOMENTARY = {"NewlyTrueCondition", "SinceCondition"}
 """Conditions with parts that are true for a moment, or that remember a moment."""

@@ -36,7 +36,7 @@ class RunPlans:
         return {asset: why for asset, why in found.items() if why}
 
     def problem(self, key: EntityKey) -> str:
-        """Return why a run cannot be planned, with all assets and checks that must share it; empty if it can."""
+        """Return why no run of an asset or check can be planned, with all that must share the run; empty if one can."""
         graph = self.repository.asset_graph
         if not graph.has(key) or (isinstance(key, dg.AssetKey) and not graph.get(key).is_materializable):
             return ""

@@ -48,7 +48,7 @@ class TimePartitions:
         self.definition, self.moment = definition, moment
         self._read: Callable[[Partition], Window | str] = lru_cache(maxsize=_MANY)(self._find)
         self.exists_from: Callable[[Partition], float] = lru_cache(maxsize=_MANY)(self._begins)
-        self._listed: tuple[float, tuple[Partition, ...]] = (definition.start_timestamp, ())  # until when, the keys
+        self._listed: tuple[float, tuple[Partition, ...]] = (definition.start_timestamp, ())  # end of list, its keys
         self._ends: Sequence[Partition] = ()
         self._last_end = definition.start_timestamp
         self._steady: tuple[float, float] = (0.0, 0.0)  # start and end of a span without new partitions

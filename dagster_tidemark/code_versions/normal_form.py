@@ -296,7 +296,7 @@ class _Writer:
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
         self.text.append(f"{type(node).__name__}(")
-        self.write(node.generators[0].iter)  # runs outside
+        self.write(node.generators[0].iter)  # evaluated in the enclosing scope
         self._scopes.append(comprehension_scope(node, self._module))
         for number, generator in enumerate(node.generators):
             self._generic(generator, without=["iter"] if number == 0 else [])

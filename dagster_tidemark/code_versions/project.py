@@ -18,14 +18,14 @@ from dagster_tidemark.errors import Terminal
 MACHINERY = __name__.rpartition(".")[0].rpartition(".")[0]
 EVERYTHING = "*"
 _IN_FINGERPRINTS = "pipelines.tidemark"  # the machinery's name when the first fingerprints were stored
-_PUBLIC_MODULE = re.compile(r"^\.(formats|models|streams)(?=\.\w+$)")  # then its public names were all in one module
+_PUBLIC_MODULE = re.compile(r"^\.(formats|models|streams)(?=\.\w+$)")  # all public names were in one module then
 _BUILTINS = frozenset(dir(builtins))
 _OF_MODULES = {"__name__", "__package__", "__doc__", "__annotations__", "__builtins__", "__debug__"}
 _OF_FILES = {"__file__", "__path__", "__spec__", "__loader__"}
 
 
 class NotPython(Terminal):
-    """A module of the project has a syntax error. The message names the file and the line."""
+    """A module of the project cannot be parsed. The message names the file and the line."""
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def components_one_by_one(refusing: Callable[[Path], AbstractContextManager[None
     Without it the first broken file of the folder ends the whole load.
 
     Args:
-        refusing: A context that gets the file or folder of a part, and suppresses the part's errors.
+        refusing: Returns a context for a part's file or folder, which suppresses the part's errors.
     """
     declare = component_decl.build_filesystem_component_decl_from_context
     load, build = dg.ComponentTree.load_structural_component_at_loc, dg.ComponentTree.build_defs_at_path
@@ -366,11 +366,11 @@ def dynamic_partitions(instance: DagsterInstance, names: Collection[str]) -> dic
 def stopped_sensors(
     instance: DagsterInstance, *, location: str | None = None, repository: str | None = None
 ) -> frozenset[str]:
-    """Return the names of stopped sensors, without our prefix. A sensor without a stored state is as its code declares.
+    """Return the names of stopped sensors, without our prefix. Sensors without a stored state are left out.
 
     Args:
-        location: Only of this code location; None: of any.
-        repository: Only of the repository of this name.
+        location: Only sensors of this code location; None: of any location.
+        repository: Only sensors of this repository; None: of any repository.
     """
     if instance.schedule_storage is None:
         return frozenset()

@@ -101,7 +101,7 @@ def best_of(texts: Iterable[str], graph: Graph, forms: Sequence[int] = (_FORM, F
     for state in (found for text in texts for form in forms if (found := unpacked(text, form)) is not None):
         assets = set(state["assets"]) if state else set()
         common = len(assets & graph.nodes.keys())
-        # Two locations on one instance share assets if one location reads assets of the other.
+        # A few shared assets are not enough: one location may read assets of another.
         if common > most and 2 * common >= len(assets):
             best, most = state, common
     return best

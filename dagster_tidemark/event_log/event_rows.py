@@ -156,7 +156,7 @@ def last_id_before(instance: DagsterInstance, id: int, at: float) -> int:
 
 
 def events_after(instance: DagsterInstance, after: int, checks: Collection[str] = ()) -> Iterator[Event]:
-    """Yield all events after a storage id. Among evaluations, only blocking checks and these checks are included."""
+    """Yield all events after a storage id. Evaluations are limited to blocking checks and these checks."""
     for row in rows_after(instance, after, tuple(Kind)):
         event = event_of(row, row.id, checks)
         if event is not None:

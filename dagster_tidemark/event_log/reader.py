@@ -34,7 +34,7 @@ class LogReader:
         seen: Larger ids that were read too, each with the time when it was first seen (this process's monotonic clock).
         tail: Ids and fingerprints of the last rows read, ending with the row at `after`.
         newest_at: Time of the latest event read (Unix seconds).
-        shifts: Pairs of an id and an offset. Ids may repeat: an event's place is its id plus the last pair's offset.
+        shifts: Pairs of a first id and an offset. An event's place is its id plus the offset of the last pair up to it.
     """
 
     after: int = 0

@@ -1,1 +1,1 @@
-"""From Dagster's definitions to the planner's plain graph: partitions, mappings, declarations."""
+"""Converts Dagster's definitions into the planner's plain graph: partitions, mappings, declarations."""

@@ -1,8 +1,8 @@
-"""What an asset declares of its automation, read and checked one by one.
+"""Reads and validates each declaration of an asset's automation.
 
-A freshness policy, the tags `tidemark/pace` and `tidemark/requires`, the metadata `ripple_days`, `use_latest` and
-`optional` of a dependency, a backfill policy. Belongs here: what each may be; all else is refused by name. Does not
-belong here: where they stand in Dagster's graph (`asset_graph.planner_graph`).
+Declarations are a freshness policy, the tags `tidemark/pace` and `tidemark/requires`, the metadata `ripple_days`,
+`use_latest` and `optional` of a dependency, and a backfill policy. Belongs here: the valid values; errors name all
+others. Does not belong here: the location of declarations in Dagster's graph (`asset_graph.planner_graph`).
 """
 
 from collections.abc import Mapping
@@ -40,10 +40,10 @@ _FROM = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def contract_of(policy: dg.FreshnessPolicy | None) -> Contract | None:
-    """The promise of a freshness policy.
+    """Return the contract of a freshness policy.
 
     Raises:
-        Refused: a policy the planner cannot schedule by.
+        Refused: the planner does not support this kind of policy.
     """
     match policy:
         case None:
@@ -58,7 +58,7 @@ def contract_of(policy: dg.FreshnessPolicy | None) -> Contract | None:
 
 
 def _plain(declared: str, timezone: str) -> str:
-    """A schedule in five fields that means the same to the planner as to Dagster."""
+    """Return a schedule in five fields that has the same meaning for the planner and Dagster."""
     schedule = _ALIASES.get(declared.strip().lower(), declared)
     try:
         ZoneInfo(timezone)
@@ -72,16 +72,16 @@ def _plain(declared: str, timezone: str) -> str:
 
 
 def _ticks(schedule: str) -> list[float]:
-    # Dagster's begin with a tick at the time itself; ours come after it.
+    # Dagster's ticks include the start time; CronSim's begin after it.
     found = (tick.timestamp() for tick in cron_string_iterator(_FROM.timestamp(), schedule, "UTC"))
     return list(islice((at for at in found if at > _FROM.timestamp()), _COMPARED))
 
 
 def tagged(tags: Mapping[str, str], tag: str, value: str) -> bool:
-    """Whether an asset has a tag, which can have one value only.
+    """Return True if an asset has a tag. The tag has only one valid value.
 
     Raises:
-        Refused: it has another one.
+        Refused: the value differs.
     """
     if tags.get(tag, value) != value:
         raise Refused(f"tag {tag}={tags[tag]!r} is not known; there is {value!r}")
@@ -89,15 +89,15 @@ def tagged(tags: Mapping[str, str], tag: str, value: str) -> bool:
 
 
 def ripple_days_of(metadata: Mapping[str, Any], name: str, *, whole: bool, timed: bool) -> int | None:
-    """How many days a change of an input makes stale; None: all.
+    """Return how many days a change of an input makes stale; None: all.
 
     Args:
         name: The input.
-        whole: It has no partitions.
-        timed: The reader has partitions of time.
+        whole: True if the input has no partitions.
+        timed: True if the reader has time partitions.
 
     Raises:
-        Refused: it is no number of days, or there are no days.
+        Refused: the value is no number of days, or the partitions do not fit.
     """
     declared = _value(metadata.get(RIPPLE_DAYS))
     if declared is None:
@@ -113,7 +113,7 @@ def ripple_days_of(metadata: Mapping[str, Any], name: str, *, whole: bool, timed
 
 
 def use_latest_of(metadata: Mapping[str, Any], name: str) -> bool:
-    """Whether an input only has to exist.
+    """Return True if an input only has to exist.
 
     Raises:
         Refused: it is neither true nor false.
@@ -151,7 +151,7 @@ def checks_elsewhere_of(metadata: Mapping[str, Any]) -> frozenset[str]:
 
 
 def most_of(policy: dg.BackfillPolicy | None) -> int | None:
-    """How many partitions a run may build; None: any number. Without a policy Dagster's default holds: one."""
+    """Return how many partitions a run may build; None: any number. Dagster's default without a policy is one."""
     return 1 if policy is None else policy.max_partitions_per_run or None
 
 

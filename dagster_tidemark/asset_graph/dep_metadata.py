@@ -1,8 +1,8 @@
-"""What a dependency declares of itself, kept where Dagster does not compare it.
+"""Metadata of dependencies, stored where Dagster does not compare it.
 
-Dagster builds the job of a run from the assets in it and what these read. Of an asset that two of them name and that is
-not in the job itself, all dependencies must have the same metadata: with `ripple_days: 1` here and `use_latest` there,
-no such run can be made. So what the planner reads off a dependency moves to the asset that declares it.
+Dagster builds the job of a run from its assets and their inputs. If two assets read an input that the run does not
+build, Dagster requires both dependencies to have the same metadata. With `ripple_days: 1` on one and `use_latest` on
+the other, Dagster cannot make the run. The planner's metadata therefore moves from a dependency to its asset.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def with_dep_metadata_moved(spec: dg.AssetSpec) -> dg.AssetSpec:
 
 
 def dep_metadata(spec: dg.AssetSpec, parent: dg.AssetKey) -> dict[str, Any]:
-    """What an asset declares of one that it reads, moved or not."""
+    """Return an asset's metadata of a dependency, moved or not."""
     said = spec.metadata.get(READS, {})
     moved: Mapping[str, Any] = getattr(said, "value", said)  # Dagster may have wrapped it
     found = dict(moved.get(parent.to_user_string(), {}))

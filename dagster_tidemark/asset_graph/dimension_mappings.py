@@ -1,7 +1,7 @@
-"""The way between multi-partitions: each dimension for itself, and all of a dimension that nothing maps.
+"""Maps multi-partitions dimension by dimension. An unmapped dimension contributes all of its partitions.
 
-Belongs here: Dagster's MultiPartitionMapping and MultiToSingleDimensionPartitionMapping. Dagster's own code writes out
-all partitions of both sides for one key; here each dimension answers with the edge of its own mapping.
+Belongs here: Dagster's MultiPartitionMapping and MultiToSingleDimensionPartitionMapping. Dagster's implementation lists
+all partitions of both sides for one key; this module combines the edges of the dimensions instead.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +16,14 @@ from dagster_tidemark.asset_graph.refusal import Refused, told
 from dagster_tidemark.sources.feed import Partition
 
 ByDimension = dg.MultiToSingleDimensionPartitionMapping | dg.MultiPartitionMapping
-"""What is mapped here."""
+"""Partition mappings supported by this module."""
 
 _Dimension = str | None  # None: the one dimension of a single key
 
 
 @dataclass(frozen=True)
 class _Link:
-    """A dimension of the reader that follows from one of the input."""
+    """Edge between a dimension of the reader and a dimension of the input."""
 
     ours: _Dimension
     theirs: _Dimension
@@ -31,17 +31,17 @@ class _Link:
 
 
 def by_dimension(mapping: ByDimension, ends: Ends, edge_of: Callable[[dg.PartitionMapping, Ends], Edge]) -> Edge:
-    """The way between two assets of which at least one has multi-partitions.
+    """Return the edge between two assets if one or both have multi-partitions.
 
     Args:
-        edge_of: The way between two dimensions.
+        edge_of: Returns the edge between two dimensions.
 
     Raises:
         Refused: the mapping does not fit the dimensions.
     """
     ours, theirs = _dimensions(ends.ours), _dimensions(ends.theirs)
     links = _links(mapping, ends, ours, theirs, edge_of)
-    # Of these all partitions are read, or read; which those are depends on the moment where they come and go.
+    # Unmapped dimensions take part with all partitions. The existing ones may depend on the moment.
     all_ours = {d for d in ours if not any(link.ours == d and link.edge.downstream for link in links)}
     all_theirs = {d for d in theirs if not any(link.theirs == d and link.edge.upstream for link in links)}
     moving = [k for k in (*_of(ours, all_ours), *_of(theirs, all_theirs)) if k.moving]

@@ -1,6 +1,6 @@
-"""The way between the partitions of a reader and those of its input: what is known of an edge of the graph.
+"""Edges of the asset graph: mappings between the partitions of a reader and of its input.
 
-Belongs here: the types. Does not belong here: how a partition mapping becomes one (`asset_graph.partition_mappings`).
+Belongs here: the types. Does not belong here: edges from partition mappings (`asset_graph.partition_mappings`).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Way = Callable[[Partition], Sequence[Partition]]
 
 @dataclass(frozen=True)
 class Ends:
-    """The two assets of an edge: the keys of the reader, and those of its input, which texts call by its name."""
+    """The two assets of an edge: the keys of the reader and of its input, and the input's name for messages."""
 
     ours: Keys
     theirs: Keys
@@ -25,10 +25,10 @@ class Ends:
 
 @dataclass(frozen=True)
 class Edge:
-    """The way between two assets' partitions; see `graph.Input`.
+    """Mapping between two assets' partitions; see `graph.Input`.
 
     Args:
-        identity: A partition reads the one of the same key, and the definition is the same.
+        identity: True if both have the same definition and each partition reads the partition with the same key.
     """
 
     upstream: Way | None
@@ -40,7 +40,7 @@ class Edge:
 
 
 def kept(way: Way, stamp: Callable[[], object] = lambda: None) -> Way:
-    """The same way, which remembers what it found as long as the stamp stays the same."""
+    """Return the same mapping with a cache that is valid until the stamp changes."""
     known: tuple[object, dict[Partition, Sequence[Partition]]] = (None, {})
 
     def _of(partition: Partition) -> Sequence[Partition]:
@@ -48,7 +48,7 @@ def kept(way: Way, stamp: Callable[[], object] = lambda: None) -> Way:
         at = stamp()
         if known[0] != at:
             known = (at, {})
-        found = known[1]  # of this stamp, whatever another thread puts in its place
+        found = known[1]  # stays with this stamp, even if another thread replaces `known`
         if partition not in found:
             found[partition] = way(partition)
         return found[partition]

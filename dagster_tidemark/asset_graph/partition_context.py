@@ -1,8 +1,8 @@
-"""The moment as which Dagster's partitions definitions and mappings are asked.
+"""Context for Dagster's partitions definitions and mappings, as of the planner's moment.
 
-Dagster answers what exists by a context: a time, and a store of dynamic partitions. Belongs here: that context, made
-from the planner's `Moment`, so that no answer depends on the clock or asks an instance. Not annotated as public:
-tests/tidemark/automation/test_adapter.py holds what is used of Dagster.
+Dagster determines the existing partitions from a context: a time, and a store of dynamic partitions. Belongs here: this
+context, made from the planner's `Moment`, so that answers depend on neither the clock nor an instance. The parts of
+Dagster used here are not annotated as public: tests/tidemark/automation/test_adapter.py tests them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,11 @@ from dagster._core.types.pagination import PaginatedResults
 from dagster_tidemark.planner.graph import Moment
 
 LATER = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
-"""As seen from then all partitions of time exist that a plan is ever about."""
+"""Distant time (Unix seconds): all time partitions of any plan exist before it."""
 
 
 class _Store(DynamicPartitionsStore):
-    """The dynamic partitions of a moment."""
+    """Store of a moment's dynamic partitions."""
 
     def __init__(self, moment: Moment) -> None:
         self._moment = moment
@@ -45,10 +45,10 @@ class _Store(DynamicPartitionsStore):
 
 @contextmanager
 def as_of(moment: Moment, at: float | None = None) -> Iterator[None]:
-    """What is asked of Dagster inside holds at the moment.
+    """Let Dagster evaluate partitions as of a moment within the block.
 
     Args:
-        at: At this time instead (Unix seconds).
+        at: Replaces the time of the moment (Unix seconds).
     """
     effective = datetime.fromtimestamp(moment.now if at is None else at, UTC)
     _forget()
@@ -60,7 +60,7 @@ def as_of(moment: Moment, at: float | None = None) -> Iterator[None]:
 
 
 def _forget() -> None:
-    # Dagster remembers these answers by the keys alone, whatever the time and the dynamic partitions: a partition that
-    # was asked for before it exists stays invisible, and the other way round.
+    # Dagster caches these answers by key, regardless of the time and the dynamic partitions. A partition that was
+    # requested before it exists would stay invisible, and a removed one visible.
     dg.TimeWindowPartitionsDefinition.time_windows_for_partition_keys.cache_clear()
     dg.MultiPartitionsDefinition._get_partition_keys.cache_clear()

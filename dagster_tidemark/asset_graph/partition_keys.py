@@ -1,10 +1,10 @@
-"""What the planner asks of an asset's partitions: which exist, in which order, and what each is about.
+"""Existence, order and time windows of an asset's partitions, for the planner.
 
-One `Keys` for each kind of Dagster's partitions definitions; those of time are in `asset_graph.time_partitions`. Every
-answer comes from the definition itself. Does not belong here: which partitions of one asset read which of another
+Has one `Keys` for each kind of Dagster's partitions definitions; `asset_graph.time_partitions` has those of time. Every
+answer comes from the definition itself. Does not belong here: mappings between the partitions of two assets
 (`asset_graph.partition_mappings`).
 
-An answer that depends on the key alone is kept for good; which partitions exist comes from the `Moment`.
+Answers that depend on the key alone are cached forever; the existing partitions depend on the `Moment`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,17 +28,17 @@ _NO_KEY = "no partition, though the asset has some"
 
 @dataclass(frozen=True)
 class Keys:
-    """The partitions of one definition. What `graph.Node` says of its functions of these names holds here.
+    """Partitions of one definition. Functions with the same name as in `graph.Node` have the same meaning.
 
     Args:
-        definition: Dagster's; None for an asset without partitions.
-        subset: Dagster's subset of one partition. It holds it also where it does not exist yet.
-        ends: The first and the last partition that exist at the moment; fewer where there are no two.
-        timed: Whether each partition is about one window of time.
-        dynamic: Those of its keys that people add and remove, each with the name of their definition.
-        moving: Whether partitions come into being, or go, while the code stays the same.
-        odd: Keys that people added and that are no partitions of it, each with the reason.
-        dimensions: By name, in the order in which they stand in a key; empty where there is only one.
+        definition: Dagster's partitions definition; None for an asset without partitions.
+        subset: Returns Dagster's subset of one partition. It contains the partition even if that does not exist yet.
+        ends: Returns the first and last partition that exist at the moment, which may be fewer than two.
+        timed: True if each partition covers one time window.
+        dynamic: Returns a partition's keys that people add and remove, each with the name of its definition.
+        moving: True if partitions can appear or disappear while the code stays the same.
+        odd: Returns keys that people added but that are no valid partitions, each with the reason.
+        dimensions: Keys of each dimension by its name, in the order of a multi-partition key; else empty.
     """
 
     definition: dg.PartitionsDefinition | None
@@ -60,16 +60,16 @@ class Keys:
 
 @dataclass
 class KeysOf:
-    """The keys of each definition at one moment; assets of one definition share what was found out about a key."""
+    """Keys of each definition at one moment. Assets with the same definition share its cached answers."""
 
     moment: Moment
     _known: dict[Any, Keys] = field(default_factory=dict)
 
     def __call__(self, definition: dg.PartitionsDefinition | None) -> Keys:
-        """The keys of a definition; None: of an asset without partitions."""
+        """Return the keys of a definition; None means an asset without partitions."""
         try:
             known = self._known.get((type(definition), definition))
-        except TypeError:  # somebody's own definition that cannot be hashed
+        except TypeError:  # a user-defined definition that is not hashable
             return self._made(definition)
         if known is None:
             known = self._known[(type(definition), definition)] = self._made(definition)
@@ -89,12 +89,12 @@ class KeysOf:
 
 
 def split(partition: Partition) -> Sequence[str]:
-    """The parts of a multi-partition's key, in the order of its dimensions."""
+    """Return the parts of a multi-partition's key, in the order of its dimensions."""
     return (partition or "").split(SEPARATOR)
 
 
 def joined(parts: Sequence[Partition]) -> Partition:
-    """The key of a multi-partition, from the keys of its dimensions in their order."""
+    """Return the key of a multi-partition, from the keys of its dimensions in their order."""
     return SEPARATOR.join(part or "" for part in parts)
 
 
@@ -149,9 +149,9 @@ def _static(definition: dg.StaticPartitionsDefinition) -> Keys:
 
 
 def _listed(definition: dg.PartitionsDefinition, moment: Moment) -> Keys:
-    """Dynamic partitions, and anybody's own definition: all that is known of a key is whether it is there now.
+    """Return the keys of dynamic partitions or a user-defined definition. Only their present existence is known.
 
-    No range over them is ever asked for: what lies between two keys can change before the run begins.
+    The planner never requests a range of such keys: the keys between two others can change before the run begins.
     """
     named = definition.name if isinstance(definition, dg.DynamicPartitionsDefinition) else None
     known: tuple[object, dict[Partition, int]] = (None, {})
@@ -181,7 +181,7 @@ def _multi(definition: dg.MultiPartitionsDefinition, dimensions: Mapping[str, Ke
     of = list(dimensions.values())
     timed = [place for place, keys in enumerate(of) if keys.timed]
     listed = [place for place, keys in enumerate(of) if not keys.moving]
-    # Along one dimension only: a chain that turns a corner is no range, though each two of its neighbours are one.
+    # Ranges follow one dimension only. A chain across two dimensions is no range, even if each pair of neighbors is.
     along = timed[-1] if timed else (listed[-1] if listed else None)
     oldest_first = sorted(range(len(of)), key=lambda place: place not in timed)
 

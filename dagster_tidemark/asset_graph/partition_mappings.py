@@ -1,10 +1,10 @@
-"""Which partitions of an input a partition reads, and which partitions of the reader read one of the input's.
+"""Maps partitions of a reader to partitions of its input, and back.
 
-One way for each of Dagster's partition mappings; docs/partition-mappings.md is the table of what holds. Belongs here:
-the way between two definitions. Does not belong here: the definitions themselves (`asset_graph.partition_keys`).
+Has one function for each of Dagster's partition mappings; docs/partition-mappings.md lists their rules. Belongs here:
+the mapping between two definitions. Does not belong here: the definitions themselves (`asset_graph.partition_keys`).
 
-Mappings of time are asked as seen from much later, when every window exists, so that what they say of a partition never
-changes. Those that speak of "the last" or of "all" partitions, and anybody's own, are asked as of the moment.
+Time mappings are evaluated as of a distant future, when every window exists, so that their answers never change.
+Mappings to "the last" or "all" partitions, and user-defined mappings, are evaluated as of the moment.
 """
 
 from collections.abc import Sequence, Set
@@ -35,7 +35,7 @@ _ALLOW = "TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
 
 
 def edge_of(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
-    """The way from a reader's partitions to an input's, and back.
+    """Return the mapping between a reader's partitions and an input's, in both directions.
 
     Raises:
         Refused: the mapping cannot map these two.
@@ -159,7 +159,7 @@ def _over_gaps(
     upstream: Way,
     partition: Partition,
 ) -> Sequence[Partition]:
-    """The readers of a window where some are left out: Dagster gives a gap to the window before it, one way only."""
+    """Return a window's readers if a definition has gaps. Dagster adds a gap to the window before it, one way only."""
     window = ends.theirs.window(partition)
     assert window is not None
     start, end = (datetime.fromtimestamp(at, UTC) for at in (window.start, window.end))
@@ -184,7 +184,7 @@ def _required_in_vain(mapping: dg.PartitionMapping, ends: Ends, partition: Parti
 
 
 def _asked_once(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
-    """As a mapping says whose answers never change."""
+    """Return the edge of a mapping whose answers never change."""
     return Edge(
         lru_cache(maxsize=_MANY)(partial(_upstream, mapping, ends, at=LATER)),
         lru_cache(maxsize=_MANY)(partial(_downstream, mapping, ends, at=LATER)),
@@ -192,7 +192,7 @@ def _asked_once(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
 
 
 def _anybodys(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
-    """As somebody's own mapping says at the moment; what it names and does not exist is left out."""
+    """Return the edge of a user-defined mapping as of the moment, without invalid partition keys."""
 
     def _stamp() -> object:
         return ends.moment.now, ends.moment.revision

@@ -1,10 +1,10 @@
-"""From Dagster's asset graph to the plain one the planner thinks in.
+"""Converts Dagster's asset graph into the planner's plain graph.
 
-What an asset declares is read here, once, when the location loads. An asset of which something cannot be read is set
-aside with the reason (`Node.refused`); every other one is complete. Belongs here: where in Dagster's graph to look.
-Does not belong here: what may be declared (`asset_graph.declarations`, `asset_graph.partition_keys`,
-`asset_graph.partition_mappings`). Not everything used of Dagster is annotated as public:
-tests/tidemark/automation/test_adapter.py holds a test for each.
+Reads each asset's declarations once, when the location loads. An asset with an unreadable declaration is set aside with
+the reason (`Node.refused`); all other nodes are complete. Belongs here: the location of declarations in Dagster's
+graph. Does not belong here: their permitted values (`asset_graph.declarations`, `asset_graph.partition_keys`,
+`asset_graph.partition_mappings`). Some parts of Dagster used here are not annotated as public:
+tests/tidemark/automation/test_adapter.py tests each.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,10 +38,10 @@ from dagster_tidemark.event_log import adapter
 from dagster_tidemark.planner.graph import Graph, Input, Moment, Node
 from dagster_tidemark.tags import PACE, REQUIRES
 
-_LONGEST = 120  # characters of a definition in words
+_LONGEST = 120  # characters of a definition's description
 
 PLANNERS = "is_the_planners"
-"""What the planner's own condition has as an attribute."""
+"""Attribute that marks the planner's own condition."""
 
 _LASTING = {
     "BackfillInProgressAutomationCondition",
@@ -53,19 +53,19 @@ _LASTING = {
     "RunInProgressAutomationCondition",
     "WillBeRequestedCondition",
 }
-"""Conditions without parts that stay true while nothing happens. One of a user's own may be of either kind."""
+"""Conditions without parts that stay true while nothing happens. User-defined conditions may be of either kind."""
 
 _MOMENTARY = {"NewlyTrueCondition", "SinceCondition"}
-"""Conditions with parts that are true for a moment, or that remember one."""
+"""Conditions with parts that are true for a moment, or that remember a moment."""
 
 AnyGraph = BaseAssetGraph[Any]
 _T = TypeVar("_T")
 
 
 def graph_of(asset_graph: AnyGraph, *, contract_scale: float = 1.0) -> Graph:
-    """The plain graph of a code location's assets. Its moment is now, until it moves.
+    """Return the plain graph of a code location's assets. Its moment is now, until the caller moves it.
 
-    A run over a range of several assets may build as many partitions as the strictest of their backfill policies says.
+    The strictest backfill policy limits the partitions of a run over a range of several assets.
 
     Args:
         contract_scale: Multiplies the windows of lag contracts.
@@ -74,7 +74,7 @@ def graph_of(asset_graph: AnyGraph, *, contract_scale: float = 1.0) -> Graph:
     nodes = {}
     for key in asset_graph.toposorted_asset_keys:
         node = _node(asset_graph, key, keys_of)
-        if node.key not in nodes or node.refused:  # of two that are spelled alike the one that is refused stands
+        if node.key not in nodes or node.refused:  # of two keys spelled alike, the refused node is kept
             nodes[node.key] = replace(node, contract=node.contract.scaled(contract_scale)) if node.contract else node
     sensors = sensor_names(nodes.values())
     found = {k: replace(n, sensor=sensors.get(k, n.sensor)) for k, n in nodes.items()}
@@ -82,16 +82,16 @@ def graph_of(asset_graph: AnyGraph, *, contract_scale: float = 1.0) -> Graph:
 
 
 def loaded(definitions: Iterable[Any]) -> AnyGraph:
-    """Dagster's graph of all assets and checks of a code location, as it will be once that is loaded.
+    """Return Dagster's graph of a code location's assets and checks, as it will be after loading.
 
-    Not through definitions: those would ask for the resources of all assets.
+    Avoids `Definitions`, because those would require all resources.
     """
     every = [dg.AssetsDefinition(specs=[each]) if isinstance(each, dg.AssetSpec) else each for each in definitions]
     return AssetGraph.from_assets(AssetGraph.normalize_assets(every))
 
 
 def dynamic_names(asset_graph: AnyGraph) -> frozenset[str]:
-    """The names of the dynamic partitions definitions in use: a moment has to know the keys of each."""
+    """Return the names of the dynamic partitions definitions in use. A moment must have the keys of each."""
     found = (_dynamic_in(asset_graph.get(key).partitions_def) for key in asset_graph.toposorted_asset_keys)
     return frozenset(name for names in found for name in names)
 
@@ -106,7 +106,7 @@ def _dynamic_in(definition: dg.PartitionsDefinition | None) -> Iterator[str]:
 
 @dataclass
 class _Reading:
-    """What could be read of one asset, and why the rest could not."""
+    """Reader of one asset's declarations that collects the reasons why some are unreadable."""
 
     reasons: list[str] = field(default_factory=list)
 
@@ -115,7 +115,7 @@ class _Reading:
             return read()
         except Refused as error:
             self.reasons.append(str(error))
-        except Exception as error:  # anybody's code: it harms this asset alone
+        except Exception as error:  # user code: it must not affect other assets
             self.reasons.append(f"{what} cannot be read: {told(error)}")
         return default
 
@@ -124,7 +124,7 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
     asset, name, reading = asset_graph.get(key), key.to_user_string(), _Reading()
     keys = reading.of("its partitions definition", lambda: _tried(keys_of(asset.partitions_def)), None)
     source = not asset.is_materializable
-    # What an external asset depends on is told of, and never runs.
+    # The inputs of an external asset are for information only: no run builds it from them.
     parents = () if source else sorted(asset.parent_keys)
     inputs = [
         reading.of(f"how it reads {p.to_user_string()}", partial(input_of, asset_graph, key, p, keys_of), _unread(p))
@@ -182,12 +182,12 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
 
 def _in_words(definition: dg.PartitionsDefinition | None) -> str:
     said = "" if definition is None else str(definition)
-    # A thousand static keys are told by their beginning, and told apart by all of them.
+    # A long list of static keys is shortened; the checksum distinguishes it from other lists.
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}... ({crc32(said.encode()):08x})"
 
 
 def _tried(keys: Keys) -> Keys:
-    """Keys whose definition answers at all."""
+    """Return the keys after trying their functions, so that errors of the definition surface here."""
     for partition in keys.ends():
         keys.problem(partition)
         keys.exists_from(partition)
@@ -204,7 +204,7 @@ def _is_momentary(condition: dg.AutomationCondition[Any] | None) -> bool:
     """Return True if a condition may let the planner's requests pass for a moment only, like a tick of a cron."""
     if condition is None:
         return False
-    condition = getattr(condition, "condition", condition)  # out of its guard
+    condition = getattr(condition, "condition", condition)  # without its guard
     kind, parts = type(condition).__name__, condition.children
     if not parts:
         return kind not in _LASTING and not getattr(condition, PLANNERS, False)
@@ -229,11 +229,11 @@ def _unread(parent: dg.AssetKey) -> Input:
 
 
 def input_of(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_of: KeysOf) -> Input:
-    """What an asset declares of one it reads.
+    """Return an asset's declared dependency on one of its inputs.
 
     Raises:
-        Refused: it declares what cannot be followed.
-        Exception: whatever somebody's own mapping raises for the first or the last partition there is.
+        Refused: the planner does not support a declaration.
+        Exception: a user-defined mapping failed for the first or last existing partition.
     """
     asset, read, name = asset_graph.get(key), asset_graph.get(parent), parent.to_user_string()
     ours, theirs = keys_of(asset.partitions_def), keys_of(read.partitions_def)
@@ -250,14 +250,14 @@ def input_of(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_
         edge.downstream,
         ripple_days_of(metadata, name, whole=theirs.definition is None, timed=ours.timed),
         use_latest_of(metadata, name),
-        # A source is observed, never run: nothing joins its run. Nor does a partition its own past's.
+        # A source is never run, so nothing joins its run. A self-dependency is not joinable either.
         # An input with a blocking check that its run does not evaluate cannot share a run with its readers.
         joinable=edge.identity
         and read.is_materializable
         and asset.is_materializable
         and key != parent
         and not any(asset_graph.get(c).blocking and asset_graph.get(c).automation_condition for c in read.check_keys),
-        # What is not loaded, Dagster does not look for.
+        # Dagster only requires the partitions of inputs that it loads.
         missing_inputs=edge.missing_inputs if loaded else lambda _: "",
         stamp=edge.stamp,
         broad=edge.broad,
@@ -266,7 +266,7 @@ def input_of(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_
 
 
 def edge_between(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_of: KeysOf) -> Edge:
-    """Which partitions of an asset read which of another.
+    """Return the relation between the partitions of an asset and those of its input.
 
     Raises:
         Refused: the mapping cannot map the two.
@@ -277,7 +277,7 @@ def edge_between(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, k
 
 
 def _declared(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey) -> tuple[Mapping[str, Any], bool]:
-    """The metadata of a dependency, and whether it is loaded as an argument of the function."""
+    """Return the metadata of a dependency, and True if Dagster loads it as an argument of the function."""
     assets_def = getattr(asset_graph.get(key), "assets_def", None)
     if assets_def is None or not assets_def.is_executable:
         return {}, False

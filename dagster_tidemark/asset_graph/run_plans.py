@@ -1,8 +1,8 @@
-"""Could Dagster plan a run of an asset, or of a check, that nobody gives any config?
+"""Tests if Dagster can plan a run of an asset or a check without config.
 
-The daemon plans a run before it makes it, and where that raises (config without a default, an environment variable that
-is not set), the whole tick of the sensor ends, with the runs of all others in it. So it is tried here first. Does not
-belong here: whether the partitions of a run exist (`engine.run_requests`).
+The daemon plans each run before it creates the run. An error (config without a default, a missing environment variable)
+ends the whole tick of the sensor, including all other runs. This module therefore tries the plan first. Does
+not belong here: the existence of a run's partitions (`engine.run_requests`).
 """
 
 from collections.abc import Collection, Iterable, Set
@@ -20,7 +20,7 @@ _LONGEST = 300
 
 
 class RunPlans:
-    """What runs of a repository can be planned. Each is tried once: its config is a matter of its code.
+    """Cached attempts to plan runs of a repository. Each is tried once, because the config only depends on the code.
 
     Args:
         repository: The definitions of one code location, loaded.
@@ -31,12 +31,12 @@ class RunPlans:
         self._problems: dict[tuple[Set[dg.AssetKey], Set[dg.AssetCheckKey]], str] = {}
 
     def problems(self, assets: Iterable[str]) -> dict[str, str]:
-        """Those of some assets of which no run can be planned, with why."""
+        """Return the assets whose runs cannot be planned, with the reasons."""
         found = {asset: self.problem(dg.AssetKey.from_user_string(asset)) for asset in assets}
         return {asset: why for asset, why in found.items() if why}
 
     def problem(self, key: EntityKey) -> str:
-        """Why no run of it can be planned: with what it is built together with, and the checks that run along."""
+        """Return why no run of an asset or check can be planned, with all that must share the run; empty if one can."""
         graph = self.repository.asset_graph
         if not graph.has(key) or (isinstance(key, dg.AssetKey) and not graph.get(key).is_materializable):
             return ""
@@ -46,7 +46,7 @@ class RunPlans:
         return self.problem_of(assets, checks | checks_along(graph, assets))
 
     def problem_of(self, assets: Collection[dg.AssetKey], checks: Collection[dg.AssetCheckKey]) -> str:
-        """Why no run of just these can be planned, whatever can be of each of them."""
+        """Return why a run of exactly these assets and checks cannot be planned; empty if it can."""
         of = (frozenset(assets), frozenset(checks))
         if of not in self._problems:
             self._problems[of] = self._tried(*of)
@@ -69,7 +69,7 @@ def plan_run(
         checks: None: all checks of the assets.
 
     Raises:
-        Exception: it cannot be planned. Resources, loggers and executors are anybody's code.
+        Exception: the run cannot be planned. Resources, loggers and executors are user code.
     """
     job = repository.get_maybe_subset_job_def(
         IMPLICIT_ASSET_JOB_NAME, asset_selection=assets, asset_check_selection=checks
@@ -78,7 +78,7 @@ def plan_run(
 
 
 def checks_along(graph: AnyGraph, assets: Set[dg.AssetKey]) -> set[dg.AssetCheckKey]:
-    """The checks that run along with assets: those that have no condition of their own."""
+    """Return the checks that run together with assets, because they have no condition."""
     checks = graph.get_check_keys_for_assets(assets)
     return {check for check in checks if graph.get(check).automation_condition is None}
 

@@ -1,6 +1,6 @@
-"""Which automation sensor looks after which asset: Dagster's looks after 500 at most.
+"""Assignment of assets to automation sensors: Dagster allows at most 500 assets per sensor.
 
-Belongs here: how the assets are divided. Does not belong here: the sensors (`sensors.automation`).
+Belongs here: the division of the assets. Does not belong here: the sensors (`sensors.automation`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,17 +10,17 @@ from dagster_tidemark.planner.graph import Node
 
 FIRST = "automation"
 MOST = 400
-"""Assets in one sensor. Dagster refuses above 500 assets and checks that have a condition."""
+"""Maximum of assets in one sensor. Dagster refuses more than 500 assets and checks with a condition."""
 
 
 def sensor_names(nodes: Iterable[Node], most: int = MOST) -> Mapping[str, str]:
-    """From each asset that is built here to its sensor: `automation`, then `automation_2` and so on.
+    """Return the sensor of each asset that is built here: `automation`, then `automation_2` and so on.
 
-    Assets that can be built in one run stay together if they fit into one sensor. An asset more moves those that come
-    after it by name, and none before.
+    Assets that can share a run stay together if they fit into one sensor. A new asset only moves assets with later
+    names.
 
     Args:
-        nodes: In topological order.
+        nodes: The graph's nodes in topological order.
     """
     names: dict[str, str] = {}
     number, room = 1, most
@@ -36,12 +36,12 @@ def sensor_names(nodes: Iterable[Node], most: int = MOST) -> Mapping[str, str]:
 
 
 def numbered(name: str, number: int) -> str:
-    """The name of the first, second ... sensor of a kind."""
+    """Return the name of the first, second ... sensor of a kind."""
     return name if number == 1 else f"{name}_{number}"
 
 
 def _groups(nodes: Sequence[Node]) -> list[list[str]]:
-    """Assets that a chain of runs could join, each group in topological order, the groups by the first name in each."""
+    """Return groups of assets that could share runs, each in topological order. Groups are sorted by smallest name."""
     by_key = {node.key: node for node in nodes}
 
     def _near(key: str) -> list[str]:

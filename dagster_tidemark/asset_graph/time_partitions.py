@@ -1,8 +1,8 @@
-"""The partitions of time: windows of any length, in any zone, with any gaps.
+"""Time partitions: windows of any length, in any time zone, with any gaps.
 
-Belongs here: what `partition_keys.Keys` says of a TimeWindowPartitionsDefinition. A window is what the definition's
-schedule says, never the length of another one; a partition exists from the end of the window that lies `end_offset`
-before it.
+Belongs here: the functions of `partition_keys.Keys` for a TimeWindowPartitionsDefinition. Each window comes from the
+definition's schedule and is never computed from the length of other windows. A partition exists after the end of the
+window that is `end_offset` windows earlier.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ def _refuse_uneven(definition: dg.TimeWindowPartitionsDefinition) -> None:
     offsets = {datetime(year, month, 1, tzinfo=zone).utcoffset() or timedelta() for month in range(1, 13)}
     window = definition.get_next_partition_window(_time(definition.start_timestamp), respect_bounds=False)
     shift = max(offsets) - min(offsets)
-    # Longer windows begin at hours of the day, whose names no change of the clocks moves.
+    # Longer windows begin at fixed hours of the day, whose names do not change with the clocks.
     if window is None or window.end - window.start > timedelta(hours=1) or not shift:
         return
     if shift % (window.end - window.start):
@@ -41,46 +41,46 @@ def _refuse_uneven(definition: dg.TimeWindowPartitionsDefinition) -> None:
 
 
 class TimePartitions:
-    """The partitions of one definition. What was found out about a key takes Dagster 100 microseconds: it is kept."""
+    """Partitions of one time definition. Answers about keys are cached: each takes Dagster 100 microseconds."""
 
     def __init__(self, definition: dg.TimeWindowPartitionsDefinition, moment: Moment) -> None:
         _refuse_uneven(definition)
         self.definition, self.moment = definition, moment
         self._read: Callable[[Partition], Window | str] = lru_cache(maxsize=_MANY)(self._find)
         self.exists_from: Callable[[Partition], float] = lru_cache(maxsize=_MANY)(self._begins)
-        self._listed: tuple[float, tuple[Partition, ...]] = (definition.start_timestamp, ())  # up to when, and which
+        self._listed: tuple[float, tuple[Partition, ...]] = (definition.start_timestamp, ())  # end of list, its keys
         self._ends: Sequence[Partition] = ()
         self._last_end = definition.start_timestamp
-        self._steady: tuple[float, float] = (0.0, 0.0)  # from when until when no other one begins to exist
+        self._steady: tuple[float, float] = (0.0, 0.0)  # start and end of a span without new partitions
 
     def window(self, partition: Partition) -> Window | None:
-        """The window a partition is about; None for a key that is none."""
+        """Return the window of a partition; None for an invalid key."""
         found = self._read(partition)
         return None if isinstance(found, str) else found
 
     def problem(self, partition: Partition) -> str | None:
-        """Why a key is none of these."""
+        """Return why a key is invalid; None if it is valid."""
         found = self._read(partition)
         return found if isinstance(found, str) else None
 
     def exists(self, partition: Partition) -> bool:
-        """Whether it exists at the moment."""
+        """Return True if a partition exists at the moment."""
         return self.exists_from(partition) <= self.moment.now
 
     def order(self, partition: Partition) -> float:
-        """When its window begins."""
+        """Return the start of a partition's window (Unix seconds)."""
         window = self.window(partition)
         return float("-inf") if window is None else window.start
 
     def follows(self, earlier: Partition, later: Partition) -> bool:
-        """Whether no other window begins between the two."""
+        """Return True if the second partition's window is the next after the first's."""
         one, other = self.window(earlier), self.window(later)
         if one is None or other is None:
             return False
         return (self._after(one.end).start if self.definition.exclusions else one.end) == other.start
 
     def subset(self, partition: Partition) -> PartitionsSubset:
-        """Dagster's subset of it. By its window: by its key Dagster leaves out what does not exist yet."""
+        """Return Dagster's subset of a partition, made from its window: Dagster omits keys that do not exist yet."""
         window = self.window(partition)
         if window is None:
             return self.definition.empty_subset()
@@ -89,7 +89,7 @@ class TimePartitions:
         )
 
     def keys(self) -> Sequence[Partition]:
-        """All that exist at the moment; each is written out once, as it comes."""
+        """Return all partitions that exist at the moment. Each call only adds new keys to a cached list."""
         self._look()
         until, keys = self._listed
         if keys and not self.exists(keys[-1]):  # the clock was set back
@@ -102,7 +102,7 @@ class TimePartitions:
         return keys
 
     def ends(self) -> Sequence[Partition]:
-        """The first and the last that exist at the moment; the others are not listed for that."""
+        """Return the first and last partition that exist at the moment, without listing the others."""
         self._look()
         return self._ends
 
@@ -125,7 +125,7 @@ class TimePartitions:
         try:
             window = definition.time_window_for_partition_key(partition)
             name = dst_safe_strftime(window.start, definition.timezone, definition.fmt, definition.cron_schedule)
-        except Exception as error:  # whatever parsing a text raises that is no time
+        except Exception as error:  # any error of parsing a text that is no time
             return f"{partition!r} is no partition key here: {error}"
         found = Window(window.start.timestamp(), window.end.timestamp())
         if name != partition:
@@ -143,7 +143,7 @@ class TimePartitions:
     def _exists_from(self, window: Window) -> float:
         offset = self.definition.end_offset
         if offset == 1 and not self.definition.exclusions:
-            return window.start  # there the window before it ends
+            return window.start  # the end of the window before
         for _ in range(-offset):
             window = self._after(window.end)
         for _ in range(offset):

@@ -1,6 +1,7 @@
-"""Whether what computes an asset has changed since its `code_version` was given, told from the syntax tree.
+"""Detects changes of an asset's code since its `code_version` was assigned, from the syntax tree.
 
-`modules` and `project` find definitions, `normal_form` writes one without what is cosmetic, `scopes` and `references`
-say what its names lead to, `effects` what else belongs to it, `fingerprint` goes through all of it. `assets` begins at
-the loaded code location, `lock_file` keeps the result. The machinery is not part of any fingerprint.
+`modules` and `project` find definitions, and `normal_form` writes a definition without cosmetic details. `scopes` and
+`references` resolve its names, `effects` finds other statements that belong to it, and `fingerprint` follows all
+references. `assets` starts at the loaded code location, and `lock_file` stores the result. Fingerprints never include
+Tidemark itself.
 """

@@ -1,8 +1,8 @@
 """The fingerprint of each asset of a loaded code location.
 
-An asset begins at the statement that binds it in a module, and at the one that declares the table it writes. When it
-runs (contract, automation, partitions) and how it is shown is not part of it. Does not belong here: going through
-references (`fingerprint`).
+The code of an asset starts at two statements: its binding in a module, and the declaration of its table. Scheduling
+options (contract, automation, partitions) and display options are excluded. Does not belong here: following references
+(`fingerprint`).
 """
 
 import json
@@ -25,10 +25,10 @@ from dagster_tidemark.settings import Settings
 
 
 def assets_of(definitions: Iterable[Any], project: Project) -> dict[str, Asset]:
-    """Each asset that can be materialized, by its key: its code version and its fingerprint.
+    """Return the code version and fingerprint of each materializable asset, by its key.
 
     Args:
-        definitions: Assets of a code location; what is none is passed over.
+        definitions: Assets of a code location. Other objects are ignored.
     """
     definitions = list(definitions)
     fingerprints = AssetCode(project, definitions)
@@ -41,14 +41,14 @@ def assets_of(definitions: Iterable[Any], project: Project) -> dict[str, Asset]:
 
 
 def versioned_by_code(assets: Iterable[Any], settings: Settings) -> list[Any]:
-    """The assets, each with the fingerprint of its code as its `code_version`: nobody has to remember to raise it.
+    """Return the assets with the fingerprint of their code as `code_version`, which then needs no manual updates.
 
-    Then every change of a transform, a schema or of what they refer to has history rebuilt, a harmless one too;
-    comments, formatting, docstrings and annotations change nothing. `tidemark lock` passes such assets over.
+    Every change of a transform, a schema or their references then rebuilds history, even if it is harmless. Comments,
+    formatting, docstrings and annotations do not count. `tidemark lock` skips such assets.
 
     Args:
-        assets: Everything `dg.Definitions` takes as an asset; what cannot be materialized stays as it is.
-        settings: They name the project's folder and package.
+        assets: Everything that `dg.Definitions` accepts as an asset. Assets without materializations are unchanged.
+        settings: Settings with the project's folder and package.
     """
     assets = list(assets)
     fingerprints = AssetCode(Project(settings.code_root, settings.code_location), assets)
@@ -67,7 +67,7 @@ class AssetCode:
     """The code that computes each asset of the loaded code location.
 
     Args:
-        assets: The location's assets, of which some may be declared by Tidemark's components.
+        assets: The location's assets, including assets of Tidemark's components.
     """
 
     def __init__(self, project: Project, assets: Iterable[Any]) -> None:
@@ -81,7 +81,7 @@ class AssetCode:
         return self.code.fingerprint(*self.starts(key), *self._resources(asset))
 
     def _resources(self, asset: dg.AssetsDefinition) -> list[Ref]:
-        """Return the resources that an asset needs and that the code location gives a value."""
+        """Return the resources of an asset that have a value in the code location."""
         given = self.code.resources
         needed = [name for name in sorted(asset.required_resource_keys) if name in given]
         return [Given(name) for name in (*needed, *([ANY] if ANY in given and asset.required_resource_keys else []))]
@@ -91,7 +91,7 @@ class AssetCode:
         if declaration := self._declared.get(key):
             return [*_of_component(declaration, self._project)]
         starts: list[Ref] = [*self._bound.get(key, ())]
-        if not starts:  # made by a component of others, say: anything may be what it computes with
+        if not starts:  # made by a third-party component, for example: it may use any code
             folder = self._project.root.joinpath(*self._project.package.split("."))
             starts = [Definition(self._project.package, EVERYTHING), Files(folder)]
         return [*starts, *self._bound.get(".".join(key.path), ())]
@@ -137,14 +137,14 @@ def _function_of(text: str, project: Project) -> Definition | None:
 
 
 def _bindings(project: Project) -> dict[Hashable, list[Definition]]:
-    """Which definitions hold an asset, by its key, or a table, by its name: those that hold the least else."""
+    """Return the definitions that hold an asset (by key) or a table (by name): those with the fewest other items."""
     found: dict[Hashable, list[tuple[int, Definition]]] = defaultdict(list)
     for name, loaded in sorted(sys.modules.items()):
         module = project.module(name) if f"{name}.".startswith(f"{project.package}.") else None
         for bound in module.bindings if module else ():
             value = vars(loaded).get(bound)
             held = list(_named(value))
-            # A collection of the module that assembles the location says nothing about what is in it.
+            # A collection in the module that assembles the location does not define its items.
             if not (isinstance(value, (list, tuple, dict)) and name == f"{project.package}.definitions"):
                 for each in held:
                     found[each].append((len(held), Definition(name, bound)))
@@ -154,7 +154,7 @@ def _bindings(project: Project) -> dict[Hashable, list[Definition]]:
 
 
 def _named(value: Any) -> Iterator[Hashable]:
-    """The keys of the assets, and the names of the tables, that a value is or holds."""
+    """Yield the keys of assets and the names of tables in a value."""
     match value:
         case Table():
             yield value.name
@@ -162,6 +162,6 @@ def _named(value: Any) -> Iterator[Hashable]:
             yield from value.keys
         case dict():
             yield from _named(list(value.values()))
-        case list() | tuple() if type(value) in (list, tuple):  # many objects of Dagster are tuples that cannot be read
+        case list() | tuple() if type(value) in (list, tuple):  # many tuples of Dagster's cannot be iterated
             for each in value:
                 yield from _named(each)

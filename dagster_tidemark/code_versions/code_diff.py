@@ -1,6 +1,6 @@
 """Differences of each asset's code from another text of the project, as unified diffs of definitions.
 
-Belongs here: from two texts to diffs. Does not belong here: where the other text comes from (`event_log.deployed`).
+Belongs here: comparing two texts. Does not belong here: the source of the other text (`event_log.deployed`).
 """
 
 import ast
@@ -32,7 +32,7 @@ def moved_definitions(
 
     Args:
         project: The text now, whose modules are loaded.
-        before: The other text: file by path from the project's root.
+        before: The other text of each file, by its path from the project's root.
         assets: The keys of the assets to compare.
         loaded: All assets of the loaded code location.
 
@@ -41,7 +41,7 @@ def moved_definitions(
     """
     loaded = list(loaded)
     now, declared = AssetCode(project, loaded), declared_by(loaded).by_asset
-    has_files = any(not name.endswith(".py") for name in before)  # a former release kept the text of modules alone
+    has_files = any(not name.endswith(".py") for name in before)  # an earlier release only kept the text of modules
     with TemporaryDirectory() as folder:
         for name, text in before.items():
             path = Path(folder, name)
@@ -69,7 +69,7 @@ def moved_definitions(
 
 
 def _moved_component(project: Project, of: Declaration, before: Mapping[str, str]) -> MovedDefinition | None:
-    """Return how a component differs; None if no attribute that changes rows does."""
+    """Return how a component differs; None if all attributes that change rows are equal."""
     path = of.source.path
     if path is None or not path.is_relative_to(project.root):
         return None

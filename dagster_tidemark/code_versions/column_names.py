@@ -1,4 +1,4 @@
-"""Names of columns that a piece of code mentions or makes, from its constants, attributes and SQL.
+"""Finds names of columns that code mentions or makes, from its constants, attributes and SQL.
 
 Only text is read, not types: a mentioned name may be a column of another table.
 """
@@ -26,7 +26,7 @@ class Names:
 
 
 def names_in(nodes: Iterable[ast.AST]) -> Names:
-    """Return the names in a piece of code; docstrings are no code."""
+    """Return the names in a piece of code, except in docstrings."""
     mentioned: set[str] = set()
     made: set[str] = set()
     for top in nodes:
@@ -39,7 +39,7 @@ def names_in(nodes: Iterable[ast.AST]) -> Names:
                 case ast.Attribute(attr=name):
                     mentioned.add(name)
                 case ast.Call(func=ast.Attribute(attr=method, value=value)) if method in _MAKES:
-                    # F.sum("n").alias("n") needs an n to begin with.
+                    # F.sum("n").alias("n") needs an existing column n.
                     needs = _texts([value] if method in ("alias", "name") else node.args[1:])
                     made |= _given(node) - needs
                 case ast.keyword(arg=str(name)):

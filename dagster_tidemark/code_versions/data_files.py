@@ -1,11 +1,11 @@
-"""Which data files a piece of code reads, as far as its paths can be worked out from the text.
+"""Finds the data files that code reads, if the text determines their paths.
 
     Path(__file__).parents[1] / "data" / NAME      constants, of this module or another
     importlib.resources.files("other.package")     and its joinpath; pkgutil.get_data
     open("data/rates.csv"), read.csv("data/*.csv")  paths from the project's root, in SQL too
 
 If only the beginning of a path is known, all files below it count. If no part is known, the line is noted. Does not
-belong here: what a name leads to (`references`), and what a file holds (`project`).
+belong here: resolving names (`references`), and the content of files (`project`).
 """
 
 import ast
@@ -43,7 +43,7 @@ _READERS = re.compile(
     r"|glob\.i?glob|pyarrow\.dataset\.dataset"
 )
 _ROOT = {"pathlib.Path.cwd", "os.getcwd"}
-"""Where commands and runs begin."""
+"""Functions that return the working directory of commands and runs: the project's root."""
 
 _NAMES_OF_PATHS = {"file", "filename", "filepath_or_buffer", "path", "path_or_buf", "paths", "source"}
 _READING_METHODS = {"read_text", "read_bytes"}
@@ -80,7 +80,7 @@ class Place:
 
 
 ELSEWHERE = Place(is_whole=True)
-"""A path in a store: not a file of the project."""
+"""Path in a store: not a file of the project."""
 
 
 @dataclass

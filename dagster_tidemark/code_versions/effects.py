@@ -1,11 +1,11 @@
-"""What belongs to a definition although it stands elsewhere: what fills a registry, registers an overload, subclasses.
+"""Statements that belong to a definition elsewhere: they fill a registry, register an overload, or define a subclass.
 
-    HANDLERS["csv"] = read_csv              an item, an attribute or a method of it, in any module
-    @HANDLERS.register("csv")               a decorator that is a method of it
-    @handler("csv")                         a function that changes it, called as a module is imported
-    class Csv(Handler)                      where `Handler` knows its subclasses
+    HANDLERS["csv"] = read_csv              sets an item or attribute, or calls a method, in any module
+    @HANDLERS.register("csv")               uses a method as a decorator
+    @handler("csv")                         calls a function that changes the definition at import
+    class Csv(Handler)                      if `Handler` knows its subclasses
 
-Does not belong here: what a function does as it runs.
+Does not belong here: the effects of a function at run time.
 """
 
 import ast
@@ -27,7 +27,7 @@ class Effect:
     """A statement of a module that is part of a definition.
 
     Args:
-        defines: The name of the function or class that the statement defines: then only its decorators are of interest.
+        defines: Name of the function or class that the statement defines. Then only its decorators count.
     """
 
     module: str
@@ -36,7 +36,7 @@ class Effect:
 
 
 def effects_in(project: Project) -> Mapping[Definition, list[Effect]]:
-    """The statements that belong to definitions they do not bind, of every module of the code location's package."""
+    """Return, by definition, all statements in the code location's package that belong to it but do not bind it."""
     modules = list(project.modules_below(project.package))
     return _Search(project, modules).found
 
@@ -83,7 +83,7 @@ class _Search:
                     yield from self._changed_by.get(function, ())
 
     def _stored_into(self, module: Module, nodes: Iterable[ast.AST]) -> Iterator[Definition]:
-        """The definitions of which an item or an attribute is set, or a changing method called."""
+        """Yield the definitions that nodes change, by setting an item or attribute or calling a mutating method."""
         for node in nodes:
             match node:
                 case (
@@ -97,7 +97,7 @@ class _Search:
                         yield found
 
     def _definition(self, module: Module, node: ast.AST) -> Definition | None:
-        """The definition that `name`, `module.name`, `name.attribute` or `name[item]` is of."""
+        """Return the definition of `name` in `name`, `module.name`, `name.attribute` or `name[item]`."""
         root = root_of(node)
         if root is None:
             return None
@@ -129,7 +129,7 @@ class _Search:
                 yield from self._bases_that_know(home, each)
 
     def _what_functions_change(self, modules: list[Module]) -> dict[Definition, set[Definition]]:
-        """Of each function and class, the definitions at module level that it changes when it is called."""
+        """Return the module-level definitions that each function and class changes when called."""
         changes: dict[Definition, set[Definition]] = {}
         calls: dict[Definition, set[Definition]] = {}
         for module in modules:

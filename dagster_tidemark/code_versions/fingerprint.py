@@ -1,7 +1,7 @@
-"""From one function to everything of the project that it refers to, and a hash of all of it.
+"""Follows a function's references through the project, and hashes everything found.
 
-Belongs here: going through references. Does not belong here: the text of a definition (`normal_form`), and where an
-asset begins (`assets`).
+Belongs here: following references. Does not belong here: the text of a definition (`normal_form`), and where the code
+of an asset starts (`assets`).
 """
 
 import ast
@@ -23,12 +23,12 @@ from dagster_tidemark.code_versions.references import Attribute, Given, Inlined,
 
 @dataclass(frozen=True, eq=False)
 class _Node:
-    """A definition that is part of what computes an asset.
+    """A definition in the code of an asset.
 
     Args:
         label: Its name in messages.
         text: Its normal form, without the definitions that it refers to.
-        undecided: Its lines that read a file whose path is only known at run time.
+        undecided: Lines that read a file whose path is only known at run time.
         docs: Its docstrings. They count if some code reads docstrings.
         reads: `docstrings` if it reads docstrings, `names` if it reads names of functions.
     """
@@ -58,12 +58,12 @@ class _Node:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What computes an asset, as a hash.
+    """Hash of the code that computes an asset.
 
     Args:
-        digest: Of everything.
-        definitions: A short hash of each definition by its label.
-        undecided: Where a file is read whose path is only known at run time, or outside of the project.
+        digest: Hash of everything.
+        definitions: Short hash of each definition by its label.
+        undecided: Lines that read a file outside of the project, or with a path that is only known at run time.
     """
 
     digest: str
@@ -80,10 +80,10 @@ class Code:
         self._constants: dict[Definition, str | None] = {}
 
     def fingerprint(self, *starts: Ref) -> Fingerprint:
-        """The fingerprint of definitions and of all that they refer to.
+        """Return the fingerprint of definitions and their direct and indirect references.
 
-        Definitions are numbered as they are met, so the hash depends neither on where they stand nor on how modules
-        are called, and which definition is referred to where is part of it.
+        Definitions are numbered in the order of discovery. The hash therefore includes the references between
+        definitions, but neither their location nor the names of modules.
         """
         reached = self._reached(starts)
         counted = [node for ref, node in reached.items() if not isinstance(ref, Inlined)]
@@ -165,7 +165,7 @@ class Code:
 
     @cached_property
     def resources(self) -> Mapping[str, tuple[Module, list[ast.expr]]]:
-        """By name, the values of resources that the code location is assembled with."""
+        """Values of the resources in the code location's definitions, by name."""
         return given_resources(self.project)
 
     def _of_resource(self, name: str) -> _Node:
@@ -184,7 +184,7 @@ class Code:
         here = [e for e in self._effects.get(of, ()) if e.module == of.module]
         elsewhere = [e for e in self._effects.get(of, ()) if e.module != of.module]
         forms += map(self._of_effect, here)
-        forms += sorted(map(self._of_effect, elsewhere), key=lambda form: form.text)  # nobody knows the imports' order
+        forms += sorted(map(self._of_effect, elsewhere), key=lambda form: form.text)  # the order of imports is unknown
         is_function = any(isinstance(statement, FUNCTIONS) for statement in statements)
         node = _joined(f"{self.project.label(of.module)}: {of.name}{'()' if is_function else ''}", forms)
         reads = {"docstrings": reads_docstrings(statements), "names": reads_names(statements)}
@@ -201,7 +201,7 @@ class Code:
         return Form(marked.text + mention.text, marked.refs + mention.refs, marked.undecided)
 
     def _of_module(self, module: Module) -> _Node:
-        """All of a module, and of the modules below it: something looks names up in it as it runs."""
+        """Return the node of a whole module and its submodules, for code that looks names up at run time."""
         forms = [reference_to(name, Definition(module.name, name)) for name in sorted(module.bindings)]
         forms += [import_form(self.project.imported(*module.imports[name])) for name in sorted(module.imports)]
         forms += [self._form([statement], module) for statement in module.others]

@@ -1,7 +1,7 @@
-"""The values of resources that a code location gives to `build_definitions`, or to Dagster's `Definitions`.
+"""Values of resources that a code location passes to `build_definitions`, or to Dagster's `Definitions`.
 
-An asset that needs such a resource computes with its value, though its code does not name it. Does not belong here:
-which asset needs which resource (`assets`).
+The value affects every asset that needs the resource, although the asset's code does not name it. Does not belong here:
+the resources that an asset needs (`assets`).
 """
 
 import ast

@@ -1,6 +1,7 @@
-"""The lock file: of each asset the code version, and a hash of the code that it was given for.
+"""The lock file: each asset's code version, and the hash of its code at that version.
 
-Belongs here: comparing what is recorded with what there is, in words. Does not belong here: the hashes (`fingerprint`).
+Belongs here: comparing the lock file with the present code, and messages about differences. Does not belong here: the
+hashes (`fingerprint`).
 """
 
 import json
@@ -16,43 +17,43 @@ from dagster_tidemark.errors import Terminal
 NAME = "code-versions.lock"
 _FORMAT = "format"
 _UPDATE = "run `tidemark lock update`"
-_NAMED = 4  # definitions that a line names
+_NAMED = 4  # definitions named in one message
 
 
 class LockFileUnreadable(Terminal):
-    """The lock file is no lock file. The message says where, and how to write it anew."""
+    """The lock file has an invalid form. The message names the error and the remedy."""
 
 
 @dataclass(frozen=True)
 class Asset:
-    """The code of an asset, and the version that it goes by."""
+    """Code version of an asset, and the fingerprint of its code."""
 
     code_version: str | None
     fingerprint: Fingerprint
 
     @property
     def is_versioned_by_code(self) -> bool:
-        """Whether its version is its fingerprint, so that nobody can forget to raise it."""
+        """True if the version is the fingerprint, so that it never needs a manual update."""
         return self.code_version == self.fingerprint.digest
 
 
 class Difference(StrEnum):
-    """How the code differs from the lock file."""
+    """Kind of difference between the code and the lock file."""
 
     FORGOTTEN = "forgotten"  # the code changed, the version did not
     RAISED = "raised"  # the version changed
     NEW = "new"
     GONE = "gone"
-    OUTDATED = "outdated"  # hashed in another way, so nobody can tell
+    OUTDATED = "outdated"  # a different hash format, which cannot be compared
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A difference, of one asset.
+    """A difference of one asset.
 
     Args:
-        message: What differs, and the command that settles it.
-        definitions: The labels of what changed.
+        message: Description of the difference, with the command that resolves it.
+        definitions: Labels of the changed definitions.
     """
 
     asset: str
@@ -63,10 +64,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Lock:
-    """What a lock file says.
+    """Content of a lock file.
 
     Args:
-        format: The normal form it was written with; another one makes every hash another.
+        format: Version of the normal form it was written with. Hashes of different versions always differ.
     """
 
     assets: Mapping[str, Asset] = field(default_factory=dict)
@@ -74,10 +75,10 @@ class Lock:
 
 
 def read(path: Path) -> Lock:
-    """The lock file; an empty lock where there is none.
+    """Read the lock file. Return an empty lock if the file does not exist.
 
     Raises:
-        LockFileUnreadable: it is not what `write` writes.
+        LockFileUnreadable: the file was not written by `write`.
     """
     try:
         held = json.loads(path.read_text())
@@ -91,7 +92,7 @@ def read(path: Path) -> Lock:
 
 
 def write(path: Path, lock: Lock) -> None:
-    """One line for each asset, in the order of keys."""
+    """Write a lock file with one line per asset, in the order of keys."""
     entries = [f"{json.dumps(_FORMAT)}: {lock.format}"]
     entries += [f"{json.dumps(name)}: {json.dumps(_entry(asset))}" for name, asset in sorted(lock.assets.items())]
     path.write_text("{\n" + ",\n".join(entries) + "\n}\n")
@@ -113,7 +114,7 @@ def _entry(asset: Asset) -> dict[str, object]:
 
 
 def differences(lock: Lock, assets: Mapping[str, Asset]) -> list[Finding]:
-    """What `tidemark lock check` has to say, in the order of keys; nothing where all is recorded."""
+    """Return the findings of `tidemark lock check`, in the order of keys; empty if the lock file is up to date."""
     locked = {name: asset for name, asset in assets.items() if not asset.is_versioned_by_code}
     found = []
     for name in sorted(lock.assets.keys() | locked.keys()):
@@ -164,12 +165,12 @@ def _said(asset: Asset) -> str:
 
 
 def changed_definitions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """The labels of what changed; of what was only moved none. Where nothing changed, what came or went."""
+    """Return the labels of changed definitions, without moved ones. If none changed, return added or removed ones."""
     hashes = set(before.values())
     changed = {label for label, of in now.items() if label in before and before[label] != of}
     came = {label for label, of in now.items() if label not in before and of not in hashes}
     gone = {label for label, of in before.items() if label not in now and of not in set(now.values())}
-    moved = {label for label in came if _name(label) in {_name(other) for other in gone}}  # and changed
+    moved = {label for label in came if _name(label) in {_name(other) for other in gone}}  # moved and changed
     return sorted(changed | moved) or sorted(came) or sorted(gone)
 
 
@@ -178,10 +179,10 @@ def _name(label: str) -> str:
 
 
 def updated(lock: Lock, assets: Mapping[str, Asset]) -> tuple[Lock, list[Finding]]:
-    """The lock with every version that was raised, asset that is new, and without those that are gone.
+    """Return the lock with raised versions and new assets, and without deleted assets.
 
     Returns:
-        The new lock, and what it leaves as it was: code that changed under the same version.
+        The new lock, and findings of code that changed without a new version, whose entries are kept.
     """
     findings = differences(lock, assets)
     forgotten = [finding for finding in findings if finding.difference is Difference.FORGOTTEN]
@@ -190,7 +191,7 @@ def updated(lock: Lock, assets: Mapping[str, Asset]) -> tuple[Lock, list[Finding
 
 
 def marked(lock: Lock, assets: Mapping[str, Asset], names: Collection[str]) -> Lock:
-    """The lock in which the code of these assets, as it is, goes by the version they have."""
+    """Return the lock after recording each asset's present code under its present version."""
     return Lock({**lock.assets, **{n: a for n, a in assets.items() if n in names}}, lock.format)
 
 

@@ -1,7 +1,6 @@
-"""One module of the project as text: which statements bind which name, and where its imports lead.
+"""One module of the project as text: its statements by the names they bind, and its imports.
 
-Belongs here: what a module says by itself. Does not belong here: whether another module has what is imported
-(`project`).
+Belongs here: facts from the module alone. Does not belong here: resolving imports in other modules (`project`).
 """
 
 import ast
@@ -18,14 +17,14 @@ class Module:
     """A module of the project.
 
     Args:
-        name: As it is imported.
+        name: Dotted name for imports.
         path: The file; None for a folder without `__init__.py`.
         tree: Its syntax tree.
-        is_package: Whether other modules may lie below it.
-        bindings: Name to the statements at module level that bind or change it, in order.
-        imports: Name to (module, attribute); no attribute where the name is the module.
-        stars: Modules of which everything is imported.
-        others: Statements at module level that bind nothing.
+        is_package: True if the module may have submodules.
+        bindings: Module-level statements that bind or change a name, in order, by name.
+        imports: Name to (module, attribute). The attribute is None if the name is the module.
+        stars: Modules imported with `*`.
+        others: Module-level statements that bind nothing.
         for_types: Names that only type checkers see.
     """
 
@@ -44,12 +43,12 @@ class Module:
 
     @cached_property
     def bound_by_functions(self) -> Collection[str]:
-        """Names of the module that its functions bind, by `global`."""
+        """Names of the module that its functions bind with `global`."""
         return {name for node in ast.walk(self.tree) if isinstance(node, ast.Global) for name in node.names}
 
     @property
     def statements(self) -> Iterator[ast.stmt]:
-        """Every statement that runs at import, imports left out, each once."""
+        """Statements that run at import, except imports, each once."""
         seen: set[int] = set()
         for statement in (s for many in (*self.bindings.values(), self.others) for s in many):
             if id(statement) not in seen:
@@ -57,7 +56,7 @@ class Module:
                 yield statement
 
     def imported_from(self, node: ast.ImportFrom) -> str:
-        """The module that a `from ... import` names, dots resolved."""
+        """Return the absolute name of the module in a `from ... import`."""
         if not node.level:
             return node.module or ""
         parts = self.name.split(".")
@@ -65,7 +64,7 @@ class Module:
         return ".".join([*base, *filter(None, [node.module])])
 
     def imports_of(self, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, tuple[str, str | None]]]:
-        """Each name that an import binds, with what it names."""
+        """Yield each name that an import binds, with its module and attribute."""
         for alias in node.names:
             if isinstance(node, ast.ImportFrom):
                 yield alias.asname or alias.name, (self.imported_from(node), alias.name)
@@ -100,7 +99,7 @@ class Module:
 
 
 def bound_at_import(module: Module, statement: ast.stmt) -> Iterator[str]:
-    """The names that a statement binds, or changes an item or attribute of, in its own scope."""
+    """Yield the names that a statement binds in its own scope, or whose items or attributes it changes."""
     for node in own_nodes(statement):
         match node:
             case ast.Subscript(ctx=ast.Store() | ast.Del()) | ast.Attribute(ctx=ast.Store() | ast.Del()):
@@ -113,7 +112,7 @@ def bound_at_import(module: Module, statement: ast.stmt) -> Iterator[str]:
 
 
 def bound_by(node: ast.AST) -> Iterator[str]:
-    """The name that a node binds, imports left out."""
+    """Yield the name that a node binds, if any, except for imports."""
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             yield node.name
@@ -126,9 +125,9 @@ def bound_by(node: ast.AST) -> Iterator[str]:
 
 
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that run in the scope of a statement: not the bodies of functions, classes, lambdas in it.
+    """Yield the nodes that run in the scope of a statement, without the bodies of functions, classes and lambdas.
 
-    Of comprehensions only their walrus targets are of this scope.
+    Comprehensions only contribute their walrus targets.
     """
     yield node
     below: Iterable[ast.AST]
@@ -150,21 +149,21 @@ def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def root_of(node: ast.AST) -> ast.Name | None:
-    """The name at the left end of `a.b[c].d()`."""
+    """Return the name at the left end of an expression like `a.b[c].d()`, if any."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node if isinstance(node, ast.Name) else None
 
 
 def is_type_checking(test: ast.expr, imports: Mapping[str, tuple[str, str | None]]) -> bool:
-    """Whether a block is for type checkers only, by what the names in its test are imports of."""
+    """Return True if the test of an `if` is `TYPE_CHECKING`, under any imported name."""
     if isinstance(test, ast.Name):
         return imports.get(test.id, ("", test.id))[1] == "TYPE_CHECKING"
     return isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
 
 
 def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function is there for type checkers only."""
+    """Return True if a function is an overload for type checkers."""
     last = [d.attr if isinstance(d, ast.Attribute) else getattr(d, "id", "") for d in node.decorator_list]
     return "overload" in last
 

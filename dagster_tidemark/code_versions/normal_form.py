@@ -5,7 +5,7 @@ name represents its definition, whatever its alias. Variables of a function are 
 its value. Annotations stay if code may read them: in a class with bases or decorators, and under a decorator that is
 not Dagster's.
 
-Belongs here: one definition. Does not belong here: what a reference leads to (`project`).
+Belongs here: one definition. Does not belong here: resolving references (`project`).
 """
 
 import ast
@@ -33,14 +33,14 @@ from dagster_tidemark.code_versions.scopes import (
 )
 
 FORMAT = 2
-"""Counted up when the same code gets another normal form: a lock file of another one has to be written anew."""
+"""Version of the normal form. Raise it if the form of the same code changes: lock files must then be updated."""
 
 OPTIONS_THAT_COMPUTE_NOTHING = {
     "automation_condition", "backfill_policy", "check_specs", "code_version", "column_comments", "comment",
     "description", "fresh", "freshness_policy", "group_name", "kinds", "metadata", "owners", "partitions",
     "partitions_def", "quarantine_share", "retention", "retry_policy", "tags",
 }  # fmt: skip
-"""What a decorator, a table or a feed says that does not change rows: when something runs, how it is shown."""
+"""Options of decorators, tables and feeds that do not change rows, such as scheduling and display."""
 
 _DECLARING = ("dagster.", f"{MACHINERY}.")
 _READ_NO_ANNOTATION = (
@@ -57,7 +57,7 @@ class Form:
     """A definition's text without cosmetic details, and its references in the order of the text.
 
     Args:
-        undecided: Its lines that read a file whose path is only known at run time, or outside of the project.
+        undecided: Lines that read a file outside of the project, or with a path that is only known at run time.
     """
 
     text: str
@@ -78,12 +78,12 @@ def form_of(nodes: Iterable[ast.AST], module: Module, project: Project, constant
 
 
 def reference_to(name: str, target: Definition) -> Form:
-    """A mere mention."""
+    """Return the form of a mention of a definition."""
     return Form(either(f"@{name}", "@"), (target,))
 
 
 def import_form(target: Target) -> Form:
-    """What stands where a module-level import binds a name that statements bind too."""
+    """Return the form of a module-level import of a name that statements bind too."""
     match target:
         case Definition() | Files():
             return Form("@import", (target,))
@@ -164,7 +164,7 @@ class _Writer:
             for each in value:
                 before = len(self.text)
                 self._field(each)
-                if len(self.text) > before:  # not of a docstring, say
+                if len(self.text) > before:  # a docstring writes nothing
                     self.text.append(",")
             self.text.append("]")
         elif isinstance(value, ast.AST):
@@ -192,7 +192,7 @@ class _Writer:
         self.text.append("JoinedStr(")
         plain = ""
         for part in node.values:
-            if isinstance(part, ast.Constant):  # how many there are in a row is the parser's affair
+            if isinstance(part, ast.Constant):  # the parser determines how many are in a row
                 plain += str(part.value)
                 continue
             self.text.append(f"{plain!r},")
@@ -203,7 +203,7 @@ class _Writer:
     # Names
 
     def _chain(self, node: ast.Name | ast.Attribute) -> None:
-        """A name, or attributes of one, as what it leads to."""
+        """Write a name or attribute chain as a reference to its target."""
         root, attributes = parts_of(node)
         if not isinstance(root, ast.Name):
             self.text.append("".join(f".{name}" for name in attributes) + "(")
@@ -219,7 +219,7 @@ class _Writer:
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         if self._scopes and not self._scopes[-1].is_class:
-            return  # its names stand for what they lead to
+            return  # each use of its names is written as a reference
         for name, (module, attribute) in self._module.imports_of(node):
             self.text.append(f"={name}")
             self.text.append(self._references.mention(self._project.imported(module, attribute)))
@@ -263,7 +263,7 @@ class _Writer:
         self.text.append(")")
 
     def _annotations(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """Those that are read: by decorators, and the classes of the project that Dagster makes (a `Config`)."""
+        """Write the annotations that decorators may read, and the project's classes that Dagster makes (a `Config`)."""
         annotations = [*(argument.annotation for argument in arguments_of(node.args)), node.returns]
         decorators = [each for each in node.decorator_list if not self._decorated_by(each, _READ_NO_ANNOTATION)]
         if not all(self._decorated_by(decorator, ("dagster.",)) for decorator in decorators):
@@ -296,7 +296,7 @@ class _Writer:
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
         self.text.append(f"{type(node).__name__}(")
-        self.write(node.generators[0].iter)  # runs outside
+        self.write(node.generators[0].iter)  # evaluated in the enclosing scope
         self._scopes.append(comprehension_scope(node, self._module))
         for number, generator in enumerate(node.generators):
             self._generic(generator, without=["iter"] if number == 0 else [])
@@ -325,7 +325,7 @@ class _Writer:
 
 
 def _unquoted(annotation: ast.expr) -> ast.expr:
-    """An annotation as written without quotes."""
+    """Return an annotation without quotes."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         try:
             return ast.parse(annotation.value, mode="eval").body

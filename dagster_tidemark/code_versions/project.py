@@ -1,7 +1,7 @@
-"""The project's modules, and where a name in one of them leads.
+"""Finds the project's modules, and resolves names in them.
 
-Belongs here: following imports through modules, packages and re-exports. Does not belong here: what a definition says
-(`normal_form`).
+Belongs here: following imports through modules, packages and re-exports. Does not belong here: the content of a
+definition (`normal_form`).
 """
 
 import ast
@@ -18,19 +18,19 @@ from dagster_tidemark.errors import Terminal
 MACHINERY = __name__.rpartition(".")[0].rpartition(".")[0]
 EVERYTHING = "*"
 _IN_FINGERPRINTS = "pipelines.tidemark"  # the machinery's name when the first fingerprints were stored
-_PUBLIC_MODULE = re.compile(r"^\.(formats|models|streams)(?=\.\w+$)")  # then its public names were all in one module
+_PUBLIC_MODULE = re.compile(r"^\.(formats|models|streams)(?=\.\w+$)")  # all public names were in one module then
 _BUILTINS = frozenset(dir(builtins))
 _OF_MODULES = {"__name__", "__package__", "__doc__", "__annotations__", "__builtins__", "__debug__"}
 _OF_FILES = {"__file__", "__path__", "__spec__", "__loader__"}
 
 
 class NotPython(Terminal):
-    """A module of the project that is no Python. The message names the file and the line."""
+    """A module of the project cannot be parsed. The message names the file and the line."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """Something a module of the project defines; `EVERYTHING` is the whole module, and what lies below it."""
+    """A definition in a module of the project. `EVERYTHING` means the whole module with its submodules."""
 
     module: str
     name: str
@@ -38,20 +38,20 @@ class Definition:
 
 @dataclass(frozen=True)
 class InModule:
-    """A module of the project, of which an attribute may be asked for."""
+    """A module of the project, as the target of a name. Its attributes can be resolved."""
 
     module: str
 
 
 @dataclass(frozen=True)
 class External:
-    """Something of a library, of Python or of the machinery: its dotted name is all that counts."""
+    """A target in a library, in Python or in Tidemark. Only its dotted name counts."""
 
     name: str
 
     @property
     def in_fingerprints(self) -> str:
-        """The dotted name, with the machinery under the names that stored fingerprints were made with."""
+        """Dotted name for fingerprints. Tidemark's modules have the names that stored fingerprints were made with."""
         below = self.name.removeprefix(MACHINERY)
         if below == self.name or below[:1] not in ("", "."):
             return self.name
@@ -60,14 +60,14 @@ class External:
 
 @dataclass(frozen=True)
 class Files:
-    """Files that are no Python: a file, or those of a folder."""
+    """A data file, or all data files of a folder. Python files are excluded."""
 
     path: Path
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """A name that nothing seems to bind: something binds it at run time."""
+    """A name without a visible binding, which must be bound at run time."""
 
     name: str
 
@@ -76,11 +76,11 @@ Target = Definition | InModule | External | Files | Unknown
 
 
 class Project:
-    """The modules below a folder, the machinery left out.
+    """Modules below a folder, without Tidemark's own.
 
     Args:
-        root: The folder that imports begin at.
-        package: The code location's package: what is meant by everything, where something cannot be followed.
+        root: The folder where imports start.
+        package: The code location's package. It counts as a whole if a reference cannot be resolved.
     """
 
     def __init__(self, root: Path, package: str, machinery: str = MACHINERY) -> None:
@@ -90,10 +90,10 @@ class Project:
         self._modules: dict[str, Module | None] = {}
 
     def module(self, name: str) -> Module | None:
-        """A module of the project by its name; None for any other.
+        """Return a module of the project by its name; None for other modules.
 
         Raises:
-            NotPython: it cannot be parsed.
+            NotPython: the module cannot be parsed.
         """
         if name not in self._modules:
             self._modules[name] = self._load(name)
@@ -116,7 +116,7 @@ class Project:
         return None
 
     def modules_below(self, package: str) -> Iterator[Module]:
-        """A package's module, and those that lie below it, by name."""
+        """Yield a package's module and its submodules, in the order of names."""
         module = self.module(package)
         if module is None:
             return
@@ -129,7 +129,7 @@ class Project:
                 yield from self.modules_below(f"{package}.{name}")
 
     def named(self, dotted: str) -> Target:
-        """What an absolute dotted name leads to."""
+        """Return the target of an absolute dotted name."""
         first, *rest = dotted.split(".")
         target: Target = InModule(first) if self.module(first) else External(first)
         for number, name in enumerate(rest):
@@ -142,7 +142,7 @@ class Project:
         return target
 
     def attribute(self, module: str, name: str) -> Target:
-        """What `module.name` leads to."""
+        """Return the target of `module.name`."""
         return self._attribute(module, name, frozenset())
 
     def _attribute(self, module: str, name: str, under_way: frozenset[tuple[str, str]]) -> Target:
@@ -160,7 +160,7 @@ class Project:
         return Definition(module, EVERYTHING) if "__getattr__" in found.bindings else Unknown(name)
 
     def name(self, module: Module, name: str) -> Target:
-        """What a global name of a module leads to."""
+        """Return the target of a global name in a module."""
         bound = self._bound(module, name, frozenset())
         if bound is not None:
             return bound
@@ -168,7 +168,7 @@ class Project:
             return Files(module.path.parent)
         if name in _BUILTINS or name in _OF_MODULES:
             return External(f"builtins.{name}")
-        if name in module.for_types:  # a field's type, which nothing looks up at run time
+        if name in module.for_types:  # a field's type that is never looked up at run time
             return External(f"typing.{name}")
         return Unknown(name)
 
@@ -180,7 +180,7 @@ class Project:
             return None
         if name in module.imports:
             return self.imported(*module.imports[name], under_way | {here})
-        stars = module.stars[::-1]  # the last one wins; those of the project first, as one can look into them
+        stars = module.stars[::-1]  # the last one wins; modules of the project come first because they are readable
         for star in sorted(stars, key=lambda star: self.module(star) is None):
             if self.module(star) is None:
                 if name not in _BUILTINS and not star.startswith(f"{self._machinery}."):
@@ -194,24 +194,24 @@ class Project:
     def imported(
         self, module: str, attribute: str | None, under_way: frozenset[tuple[str, str]] = frozenset()
     ) -> Target:
-        """What an import leads to."""
+        """Return the target of an import."""
         if attribute is None:
             return self.named(module)
         return self._attribute(module, attribute, under_way)
 
     def is_class(self, of: Definition) -> bool:
-        """Whether a definition is a class."""
+        """Return True if a definition is a class."""
         module = self.module(of.module)
         return any(isinstance(s, ast.ClassDef) for s in (module.bindings.get(of.name, ()) if module else ()))
 
     def label(self, module: str) -> str:
-        """The file of a module, from the project's root."""
+        """Return the file of a module, relative to the project's root."""
         found = self.module(module)
         path = found.path if found and found.path else self.root.joinpath(*module.split("."))
         return path.relative_to(self.root).as_posix()
 
     def content(self, files: Files) -> str:
-        """A hash of the files that are no Python."""
+        """Return a hash of the content of data files."""
         if files.path.is_file():
             return hashlib.sha256(files.path.read_bytes()).hexdigest()
         machinery = self.root.joinpath(*self._machinery.split("."))

@@ -1,6 +1,6 @@
-"""What a mention leads to, from inside functions and classes: a name, attributes of it, or a text that names something.
+"""Resolves mentions inside functions and classes: names, attribute chains, and texts that name a definition.
 
-Belongs here: what is mentioned, and that all of a module counts where nobody can tell. Does not belong here: following
+Belongs here: collecting references, with the whole module if a reference is ambiguous. Does not belong here: following
 imports from module to module (`project`).
 """
 
@@ -36,7 +36,7 @@ class Inlined:
 
 @dataclass(frozen=True)
 class Given:
-    """The value of a resource that the code location is assembled with."""
+    """Value of a resource in the code location's definitions."""
 
     name: str
 
@@ -86,10 +86,10 @@ _EITHER = re.compile("\1([^\1\2\3]*)\2([^\1\2\3]*)\3")
 
 
 class References:
-    """Collects what is mentioned, in order.
+    """Collects references in order.
 
     Args:
-        scopes: Those that the writer is in, the innermost last.
+        scopes: Scopes around the writer's position, the innermost last.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class References:
         return name
 
     def target(self, name: str) -> Target | None:
-        """What a name leads to; None where it is a variable of a function, or an attribute of a class."""
+        """Return the target of a name; None for variables of functions and attributes of classes."""
         for scope in reversed(self._scopes):
             if scope.is_class and scope is not self._scopes[-1]:
                 continue
@@ -120,7 +120,7 @@ class References:
         return self._project.name(self._module, name)
 
     def target_of(self, node: ast.expr) -> Target | None:
-        """What a name or attributes of one lead to, as far as that is one thing."""
+        """Return the target of a name or attribute chain; None if it is not exactly one target."""
         root, attributes = parts_of(node)
         target = self.target(root.id) if isinstance(root, ast.Name) else None
         if target is None:
@@ -138,10 +138,10 @@ class References:
         return target, attributes
 
     def mention(self, target: Target, attributes: Sequence[str] = ()) -> str:
-        """Collect what something leads to.
+        """Collect a target, and return its text for the normal form.
 
         Returns:
-            What stands for it: its own name, by whatever alias; where it is, is no part of it.
+            The target's own name, independent of aliases and of its module.
         """
         more = "".join(f".{name}" for name in attributes)
         match target:
@@ -161,7 +161,7 @@ class References:
                 if name.startswith(_IMPORTS) and name != "pkgutil.get_data":
                     self.found.append(Definition(self._project.package, EVERYTHING))
                 return f"!{target.in_fingerprints}"
-            case Unknown(name):  # bound by something at run time, so any line of the module may be it
+            case Unknown(name):  # bound at run time, possibly by any line of the module
                 self.found.append(Definition(self._module.name, EVERYTHING))
                 return f"?{name}{more}"
 
@@ -180,7 +180,7 @@ class References:
 
 
 def parts_of(node: ast.expr) -> tuple[ast.expr, list[str]]:
-    """The left end of `a.b.c`, and the attributes."""
+    """Return the left end of an expression like `a.b.c`, and the attributes."""
     attributes: list[str] = []
     while isinstance(node, ast.Attribute):
         attributes.append(node.attr)

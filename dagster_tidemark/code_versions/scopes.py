@@ -1,4 +1,4 @@
-"""Which names are a function's, lambda's, comprehension's or class's own, and so lead nowhere else."""
+"""Local names of functions, lambdas, comprehensions and classes, which are no references."""
 
 import ast
 import re
@@ -10,13 +10,13 @@ from dagster_tidemark.code_versions.modules import Module, bound_by, own_nodes
 
 @dataclass
 class Scope:
-    """The names that something binds.
+    """Names bound by a function, lambda, comprehension or class.
 
     Args:
-        variables: Names that stand for themselves.
-        imports: Names that imports bind, with what they name.
-        is_class: Functions in it do not see its names.
-        has_fields: It is a class whose annotations something may read.
+        variables: Names of local variables.
+        imports: Names bound by imports, each with its module and attribute.
+        is_class: True for a class. Functions in the class do not see its names.
+        has_fields: True for a class with annotations that code may read.
         numbered: Variables whose identity matters, but not their names.
     """
 
@@ -33,7 +33,7 @@ class Scope:
 
 
 def scope_of(body: Iterable[ast.AST], module: Module, parameters: Collection[ast.arg] = ()) -> Scope:
-    """The names that a body binds, parameters included."""
+    """Return the names that a body binds, including parameters."""
     variables = {parameter.arg for parameter in parameters}
     imports: dict[str, tuple[str, str | None]] = {}
     of_module: set[str] = set()
@@ -48,7 +48,7 @@ def scope_of(body: Iterable[ast.AST], module: Module, parameters: Collection[ast
 
 
 def arguments_of(arguments: ast.arguments) -> list[ast.arg]:
-    """Every parameter of a function."""
+    """Return all parameters of a function."""
     single = [argument for argument in (arguments.vararg, arguments.kwarg) if argument]
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *single]
 
@@ -56,8 +56,8 @@ def arguments_of(arguments: ast.arguments) -> list[ast.arg]:
 def function_scope(node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> Scope:
     """Return the scope of a function. Its variables get numbers; its parameters do not, since callers name them.
 
-    A variable keeps its name where a text of the function holds it (`duckdb.sql("FROM frame")`, `query("a > @limit")`),
-    or where the function may look variables up.
+    A variable keeps its name if a text in the function contains it (`duckdb.sql("FROM frame")`, `query("a > @limit")`),
+    or if the function may look variables up by name.
     """
     scope = scope_of(node.body, module, arguments_of(node.args))
     scope.numbered = _numbered(node.body) - {argument.arg for argument in arguments_of(node.args)}

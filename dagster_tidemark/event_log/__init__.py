@@ -1,1 +1,1 @@
-"""From Dagster's event log to the planner's history, and every part of Dagster that is not public."""
+"""Reads Dagster's event log into the planner's history, and wraps all non-public parts of Dagster."""

@@ -1,10 +1,10 @@
 """The parts of Dagster that are not annotated as public, behind plain functions.
 
-Everything here may break with an upgrade; tests/tidemark/automation/test_adapter.py says so loudly, one test an
-attribute. Does not belong here: any decision, the asset graph (`asset_graph.planner_graph`), the event log as a table
+An upgrade may break everything here; tests/tidemark/automation/test_adapter.py has one test per attribute to detect it.
+Does not belong here: any decision, the asset graph (`asset_graph.planner_graph`), the event log as a table
 (`event_log.event_rows`), and how runs end (`event_log.run_facts`).
 
-Longer than 250 lines, so that all of it that an upgrade may break is in one place.
+Longer than 250 lines, to keep the parts that an upgrade may break in one place.
 """
 
 import json
@@ -65,7 +65,7 @@ from dagster_tidemark.tags import CONTENT, PREFIX, STREAM
 SHIFTS_TAKE_NO_SLOT = "shifts_take_no_slot"
 """Attribute of a run coordinator that starts runs of streams without counting them against its limit."""
 _PAGE = 1000
-_AT_ONCE = 20  # runs of one asset; of these the one that evaluated last need not be the one that began last
+_AT_ONCE = 20  # simultaneous runs of one asset; the last to evaluate a check need not be the last that began
 _EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
 
 
@@ -73,9 +73,9 @@ Freshness = Literal["PASS", "WARN", "FAIL", "UNKNOWN"]
 
 
 def report_freshness(instance: DagsterInstance, states: Mapping[str, Freshness], at: float) -> None:
-    """Tell Dagster the freshness state of assets, as its own daemon would that counts from the last materialization.
+    """Report the freshness state of assets to Dagster, in place of its daemon, which counts from materializations.
 
-    The UI shows it in its panel, and `AutomationCondition.freshness_failed()` sees it.
+    The UI shows the state in its panel, and `AutomationCondition.freshness_failed()` reads it.
     """
     keys = {asset: dg.AssetKey.from_user_string(asset) for asset in states}
     records = instance.get_freshness_state_records(list(keys.values()))
@@ -90,7 +90,7 @@ def report_freshness(instance: DagsterInstance, states: Mapping[str, Freshness],
 
 
 def now() -> float:
-    """The time in Unix seconds, as the instance stamps its events with it: a simulation's clock, where there is one."""
+    """Return the time in Unix seconds by the clock that stamps the instance's events, which may be a simulated one."""
     return get_current_timestamp()
 
 
@@ -103,7 +103,7 @@ class Fetch(Protocol):
 
 
 def is_loaded_for_a_run() -> bool:
-    """Whether this process loads the definitions only to execute a run: no sensor ticks in it."""
+    """Return True if this process loads the definitions only to execute a run. No sensor ticks in it."""
     return (
         DefinitionsLoadContext.is_set() and DefinitionsLoadContext.get().load_type is DefinitionsLoadType.RECONSTRUCTION
     )
@@ -115,9 +115,9 @@ def is_loaded_by_a_code_server() -> bool:
 
 
 def components_of(metadata: Mapping[str, object]) -> Iterator[object]:
-    """Yield the Dagster components of which one gave an asset with this metadata; nothing if no component did.
+    """Yield the Dagster component that made an asset with this metadata; nothing if no component made it.
 
-    They are several if the asset is below a `dg.DefsFolderComponent`: it is named in the place of the component.
+    For an asset below a `dg.DefsFolderComponent` the metadata names only the folder. Its components are yielded too.
     """
     origin = metadata.get("dagster/component_origin")
     waiting = [origin.instance] if isinstance(origin, ObjectMetadataValue) else []
@@ -134,12 +134,12 @@ def components_of(metadata: Mapping[str, object]) -> Iterator[object]:
 
 @contextmanager
 def components_one_by_one(refusing: Callable[[Path], AbstractContextManager[None]]) -> Iterator[None]:
-    """Within the block, Dagster loads each part of a folder of components for itself, and leaves out those that fail.
+    """Let Dagster load each part of a folder of components separately within the block, and leave out broken parts.
 
     Without it the first broken file of the folder ends the whole load.
 
     Args:
-        refusing: A context that gets the file or folder of a part, and suppresses the part's errors.
+        refusing: Returns a context for a part's file or folder, which suppresses the part's errors.
     """
     declare = component_decl.build_filesystem_component_decl_from_context
     load, build = dg.ComponentTree.load_structural_component_at_loc, dg.ComponentTree.build_defs_at_path
@@ -175,7 +175,7 @@ def _folder_of(tree: dg.ComponentTree, loc: Any) -> Path:
 
 
 class _NoComponent(dg.Component):
-    """Takes the place of a component that cannot be loaded."""
+    """Placeholder for a component that cannot be loaded."""
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         return dg.Definitions()
@@ -192,7 +192,7 @@ def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
 
 
 def events_after(fetch: Fetch, key: str, after: int) -> Iterator[EventLogRecord]:
-    """Events of one asset in the order of their storage ids, from after an id on."""
+    """Yield the events of one asset after a storage id, in the order of ids."""
     records_filter = AssetRecordsFilter(dg.AssetKey.from_user_string(key), after_storage_id=after or None)
     cursor = None
     while True:
@@ -204,7 +204,7 @@ def events_after(fetch: Fetch, key: str, after: int) -> Iterator[EventLogRecord]
 
 
 def fetch_planned(instance: DagsterInstance) -> Fetch:
-    """The instance's planned materializations, which Dagster says go away in 2.0: said here, once."""
+    """Return the instance's `fetch_planned_materializations` without its warning: Dagster 2.0 will remove it."""
 
     def _fetch(
         records_filter: AssetRecordsFilter, limit: int, cursor: str | None = None, ascending: bool = False
@@ -216,7 +216,7 @@ def fetch_planned(instance: DagsterInstance) -> Fetch:
 
 
 def planned_partitions(record: EventLogRecord) -> list[Partition]:
-    """The partitions a planned event is about."""
+    """Return the partitions of a planned event."""
     planned = record.event_log_entry.get_dagster_event().asset_materialization_planned_data
     if planned.partitions_subset is not None:
         return list(planned.partitions_subset.get_partition_keys())
@@ -224,16 +224,16 @@ def planned_partitions(record: EventLogRecord) -> list[Partition]:
 
 
 def observation_tags(record: EventLogRecord) -> Mapping[str, str]:
-    """The tags of an observation."""
+    """Return the tags of an observation."""
     observation = record.asset_observation
     return observation.tags if observation else {}
 
 
 def identity_of(instance: DagsterInstance) -> str:
-    """What tells one instance's storage from another's, for as long as it lives."""
+    """Return the id of an instance's storage. It is unique and never changes."""
     storage = instance.run_storage
     assert isinstance(storage, SqlRunStorage)
-    if storage not in _identities:  # it never changes, and is asked for at every look
+    if storage not in _identities:  # it never changes, and every tick needs it
         _identities[storage] = storage.get_run_storage_id()
     return _identities[storage]
 
@@ -242,7 +242,7 @@ _identities: "weakref.WeakKeyDictionary[SqlRunStorage, str]" = weakref.WeakKeyDi
 
 
 def content_version(record: EventLogRecord) -> str | None:
-    """The content version a materialization was written with, or none."""
+    """Return the content version that a materialization was written with, or None."""
     materialization = record.asset_materialization
     value = materialization.metadata.get(CONTENT) if materialization else None
     return str(value.value) if value is not None else None
@@ -251,7 +251,7 @@ def content_version(record: EventLogRecord) -> str | None:
 def latest_observations(
     instance: DagsterInstance, key: dg.AssetKey, partitions: set[str] | None = None
 ) -> dict[Partition, dict[str, str]]:
-    """Partition to the tags of its latest observation (all partitions, or these), in two queries."""
+    """Return the tags of each partition's latest observation (all partitions, or these), in two queries."""
     found = _latest_records(instance, DagsterEventType.ASSET_OBSERVATION, key, partitions)
     return {partition: dict(observation_tags(record)) for partition, record in found.items()}
 
@@ -259,7 +259,7 @@ def latest_observations(
 def latest_metadata(
     instance: DagsterInstance, key: dg.AssetKey, name: str, partitions: set[str] | None = None
 ) -> dict[Partition, object]:
-    """Partition to a value in the metadata of its latest materialization, where it has one; in two queries."""
+    """Return a metadata value of each partition's latest materialization if it has one, in two queries."""
     found = _latest_records(instance, DagsterEventType.ASSET_MATERIALIZATION, key, partitions)
     said = {p: r.asset_materialization.metadata.get(name) for p, r in found.items() if r.asset_materialization}
     return {partition: value.value for partition, value in said.items() if value is not None}
@@ -284,17 +284,17 @@ def _latest_records(
 
 
 def last_event_id(instance: DagsterInstance) -> int:
-    """The storage id of the latest event of any kind."""
+    """Return the storage id of the latest event of any kind."""
     return instance.event_log_storage.get_maximum_record_id() or 0
 
 
 def commits_in_order(instance: DagsterInstance) -> bool:
-    """Whether an event with a smaller id never appears after one with a larger: there is one writer at a time."""
+    """Return True if events appear in the order of their ids, because the storage has one writer at a time."""
     return isinstance(instance.event_log_storage, SqliteEventLogStorage | InMemoryEventLogStorage)
 
 
 def catalog(instance: DagsterInstance) -> dict[str, float]:
-    """All assets an instance knows of to when they were last wiped (Unix seconds), minus infinity if never."""
+    """Return the time of the last wipe of each asset of an instance (Unix seconds), minus infinity if never wiped."""
     storage = instance.event_log_storage
     assert isinstance(storage, SqlEventLogStorage)
     query = sqlalchemy.select(AssetKeyTable.c.asset_key, AssetKeyTable.c.asset_details)
@@ -309,7 +309,7 @@ def _wiped_at(details: str | None) -> float:
 
 
 def run_slots(instance: DagsterInstance) -> int | None:
-    """How many runs of tables the instance's queue lets run at once; None without a queue or a limit."""
+    """Return how many runs of tables the instance's queue lets run at once; None without a queue or a limit."""
     queue = instance.get_concurrency_config().run_queue_config
     if queue is None or queue.max_concurrent_runs <= 0:
         return None
@@ -317,7 +317,7 @@ def run_slots(instance: DagsterInstance) -> int | None:
 
 
 def unfinished_shifts(instance: DagsterInstance) -> list[dg.RunRecord]:
-    """The runs that work at streams and have not ended, as far as the instance knows."""
+    """Return the runs of streams that have not ended according to the instance."""
     live = RunsFilter(statuses=NOT_FINISHED_STATUSES)
     return [record for record in instance.get_run_records(live) if STREAM in record.dagster_run.tags]
 
@@ -366,11 +366,11 @@ def dynamic_partitions(instance: DagsterInstance, names: Collection[str]) -> dic
 def stopped_sensors(
     instance: DagsterInstance, *, location: str | None = None, repository: str | None = None
 ) -> frozenset[str]:
-    """Return the names of stopped sensors, without our prefix. A sensor without a stored state is as its code declares.
+    """Return the names of stopped sensors, without our prefix. Sensors without a stored state are left out.
 
     Args:
-        location: Only of this code location; None: of any.
-        repository: Only of the repository of this name.
+        location: Only sensors of this code location; None: of any location.
+        repository: Only sensors of this repository; None: of any repository.
     """
     if instance.schedule_storage is None:
         return frozenset()
@@ -434,7 +434,7 @@ def _sensor_tick(instance: DagsterInstance, state: InstigatorState) -> SensorTic
 def _first_line(error: SerializableErrorInfo | None) -> str:
     """Return the first line of an error without the modules of its classes; empty if there is none.
 
-    An error of the sensor's own code is the cause of one by Dagster, which names only the sensor.
+    Dagster wraps an error of the sensor's code in an error that only names the sensor.
     """
     while error is not None and error.cls_name == SensorExecutionError.__name__ and error.cause is not None:
         error = error.cause
@@ -512,7 +512,7 @@ def save(instance: DagsterInstance, key: str, value: str) -> None:
 
 
 def check_results(instance: DagsterInstance, asset: str, check: str, since: float) -> list[tuple[float, bool]]:
-    """The results of an asset check from a time on, and some before: when (Unix seconds), whether it did not fail."""
+    """Return the results of an asset check since a time, and some earlier ones: Unix seconds, False if it failed."""
     key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check)
     found: list[tuple[float, bool]] = []  # newest first
     cursor = None
@@ -531,8 +531,8 @@ def check_results(instance: DagsterInstance, asset: str, check: str, since: floa
 
 
 def latest_check_metadata(instance: DagsterInstance, key: dg.AssetCheckKey) -> dict[str, object] | None:
-    """The metadata of a check's latest evaluation; None if there is none."""
-    # Not Dagster's own latest: while a run that will evaluate the check is under way, that is a plan and holds nothing.
+    """Return the metadata of a check's latest evaluation; None if it has none."""
+    # While a run will still evaluate the check, Dagster's own latest record is a plan without metadata.
     records = instance.event_log_storage.get_asset_check_execution_history(key, _AT_ONCE, status=_EVALUATED)
     events = [record.event for record in records if record.event and record.event.dagster_event]
     latest = max(events, key=lambda event: event.timestamp, default=None)

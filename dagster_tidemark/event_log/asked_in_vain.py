@@ -1,7 +1,7 @@
-"""What a code server asked for in vain, kept in the instance's own storage: other processes ask for nothing themselves.
+"""Failed requests of code servers, kept in the instance's own storage for other processes.
 
-A run that Dagster could not make, and a condition that raised, are known where the sensors tick. `tidemark status` is
-another process, which would go on to show as requested what is set aside.
+Only the process with the sensors knows that Dagster could not make a run, or that a condition raised an error. Without
+this record, `tidemark status`, a separate process, would show such targets as requested although they are set aside.
 """
 
 import json
@@ -21,13 +21,13 @@ def keep(
     unplannable: Mapping[str, str],
     ours: Collection[str],
 ) -> None:
-    """Replace what was kept of a code location, and of its assets under whatever name it had before.
+    """Replace the record of a code location, and remove its assets from the records of its former names.
 
     Args:
-        home: Its name, and that of its repository.
-        aside: From a target to why asking for it is in vain; (asset, None) stands for all of an asset.
-        unplannable: From an asset to why no run of it can be planned.
-        ours: The assets that are built here: two locations on one instance build none both.
+        home: The names of the code location and its repository.
+        aside: From a target to the reason why requests for it fail; (asset, None) means the whole asset.
+        unplannable: From an asset to the reason why its runs cannot be planned.
+        ours: The assets that this location builds. No other location on the instance builds them.
     """
     name = ASKED_IN_VAIN + "/".join(str(part) for part in home)
     said = {"aside": [[*target, why] for target, why in aside.items()], "unplannable": dict(unplannable)}
@@ -43,7 +43,7 @@ def keep(
 
 
 def kept(instance: DagsterInstance, graph: Graph) -> tuple[dict[Target, str], dict[str, str]]:
-    """`aside` and `unplannable` of `keep`, of all code locations, as far as it is about assets of the graph."""
+    """Return the `aside` and `unplannable` values from all code locations, reduced to the graph's assets."""
     said = [json.loads(text) for text in adapter.saved_under(instance, ASKED_IN_VAIN).values()]
     aside = {(asset, partition): why for each in said for asset, partition, why in each["aside"]}
     unplannable = {asset: why for each in said for asset, why in each["unplannable"].items()}

@@ -1,7 +1,8 @@
 """A history as text, so that a restarted code server need not read the whole event log again.
 
-Belongs here: the form. A text of another form is no checkpoint: the log is read again, which gives the same. Does not
-belong here: where it is kept and when (`event_log.consumer`), and what outlives a lost one (`event_log.journal`).
+Belongs here: the form of the text. Texts of other forms are ignored: reading the log again gives the same history. Does
+not belong here: when and where it is saved (`event_log.consumer`), and what outlives a lost checkpoint
+(`event_log.journal`).
 """
 
 import base64
@@ -26,13 +27,13 @@ FORM_IN_PARTS = 4
 
 @dataclass
 class Checkpoint:
-    """Knowledge of an earlier process.
+    """History and state that an earlier process saved.
 
     Args:
-        blocking: By asset the names of its blocking checks. Evaluations of other checks were not read.
-        added: Assets of the graph that it did not know, or knew in part: their part of the log is not in the history.
+        blocking: Names of the blocking checks by asset. Evaluations of other checks were not read.
+        added: Assets of the graph that it did not know, or knew in part. The history lacks their events.
         reader: The state of its log reader.
-        rest: Other values that the follower kept.
+        rest: Other values that the follower saved.
     """
 
     history: History
@@ -100,14 +101,14 @@ def best_of(texts: Iterable[str], graph: Graph, forms: Sequence[int] = (_FORM, F
     for state in (found for text in texts for form in forms if (found := unpacked(text, form)) is not None):
         assets = set(state["assets"]) if state else set()
         common = len(assets & graph.nodes.keys())
-        # Locations on one instance may share assets that one of them only reads.
+        # A few shared assets are not enough: one location may read assets of another.
         if common > most and 2 * common >= len(assets):
             best, most = state, common
     return best
 
 
 def take_rows(history: History, rows: Iterable[list[Any]], assets: Set[str]) -> None:
-    """Add the rows of partitions to a history. For partitions of an earlier definition it notes only their existence.
+    """Add the rows of partitions to a history. For partitions of an earlier definition, note only their existence.
 
     Args:
         assets: Assets whose rows are taken; rows of other assets are ignored.
@@ -123,7 +124,7 @@ def take_rows(history: History, rows: Iterable[list[Any]], assets: Set[str]) -> 
 
 
 def completed(history: History, state: dict[str, Any]) -> Checkpoint:
-    """Return the checkpoint with this head. The history has taken its rows already."""
+    """Return the checkpoint with this head. Its rows must be in the history already."""
     graph = history.graph
     known = graph.nodes.keys() & set(state["assets"])
     history.first_seen = _only(known, state["first_seen"])
@@ -151,12 +152,12 @@ def completed(history: History, state: dict[str, Any]) -> Checkpoint:
 
 
 def packed(state: dict[str, Any]) -> str:
-    """Plain data as a text."""
+    """Return plain data as text."""
     return base64.b64encode(zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)).decode()
 
 
 def unpacked(text: str | None, form: int) -> dict[str, Any] | None:
-    """The plain data of a text; None if it is none of this form."""
+    """Return the plain data of a text; None if the text has a different form."""
     try:
         state = json.loads(zlib.decompress(base64.b64decode(text or "")))
     except (ValueError, zlib.error):
@@ -165,7 +166,7 @@ def unpacked(text: str | None, form: int) -> dict[str, Any] | None:
 
 
 def row_of(history: History, target: Target) -> list[Any]:
-    """All that is known of a partition, as plain data."""
+    """Return everything that a history knows about a partition, as plain data."""
     return [
         *target,
         [_values(change) for change in history.changes.get(target, ())],
@@ -179,10 +180,10 @@ def row_of(history: History, target: Target) -> list[Any]:
 
 
 def take(history: History, row: list[Any]) -> None:
-    """Know of a partition what a row says.
+    """Copy the row of a partition into a history.
 
     Raises:
-        TypeError: it has other fields than those of this version. Nothing of it was taken.
+        TypeError: the row's fields are of a different version. The history is unchanged.
         ValueError: likewise.
     """
     asset, partition, changes, first_arrival, version, listed_at, *rest, again = row
@@ -211,7 +212,7 @@ def take(history: History, row: list[Any]) -> None:
 
 
 def keys_of(history: History) -> dict[str, Any]:
-    """What is known of partitions by key, which no event tells of, as plain data."""
+    """Return a history's facts about partition keys, which no event contains, as plain data."""
     return {
         "keys": {name: list(keys) for name, keys in history.keys.items()},
         "appeared": [[*target, *times] for target, times in history.appeared.items()],
@@ -221,7 +222,7 @@ def keys_of(history: History) -> dict[str, Any]:
 
 
 def take_keys(history: History, said: Mapping[str, Any]) -> None:
-    """Know of partitions by key what that says."""
+    """Copy facts about partition keys, as returned by `keys_of`, into a history."""
     history.keys |= said.get("keys", {})
     for asset, partition, at in said.get("declared", ()):
         if asset in history.graph.nodes:
@@ -235,7 +236,7 @@ def take_keys(history: History, said: Mapping[str, Any]) -> None:
 
 
 def newest(row: list[Any]) -> int:
-    """The place of the latest event a row knows of."""
+    """Return the place of the latest event in a row."""
     changes, built = row[2], row[6]
     return max([change[0] for change in changes] + ([built[0]] if built else []), default=-1)
 

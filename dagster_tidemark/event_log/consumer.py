@@ -1,7 +1,7 @@
-"""Follows the event log: from its records to the history, from where it was left the last time.
+"""Follows the event log: reads new records into the history, continuing at the last position.
 
-Belongs here: what is read, in which order, how far in one go, and where to go on after a restart. Does not belong
-here: what the events say (`event_log.intake`) and mean (`planner.history`).
+Belongs here: the order of reading, its limits per tick, and the position after a restart. Does not belong here: the
+content of events (`event_log.intake`) and their meaning (`planner.history`).
 """
 
 import logging
@@ -49,11 +49,11 @@ class Follower:
 
     Args:
         key: The key of the checkpoint in the instance's storage.
-        catalog: By asset of the instance the time of its last wipe (Unix seconds); None before the first look.
-        rebuilds: Runs of the class rebuild that have not ended.
-        by_people: Runs that only a person asked for and that have not ended.
-        begun: Runs that have left the queue and have not ended.
-        keeps: True if it leaves notes and checkpoints for other processes.
+        catalog: Time of the last wipe of each asset of the instance (Unix seconds); None before the first query.
+        rebuilds: Unfinished runs of the class rebuild.
+        by_people: Unfinished runs that only a person requested.
+        begun: Unfinished runs that have left the queue.
+        keeps: True if it writes notes and checkpoints for other processes.
     """
 
     history: History
@@ -86,22 +86,22 @@ class Follower:
 
     @property
     def cursor(self) -> int:
-        """All events up to this storage id are in the history."""
+        """Storage id up to which all events are in the history."""
         return self.reader.after
 
     @property
     def planned(self) -> set[Target]:
-        """Targets whose run has appeared since this was last cleared."""
+        """Targets whose run has appeared since this set was last cleared."""
         return self.intake.planned
 
     @property
     def notes(self) -> dict[str, str]:
-        """Of assets, what their events leave to be desired."""
+        """Problem with the events of each asset, by asset."""
         return self.intake.notes
 
     @classmethod
     def started(cls, instance: DagsterInstance, graph: Graph) -> "Follower":
-        """From the checkpoint an earlier process left, or from the beginning of the log."""
+        """Return a follower that starts at an earlier process's checkpoint, or else at the beginning of the log."""
         key = checkpoint.key_of(graph)
         made = cls(History(graph), key)
         head = checkpoint.best_of(adapter.saved_under(instance, HISTORY).values(), graph)
@@ -114,7 +114,7 @@ class Follower:
         return made
 
     def _load(self, instance: DagsterInstance, loading: Loading, stop: Callable[[], bool]) -> bool:
-        """Load an earlier process's knowledge from the checkpoint. Return False if some parts are not loaded yet."""
+        """Load the history of an earlier process from its checkpoint. Return False if some parts are not loaded yet."""
         try:
             if not loading.step(instance, stop):
                 return False
@@ -137,7 +137,7 @@ class Follower:
         return True
 
     def adopt(self, graph: Graph) -> None:
-        """Go on with another version of the code, which may have other assets."""
+        """Continue with a different version of the code, which may add or remove assets."""
         self._saving, self._parts = None, {}
         if self._loading is not None:
             self.history.adopt(graph)
@@ -150,15 +150,15 @@ class Follower:
         self._to_read_again += sorted(mended & graph.nodes.keys() - {*self._to_read_again})
 
     def _look_for_checks(self, checks: dict[str, frozenset[str]]) -> None:
-        """Their evaluations were passed over so far; those from now on are read with all else."""
+        """Schedule these checks for reading their earlier evaluations, which the reader skipped."""
         if checks:
             self._checks_to_read |= checks
             self._checks_until = self.cursor
 
     def _learn_of_checks_elsewhere(self, instance: DagsterInstance) -> None:
-        """Learn of blocking checks that other code locations declare on assets of this one.
+        """Find blocking checks that other code locations declare on assets of this one.
 
-        A check that this code location has removed is no such check: its runs were runs of this location.
+        Checks that this code location has removed do not count: they ran in runs of this location.
         """
         if not self.intake.elsewhere:
             return
@@ -178,15 +178,15 @@ class Follower:
         self.intake.elsewhere.clear()
 
     def read(self, instance: DagsterInstance, stop: Callable[[], bool]) -> str:
-        """Read new events. Return "" if all were read, else how far the reading came before it had to stop."""
+        """Read new events. Return "" if all were read, else a description of the progress when it had to stop."""
         if self._loading is not None and not self._load(instance, self._loading, stop):
             return f"loading what is known of each partition, {self._loading.read} so far"
-        if self._checks_to_read:  # before any news of them, and with all that is known of the assets they are about
+        if self._checks_to_read:  # before their new evaluations, and after the full history of their assets
             if not self._read_again(instance, stop):
                 return _ASSETS_READ_AGAIN
             reading_again.read_checks(instance, self._checks_to_read, self._checks_until, self.intake, self.reader)
             self._checks_to_read = {}
-        # States of runs first: a run that has ended by now wrote its events before, so they are seen below.
+        # Query the runs first: a run that has ended wrote all its events before, so the code below reads them.
         open_runs = run_facts(instance, self.history.open_runs)
         unsaved = self._unsaved
         if not self._read_events(instance, stop):
@@ -202,7 +202,7 @@ class Follower:
                 if stop():
                     return "noting what is known of each partition"
             self.caught_up, self._saved_at = True, float("-inf")
-            return ""  # it is saved once these notes are read too: the next process need not
+            return ""  # saved after the next tick has read these notes, so that the next process need not read them
         if self.keeps:
             self._note_now_and_then(instance, quiet=unsaved == self._unsaved)
         self._save_now_and_then(instance, _SAVE_SECONDS)
@@ -234,7 +234,7 @@ class Follower:
             self.intake.goes_back_to(note["wipes_until"], {asset for asset, _ in told})
 
     def _over(self, instance: DagsterInstance, reached: float) -> dict[str, RunFacts]:
-        """While catching up: the runs that built all they planned, and those that ended before what was read."""
+        """Return open runs that are over, while catching up: they built all targets, or ended before this time."""
         runs = self.history.open_runs
         over = {run_id: RunFacts(run.created_at, Outcome.SUCCEEDED) for run_id, run in runs.items() if not run.planned}
         found = run_facts(instance, [run_id for run_id in runs if run_id not in over])
@@ -265,7 +265,7 @@ class Follower:
                     seconds=run.seconds,
                     by_person=run.by_person,
                 )
-            except Exception:  # it concerns what this run was to build: the others' ends are known all the same
+            except Exception:  # affects only the targets of this run; the other runs are closed all the same
                 self.history.open_runs.pop(run_id, None)
                 _log.exception("the end of run %s cannot be applied", run_id)
 
@@ -276,11 +276,11 @@ class Follower:
         self._wipes_until = looked_at
 
     def _read_again(self, instance: DagsterInstance, stop: Callable[[], bool]) -> bool:
-        """Know of assets what the log says of them, and nothing else: they were wiped, or are new in the graph."""
+        """Rebuild the history of wiped or new assets from the log. Return False if some are left."""
         wiped = self.catalog or {}
         self._to_read_again.sort(
             key=lambda asset: wiped.get(asset, float("-inf"))
-        )  # those wiped last have least to read
+        )  # assets wiped last have the fewest events
         while self._to_read_again:
             some = set(self._to_read_again[-_ASSETS_READ_AGAIN_AT_ONCE:])
             known = some & self.history.graph.nodes.keys()
@@ -330,7 +330,7 @@ class Follower:
         self._go_on_saving(instance, self._saving, _after(_SLICE_SECONDS))
 
     def save(self, instance: DagsterInstance) -> None:
-        """Keep what is known for the next process."""
+        """Save a checkpoint for the next process."""
         if self._loading is None:
             self._go_on_saving(instance, self._begin_to_save(), lambda: False)
 
@@ -351,7 +351,7 @@ class Follower:
 
 
 def _more_blocking(graph: Graph, before: Mapping[str, Collection[str]]) -> dict[str, frozenset[str]]:
-    """The checks of each asset that are blocking and were not."""
+    """Return the blocking checks of each asset that were not blocking before."""
     more = {key: node.blocking.difference(before.get(key, ())) for key, node in graph.nodes.items()}
     return {key: checks for key, checks in more.items() if checks}
 

@@ -17,7 +17,7 @@ def keep(instance: DagsterInstance, home: tuple[str | None, str | None], graph: 
     """Keep a graph's declarations as the deployed code of a code location.
 
     Args:
-        home: Its name, and that of its repository.
+        home: The names of the code location and its repository.
     """
     adapter.save(instance, DEPLOYED + "/".join(str(part) for part in home), json.dumps(declared(graph)))
 
@@ -35,7 +35,7 @@ def kept(instance: DagsterInstance, graph: Graph) -> Mapping[str, Declared]:
 def keep_code(
     instance: DagsterInstance, home: tuple[str | None, str | None], graph: Graph, texts: Mapping[str, str]
 ) -> None:
-    """Keep the text of the deployed code: file by path."""
+    """Keep the text of the deployed code, by the path of each file."""
     held = json.dumps({"assets": sorted(graph.nodes), "texts": dict(texts)})
     packed = base64.b64encode(zlib.compress(held.encode())).decode()
     adapter.save(instance, DEPLOYED_CODE + "/".join(str(part) for part in home), packed)

@@ -1,11 +1,11 @@
-"""The event log as plain rows: what happened to which partitions, in the order of storage ids.
+"""The event log as plain rows: events of partitions, in the order of storage ids.
 
-Reads the log's table directly, one query for all assets, and takes from the JSON of an event the few fields a
-history needs. Dagster's own records, of which it builds a dozen objects for each event, took ten times as long:
-a million events would be ten minutes. `test_event_log.py` holds every field beside Dagster's record.
+Reads the log's table directly, with one query for all assets, and takes only the fields that a history needs from an
+event's JSON. Dagster's own records took ten times as long, ten minutes for a million events: Dagster builds a dozen
+objects for each event. `test_event_log.py` compares every field with Dagster's record.
 
-Belongs here: queries of the log's table, and what a row says. Does not belong here: which rows were read already
-(`event_log.reader`), and what an event means (`event_log.intake`).
+Belongs here: queries of the log's table, and the content of a row. Does not belong here: which rows were read already
+(`event_log.reader`), and the meaning of an event (`event_log.intake`).
 """
 
 import json
@@ -34,11 +34,11 @@ _COLUMNS = (_TABLE.id, _TABLE.dagster_event_type, _TABLE.asset_key, _TABLE.parti
 
 
 _IS_BLOCKING = '"blocking": true'
-"""In the text of an evaluation."""
+"""Part of the text of a blocking check's evaluation."""
 
 
 class Kind(StrEnum):
-    """What happened, as Dagster names it."""
+    """Kind of an event, by Dagster's name."""
 
     OBSERVED = "ASSET_OBSERVATION"
     PLANNED = "ASSET_MATERIALIZATION_PLANNED"
@@ -48,20 +48,20 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to partitions of an asset.
+    """Event on partitions of an asset.
 
     Args:
-        id: Its place in the order of events: the storage id, unless ids were given out twice.
-        partitions: Several only of a planned materialization.
-        run_id: None for an event that no run wrote. Of a check: the run whose materialization it is about.
-        at: When it was written, in Unix seconds.
-        tags: Of an observation or a materialization.
-        content: The content version a materialization was written with; the text of a note of the planner's own.
-        check: The name of the check that was evaluated.
-        passed: Whether it passed, or its failure is only a warning.
-        evaluated_by: The run that evaluated the check, if one did.
-        blocking: True if the check was blocking by its own definition, wherever that is. None: the event says nothing.
-        problem: Why the event cannot be read. Empty: it can.
+        id: Place in the order of events: the storage id, unless the storage gave out ids twice.
+        partitions: Partitions of the event. Only a planned materialization may have several.
+        run_id: Run that wrote the event, if any. For a check: the run that wrote the checked materialization.
+        at: Time when the event was written, in Unix seconds.
+        tags: Tags of an observation or a materialization.
+        content: Content version of a materialization, or the text of a planner's note.
+        check: Name of the evaluated check.
+        passed: True if the check passed, or if its failure is only a warning.
+        evaluated_by: Run that evaluated the check, if any.
+        blocking: True if the check is blocking in the code location that defines it; None if the event lacks this.
+        problem: Reason why the event cannot be read; empty if it can.
     """
 
     id: int
@@ -80,7 +80,7 @@ class Event:
 
     @property
     def code_version(self) -> str | None:
-        """Of the code that made a materialization. Dagster tags the run's id where the asset declares none."""
+        """Code version of a materialization, or None. Dagster uses the run's id if the asset declares no version."""
         told = self.tags.get(CODE_VERSION_TAG)
         return None if told == self.run_id else told
 
@@ -97,7 +97,7 @@ class Row(NamedTuple):
 
 
 def rows_after(instance: DagsterInstance, after: int, kinds: Collection[Kind]) -> Iterator[Row]:
-    """The rows of all assets from after a storage id on, in the order of ids."""
+    """Yield all rows after a storage id, in ascending order."""
     while True:
         found = _rows(instance, _of(kinds), _TABLE.id > after, limit=_PAGE)
         yield from found
@@ -107,14 +107,14 @@ def rows_after(instance: DagsterInstance, after: int, kinds: Collection[Kind]) -
 
 
 def ids_after(instance: DagsterInstance, after: int, kinds: Collection[Kind], limit: int) -> list[int]:
-    """The storage ids there are from after one on, at most so many, in their order."""
+    """Return the existing storage ids after an id in ascending order, up to a limit."""
     query = sqlalchemy.select(_TABLE.id).where(_of(kinds), _TABLE.id > after).order_by(_TABLE.id).limit(limit)
     with _storage(instance).index_connection() as connection:
         return [int(id) for (id,) in connection.execute(query)]
 
 
 def rows_with(instance: DagsterInstance, ids: Sequence[int]) -> Iterator[Row]:
-    """The rows with these ids, given in their order; those that were deleted meanwhile are left out."""
+    """Yield the rows with these ids, in ascending order. Rows deleted in the meantime are left out."""
     for start in range(0, len(ids), _IDS_IN_A_QUERY):
         yield from _rows(instance, _TABLE.id.in_(ids[start : start + _IDS_IN_A_QUERY]))
 
@@ -122,9 +122,9 @@ def rows_with(instance: DagsterInstance, ids: Sequence[int]) -> Iterator[Row]:
 def rows_of_assets(
     instance: DagsterInstance, assets: Collection[str], kinds: Collection[Kind], since: float
 ) -> Iterator[Row]:
-    """The rows of some assets that were written after a time (Unix seconds), in the order of ids.
+    """Yield the rows of some assets written after a time (Unix seconds), in the order of ids.
 
-    Evaluations of checks are not found by their asset.
+    Evaluations of checks are left out, because they cannot be found by asset.
     """
     keys, after = [AssetKey(asset.split("/")).to_string() for asset in assets], 0
     written = _TABLE.timestamp > _stored(since) if since > 0 else _TABLE.id > 0
@@ -137,26 +137,26 @@ def rows_of_assets(
 
 
 def last_rows_of(instance: DagsterInstance, asset: str, kind: Kind, limit: int) -> list[Row]:
-    """The latest rows of one asset, the newest first."""
+    """Return the latest rows of one asset, the newest first."""
     key = AssetKey(asset.split("/")).to_string()
     return _rows(instance, _of([kind]), _TABLE.asset_key == key, limit=limit, descending=True)
 
 
 def last_evaluations(instance: DagsterInstance, check: str, limit: int) -> list[Row]:
-    """The latest evaluations of checks of a name, of whichever assets, at most so many; in the order of ids."""
+    """Return the latest evaluations of checks with this name, up to a limit, in ascending order."""
     named = _TABLE.event.contains(f'"{check}"', autoescape=True)
     return _rows(instance, _of([Kind.CHECKED]), named, limit=limit, descending=True)[::-1]
 
 
 def last_id_before(instance: DagsterInstance, id: int, at: float) -> int:
-    """The latest storage id before one whose event was not written after a time (Unix seconds); 0 if there is none."""
+    """Return the largest storage id below an id with an event written up to a time (Unix seconds); 0 if none exists."""
     query = sqlalchemy.select(sqlalchemy.func.max(_TABLE.id)).where(_TABLE.id < id, _TABLE.timestamp <= _stored(at))
     with _storage(instance).index_connection() as connection:
         return int(connection.execute(query).scalar() or 0)
 
 
 def events_after(instance: DagsterInstance, after: int, checks: Collection[str] = ()) -> Iterator[Event]:
-    """Yield the events of all assets after a storage id, and the evaluations of blocking checks and of these checks."""
+    """Yield all events after a storage id. Evaluations are limited to blocking checks and these checks."""
     for row in rows_after(instance, after, tuple(Kind)):
         event = event_of(row, row.id, checks)
         if event is not None:
@@ -164,9 +164,9 @@ def events_after(instance: DagsterInstance, after: int, checks: Collection[str] 
 
 
 def event_of(row: Row, id: int, checks: Collection[str] = ()) -> Event | None:
-    """Return the event of a row. If the row cannot be read, the event's `problem` says why.
+    """Return the event of a row. If the row cannot be read, the event's `problem` is the reason.
 
-    None for the evaluation of a check that does not block and has none of these names.
+    Return None for the evaluation of a non-blocking check with a different name.
     """
     if (
         row.kind == Kind.CHECKED
@@ -176,7 +176,7 @@ def event_of(row: Row, id: int, checks: Collection[str] = ()) -> Event | None:
         return None
     try:
         return _evaluation(row, id, checks) if row.kind == Kind.CHECKED else _event(row, id)
-    except Exception as error:  # of a form nobody foresaw: it must not stop the reading of all others
+    except Exception as error:  # an unforeseen form must not stop the reading of other events
         asset = _asset_or_text(row.key or "")
         why = f"event {row.id} cannot be read: {type(error).__name__}: {error}"
         return Event(id, Kind(row.kind), asset, (row.partition,), row.run_id or None, 0.0, {}, problem=why)
@@ -211,8 +211,8 @@ def _evaluation(row: Row, id: int, checks: Collection[str]) -> Event | None:
     target, partition = told.get("target_materialization_data"), told.get("partition")
     passed = bool(told["success"]) or str(told["severity"]["__enum__"]).endswith(".WARN")
     built_by = target["run_id"] if target else row.run_id
-    # Evaluated by itself it says something of the whole asset. That is well where it passes; where it fails, Dagster
-    # tells the newest materialization, and only what that wrote is held up.
+    # A check evaluated separately from the asset's run, without a partition, covers the whole asset if it passes. If it
+    # fails, Dagster names the newest materialization, and the failure blocks only its partitions.
     of_the_whole = passed and partition is None and built_by != row.run_id
     return Event(
         id,

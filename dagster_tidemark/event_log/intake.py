@@ -1,8 +1,8 @@
-"""From an event to the history: what its tags mean, and what becomes of one that cannot be read.
+"""Applies events to the history: reads their tags, and sets aside targets of unreadable events.
 
-One bad event harms nothing but its own partition: it is set aside with the reason, said once in the log, and all
-others go on. Belongs here: what an event says. Does not belong here: which events there are and in which order
-(`event_log.consumer`), and what follows from them (`planner.history`).
+A bad event affects only its own partition: that is set aside, and the reason is logged once. Belongs here: the content
+of an event. Does not belong here: the set of events and their order (`event_log.consumer`), and their consequences
+(`planner.history`).
 """
 
 import logging
@@ -19,7 +19,7 @@ from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 
 NO_VERSION = "observations without a data version: each of them counts as new data"
 
-_OFF = 3600.0  # a time further off than that is of a clock that was wrong
+_OFF = 3600.0  # times further off come from a wrong clock
 _OLDEST = 10 * 365 * 86_400.0
 
 _log = logging.getLogger(__name__)
@@ -30,12 +30,12 @@ class Intake:
     """Applies events to a history.
 
     Args:
-        planned: Targets whose run has appeared since this was last cleared.
-        touched: Partitions of which a run's events said something, and of which no note was written yet.
+        planned: Targets whose run has appeared since this set was last cleared.
+        touched: Partitions with events from runs that are in no note yet.
         unread: Targets of events that could not be read or applied, with the reason.
-        notes: Of assets, what their events leave to be desired.
-        elsewhere: Evaluations of blocking checks that this code location does not declare: by asset and check, the run.
-        oldest: When the earliest was written of what is known of an asset (Unix seconds).
+        notes: Problem with the events of each asset, by asset.
+        elsewhere: Runs that evaluated blocking checks from other code locations, by asset and check.
+        oldest: Time of the earliest known event of each asset (Unix seconds).
     """
 
     history: History
@@ -47,11 +47,11 @@ class Intake:
     elsewhere: dict[tuple[str, str], str | None] = field(default_factory=dict)
 
     def apply(self, event: Event) -> None:
-        """Apply an event; whatever goes wrong with it concerns its partitions alone."""
+        """Apply an event. Errors set its partitions aside and affect nothing else."""
         node = self.history.graph.nodes.get(event.asset)
         if node is None:
             return
-        # One text for all events of an asset, and of a key: the history of a million partitions is 150 MB smaller.
+        # Events share the strings of asset and key: the history of a million partitions is 150 MB smaller.
         targets = [(node.key, None if partition is None else intern(str(partition))) for partition in event.partitions]
         if event.problem:
             for target in targets:
@@ -69,7 +69,7 @@ class Intake:
         elif event.kind is Kind.CHECKED:
             self._evaluate(node, targets[0], event)
         elif node.source or (not node.inputs and DATA_VERSION in event.tags):
-            # Else it says that somebody looked, not at what.
+            # Other observations do not identify the data.
             self._try(targets[0], event, self._observe)
 
     def _is_former(self, target: Target, event: Event) -> bool:
@@ -84,17 +84,17 @@ class Intake:
         return True
 
     def goes_back_to(self, at: float, assets: Iterable[str]) -> None:
-        """What is known of these assets was written at that time (Unix seconds) or later."""
+        """Record that the earliest known event of these assets is from this time (Unix seconds) or earlier."""
         for asset in assets:
             if at < self.oldest.get(asset, math.inf):
                 self.oldest[asset] = at
 
     def tell(self) -> None:
-        """Show in the history what was set aside here: it knows only of keys that are no partitions."""
+        """Set the unread targets aside in the history too, which only detects keys that are no partitions."""
         self.history.set_aside |= self.unread
 
     def forget(self, asset: str) -> None:
-        """What was known of an asset was wiped."""
+        """Discard the state of a wiped asset."""
         self.touched = {target for target in self.touched if target[0] != asset}
         self.unread = {target: why for target, why in self.unread.items() if target[0] != asset}
         self.oldest.pop(asset, None)
@@ -103,11 +103,11 @@ class Intake:
         strange = self.history.set_aside.get(target)
         try:
             apply(target, event)
-        except Exception as error:  # whatever it is, it is about this event
+        except Exception as error:  # any error concerns only this event
             self._set_aside(target, f"event {event.id} cannot be applied: {type(error).__name__}: {error}")
             return
         if event.kind is not Kind.PLANNED and self.unread.pop(target, None) is not None:
-            # What is read now holds. Where the key itself is the trouble, the history has said so again.
+            # This event replaces the unread one. If the key is invalid, the history has set the target aside again.
             if self.history.set_aside.get(target) == strange:
                 self.history.set_aside.pop(target, None)
         elif (told := self.history.set_aside.get(target)) not in (None, strange):
@@ -155,7 +155,7 @@ class Intake:
         if listed_at is not None and listed_at > written + _OFF:
             listed_at = None
         if self.history.listed_at.get(target, 0.0) > written + _OFF:
-            # The clock was ahead when that was written: what comes after it would be older for hours.
+            # A clock was ahead when this time was written: later listings would count as older for hours.
             del self.history.listed_at[target]
         self.history.observed(
             target,
@@ -191,7 +191,7 @@ def _number(event: Event, tag: str) -> float | None:
 
 
 def _sane(arrived_at: float, now: float, written_at: float) -> float:
-    """An arrival no clock can have meant is replaced by when the event was written, or by now."""
+    """Return an arrival time, limited to a plausible range around the event's own time and now."""
     if arrived_at > min(written_at, now) + _OFF:
         return min(written_at, now)
     return max(arrived_at, min(written_at, now) - _OLDEST, 0.0)

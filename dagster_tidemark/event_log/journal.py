@@ -1,11 +1,10 @@
-"""Notes on what runs built, in the event log itself, so that deleting runs changes nothing.
+"""Notes on the results of runs, in the event log itself, so that deleting runs changes nothing.
 
-Deleting a run deletes its events, and with them what the log says of the partitions it built. The planner's own notes
-belong to no run: observations of an asset of their own, each with what was known of some partitions then. Whoever reads
-the log from its beginning takes from them what the log does not say any more. A wipe of an asset is another matter:
-what was noted before it is forgotten with the rest.
+Deleting a run deletes its events, including those of the partitions that it built. The planner's notes belong to no
+run: they are observations of a separate asset, each with the state of some partitions. A process that reads the log
+from its beginning restores deleted facts from the notes. A wipe of an asset also discards all earlier notes on it.
 
-Belongs here: the form of a note, and what is taken from it. Does not belong here: when one is written
+Belongs here: the form of a note, and how it is restored. Does not belong here: when a note is written
 (`event_log.consumer`).
 """
 
@@ -27,7 +26,7 @@ from dagster_tidemark.tags import JOURNAL
 
 _FORM = 1
 _SAID = {"location", "process", "wipes_until", "shifts", "leads", "strides", "first_seen", "rows"}
-_OF_OTHERS = 20  # notes that code locations on the same instance may have written since
+_OF_OTHERS = 20  # later notes by other code locations on the instance
 _WHAT = "what"
 _SAYS = "The planner's notes: with them, what is known of a partition outlives the deletion of the run that built it."
 
@@ -42,13 +41,13 @@ def write(
     wipes_until: float,
     shifts: Sequence[tuple[int, int]],
 ) -> None:
-    """Note what is known of some partitions.
+    """Write a note with the state of some partitions.
 
     Args:
         location: The key of the code location's checkpoint.
-        process: Another one in every process: it need not read its own notes.
-        wipes_until: Wipes up to this time (Unix seconds) are in the history.
-        shifts: Of the log reader.
+        process: A unique id of the process, which need not read its own notes.
+        wipes_until: The history includes all wipes up to this time (Unix seconds).
+        shifts: The log reader's shifts.
     """
     assets = {asset for asset, _ in targets}
     note = {
@@ -68,20 +67,20 @@ def write(
 
 
 def beside_rows(history: History) -> dict[str, Any]:
-    """What a note says beside what is known of partitions: their keys, and what was heard of and is none."""
+    """Return the content of a note other than rows: partition keys, and targets that are no partitions."""
     no_keys = sorted((target for target in history.set_aside if history.problem(target)), key=repr)
     said = keys_of(history) | {"no_keys": [list(target) for target in no_keys]}
     return {name: of for name, of in said.items() if of}
 
 
 def opened(event: Event) -> dict[str, Any] | None:
-    """The note an event is; None for one that cannot be read: a later version's, or a stranger's."""
+    """Return the note in an event; None if it cannot be read, such as a note of a later version."""
     note = unpacked(event.content, _FORM)
     return note if note is not None and note.keys() >= _SAID else None
 
 
 def notes(instance: DagsterInstance, since: float) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The notes written after a time (Unix seconds) with their storage ids, in the order of these."""
+    """Yield the notes written after a time (Unix seconds) with their storage ids, in ascending order."""
     for row in event_rows.rows_of_assets(instance, [JOURNAL], [Kind.OBSERVED], since):
         event = event_rows.event_of(row, row.id)
         note = opened(event) if event else None
@@ -90,7 +89,7 @@ def notes(instance: DagsterInstance, since: float) -> Iterator[tuple[int, dict[s
 
 
 def last_shifts(instance: DagsterInstance, location: str) -> list[tuple[int, int]]:
-    """The shifts a code location's latest note tells of."""
+    """Return the shifts in a code location's latest note."""
     for row in event_rows.last_rows_of(instance, JOURNAL, Kind.OBSERVED, limit=_OF_OTHERS):
         event = event_rows.event_of(row, row.id)
         note = opened(event) if event else None
@@ -107,13 +106,13 @@ def restore(
     only: Collection[str] | None = None,
     knows_better: bool = True,
 ) -> set[Target]:
-    """Take from a note what the log does not say, and give the partitions it is about.
+    """Restore facts from a note that the log no longer has, and return the note's partitions.
 
     Args:
-        wiped: Assets to when they were wiped (Unix seconds).
-        only: These assets.
-        knows_better: Where the note and the history know of the same latest event, the note is right: it was written
-            when more of what came before was in the log.
+        wiped: Time of the last wipe by asset (Unix seconds).
+        only: Assets to restore; None: all.
+        knows_better: The note wins if note and history have the same latest event: when it was written, the log had
+            more of the earlier events.
     """
     assets = history.graph.nodes.keys() if only is None else history.graph.nodes.keys() & set(only)
     told = set()
@@ -121,7 +120,7 @@ def restore(
         target = (row[0], row[1])
         if target[0] not in assets or wiped.get(target[0], float("-inf")) >= note["wipes_until"]:
             continue
-        with contextlib.suppress(TypeError, ValueError):  # a later version says more of a partition than this one knows
+        with contextlib.suppress(TypeError, ValueError):  # a later version's rows have more fields
             known = row_of(history, target)
             ahead = newest(row) - newest(known)
             if known != row and (ahead > 0 or (ahead == 0 and knows_better)):

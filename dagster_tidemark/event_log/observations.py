@@ -1,7 +1,7 @@
-"""Where observations of the landing bucket are written down, and how they are read again.
+"""Observations of the landing bucket in the event log: writing and reading them.
 
-Belongs here: the event log as seen by those who look at the bucket, and what an observation's tags say. Does not
-belong here: what is observed (`sensors.change_detection`).
+Belongs here: the event log as seen by the sensors of the bucket, and the tags of observations. Does not belong here:
+the content of an observation (`sensors.change_detection`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,48 +25,48 @@ ALARM = "alarm"
 MISPLACED = "misplaced"
 WAIVED = "waived"
 QUARANTINE = "quarantine"
-"""The check of each asset that is loaded from files: what was turned away."""
+"""Check on rejected input, for each asset loaded from files."""
 DEAD_LETTERS = "dead letters"
 NOTIFICATIONS = dg.AssetKey(["ops", "landing_events"])
-"""The queue of the landing bucket's notifications."""
+"""Queue of the landing bucket's notifications."""
 ACCEPTED_SUFFIX = "-accepted"
-"""Beside the version of no files: what was held back in a load is news once it is accepted."""
+"""Suffix of the version of no files after a held removal was accepted, so that the removal counts as news."""
 AGAIN_SUFFIX = "-again-"
-"""Beside the version of files that are as they were: a person wants them read again. A number follows."""
+"""Suffix of the version of unchanged files that a person wants read again; a number follows."""
 
-_WORDS = 20  # folders that are told in words
+_WORDS = 20  # folders listed in a description
 
 
 class Ledger(Protocol):
-    """Where observations are written down."""
+    """Storage of observations."""
 
     start: date
-    """The first day of which there are partitions. Of what lies before nothing is told, nor of keys that a feed has no
-    more: nobody looks there, so nothing of it vanishes, and no loss is the smaller share for it."""
+    """First day with partitions. Results leave out earlier partitions, and keys that a feed no longer has: these are no
+    longer listed, so they must neither vanish nor reduce the share of a loss."""
 
     def latest(self, feed: Feed, partitions: Collection[Partition] | None = None) -> Mapping[Partition, Tags]:
-        """The tags of the latest observation of each of these partitions, or of all."""
+        """Return the tags of the latest observation by partition, for these partitions or for all."""
         ...
 
     def report(self, observations: Sequence[dg.AssetObservation]) -> None:
-        """Write these down; they are durable when this returns."""
+        """Write observations durably."""
         ...
 
     def tell(self, feed: Feed, alarm: str | None) -> None:
-        """Let the check on mass removals fail with an alarm, or pass; unchanged, nothing is written."""
+        """Report that the check on mass removals failed with an alarm, or passed; write nothing if unchanged."""
         ...
 
     def misplaced(self, feed: Feed) -> Mapping[str, Misplaced] | None:
-        """What was last told of folders beside the feed's partitions; None if nothing ever was."""
+        """Return the misplaced folders of the latest report on a feed; None if it has no report."""
         ...
 
     def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
-        """Let the check on misplaced files fail with these, or pass; unchanged, nothing is written."""
+        """Report that the check on misplaced files failed with these folders, or passed; write nothing if unchanged."""
         ...
 
 
 class EventLog:
-    """The ledger of a Dagster instance: its event log."""
+    """Ledger in the event log of a Dagster instance."""
 
     def __init__(self, instance: DagsterInstance, start: date = date.min) -> None:
         self._instance = instance
@@ -94,7 +94,7 @@ class EventLog:
         return None if said is None else _misplaced_in(said)
 
     def tell_dead_letters(self, count: int) -> None:
-        """Let the check on dead letters fail with their number, or pass; unchanged, nothing is written."""
+        """Report that the check on dead letters failed with their number, or passed; write nothing if unchanged."""
         key = dead_letters_check()
         if adapter.latest_check_metadata(self._instance, key) == {DEAD_LETTERS: count}:
             return
@@ -106,11 +106,11 @@ class EventLog:
         self._tell_misplaced(feed, before, misplaced_result(folders, _waived_in(before or {})))
 
     def waived(self, feed: Feed) -> Mapping[str, str]:
-        """The misplaced files and folders that a person leaves at that, each with the version that is meant."""
+        """Return the misplaced files and folders that a person has waived, each with its version at that time."""
         return _waived_in(self._told_of_misplaced(feed) or {})
 
     def tell_waived(self, feed: Feed, waived: Mapping[str, str]) -> None:
-        """Let the check on misplaced files fail with none of these (a file or folder to its version)."""
+        """Waive these misplaced files and folders (name to version): the check no longer fails because of them."""
         before = self._told_of_misplaced(feed)
         if before is not None:
             self._tell_misplaced(feed, before, misplaced_result(_misplaced_in(before), waived))
@@ -133,32 +133,32 @@ class EventLog:
 
 
 def dead_letters_check() -> dg.AssetCheckKey:
-    """The check that fails while the queue of notifications has messages that it has given up."""
+    """Return the key of the check that fails while the dead-letter queue of notifications has messages."""
     return dg.AssetCheckKey(NOTIFICATIONS, "dead_letters")
 
 
 def dead_letters_told(instance: DagsterInstance) -> int:
-    """How many messages that check last told of."""
+    """Return the number of dead letters in the latest report of their check."""
     said = adapter.latest_check_metadata(instance, dead_letters_check()) or {}
     count = said.get(DEAD_LETTERS, 0)
     return count if isinstance(count, int) else 0
 
 
 def holds_files(tags: Tags) -> bool:
-    """Whether a partition held files when it was observed with these tags."""
+    """Return True if a partition had files when it was observed with these tags."""
     return of_data_alone(version_of(tags)) != NO_FILES
 
 
 def misplaced_check(feed: Feed) -> dg.AssetCheckKey:
-    """The check that fails while objects lie below a feed's prefix that no partition of it holds."""
+    """Return the key of the check that fails while objects below a feed's prefix belong to none of its partitions."""
     return dg.AssetCheckKey(source_key(feed), MISPLACED)
 
 
 def misplaced_result(folders: Mapping[str, Misplaced], waived: Mapping[str, str]) -> dg.AssetCheckResult:
-    """What that check says: in words, and for those who read it again.
+    """Return the result of the check on misplaced files, with a description and machine-readable metadata.
 
     Args:
-        waived: Files and folders that a person leaves at that, each with the version that is meant.
+        waived: Files and folders that a person has waived, each with its version at that time.
     """
     told = [*misplaced.told(folders).values()]
     waiting = [folder for folder in told if waived.get(folder.name) != folder.version]
@@ -187,20 +187,20 @@ def _waived_in(said: Metadata) -> dict[str, str]:
 
 
 def mass_removal_check(feed: Feed) -> dg.AssetCheckKey:
-    """The check that fails while so much of a feed has vanished at once that its removal is held."""
+    """Return the key of the check that fails while a mass removal of a feed's files is held."""
     return dg.AssetCheckKey(source_key(feed), "mass_removal")
 
 
 def source_key(feed: Feed) -> dg.AssetKey:
-    """The source asset of a feed."""
+    """Return the key of a feed's source asset."""
     return dg.AssetKey(["raw", feed.name])
 
 
 def version_of(tags: Tags) -> str:
-    """The data version an observation with these tags saw."""
+    """Return the data version in the tags of an observation, without suffixes."""
     return tags.get(DATA_VERSION, NO_FILES).removesuffix(ACCEPTED_SUFFIX).partition(AGAIN_SUFFIX)[0]
 
 
 def when_listed(tags: Tags) -> datetime | None:
-    """When it was listed, UTC."""
+    """Return the time of the listing (UTC) from the tags of an observation, if any."""
     return datetime.fromtimestamp(float(tags[LISTED_AT]), UTC) if LISTED_AT in tags else None

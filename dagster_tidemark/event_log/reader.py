@@ -1,9 +1,9 @@
-"""Reads the event log, each event once, whatever becomes of storage ids.
+"""Reads each event of the log once, although storage ids may appear late or repeat.
 
-Two things make ids unlike a queue's offsets. On PostgreSQL an id is given out before its event is committed: events
-appear behind others. On SQLite the ids of the latest events are given out again once those were deleted: news stands
-where something else stood. Belongs here: which rows are new, and the order they get. Does not belong here: what an
-event means (`event_log.intake`).
+Storage ids differ from a queue's offsets in two ways. PostgreSQL assigns an id before the event is committed, so an
+event may appear after events with larger ids. SQLite reuses the ids of the latest events after their deletion, so a new
+event may have the id of a former one. Belongs here: the new rows, and their order. Does not belong here: the meaning of
+an event (`event_log.intake`).
 """
 
 import time
@@ -19,22 +19,22 @@ from dagster import DagsterInstance
 from dagster_tidemark.event_log import adapter, event_rows
 from dagster_tidemark.event_log.event_rows import Event, Row
 
-_LATE_SECONDS = 300.0  # from an id being taken to its event being committed
-_LONG_AGO = 900.0  # by a writer's clock, which need not be ours
+_LATE_SECONDS = 300.0  # longest time between taking an id and committing its event
+_LONG_AGO = 900.0  # by the writer's clock, which may differ from ours
 _IDS_AT_ONCE = 50_000
 _TAIL = 200
 
 
 @dataclass
 class LogReader:
-    """Where in an event log its reader has come to.
+    """Position in an event log.
 
     Args:
-        after: Everything up to this storage id has been read.
-        seen: Ids after it that were read too, to when they were first seen (by this process' own clock).
-        tail: Ids and fingerprints of the last rows read, the latest of them at `after`.
-        newest_at: When the latest event was written that was read (Unix seconds).
-        shifts: From which storage id on how much is added to give an event its place: ids may be given out again.
+        after: Storage id up to which everything has been read.
+        seen: Larger ids that were read too, each with the time when it was first seen (this process's monotonic clock).
+        tail: Ids and fingerprints of the last rows read, ending with the row at `after`.
+        newest_at: Time of the latest event read (Unix seconds).
+        shifts: Pairs of a first id and an offset. An event's place is its id plus the offset of the last pair up to it.
     """
 
     after: int = 0
@@ -44,11 +44,11 @@ class LogReader:
     shifts: list[tuple[int, int]] = field(default_factory=list)
 
     def new(self, instance: DagsterInstance, checks: Collection[str], *, first_time: bool) -> Iterator[Event]:
-        """What was not read before; an event counts as read once it is given.
+        """Yield unread events. An event counts as read when it is yielded.
 
         Args:
-            checks: Names of checks whose evaluations matter. Those of other checks are only given if they say blocking.
-            first_time: This process has not come to the end of the log yet.
+            checks: Names of checks whose evaluations matter. Other evaluations are only yielded if they are blocking.
+            first_time: True if this process has not reached the end of the log yet.
         """
         if adapter.commits_in_order(instance):
             yield from self._in_order(instance, checks)
@@ -56,15 +56,15 @@ class LogReader:
             yield from self._as_committed(instance, checks, first_time)
 
     def place(self, id: int) -> int:
-        """The place of the event with a storage id in the order of events."""
+        """Return the place of an event in the order of events, from its storage id."""
         return id + next((shift for first, shift in reversed(self.shifts) if id >= first), 0)
 
     def has_read(self, id: int) -> bool:
-        """Whether the event with a storage id was read."""
+        """Return True if the event with a storage id was read."""
         return id <= self.after or id in self.seen
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the position as plain data, for a checkpoint."""
         return {
             "after": self.after,
             "seen": list(self.seen),
@@ -75,13 +75,13 @@ class LogReader:
 
     @classmethod
     def of_state(cls, state: dict[str, Any]) -> "LogReader":
-        """As an earlier process left it."""
+        """Return the reader of an earlier process from its `state`."""
         tail = deque(((id, mark) for id, mark in state["tail"]), maxlen=_TAIL)
         seen = dict.fromkeys(state["seen"], time.monotonic())
         return cls(state["after"], seen, tail, state["newest_at"], [(first, by) for first, by in state["shifts"]])
 
     def know(self, shifts: list[tuple[int, int]]) -> None:
-        """Shifts that another process found out about."""
+        """Adopt the shifts that a different process found, if they are newer."""
         if shifts and (not self.shifts or shifts[-1][1] > self.shifts[-1][1]):
             self.shifts = shifts
 
@@ -90,7 +90,7 @@ class LogReader:
         if not self.tail:
             rows = event_rows.rows_after(instance, self.after, kinds)
         else:
-            # One query tells both whether what was read last is still there, and what came after it.
+            # One query returns both the last row read, if it still exists, and the rows after it.
             rows = event_rows.rows_after(instance, self.after - 1, kinds)
             first = next(rows, None)
             if first is None or (first.id, _mark(first)) != self.tail[-1]:
@@ -109,7 +109,7 @@ class LogReader:
             self.tail.extend((row.id, _mark(row)) for row in last)
 
     def _step_back(self, instance: DagsterInstance, kinds: Collection[event_rows.Kind]) -> None:
-        """The last row that was read is gone: find the last one that is not. What follows it is new."""
+        """Move back to the last row read that still exists, after later ones were deleted. Rows after it are new."""
         oldest = self.tail[0][0]
         there: dict[int, int] = {}
         for row in event_rows.rows_after(instance, oldest - 1, kinds):
@@ -126,14 +126,14 @@ class LogReader:
         kinds, now, clock = tuple(event_rows.Kind), time.monotonic(), adapter.now()
         for row in chain.from_iterable(self._unseen(instance, kinds)):
             event = event_rows.event_of(row, row.id, checks)
-            # A long log is not kept in mind: where the clocks agree to a quarter of an hour nothing is missed there.
+            # Ids of old events are not remembered. No event is missed if the clocks agree within 15 minutes.
             if first_time and event is not None and event.at < clock - _LONG_AGO:
                 self.after = max(self.after, row.id)
             else:
                 self.seen[row.id] = now
             if event is not None:
                 yield event
-        # An id that is still to appear was taken before any greater one was first seen.
+        # An id without a committed event yet was taken before any larger id was first seen.
         settled = (id for id, first in self.seen.items() if first <= now - _LATE_SECONDS)
         self.after = max(self.after, max(settled, default=0))
         self.seen = {id: first for id, first in self.seen.items() if id > self.after}

@@ -1,7 +1,7 @@
-"""Some assets' part of the event log, read again from its beginning: they were wiped, or are new in the graph.
+"""Reads the event log again from its beginning for assets that were wiped, or are new in the graph.
 
-Belongs here: which assets were wiped, and how their history is made anew from what the log and the planner's notes
-say of them. Does not belong here: when (`event_log.consumer`).
+Belongs here: the wiped assets, and the reconstruction of their history from the log and the planner's notes. Does not
+belong here: when it happens (`event_log.consumer`).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -25,9 +25,9 @@ _KINDS = [kind for kind in Kind if kind is not Kind.CHECKED]
 
 
 def wiped(intake: Intake, before: Mapping[str, float] | None, now: Mapping[str, float]) -> list[str]:
-    """The assets of which something is known that was wiped between two looks at the instance's catalog.
+    """Return the assets with a history that were wiped between two states of the instance's catalog.
 
-    A wipe leaves no event that every storage keeps, but its time; or no trace of the asset at all.
+    Not every storage keeps an event for a wipe: a wipe leaves its time in the catalog, or removes the asset from it.
     """
     found = []
     for asset, oldest in intake.oldest.items():
@@ -45,13 +45,13 @@ def wiped(intake: Intake, before: Mapping[str, float] | None, now: Mapping[str, 
 def read_again(
     instance: DagsterInstance, assets: Collection[str], intake: Intake, reader: LogReader, wiped: Mapping[str, float]
 ) -> dict[str, RunFacts]:
-    """Know of assets what the log says of them up to where its reader is, and nothing else.
+    """Rebuild the history of assets from their events in the log, up to the reader's position.
 
     Args:
-        wiped: Assets to when they were last wiped (Unix seconds): what is older does not count.
+        wiped: Time of the last wipe by asset (Unix seconds). Older events do not count.
 
     Returns:
-        Runs that are open again in the history and have ended.
+        Runs that have ended but are open again in the history.
     """
     history = intake.history
     open_before = set(history.open_runs)
@@ -72,7 +72,7 @@ def read_again(
     history.forget([target for target in chain(history.built, history.failures) if target[0] in assets])
     for _, step in sorted(steps, key=itemgetter(0)):
         step()
-    # How long they took was learned when they ended.
+    # The history has already learned their duration.
     reopened = history.open_runs.keys() & ended.keys()
     return {run_id: replace(ended[run_id], seconds=None) for run_id in reopened}
 
@@ -80,11 +80,11 @@ def read_again(
 def read_checks(
     instance: DagsterInstance, checks: Mapping[str, Collection[str]], until: int, intake: Intake, reader: LogReader
 ) -> None:
-    """Know what the log says of checks that were not blocking before, of their latest evaluations.
+    """Apply the latest evaluations of checks that were not blocking before.
 
     Args:
-        checks: By asset the names of those checks.
-        until: The storage id from which on they were read with all else.
+        checks: Names of these checks by asset.
+        until: Storage id after which the reader has yielded their evaluations itself.
     """
     for check in sorted(frozenset[str]().union(*checks.values())):
         for row in event_rows.last_evaluations(instance, check, _EVALUATIONS):
@@ -95,7 +95,7 @@ def read_checks(
 
 
 def _as_it_ended(event: Event, ended: Mapping[str, RunFacts], written: Collection[object]) -> Event:
-    """Without what a run planned and did not build: that was told when it ended."""
+    """Return a planned event without partitions that its run did not build: the run's end was already applied."""
     run = ended.get(event.run_id or "")
     if event.kind is not Kind.PLANNED or run is None or run.ended_at is None or run.outcome is Outcome.SUCCEEDED:
         return event

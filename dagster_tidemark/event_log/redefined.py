@@ -1,4 +1,4 @@
-"""Times since when each asset has its present partitions definition. Older events may be about former partitions.
+"""Start of each asset's present partitions definition. Older events may be about former partitions.
 
 Belongs here: the record in the instance's storage. Does not belong here: the handling of former partitions
 (`event_log.intake`, `planner.history`).
@@ -18,11 +18,11 @@ from dagster_tidemark.tags import PARTITIONS
 
 @dataclass
 class PartitionsDefinitions:
-    """Times since when each asset of a code location has its present partitions definition.
+    """Start of the present partitions definition of each asset in a code location.
 
     Args:
-        key: Its key in the instance's storage.
-        since: From an asset to a time, in Unix seconds.
+        key: Key of this record in the instance's storage.
+        since: Start of the definition by asset, in Unix seconds.
         reported: Assets whose former partitions were reported: once for each definition.
     """
 
@@ -33,7 +33,7 @@ class PartitionsDefinitions:
 
     @classmethod
     def of(cls, instance: DagsterInstance, location: str, graph: Graph) -> "PartitionsDefinitions":
-        """Load the kept definitions. A changed definition holds from now on; that of a new asset has always held."""
+        """Load the kept definitions. A changed definition starts now; a new asset has had its definition always."""
         key = PARTITIONS + location
         kept: dict[str, tuple[str, float, bool]] = json.loads(adapter.saved(instance, key) or "{}")
         marks = {name: f"{zlib.crc32(of.cut.encode()):08x}" for name, of in graph.nodes.items() if not of.refused}

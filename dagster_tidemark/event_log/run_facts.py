@@ -1,8 +1,8 @@
-"""What the records of runs say: whether they have ended, how, and how long they took.
+"""Facts from the records of runs: end, outcome and duration.
 
-Not all of it is annotated as public: `test_adapter.py` and `test_outcomes.py` hold it.
-Belongs here: a run that ended by itself told apart from one that a person, or the platform, ended. Does not belong
-here: what follows for what it was to build (`planner.history`).
+Parts of Dagster used here are not annotated as public: `test_adapter.py` and `test_outcomes.py` test them.
+Belongs here: the distinction between runs that ended by themselves and runs ended by a person or the platform. Does not
+belong here: the consequences for the run's targets (`planner.history`).
 """
 
 from collections.abc import Collection
@@ -28,8 +28,8 @@ from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.tags import PUBLISHED, REBUILD, REQUESTED_BY
 
 _PAGE = 1000
-_LONGEST_QUEUE = 60.0  # after an outage runs wait for each other, which says nothing of how long one takes
-_RECENTLY = 86_400.0  # why a run failed that ended longer ago makes no difference
+_LONGEST_QUEUE = 60.0  # after an outage runs wait for each other, which is not part of their usual duration
+_RECENTLY = 86_400.0  # the reason for an older failure makes no difference
 _ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
 _OF_THE_PLATFORM = {
@@ -46,14 +46,14 @@ _OF_ENDS = (DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE, Dagster
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a run's record says.
+    """Facts from a run's record.
 
     Args:
-        ended_at: Unix seconds, None while it has not ended.
-        outcome: How it ended; of no meaning while it has not.
-        seconds: From its creation (waiting in the queue counts up to a minute) to its end, if it succeeded.
-        by_person: Nobody but a person asked for it.
-        rebuild: It is of the class rebuild.
+        ended_at: Time of the end (Unix seconds); None while the run has not ended.
+        outcome: Outcome of the run; meaningless while it has not ended.
+        seconds: Duration from creation to end if the run succeeded. At most a minute in the queue counts.
+        by_person: True if only a person requested the run.
+        rebuild: True if the run is of the class rebuild.
         queued: True if it has not left the queue.
     """
 
@@ -66,7 +66,7 @@ class RunFacts:
 
 
 def run_facts(instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, RunFacts]:
-    """What is known of these runs. One that was deleted has ended."""
+    """Return the facts of these runs by id. A deleted run counts as ended."""
     found: dict[str, RunFacts] = {}
     asked = list(run_ids)
     for start in range(0, len(asked), _PAGE):
@@ -82,7 +82,7 @@ def _facts(instance: DagsterInstance, record: RunRecord) -> RunFacts:
     if run.status in _ENDED:
         ended_at = record.end_time or record.update_timestamp.timestamp()
         outcome = _outcome(instance, run, is_recent=ended_at > adapter.now() - _RECENTLY)
-    # A run that reports a preview computes nothing, and says nothing of how long that takes.
+    # A run that publishes a preview computes nothing, so its duration is not typical.
     if run.status is DagsterRunStatus.SUCCESS and PUBLISHED not in run.tags and record.start_time and ended_at:
         queued = max(0.0, record.start_time - record.create_timestamp.timestamp())
         seconds = min(queued, _LONGEST_QUEUE) + ended_at - record.start_time
@@ -91,7 +91,7 @@ def _facts(instance: DagsterInstance, record: RunRecord) -> RunFacts:
 
 
 def _outcome(instance: DagsterInstance, run: DagsterRun, *, is_recent: bool) -> Outcome:
-    """How a run ended: by itself, by a person, or with the platform, which says nothing of what it was to build."""
+    """Return the outcome of a run. If the platform ended it, that is no evidence about the run's targets."""
     reason = run.tags.get(RUN_FAILURE_REASON_TAG)
     if run.status is DagsterRunStatus.SUCCESS:
         return Outcome.SUCCEEDED
@@ -101,7 +101,7 @@ def _outcome(instance: DagsterInstance, run: DagsterRun, *, is_recent: bool) -> 
         return Outcome.CANCELED
     if not is_recent:
         return Outcome.FAILED if reason else Outcome.LOST
-    # Of what its run monitoring ends Dagster gives no reason: the worker died, or the run took longer than it may.
+    # Dagster's run monitoring gives no reason: the worker died, or the run exceeded its time limit.
     events = instance.all_logs(run.run_id, of_type=set(_OF_ENDS))
     if any(event.dagster_event_type is DagsterEventType.RUN_CANCELING for event in events):
         return Outcome.FAILED

@@ -1,4 +1,4 @@
-"""Which process executes a run, and whether that process still lives.
+"""Identity and state of the process that executes a run.
 
 Each run's process writes its identity into the run's tags: process id, start, and the place where the id is valid
 (boot, process namespace, container, host). Belongs here: the identity, and the conclusions of a process at the same

@@ -4,7 +4,8 @@ Dagster's own launcher names the socket of the run's code server in a tag, and t
 imports the code. A pid means something only at one place. Code servers therefore record the place of their socket
 (`note_code_server`). The path of a socket is random, so it identifies one server; a port does not.
 
-Belongs here: that conclusion. Does not belong here: processes that have recorded their identity (`run_process`).
+Belongs here: conclusions from sockets and pids. Does not belong here: processes that have recorded their identity
+(`run_process`).
 """
 
 import json
@@ -52,7 +53,7 @@ def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> Fate:
     pid = adapter.started_process(instance, run.run_id)
     if pid is None:
         return Fate.UNKNOWN
-    # Times are not compared: a clock that is set would make a living process look like a later one of the same number.
+    # Times are not compared: after a clock change, a living process would look like a later one with the same pid.
     return Fate.ALIVE if _exists(pid) else Fate.GONE
 
 
@@ -66,7 +67,7 @@ def _exists(pid: int) -> bool:
 def _servers(instance: DagsterInstance) -> dict[str, Any]:
     try:
         found = json.loads(adapter.saved(instance, CODE_SERVERS) or "{}")
-    except ValueError:  # of another release
+    except ValueError:  # written by a different release
         return {}
     return found if isinstance(found, dict) else {}
 

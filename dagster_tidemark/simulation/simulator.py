@@ -86,7 +86,7 @@ class Simulation(Platform):
     def observe(
         self, source: str, partition: Partition, version: str, *, at: float, listed_at: float | None = None
     ) -> None:
-        """Report an observation of a listing made at `listed_at` (Unix seconds), by default at the time of the report."""
+        """Report an observation of a listing made at `listed_at` (Unix seconds), by default at `at`."""
         listed = at if listed_at is None else listed_at
         self.at(at, lambda: self._observed((source, partition), version, listed))
 

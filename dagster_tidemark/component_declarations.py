@@ -49,14 +49,14 @@ class Declaration:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names by which messages call its asset, table and feed."""
+        """The names of its asset, table and feed in messages."""
         table = self.table.name
         found = {f"table {table}", f"asset {table.replace('.', '/')}"}
         return frozenset(found | ({f"feed {self.feed.name}", f"asset raw/{self.feed.name}"} if self.feed else set()))
 
 
 class Declaring:
-    """Base of the components whose assets Tidemark looks after."""
+    """Base of the components whose assets Tidemark automates."""
 
     @property
     def declaration(self) -> Declaration:
@@ -139,7 +139,7 @@ def declared_by(assets: Iterable[Any]) -> Declared:
 
 
 def _declaration_of(spec: dg.AssetSpec) -> Declaration | None:
-    """Return the declaration of the component that gave an asset; None if none of ours did."""
+    """Return the declaration of the component that gave an asset; None if no component of Tidemark did."""
     for component in adapter.components_of(spec.metadata):
         if isinstance(component, Declaring):
             declaration = component.declaration

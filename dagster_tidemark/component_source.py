@@ -38,7 +38,7 @@ class Source:
     values: Mapping[AttributePath, str] = field(default_factory=dict)
 
     def place(self, path: Sequence[str | int] | None = None) -> str:
-        """Return file and line of an attribute or of what holds it; without a path those of the component."""
+        """Return file and line of an attribute or its nearest parent; without a path those of the component."""
         if not self.file:
             return "a component in Python"
         if path is None:
@@ -70,7 +70,7 @@ class Source:
 
 
 def _at(attribute: str | int, text: str) -> int:
-    """Return the position at which a text mentions an attribute; -1 if it does not."""
+    """Return the position where a text mentions an attribute; -1 if it does not."""
     words = re.search(rf"\b{re.escape(str(attribute)).replace('_', '[_ ]')}\b", text)
     return words.start() if words else -1
 

@@ -1,7 +1,7 @@
 """Ending the processes that the platform started, and no others.
 
-Belongs here: finding and ending processes by the mark that a supervisor's children inherit, or by a child's group. Does not
-belong here: the list of services (`dagster_tidemark.local.platform.services`).
+Belongs here: finding and ending processes by the mark that a supervisor's children inherit, or by a child's group.
+Does not belong here: the list of services (`dagster_tidemark.local.platform.services`).
 """
 
 import contextlib

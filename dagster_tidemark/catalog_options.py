@@ -23,7 +23,7 @@ def flat(given: object) -> dict[str, str]:
     Variables give them in the first form: `__` is a dot and `_` a hyphen, as in pyiceberg's own variables.
 
     Raises:
-        ValueError: they are no mapping to text.
+        ValueError: the options are no mapping to text.
     """
     if not isinstance(given, Mapping):
         raise ValueError("expected a mapping of options")

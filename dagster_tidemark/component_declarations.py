@@ -1,7 +1,7 @@
 """Declarations of components: the table that an asset fills, and the feed that it is loaded from.
 
-A component can only give Dagster definitions. Its table and feed are found again through its assets, by the code that
-assembles the code location and by the commands. Does not belong here: the components themselves (`components`).
+A component can only give Dagster definitions. The code location's assembly and the commands find its table and feed
+through its assets. Does not belong here: the components themselves (`components`).
 """
 
 import re
@@ -44,7 +44,7 @@ class Declaration:
 
     @property
     def place(self) -> str:
-        """Where it is declared, for messages."""
+        """Place of the declaration, for messages."""
         return self.source.place()
 
     @property
@@ -102,7 +102,7 @@ class Declared:
             raise DeclarationRefused("\n".join(named)) from error
 
     def _with_place(self, line: str, default: str | None) -> str:
-        """Return a line of an error, with the places of the components that it is about in front."""
+        """Return a line of an error after the places of the components that it is about."""
         kind, _, names = line.partition(":")[0].partition(" ")
         owners = {name for each in self.by_asset.values() for name in each.names}
         about = [f"{kind.removesuffix('s')} {name}" for name in re.split(r", | and ", names)]
@@ -158,7 +158,7 @@ def _require_once(what: str, first: Declaration, other: Declaration) -> None:
 class _Pending(dg.ResourceDefinition):
     """Resource that makes Dagster refuse a code location whose components are not passed to Tidemark.
 
-    Without it Dagster would load the assets and nothing would ever run them.
+    Without it Dagster would load the assets, and no sensor would ever run them.
     """
 
     def __init__(self, declaration: Declaration) -> None:
@@ -194,7 +194,7 @@ def taken_over(
     assets.
 
     Returns:
-        The definitions that remain, the assets and checks that Tidemark takes, and what components declare.
+        The remaining definitions, the assets and checks that Tidemark takes, and the declarations of components.
 
     Raises:
         DeclarationRefused: two components declare one table or feed, or an asset uses Tidemark's IO manager and no

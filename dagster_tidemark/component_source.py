@@ -1,6 +1,6 @@
 """The file and the lines of a component's declaration, for messages and for differences of the code.
 
-Does not belong here: what a component declares (`component_declarations`).
+Does not belong here: the declarations themselves (`component_declarations`).
 """
 
 import re
@@ -21,7 +21,7 @@ AttributePath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a component is declared.
+    """Place of a component's declaration.
 
     Args:
         file: Its `defs.yaml`, from the project's root; empty for a component in Python.
@@ -76,7 +76,7 @@ def _at(attribute: str | int, text: str) -> int:
 
 
 def source_of(context: dg.ComponentLoadContext, attributes: Any) -> Source:
-    """Return where Dagster reads a component with some attributes; an empty source for a component in Python."""
+    """Return the place of the component that Dagster loads; an empty source for a component in Python."""
     tree = context.resolution_context.source_position_tree
     if tree is None:
         return Source()
@@ -105,7 +105,7 @@ def _texts_in(value: Any, path: AttributePath) -> Iterator[tuple[AttributePath, 
 
 
 def require_keys_once(source: Source) -> None:
-    """Check that no mapping of a component has a key twice. YAML's readers silently take the last one.
+    """Raise if a mapping of a component has a key twice. YAML readers silently take the last one.
 
     Raises:
         DeclarationRefused: one has. The message names both lines.

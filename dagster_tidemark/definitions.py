@@ -232,7 +232,7 @@ def _resources(settings: Settings, tables: Iterable[Table], *, spark: str) -> di
     """Return the library's resources.
 
     Args:
-        spark: The key under which the location has the Spark resource.
+        spark: The key of the location's Spark resource.
     """
     aws: dict[str, Any] = {"endpoint_url": settings.aws_endpoint_url, "region_name": settings.aws_region}
     session = SparkResource(settings=settings)
@@ -335,7 +335,7 @@ def _require_apart(ours: Sequence[Any], theirs: Sequence[Any], tables: Collectio
 
 
 def _watched(settings: Settings, feeds: Sequence[Feed], streams: Sequence[Stream | Deliveries]) -> Watched:
-    """Return the feeds and posts that sensors and shifts watch outside of the event log."""
+    """Return the sources outside the event log that sensors and shifts watch."""
     at_work = [stream for stream in streams if stream.why_off(settings) is None]
     return Watched(
         settings.code_location,

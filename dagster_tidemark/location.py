@@ -132,7 +132,7 @@ def _of_components(settings: Settings) -> "Sequence[Declaration]":
 def _has_components(settings: Settings) -> bool:
     """Return True if the code location holds a `defs.yaml`.
 
-    Most projects have none: reading their feeds imports no Dagster and loads no assets, which takes seconds.
+    Most projects have none. Their feeds can be read without importing Dagster or loading assets, which takes seconds.
     """
     try:
         package = find_spec(settings.code_location)
@@ -185,7 +185,7 @@ def _in_file(file: Path, said: str) -> str:
 
 
 def taken_by(settings: Settings, feed: "Feed", table: "Table") -> str:
-    """Return why a new feed or its table conflicts with an existing declaration; empty if it does not.
+    """Return the reason why a new feed or its table conflicts with an existing declaration; empty if it does not.
 
     Broken parts of the code location are ignored.
     """

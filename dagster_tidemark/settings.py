@@ -222,7 +222,7 @@ class Settings(BaseSettings):
 
     @property
     def code_root(self) -> Path:
-        """The folder that imports of the code location begin at: `src` in the project, if the package is there.
+        """Import root of the code location: `src` in the project if it holds the package, else the project's folder.
 
         Raises:
             NoProject: there is no project.

@@ -42,7 +42,7 @@ _SLOTS_HOLD_FOR = 30.0
 
 _lock = threading.RLock()
 _told_lock = threading.Lock()
-"""Guards the failures of conditions, so that a condition never waits for a sensor that reads the log."""
+"""Protects the reported reasons, so that a condition never waits for a sensor that reads the log."""
 
 
 @contextmanager
@@ -133,7 +133,7 @@ class Engine:
             return self.checks.take(plan)
 
     def take(self, targets: Collection[Target], now: float) -> list[Target]:
-        """Reserve targets of the latest plan. Return the ones that no other sensor has requested since."""
+        """Reserve and return the targets that no other sensor has requested since the plan."""
         with _lock:
             running = self.follower.history.running
             free = [target for target in targets if target not in self.reserved and target not in running]
@@ -154,7 +154,7 @@ class Engine:
             self._rejected |= dict.fromkeys(targets, reason)
 
     def asks_for(self, repository: RepositoryDefinition) -> bool:
-        """Let the sensors of this process request runs of these definitions, except runs that Dagster cannot plan.
+        """Let the sensors of this process request runs of a repository, except runs that Dagster cannot plan.
 
         Returns:
             True if they did not before.

@@ -36,7 +36,7 @@ Condition = dg.AutomationCondition[Any]
 
 
 class Guarded(dg.AutomationCondition[Any]):
-    """Condition that evaluates the condition it holds, and catches its failures.
+    """Condition that evaluates another one, and catches its failures.
 
     If the held condition raises, gives no result, or requests a run that the daemon could not plan, the guard requests
     nothing and gives the reason.

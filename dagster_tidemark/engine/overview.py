@@ -63,7 +63,7 @@ def overview(
 
 
 def watched_of(instance: DagsterInstance, settings: Settings | None) -> Watched:
-    """Return what the sensors of the code location watch; nothing before their first look."""
+    """Return the sources that the location's sensors watch; none before their first look."""
     kept = saved_overview.kept(instance, settings.code_location) if settings else None
     return kept.watched if kept is not None else Watched()
 
@@ -110,7 +110,7 @@ def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool)
     saved = json.loads(adapter.saved(instance, SINCE) or "null")
     began, assets = (now, {}) if saved is None else (saved["began"], saved["assets"])
     promised = [key for key, node in graph.nodes.items() if isinstance(node.contract, CronContract)]
-    # An asset whose contract ended is judged from the start of its next one. Another location may judge a source.
+    # Drop assets whose contract ended: a later one is judged from its start. Another location may judge a source.
     ended = [key for key, node in graph.nodes.items() if key in assets and key not in promised and not node.source]
     new = [key for key in promised if key not in assets]
     if new or ended:

@@ -155,7 +155,7 @@ def most_urgent_first(runs: Iterable[dg.RunRequest], plan: Plan) -> list[dg.RunR
 
 
 def _priority(assets: Iterable[str], graph: Graph) -> dict[str, str]:
-    """Return the tag that lets a run pass queued runs that can wait longer; none for Dagster's default priority, 0."""
+    """Return the tag that lets a run overtake queued runs that can wait; none for Dagster's default priority, 0."""
     priority = priority_of(assets, graph)
     return {PRIORITY: str(priority)} if priority else {}
 

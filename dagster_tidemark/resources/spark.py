@@ -34,7 +34,7 @@ class SparkResource(LazyPySparkResource):
             try:
                 session.stop()
             except Exception as error:
-                # The server is gone. The result of the run does not depend on it any longer.
+                # The server is gone, and the run's result is already settled.
                 if context.log:
                     context.log.warning(f"the Spark session could not be stopped: {without_token(str(error))}")
 

@@ -96,7 +96,7 @@ class Cloud:
         return reply
 
     def restore(self) -> int:
-        """Load the objects of the folder without notifications. Returns their number."""
+        """Load the objects of the folder without notifications. Return their number."""
         count = 0
         for bucket in self._folder.buckets():
             self._s3.create_bucket(bucket, self._settings.aws_region)

@@ -66,7 +66,7 @@ def address(settings: Settings) -> str:
 
 
 def prepare(settings: Settings, overrides: Mapping[str, str]) -> list[str]:
-    """Write the configuration, and format the folder the first time. Returns the command to run in the folder.
+    """Write the configuration, and format the folder the first time. Return the command to run in the folder.
 
     Args:
         overrides: Kafka properties that replace the platform's.

@@ -153,7 +153,7 @@ def run_ivy(
     excluded: Sequence[str],
     go_on: Callable[[], None],
 ) -> str:
-    """Download into `folder/jars`. Returns the end of Ivy's output, which always ends with an error."""
+    """Download into `folder/jars`. Return the end of Ivy's output, which always ends with an error."""
     ivy_settings = folder / "ivysettings.xml"
     ivy_settings.write_text(_SETTINGS)
     command = [

@@ -1,17 +1,17 @@
-"""Tidemark: declarative automation over PySpark assets. This is its public face; what is not in it is private.
+"""Tidemark: declarative automation over PySpark assets. Names that are not exported here are private.
 
 A code location declares feeds (`Feed`) and tables (`Table`), loads feeds into tables (`feed_assets`), derives tables
-from tables (`table_asset`), and hands all of them to `build_definitions`, or to `extend` beside assets of others. What
-is due when follows from the contracts that its assets declare. Four more modules are public: `streams` (messages,
-alerts, answers, deliveries), `models`, `formats` (file formats of one's own) and `testing`. `__init__.pyi` says where
-each name comes from.
+from tables (`table_asset`), and passes them to `build_definitions`, or to `extend` if it has other assets too. The
+contracts that its assets declare determine when runs are due. Four more modules are public: `streams` (messages,
+alerts, answers, deliveries), `models`, `formats` (user-defined file formats) and `testing`. `__init__.pyi` lists the
+module of each name.
 """
 
 import lazy_loader
 
 from dagster_tidemark.dagster_range import raise_if_unsupported
 
-# Imported when first asked for: a schema needs no Dagster, a transform no boto3, and `tidemark env` neither.
+# Imported on first use: a schema needs no Dagster, a transform no boto3, and `tidemark env` neither.
 _imported, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
@@ -24,5 +24,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    # `dg` looks for components by `dir`. It imports what it finds there, so the other names are not listed.
+    # `dg` looks for components by `dir`, and imports every listed name, so the other names are not listed.
     return [*globals(), "FeedComponent", "TableComponent"]

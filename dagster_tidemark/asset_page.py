@@ -31,11 +31,11 @@ def with_pages(
     settings: Settings,
     streams: Iterable[Stream | Deliveries] = (),
 ) -> list[Any]:
-    """The assets, each with what its page shows.
+    """Return the assets with the content of their pages.
 
     Args:
-        tables: By name, which is the asset key joined by a dot.
-        streams: Fill the table of the asset with the same key.
+        tables: Tables by name, which is the asset key joined by a dot.
+        streams: Streams and deliveries. Each fills the table of the asset with the same key.
     """
     found = [_linked(each) for each in assets]
     by_asset = {stream.asset: stream for stream in streams}
@@ -48,7 +48,7 @@ def _mapped(asset: Any, of_spec: Callable[[dg.AssetSpec], dg.AssetSpec]) -> Any:
 
 
 def _linked(asset: Any) -> Any:
-    """With a link to its code, unless that is the machinery's: a factory says itself where it was called."""
+    """Return an asset with a link to its code, unless the library defines it: factories link to their caller."""
     if not isinstance(asset, dg.AssetsDefinition) or not asset.is_executable:
         return asset
     try:
@@ -85,7 +85,7 @@ def _of_table(table: Table, settings: Settings) -> dict[str, Any]:
 
 
 def _folder(table: Table, settings: Settings) -> dict[str, Any]:
-    """Return the table's folder; nothing where the catalog chooses it."""
+    """Return the table's folder; nothing if the catalog chooses it."""
     if settings.catalog_options["type"] != "jdbc":
         return {}
     return {"dagster/uri": f"{settings.warehouse}/{table.name.replace('.', '/')}"}
@@ -106,10 +106,10 @@ def _of_stream(stream: Stream | Deliveries, settings: Settings) -> dict[str, Any
 
 
 def _promise(spec: dg.AssetSpec, scale: float) -> str:
-    """The contract in words, as Dagster's own panel cannot say it: it counts from the last materialization."""
+    """Return the contract in words. Dagster's own panel cannot show it: it counts from the last materialization."""
     try:
         contract = contract_of(spec.freshness_policy)
-    except Refused:  # the location warns of it as it loads
+    except Refused:  # the location logs a warning when it loads
         return ""
     if contract is None:
         return ""

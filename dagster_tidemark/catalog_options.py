@@ -1,4 +1,4 @@
-"""The Iceberg catalog: one mapping of Iceberg's own options, as Spark and as pyiceberg take it.
+"""The Iceberg catalog: one mapping of Iceberg's own options, translated for Spark and for pyiceberg.
 
 Belongs here: names, translations and refusals. Does not belong here: the variables (`settings`) and any connection.
 """
@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 TYPES = ("jdbc", "rest", "glue", "hive")
 PYICEBERG = "PYICEBERG_CATALOG__LAKE__"
-"""The prefix of the variables from which pyiceberg reads the catalog `lake`."""
+"""Prefix of pyiceberg's variables for the catalog `lake`."""
 
 _JDBC = ("jdbc:sqlite:", "jdbc:postgresql:")
 _OF_SPARK = ("io-impl", "cache-enabled", "jdbc.schema-version")
@@ -23,7 +23,7 @@ def flat(given: object) -> dict[str, str]:
     Variables give them in the first form: `__` is a dot and `_` a hyphen, as in pyiceberg's own variables.
 
     Raises:
-        ValueError: they are no mapping to text.
+        ValueError: the options are no mapping to text.
     """
     if not isinstance(given, Mapping):
         raise ValueError("expected a mapping of options")
@@ -50,7 +50,7 @@ def is_location(warehouse: str) -> bool:
 
 
 def merged(given: Mapping[str, str], uri: str, warehouse: str, *, default: str) -> tuple[dict[str, str], str, str]:
-    """Return the mapping without what the short forms hold, the URI, and the folder or bucket ("": the default one).
+    """Return the mapping without short-form options, the URI, and the folder or bucket ("": the default one).
 
     Args:
         given: The options of `TIDEMARK_CATALOG`.
@@ -93,17 +93,17 @@ def merged(given: Mapping[str, str], uri: str, warehouse: str, *, default: str) 
 
 
 def without_login(uri: str) -> str:
-    """Return a URI for people to see: without user, password and query."""
+    """Return a URI for messages: without user, password and query."""
     bare = uri.partition("?")[0]
     scheme, slashes, rest = bare.partition("://")
     return f"{scheme}{slashes}{rest.rpartition('@')[2]}" if slashes else bare
 
 
 def for_spark(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options below `spark.sql.catalog.lake.`, the password of a JDBC URI left out (`jdbc_login`).
+    """Return the options below `spark.sql.catalog.lake.`, without the password of a JDBC URI (`jdbc_login`).
 
     Args:
-        options: With `type`, and whatever the catalog needs.
+        options: The options of the catalog, with `type`.
     """
     # A long-lived server must see the commits of other processes at once.
     found = {"cache-enabled": "false"} | {name: value for name, value in options.items() if name not in _OF_PYICEBERG}
@@ -123,7 +123,7 @@ def for_pyiceberg(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def variables_of_pyiceberg(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables from which pyiceberg reads the same catalog under the name `lake`."""
+    """Return the variables that make pyiceberg read the same catalog under the name `lake`."""
     return {
         PYICEBERG + name.upper().replace(".", "__").replace("-", "_"): value
         for name, value in for_pyiceberg(options).items()
@@ -151,7 +151,7 @@ def jdbc_login(uri: str) -> tuple[str, str | None]:
 
 
 def sqlalchemy_uri(catalog_uri: str) -> str:
-    """The catalog's JDBC URI as SQLAlchemy (so pyiceberg) writes it."""
+    """Return the catalog's JDBC URI in the form of SQLAlchemy, which pyiceberg uses."""
     bare = catalog_uri.removeprefix("jdbc:")
     if bare.startswith("sqlite:"):
         path, _, query = bare.removeprefix("sqlite:").partition("?")

@@ -1,7 +1,7 @@
 """Declarations of components: the table that an asset fills, and the feed that it is loaded from.
 
-A component can only give Dagster definitions. Its table and feed are found again through its assets, by the code that
-assembles the code location and by the commands. Does not belong here: the components themselves (`components`).
+A component can only give Dagster definitions. The code location's assembly and the commands find its table and feed
+through its assets. Does not belong here: the components themselves (`components`).
 """
 
 import re
@@ -44,19 +44,19 @@ class Declaration:
 
     @property
     def place(self) -> str:
-        """Where it is declared, for messages."""
+        """Place of the declaration, for messages."""
         return self.source.place()
 
     @property
     def names(self) -> frozenset[str]:
-        """The names by which messages call its asset, table and feed."""
+        """The names of its asset, table and feed in messages."""
         table = self.table.name
         found = {f"table {table}", f"asset {table.replace('.', '/')}"}
         return frozenset(found | ({f"feed {self.feed.name}", f"asset raw/{self.feed.name}"} if self.feed else set()))
 
 
 class Declaring:
-    """Base of the components whose assets Tidemark looks after."""
+    """Base of the components whose assets Tidemark automates."""
 
     @property
     def declaration(self) -> Declaration:
@@ -102,7 +102,7 @@ class Declared:
             raise DeclarationRefused("\n".join(named)) from error
 
     def _with_place(self, line: str, default: str | None) -> str:
-        """Return a line of an error, with the places of the components that it is about in front."""
+        """Return a line of an error after the places of the components that it is about."""
         kind, _, names = line.partition(":")[0].partition(" ")
         owners = {name for each in self.by_asset.values() for name in each.names}
         about = [f"{kind.removesuffix('s')} {name}" for name in re.split(r", | and ", names)]
@@ -139,7 +139,7 @@ def declared_by(assets: Iterable[Any]) -> Declared:
 
 
 def _declaration_of(spec: dg.AssetSpec) -> Declaration | None:
-    """Return the declaration of the component that gave an asset; None if none of ours did."""
+    """Return the declaration of the component that gave an asset; None if no component of Tidemark did."""
     for component in adapter.components_of(spec.metadata):
         if isinstance(component, Declaring):
             declaration = component.declaration
@@ -158,7 +158,7 @@ def _require_once(what: str, first: Declaration, other: Declaration) -> None:
 class _Pending(dg.ResourceDefinition):
     """Resource that makes Dagster refuse a code location whose components are not passed to Tidemark.
 
-    Without it Dagster would load the assets and nothing would ever run them.
+    Without it Dagster would load the assets, and no sensor would ever run them.
     """
 
     def __init__(self, declaration: Declaration) -> None:
@@ -194,7 +194,7 @@ def taken_over(
     assets.
 
     Returns:
-        The definitions that remain, the assets and checks that Tidemark takes, and what components declare.
+        The remaining definitions, the assets and checks that Tidemark takes, and the declarations of components.
 
     Raises:
         DeclarationRefused: two components declare one table or feed, or an asset uses Tidemark's IO manager and no

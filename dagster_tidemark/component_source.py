@@ -1,6 +1,6 @@
 """The file and the lines of a component's declaration, for messages and for differences of the code.
 
-Does not belong here: what a component declares (`component_declarations`).
+Does not belong here: the declarations themselves (`component_declarations`).
 """
 
 import re
@@ -21,7 +21,7 @@ AttributePath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a component is declared.
+    """Place of a component's declaration.
 
     Args:
         file: Its `defs.yaml`, from the project's root; empty for a component in Python.
@@ -38,7 +38,7 @@ class Source:
     values: Mapping[AttributePath, str] = field(default_factory=dict)
 
     def place(self, path: Sequence[str | int] | None = None) -> str:
-        """Return file and line of an attribute or of what holds it; without a path those of the component."""
+        """Return file and line of an attribute or its nearest parent; without a path those of the component."""
         if not self.file:
             return "a component in Python"
         if path is None:
@@ -70,13 +70,13 @@ class Source:
 
 
 def _at(attribute: str | int, text: str) -> int:
-    """Return the position at which a text mentions an attribute; -1 if it does not."""
+    """Return the position where a text mentions an attribute; -1 if it does not."""
     words = re.search(rf"\b{re.escape(str(attribute)).replace('_', '[_ ]')}\b", text)
     return words.start() if words else -1
 
 
 def source_of(context: dg.ComponentLoadContext, attributes: Any) -> Source:
-    """Return where Dagster reads a component with some attributes; an empty source for a component in Python."""
+    """Return the place of the component that Dagster loads; an empty source for a component in Python."""
     tree = context.resolution_context.source_position_tree
     if tree is None:
         return Source()
@@ -105,7 +105,7 @@ def _texts_in(value: Any, path: AttributePath) -> Iterator[tuple[AttributePath, 
 
 
 def require_keys_once(source: Source) -> None:
-    """Check that no mapping of a component has a key twice. YAML's readers silently take the last one.
+    """Raise if a mapping of a component has a key twice. YAML readers silently take the last one.
 
     Raises:
         DeclarationRefused: one has. The message names both lines.

@@ -1,4 +1,4 @@
-"""From a code location's assets, feeds and tables to its Dagster definitions: sensors, checks, schedules, resources."""
+"""Dagster definitions of a code location: its assets and checks, with sensors, schedules and resources."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from pathlib import Path
@@ -46,11 +46,11 @@ from dagster_tidemark.tags import IO_MANAGER, PREFIX
 
 
 class ComponentHoldsMore(Terminal):
-    """A component gives something that is no asset and no check, which nothing would take over."""
+    """A component gives more than assets and checks. Tidemark would drop the rest."""
 
 
 def assets_in(*packages: ModuleType) -> list[Any]:
-    """Every asset and asset check that the modules of the packages hold, and what their `defs.yaml` files give.
+    """Return every asset and asset check of the packages' modules and `defs.yaml` files.
 
     Raises:
         ComponentHoldsMore: a component gives jobs, schedules, sensors or resources as well.
@@ -60,7 +60,7 @@ def assets_in(*packages: ModuleType) -> list[Any]:
 
 def _assets_in(package: ModuleType) -> list[Any]:
     root = Path(package.__path__[0])
-    if not any(root.rglob("defs.yaml")):  # the other way takes Dagster a second more
+    if not any(root.rglob("defs.yaml")):  # a component tree takes Dagster a second more
         modules = modules_below(package)
         found = list[Any]()
         # Module by module if broken modules are left out: two assets with one key must not exclude all others.
@@ -85,7 +85,7 @@ def _assets_in(package: ModuleType) -> list[Any]:
 def _each_key_once(assets: Sequence[Any], declared: Declared) -> list[Any]:
     """Within `leaving_out`, leave out assets whose key an earlier asset has. Dagster would refuse the location.
 
-    Those of components are named already, with their places.
+    Assets of components are already reported, with their places.
     """
     if not is_leaving_out():
         return list(assets)
@@ -105,7 +105,7 @@ def _each_key_once(assets: Sequence[Any], declared: Declared) -> list[Any]:
 
 
 def _with_their_inputs(assets: Sequence[Any], others: Sequence[Any], declared: Declared) -> list[Any]:
-    """Return the assets whose inputs exist. Dagster would refuse the location for one that has none.
+    """Return the assets whose inputs exist. Dagster would refuse a location with a missing input.
 
     Raises:
         DeclarationRefused: an input of a component does not exist. Within `leaving_out` it is recorded, as it is for
@@ -157,22 +157,23 @@ def build_definitions(
     streams: Sequence[Stream | Deliveries] = (),
     **overrides: Any,
 ) -> dg.Definitions:
-    """Return the definitions of a code location that is Tidemark's alone. For one of others see `extend`.
+    """Return the definitions of a code location with Tidemark's assets only. For other locations see `extend`.
 
     Args:
-        assets: Everything `dg.Definitions` takes as an asset or an asset check, as `assets_in` finds it; each asset
-            gets its automation from its contract and graph.
-        feeds: What lands in the bucket; each has a source asset `raw/<name>` among the assets. Feeds and tables of
+        assets: Assets and asset checks, in any form that `dg.Definitions` takes; see `assets_in`. Each asset gets its
+            automation from its contract and graph.
+        feeds: Feeds of files in the bucket; each has a source asset `raw/<name>` among the assets. Feeds and tables of
             components are added.
-        tables: Every table an asset returns or loads, by name `<namespace>.<table>` for the asset key of these parts.
-        streams: Messages that are kept as they come, and deliveries that a message completes; the asset that stands for
-            one has the key of its table.
+        tables: Every table that an asset returns or loads. Its name `<namespace>.<table>` has the parts of the asset's
+            key.
+        streams: Streams of messages, and deliveries that a message completes. The asset of each has the key of its
+            table.
         overrides: Resources to put in the place of `landing`, `events_queue`, `spark`, `lakehouse` or `io_manager`,
             or to add.
 
     Raises:
         StreamRefused: two streams have the same name, table or queue.
-        SettingsError: a variable with the prefix `TIDEMARK_` is no setting, and no declaration reads it.
+        SettingsError: a variable with the prefix `TIDEMARK_` is unknown: no setting, and not read by a declaration.
         DeclarationRefused: a table and its asset, or an asset and the files of its feed, have different partitions, or
             a feed cannot be loaded into its table.
     """
@@ -180,7 +181,7 @@ def build_definitions(
     declared = declared_by(assets)
     tables, feeds = [*tables, *declared.tables], [*feeds, *declared.feeds]
     resources = _resources(settings, tables, spark="spark") | overrides
-    # The library's own sensors, checks and assets ask for the names that they have in every location.
+    # The library's own sensors, checks and assets use the same prefixed names in every location.
     prefixed = {f"{PREFIX}{name}": resources[name] for name in ("landing", "events_queue", "lakehouse", "io_manager")}
     ours = _parts(settings, assets, feeds, tables, streams, declared)
     return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=recorded_in_process))
@@ -197,19 +198,18 @@ def extend(
 ) -> dg.Definitions:
     """Return the definitions of an existing code location with Tidemark's assets added.
 
-    What the location has stays as it is: conditions, IO managers, resources, executor, jobs, schedules and sensors.
-    Its selections, such as `AssetSelection.all()`, leave the added assets out; one that lists asset keys stays.
-    Only Tidemark's assets get its automation: the added ones, those of its components (`FeedComponent`,
-    `TableComponent`), and those in `defs` whose tables and feeds are given. Resources and sensors added here have the
-    prefix `tidemark_`: a function asks for `tidemark_lakehouse` where it would ask for `lakehouse` in a location of
-    `build_definitions`.
+    The location's conditions, IO managers, resources, executor, jobs, schedules and sensors stay unchanged. Its
+    selections, such as `AssetSelection.all()`, leave the added assets out; a selection of asset keys stays. Only
+    Tidemark's assets get its automation: the added assets, the assets of its components (`FeedComponent`,
+    `TableComponent`), and assets in `defs` whose tables and feeds are given. Resources and sensors added here have the
+    prefix `tidemark_`: a function requires `tidemark_lakehouse`, but `lakehouse` in a location of `build_definitions`.
 
     Args:
         assets: The assets and asset checks to add; see `build_definitions` for these and the other arguments.
 
     Raises:
-        DeclarationRefused: an added asset has the key of an existing one, or stores its table by the location's IO
-            manager; otherwise as `build_definitions`.
+        DeclarationRefused: an added asset has the key of an existing one, or stores its table with the location's IO
+            manager; other errors as in `build_definitions`.
     """
     added = declared_by(assets := list(assets))
     tables, feeds = [*tables, *added.tables], [*feeds, *added.feeds]
@@ -232,7 +232,7 @@ def _resources(settings: Settings, tables: Iterable[Table], *, spark: str) -> di
     """Return the library's resources.
 
     Args:
-        spark: The key under which the location has the Spark resource.
+        spark: The key of the location's Spark resource.
     """
     aws: dict[str, Any] = {"endpoint_url": settings.aws_endpoint_url, "region_name": settings.aws_region}
     session = SparkResource(settings=settings)
@@ -262,9 +262,9 @@ def _parts(
     """Return assets, checks, sensors and schedules, without resources and executor.
 
     Args:
-        declared: What components declare.
+        declared: Declarations of components.
         others: The location's other assets and checks.
-        prefix: Of sensors, schedules and jobs; empty if the location has no others.
+        prefix: Prefix of sensors, schedules and jobs; empty if the location has no others.
     """
     with refusing():
         refuse_undeclared_names()
@@ -274,7 +274,7 @@ def _parts(
     delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
     assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds, declared)
     assets = _with_their_inputs(assets, others, declared)
-    if not adapter.is_loaded_for_a_run():  # there nobody looks at a page, and the code server has looked at the rest
+    if not adapter.is_loaded_for_a_run():  # a run shows no page, and the code server has made these checks
         assets = _each_key_once(assets, declared)
         with refusing(), declared.naming_places():
             refuse_overlaps([*feeds, *delivered])
@@ -335,7 +335,7 @@ def _require_apart(ours: Sequence[Any], theirs: Sequence[Any], tables: Collectio
 
 
 def _watched(settings: Settings, feeds: Sequence[Feed], streams: Sequence[Stream | Deliveries]) -> Watched:
-    """Return the feeds and posts that sensors and shifts watch outside of the event log."""
+    """Return the sources outside the event log that sensors and shifts watch."""
     at_work = [stream for stream in streams if stream.why_off(settings) is None]
     return Watched(
         settings.code_location,

@@ -1,4 +1,4 @@
-"""Declare a derived table and its asset in one place; `dg.asset` with everything written out gives the same asset."""
+"""Declaration of a derived table's asset in a short form of `dg.asset`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
@@ -31,8 +31,8 @@ def table_asset(
     Args:
         ins: The asset that each parameter reads, as `namespace/table`. A table by another time partition is read
             for the window of the partition; give a `dg.AssetIn` for any other mapping.
-        fresh: How old data may be that the table does not contain yet, or a policy. None: as its readers need it.
-        options: More of what `dg.asset` takes; each replaces what is derived here.
+        fresh: Longest age of data that the table does not contain yet, or a policy. None: as its readers need it.
+        options: Other arguments of `dg.asset`. Each replaces the derived one.
     """
     key = table.name.split(".")
     derived = {
@@ -45,7 +45,7 @@ def table_asset(
         "io_manager_key": IO_MANAGER,
         "backfill_policy": dg.BackfillPolicy.single_run() if partitions else None,
     }
-    # Typed, because options as keywords make a decorator of no type.
+    # Typed, because with options as keywords the decorator has no type.
     decorator: _Decorator = dg.asset(**(derived | options))
     return decorator
 
@@ -59,7 +59,7 @@ def _input(read: str | dg.AssetIn) -> dg.AssetIn:
 
 
 def with_window_mappings(assets: Iterable[Any], others: Iterable[Any] = ()) -> list[Any]:
-    """Return the assets, each input by another time partition mapped by time unless the asset says how.
+    """Return the assets, with inputs of another time partition mapped by time unless the asset declares a mapping.
 
     Dagster's own default is the same mapping, but fails while the window's last partitions do not exist yet.
 

@@ -96,7 +96,7 @@ def in_words(error: BaseException, package: str = "") -> str:
     causes = [error]
     while (cause := causes[-1].__cause__) and cause not in causes:
         causes.append(cause)
-    # Dagster wraps the errors of a component in its own, which draws the tree of all components.
+    # Dagster wraps the errors of a component in its own, whose text draws the tree of components.
     if ours := next((each for each in causes if isinstance(each, TidemarkError)), None):
         return str(ours)
     if invalid := next((each for each in causes if isinstance(each, ValidationError)), None):
@@ -116,7 +116,7 @@ def in_words(error: BaseException, package: str = "") -> str:
 def _invalid_in_words(error: ValidationError) -> str:
     """Return the errors of a schema; Dagster writes file and line of a `defs.yaml` behind the path."""
     every = [(".".join(map(str, each["loc"])), each) for each in error.errors()]
-    if any(_ALTERNATIVE.search(path) for path, _ in every):  # the deepest one is about what was meant
+    if any(_ALTERNATIVE.search(path) for path, _ in every):  # the deepest one is about the intended alternative
         every = [max(every, key=lambda each: len(each[0]))]
     found = []
     for full, each in every:

@@ -15,18 +15,18 @@ _read: dict[str, str] = {}
 
 
 class VariableRefused(Terminal):
-    """A declaration names a variable that it cannot have."""
+    """A declaration names a reserved variable."""
 
 
 def from_env(variable: str, default: str) -> str:
     """Return the value of an environment variable; the default if it is unset or empty.
 
     A declaration reads it when its module is imported, so every process of a deployment needs the same value: code
-    servers, the daemon and runs. The laptop platform hands it on, and `tidemark env` prints it. The value is no part of
-    an asset's fingerprint: `tidemark lock` reads the text of the declaration.
+    servers, the daemon and runs. The laptop platform passes it on, and `tidemark env` prints it. The value is no part
+    of an asset's fingerprint: `tidemark lock` reads the text of the declaration.
 
     Args:
-        variable: Any name. With the prefix `TIDEMARK_` it ends in `_QUEUE` or `_TOPIC`, all others are the library's.
+        variable: Any name. With the prefix `TIDEMARK_` it must end in `_QUEUE` or `_TOPIC`; others are the library's.
         default: The value for the laptop.
 
     Raises:

@@ -1,13 +1,13 @@
-"""The two bases of every error of ours, and what each is worth as an exit code.
+"""The two bases of all errors of the library, and their exit codes.
 
     TidemarkError
-    ├── Transient          exits with 1   the world is in the way: wait, or mend it, and the same call works
+    ├── Transient          exits with 1   an external cause: wait, or remove it, and the same call works
     │   ├── BucketUnavailable, ObjectUnavailable, ObjectChanged, QueueUnavailable, DeleteRefused
     │   ├── SparkUnreachable, SparkLost, SparkFailed, NotScanned
     │   ├── KafkaUnavailable, TopicUnknown, RangeGone
     │   ├── CommitConflict, WriteConflict, ChangedMeanwhile, PreviewInUse
     │   └── CannotStart, CannotReconcile, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
-    └── Terminal           exits with 2   somebody has to change a setting, an option, a declaration or a file
+    └── Terminal           exits with 2   a setting, an option, a declaration or a file must change
         ├── SettingsError, NoProject, NoSuchAsset, NoSampleFeed, CannotHandle, SchemaDiffers, NoSuchTable
         ├── KafkaRefused, KafkaMissing, NoKafkaSource, PositionUnreadable
         ├── NotPython, LockFileUnreadable, ProjectRefused, DagsterUnsupported
@@ -23,16 +23,16 @@ from typing import ClassVar
 
 
 class TidemarkError(Exception):
-    """Any error of ours."""
+    """Base of all errors of the library."""
 
     exit_code: ClassVar[int] = 1
 
 
 class Transient(TidemarkError):
-    """The world is in the way; a retry helps once it is not."""
+    """An external cause, such as an unreachable service. A retry helps after it is gone."""
 
 
 class Terminal(TidemarkError):
-    """A retry does not help until somebody has changed something."""
+    """An error that a retry does not resolve: a setting, an option, a declaration or a file must change."""
 
     exit_code = 2

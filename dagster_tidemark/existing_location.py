@@ -1,7 +1,7 @@
-"""The jobs, schedules and sensors of an existing code location, so that their selections do not grow by added assets.
+"""Jobs, schedules and sensors of an existing code location, narrowed so that they do not select added assets.
 
-`AssetSelection.all()`, a group or everything downstream of an asset would otherwise take in the assets of `extend`: an
-asset job would run them too, or could not be resolved because their partitions differ, and two automation sensors would
+`AssetSelection.all()`, a group or everything downstream of an asset would otherwise include the assets of `extend`. An
+asset job would run them too, or could not be resolved because their partitions differ. Two automation sensors would
 select the same asset, which Dagster refuses. A selection that lists asset keys is not changed.
 """
 
@@ -57,7 +57,7 @@ class _Narrowed:
         return self._jobs[id(job)]
 
     def _schedule(self, schedule: Any) -> Any:
-        if not isinstance(schedule, dg.ScheduleDefinition):  # of a partitioned job that is not resolved yet
+        if not isinstance(schedule, dg.ScheduleDefinition):  # its partitioned job is not resolved yet
             return replace(schedule, job=self._job(schedule.job))
         if not schedule.has_job or self._job(schedule.job) is schedule.job:
             return schedule

@@ -1,8 +1,8 @@
-"""Where a process can be told to die, so that a test can show that it may die anywhere.
+"""Points where a test can kill a process, to prove that a process may die anywhere.
 
-`TIDEMARK_KILL_AT=<boundary>:<n>` makes the process that comes to a boundary for the n-th time kill its whole process
-group with SIGKILL: nothing is flushed, closed or caught. With `TIDEMARK_STOP_AT` it stops itself there (SIGSTOP), and
-goes on when somebody continues it, long after it was taken for dead. Only a local platform listens to either.
+With `TIDEMARK_KILL_AT=<boundary>:<n>` the process that reaches a boundary for the n-th time kills its whole process
+group with SIGKILL: nothing is flushed, closed or caught. With `TIDEMARK_STOP_AT` it stops itself (SIGSTOP), and a test
+can continue it long after it was taken for dead. Only a local platform reads these variables.
 """
 
 import os
@@ -18,7 +18,7 @@ _counts: dict[str, int] = {}
 
 
 def reached(boundary: Boundary | PreviewBoundary | StreamBoundary) -> None:
-    """The process has come to this boundary; it returns, unless it was told to die here."""
+    """Kill or stop the process if the settings name this boundary and count. Otherwise return."""
     appointments = _appointments()
     if boundary not in {wanted for wanted, _ in appointments.values()}:
         return
@@ -35,7 +35,7 @@ def reached(boundary: Boundary | PreviewBoundary | StreamBoundary) -> None:
             os.kill(os.getpid(), number)
 
 
-@cache  # asked for at every boundary; reading all settings takes a millisecond
+@cache  # read at every boundary; reading all settings takes a millisecond
 def _appointments() -> dict[signal.Signals, tuple[str, int]]:
     settings = load_settings()
     if settings.environment != "local":

@@ -1,4 +1,4 @@
-"""From one declaration of a feed to its assets: the source asset, and the table loaded from it, with its checks."""
+"""Assets of a declared feed: the source asset, and the table loaded from it, with its checks."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -26,16 +26,16 @@ def feed_assets(
     owners: Sequence[str] = (),
     **core: Any,
 ) -> list[dg.AssetsDefinition | dg.SourceAsset]:
-    """The assets `raw/<feed>` (observed) and the table's own (loaded), whose key is the table's name.
+    """Return the source asset `raw/<feed>` and the table's asset, whose key is the table's name.
 
     Args:
-        partitions_def: The same definition as of the other assets by this grain: only then they share runs.
-        transform: From a row of the landing columns to a row of the table: lineage columns pass through.
-        code_version: Of the transform and of the feed's rules; another one has every file read again.
-        core: More of what `dg.asset` takes for the table's asset: `freshness_policy`, `tags`, `automation_condition`.
+        partitions_def: The same object as in other assets of this grain: only then they share runs.
+        transform: Returns the table's rows from rows with the landing columns. Lineage columns pass through.
+        code_version: Version of the transform and the feed's rules. A new version causes every file to be read again.
+        core: Other arguments of `dg.asset` for the table's asset: `freshness_policy`, `tags`, `automation_condition`.
 
     Raises:
-        ValueError: the feed is cut into partitions and the table is not, or the other way round.
+        ValueError: the feed has partitions and the asset has none, or the other way round.
     """
     if (partitions_def is None) is not feed.is_one_object:
         raise ValueError(f"feed {feed.name} is by {feed.layout.by}: give feed_assets the partitions_def of that grain")
@@ -65,7 +65,7 @@ def _one_row(feed: Feed, table: Table) -> str:
 
 
 def _caller() -> dg.CodeReferencesMetadataValue:
-    """Where a user's module called `feed_assets`, for the link in the UI."""
+    """Return the line where a user's module called `feed_assets`, for the link in the UI."""
     frame = sys._getframe(2)
     where = dg.LocalFileCodeReference(file_path=frame.f_code.co_filename, line_number=frame.f_lineno)
     return dg.CodeReferencesMetadataValue(code_references=[where])

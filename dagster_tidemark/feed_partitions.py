@@ -1,7 +1,7 @@
-"""Checks whether each feed can be loaded: its assets have its partitions, its table takes its rows, a format reads it.
+"""Checks that each feed can be loaded: its assets have its partitions, its table takes its rows, a format reads it.
 
-Otherwise files would wait for ever as partitions that Dagster does not have, or every run would fail. So a code
-location is refused as it loads, with a line for each asset or feed that names the needed declaration.
+Otherwise files would wait for ever in partitions that Dagster does not have, or every run would fail. So a code
+location is refused when it loads, with a line for each asset or feed that names the needed declaration.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _CUTS = {
     Grain.WEEK: ("0 0 * * 1", "WeeklyPartitionsDefinition(..., day_offset=1"),
     Grain.MONTH: ("0 0 1 * *", "MonthlyPartitionsDefinition(..."),
 }
-"""When the windows of a grain begin, and the definition that has these."""
+"""Cron schedule of each grain's windows, and the Dagster definition with these windows."""
 
 
 def require_loadable_feeds(
@@ -40,12 +40,12 @@ def require_loadable_feeds(
     """Check each feed against its format, its source asset and the assets that load its files.
 
     Args:
-        tables: By name, which is the asset key joined by a dot.
-        delivered: The feeds of deliveries, of which only the rules are checked.
+        tables: Tables by name, which is the asset key joined by a dot.
+        delivered: The feeds of deliveries. Only their rules are checked.
 
     Raises:
-        PartitionsDiffer: the partitions of some differ.
-        DeclarationRefused: some do not fit for another reason.
+        PartitionsDiffer: the partitions of a feed and an asset or table differ.
+        DeclarationRefused: a feed cannot be loaded for another reason.
     """
     of_sources = {source_key(feed): feed for feed in feeds}
     wrong = [_refusal(require_readable, feed) for feed in of_sources.values()]
@@ -102,7 +102,7 @@ _OF_TABLES = (require_loadable, _require_lineage, _require_known_columns)
 def _cut_by_feeds(
     assets: Iterable[Any], of_sources: Mapping[dg.AssetKey, Feed], tables: Mapping[str, Table]
 ) -> Iterator[tuple[dg.AssetKey, _Definition, Feed]]:
-    """The source asset of each feed and the assets that load its files, with their partitions."""
+    """Yield the source asset of each feed and the assets that load its files, with their partitions."""
     for asset in assets:
         if isinstance(asset, dg.SourceAsset | dg.AssetSpec):
             if feed := of_sources.get(asset.key):
@@ -118,7 +118,7 @@ def _cut_by_feeds(
 
 
 def _difference(definition: _Definition, feed: Feed) -> str:
-    """What differs, and what to declare; empty where nothing does."""
+    """Return the difference and the remedy; empty if there is none."""
     dimensions = feed.layout.dimensions
     if definition is None:
         return "the asset has no partitions: give it a partitions_def" if dimensions else ""

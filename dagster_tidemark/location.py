@@ -1,13 +1,13 @@
-"""The user's code location, as the machinery finds it: by name, when it is needed, and never by an import of its own.
+"""The user's code location. The library imports it by name when it is needed, never by an import statement.
 
 The package that `TIDEMARK_CODE_LOCATION` names (`pipelines`) holds `definitions.defs`. It may hold
 `definitions.TABLES`, `feeds.FEEDS`, `streams.STREAMS`, and a sample feed, `demo`: `demo.feed.first_round(settings)`
-writes what is due, once, and returns a line about it. The sample feed may have a command: `demo.command.app` is
+writes the due files once, and returns a line about them. The sample feed may have a command: `demo.command.app` is
 `tidemark feed`, which adds files until it is stopped.
 
 Commands import this inside a function: a code location reads the environment when it is imported.
 
-A module that cannot be imported, and a declaration that is refused, is named in one line. Commands that need the whole
+Each module that cannot be imported and each refused declaration is reported in one line. Commands that need the whole
 code (`plan`, `lock`) end with these lines. Commands that only read work `without_broken_parts` and show the lines.
 """
 
@@ -39,7 +39,7 @@ _Read = TypeVar("_Read")
 
 
 class NoSampleFeed(Terminal):
-    """The code location has no `demo.feed`, so there is nothing to write. `make dev FEED=none` starts without."""
+    """The code location has no `demo.feed`. `make dev FEED=none` starts without a sample feed."""
 
 
 class LocationBroken(Terminal):
@@ -47,7 +47,7 @@ class LocationBroken(Terminal):
 
 
 _BROKEN: dict[str, list[str]] = {}
-"""The broken parts of each code location that was imported here. Python imports a module once, so this stays true."""
+"""Broken parts of each code location imported in this process. Python imports a module once, so they stay broken."""
 
 
 _is_partial: ContextVar[bool] = ContextVar("_is_partial", default=False)
@@ -97,9 +97,9 @@ def asset_graph(settings: Settings) -> "BaseAssetGraph[Any]":
 
 
 def feeds(settings: Settings) -> "Sequence[Feed]":
-    """Return the declared feeds, of one name the first: `FEEDS` of a package `feeds`, and those of components.
+    """Return the declared feeds: `FEEDS` of a package `feeds`, and the feeds of components.
 
-    For errors see `definitions`.
+    If several feeds have the same name, only the first is returned. For errors see `definitions`.
     """
     found: list[Feed] = list(_module(settings, "feeds").FEEDS) if _has(settings, "feeds") else []
     found += [each.feed for each in _of_components(settings) if each.feed]
@@ -116,7 +116,7 @@ def streams(settings: Settings) -> "Sequence[Stream]":
 
 
 def tables(settings: Settings) -> "Mapping[str, Table]":
-    """Return every declared table by its name: `TABLES`, and those of components. For errors see `definitions`."""
+    """Return every declared table by name: `TABLES`, and the tables of components. For errors see `definitions`."""
     found: Sequence[Table] = getattr(_module(settings, "definitions"), "TABLES", ())
     return {table.name: table for table in (*found, *(each.table for each in _of_components(settings)))}
 
@@ -132,11 +132,11 @@ def _of_components(settings: Settings) -> "Sequence[Declaration]":
 def _has_components(settings: Settings) -> bool:
     """Return True if the code location holds a `defs.yaml`.
 
-    Most projects have none: reading their feeds imports no Dagster and loads no assets, which takes seconds.
+    Most projects have none. Their feeds can be read without importing Dagster or loading assets, which takes seconds.
     """
     try:
         package = find_spec(settings.code_location)
-    except (ImportError, ValueError):  # a module that was made in memory has no spec, and no folder either
+    except (ImportError, ValueError):  # a module created in memory has no spec and no folder
         return False
     folders = (package.submodule_search_locations if package else None) or ()
     return any(any(Path(folder).rglob("defs.y*ml")) for folder in folders)
@@ -144,7 +144,7 @@ def _has_components(settings: Settings) -> bool:
 
 @contextmanager
 def _components_one_by_one(settings: Settings) -> Iterator[None]:
-    """Have a broken component or file in the folder of components cost only itself."""
+    """Keep a broken component or file from breaking the other components of its folder."""
     if not _has_components(settings):
         yield
         return
@@ -171,7 +171,7 @@ def _refusing_component(settings: Settings, path: Path) -> Iterator[None]:
 
 
 def _in_file(file: Path, said: str) -> str:
-    """Return an error of Dagster on a YAML file, with the line of the name that it quotes."""
+    """Return Dagster's error about a YAML file, with the line of the name that it quotes."""
     if "No components found" in said:
         return f"{file}:1: it declares no component; write type and attributes, or remove the file"
     if "codec can't decode" in said:
@@ -185,7 +185,7 @@ def _in_file(file: Path, said: str) -> str:
 
 
 def taken_by(settings: Settings, feed: "Feed", table: "Table") -> str:
-    """Return why a new feed or its table conflicts with an existing declaration; empty if it does not.
+    """Return the reason why a new feed or its table conflicts with an existing declaration; empty if it does not.
 
     Broken parts of the code location are ignored.
     """
@@ -207,7 +207,7 @@ def taken_by(settings: Settings, feed: "Feed", table: "Table") -> str:
 
 
 def has_sample_feed(settings: Settings) -> bool:
-    """Return True if the code location brings data to look at."""
+    """Return True if the code location has a sample feed."""
     return _has(settings, "demo") and _has(settings, "demo.feed")
 
 
@@ -220,20 +220,20 @@ def first_round(settings: Settings) -> str:
     """Write the sample files that are due by now, once.
 
     Returns:
-        How many they were, in a line.
+        A line with their number.
 
     Raises:
-        NoSampleFeed: the code location brings none.
+        NoSampleFeed: the code location has no sample feed.
     """
     said: str = _demo(settings, "feed").first_round(settings)
     return said
 
 
 def feed_command(settings: Settings) -> Any:
-    """The Typer app behind `tidemark feed`.
+    """Return the Typer app behind `tidemark feed`.
 
     Raises:
-        NoSampleFeed: the code location brings none, or only `demo.feed`.
+        NoSampleFeed: the code location has no sample feed, or only `demo.feed`.
     """
     return _demo(settings, "command").app
 
@@ -258,13 +258,13 @@ def _module(settings: Settings, name: str) -> Any:
 
 
 def _read(settings: Settings, read: Callable[[], _Read]) -> _Read:
-    """Return what user code gives.
+    """Return the result of reading user code.
 
     Raises:
         LocationBroken: a part is broken, or within `without_broken_parts` nothing can be loaded.
     """
-    # What is in beta is used knowingly. `definitions` says so too, but feeds are also imported without it. By message,
-    # as importing the class takes a second.
+    # Beta features are used knowingly. User definitions filter this warning too, but feeds are also imported without
+    # them. The filter is by message, because importing the class takes a second.
     warnings.filterwarnings("ignore", message=".* is currently in beta")
     broken = _BROKEN.setdefault(settings.code_location, [])
     with leaving_out() as found:

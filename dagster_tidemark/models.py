@@ -1,4 +1,4 @@
-"""Fitted models: what a learner is to Tidemark, and the versions of a model."""
+"""Fitted models: the interface of a learner, and the versions of a model."""
 
 from dagster_tidemark.lakehouse.model_store import Learner, Model, ModelStore, current_version
 

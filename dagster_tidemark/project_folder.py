@@ -27,7 +27,8 @@ class NoneFound(NoProject):
 def project_root() -> Path:
     """Return the folder that `TIDEMARK_PROJECT` names, else the nearest project in or above the working directory.
 
-    Outside of any project, return the one that holds the virtual environment: its `tidemark env` works in any folder.
+    Outside of any project, return the project that holds the virtual environment, so that `tidemark env` works in any
+    folder.
 
     Raises:
         NoProject: there is none.

@@ -1,6 +1,6 @@
 """Every setting of a deployment, read from the environment in this one place.
 
-Belongs here: names, defaults and the meaning of a wrong value. Does not belong here: anything that opens
+Belongs here: names, defaults and messages about wrong values. Does not belong here: anything that opens
 a connection or starts a process.
 """
 
@@ -28,12 +28,12 @@ from dagster_tidemark.environment import RESERVED, declared_variables, may_be_de
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.project_folder import NoProject, code_location, found_project, project_root
 
-_LAPTOP_SCALE = 0.05  # an hour's contract is seen at work in three minutes
+_LAPTOP_SCALE = 0.05  # shows an hour's contract in three minutes
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _OPTION = "TIDEMARK_CATALOG__"  # a variable for each option of the catalog, by Iceberg's name
 _INTERNAL = {"TIDEMARK_STARTED_BY"}  # set by the platform for its own processes
 NO_PACKAGE = "unnamed"  # the code location of a process that finds no project
-LOCAL_KEY = "tidemark"  # the local cloud looks at no key, but every AWS client wants one
+LOCAL_KEY = "tidemark"  # the local cloud ignores keys, but every AWS client needs one
 
 Boundary = Literal[
     "after_receive",
@@ -46,11 +46,11 @@ Boundary = Literal[
     "after_commit",
     "before_recorded",
 ]
-"""The points at which `TIDEMARK_KILL_AT` can make a process die (`failpoints`), in the order of a file's way."""
+"""Points where `TIDEMARK_KILL_AT` can kill a process (`failpoints`), in the order of a file's processing."""
 PreviewBoundary = Literal[
     "preview_branched", "preview_decided", "preview_quarantined", "preview_committed", "preview_reported"
 ]
-"""The same points of a preview: its branches exist. Then, for each table: its partitions to publish are decided, its
+"""The same for a preview: its branches exist. Then, for each table: its partitions to publish are decided, its
 entries are in the quarantine, its rows are in the table, its partitions are reported."""
 StreamBoundary = Literal[
     "stream_received",
@@ -62,7 +62,7 @@ StreamBoundary = Literal[
     "stream_reported",
     "stream_acknowledged",
 ]
-"""The same points of a batch of messages, each after the step in its name. Only a backlog has `stream_branched`."""
+"""The same for a batch of messages, each after the step in its name. Only a backlog has `stream_branched`."""
 
 
 class SettingsError(Terminal):
@@ -90,17 +90,17 @@ class Settings(BaseSettings):
 
     landing_bucket: str = "landing"
     events_queue: str = "landing-events"
-    kafka_bootstrap_servers: str | None = None  # host:port,...; unset: what is about Kafka is off
+    kafka_bootstrap_servers: str | None = None  # host:port,...; unset: Kafka is off
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
     kafka_username: str | None = None
     kafka_password: str | None = Field(default=None, repr=False)
-    kafka_ca_location: Path | None = None  # a file of PEM; unset: the authorities this machine trusts
+    kafka_ca_location: Path | None = None  # a PEM file; unset: the authorities that this machine trusts
     catalog: dict[str, str] = Field(default_factory=dict, repr=False)  # Iceberg's own options; may hold secrets
     catalog_uri: str = Field(default="", repr=False)  # the short form of its `uri`
     warehouse: str = ""  # the folder or bucket of tables and models
     start_date: date = date(2026, 9, 28)
-    contract_scale: float = Field(default=1.0, gt=0)  # of lag windows, in the planner; never of a time of day
+    contract_scale: float = Field(default=1.0, gt=0)  # scales lag windows in the planner, never a time of day
     kill_at: str | None = None  # <boundary>:<n>; only tests set it
     stop_at: str | None = None  # the same; the process stops (SIGSTOP) and may be continued
 
@@ -201,14 +201,14 @@ class Settings(BaseSettings):
             own = f"http://127.0.0.1:{self.port_cloud}"
             resolved["aws_endpoint_url"] = self.aws_endpoint_url or own
             if resolved["aws_endpoint_url"] == own:
-                # A developer's real keys have no business in the files and command lines of a laptop platform.
+                # A developer's real keys must not appear in files and command lines of a laptop platform.
                 resolved["aws_access_key_id"] = resolved["aws_secret_access_key"] = LOCAL_KEY
                 resolved["aws_session_token"] = None
         for name, value in resolved.items():
             object.__setattr__(self, name, value)
         return self
 
-    def __hash__(self) -> int:  # of a frozen model it would need the hash of each field, and a mapping has none
+    def __hash__(self) -> int:  # the hash of a frozen model needs a hash of each field, and a mapping has none
         return hash(tuple(value for name, value in self if name != "catalog"))
 
     @property
@@ -222,7 +222,7 @@ class Settings(BaseSettings):
 
     @property
     def code_root(self) -> Path:
-        """The folder that imports of the code location begin at: `src` in the project, if the package is there.
+        """Import root of the code location: `src` in the project if it holds the package, else the project's folder.
 
         Raises:
             NoProject: there is no project.
@@ -232,36 +232,36 @@ class Settings(BaseSettings):
 
     @property
     def own_cloud(self) -> bool:
-        """Whether the endpoint is the local cloud of this platform."""
+        """True if the endpoint is the local cloud of this platform."""
         return self.aws_endpoint_url == f"http://127.0.0.1:{self.port_cloud}"
 
     @property
     def own_spark(self) -> bool:
-        """Whether the Spark server is the one this platform starts."""
+        """True if the Spark server is the one that this platform starts."""
         return self.spark_remote in (f"sc://127.0.0.1:{self.port_spark}", f"sc://localhost:{self.port_spark}")
 
     @property
     def own_kafka(self) -> bool:
-        """Whether the Kafka broker is where this platform would start one."""
+        """True if the Kafka broker has the address of this platform's own."""
         return self.kafka_bootstrap_servers == f"127.0.0.1:{self.port_kafka}"
 
     @property
     def platform_home(self) -> Path:
-        """The Dagster home that `tidemark up` makes."""
+        """The Dagster home that `tidemark up` creates."""
         return self.state_dir / "dagster"
 
     def aws_options(self) -> dict[str, Any]:
-        """What an AWS client is made with: `boto3.client("s3", **settings.aws_options())`.
+        """Return the options of an AWS client: `boto3.client("s3", **settings.aws_options())`.
 
-        Keys are among it only for the local cloud. Any other client finds its own, where the SDK looks for them, and
-        gets new ones when they expire; keys that it is given would expire with it.
+        They contain keys only for the local cloud. Any other client finds keys through the SDK, and renews them when
+        they expire. It could not renew keys that it was given.
         """
         options = {"endpoint_url": self.aws_endpoint_url, "region_name": self.aws_region}
         keys = {"aws_access_key_id": LOCAL_KEY, "aws_secret_access_key": LOCAL_KEY}
         return options | (keys if self.own_cloud else {})
 
     def kafka_options(self) -> dict[str, str]:
-        """What a Kafka client is made with, in librdkafka's words; empty where Kafka is off."""
+        """Return the options of a Kafka client, by librdkafka's names; empty if Kafka is off."""
         if self.kafka_bootstrap_servers is None:
             return {}
         options = {"bootstrap.servers": self.kafka_bootstrap_servers, "security.protocol": self.kafka_security_protocol}
@@ -277,10 +277,10 @@ class Settings(BaseSettings):
 
     @property
     def catalog_options(self) -> dict[str, str]:
-        """The options of the catalog, by Iceberg's names: type, `uri`, `warehouse`, and those that are given."""
+        """The options of the catalog, by Iceberg's names: type, `uri`, `warehouse`, and the given ones."""
         kind = self.catalog.get("type", "jdbc")
         options = {"type": kind, "uri": self.catalog_uri}
-        if kind != "rest":  # there it is the name of one, and whoever needs it gives it
+        if kind != "rest":  # a REST catalog's warehouse is a name, which the deployment gives
             options["warehouse"] = self.warehouse
         return {name: value for name, value in {**options, **self.catalog}.items() if value}
 
@@ -291,15 +291,15 @@ class Settings(BaseSettings):
 
     @property
     def catalog_shown(self) -> str:
-        """The catalog in the words of a message: its URI without login, or its type."""
+        """The catalog for messages: its URI without login, or its type."""
         return without_login(self.catalog_uri) or self.catalog_options["type"]
 
     def for_platform(self, *, with_kafka: bool = False) -> "Settings":
-        """These settings as `tidemark up` runs with them: its own Dagster home, its own Spark server unless
-        `SPARK_REMOTE` names another, and contracts on a faster clock unless `TIDEMARK_CONTRACT_SCALE` sets it.
+        """Return the settings of `tidemark up`: its own Dagster home, its own Spark server unless `SPARK_REMOTE` names
+        another, and contracts on a faster clock unless `TIDEMARK_CONTRACT_SCALE` sets it.
 
         Args:
-            with_kafka: Its own Kafka broker, which asks nobody for a password, unless
+            with_kafka: True for its own Kafka broker, which needs no password, unless
                 `TIDEMARK_KAFKA_BOOTSTRAP_SERVERS` names another.
         """
         remote = self.spark_remote or f"sc://127.0.0.1:{self.port_spark}"
@@ -315,7 +315,7 @@ class Settings(BaseSettings):
         return self.model_copy(update=update)
 
     def exports(self) -> dict[str, str]:
-        """The environment from which any process reads exactly these settings, unset ones left out."""
+        """Return the environment that gives any process exactly these settings, without unset ones."""
         tidemark = {name: value for name, value in self.model_dump().items() if name not in _FOREIGN}
         values: dict[str, object] = {f"TIDEMARK_{name.upper()}": value for name, value in tidemark.items()}
         values |= {variable: getattr(self, name) for name, variable in _FOREIGN.items()}
@@ -335,14 +335,14 @@ _FOREIGN = {
     "aws_session_token": "AWS_SESSION_TOKEN",
     "aws_region": "AWS_REGION",
 }
-"""Fields whose variable belongs to somebody else."""
+"""Fields whose variables belong to other programs."""
 
 
 def load_settings() -> Settings:
-    """Read the environment.
+    """Read the settings from the environment.
 
     Raises:
-        SettingsError: a value is wrong; the message is one line that names the variable.
+        SettingsError: a value is wrong. The message is one line that names the variable.
     """
     _refuse_unknown_names(filter(may_be_declared, os.environ), "there is no such setting")
     try:
@@ -370,12 +370,12 @@ def _package_of(project: Path) -> str:
 
 
 def refuse_undeclared_names() -> None:
-    """Refuse variables with the library's prefix that are no setting and that no declaration has read by `from_env`.
+    """Raise if a variable has the library's prefix, is no setting, and was read by no declaration (`from_env`).
 
-    Call it when all declarations are imported: `load_settings` lets names pass that a declaration may have.
+    Call it after all declarations are imported: `load_settings` accepts names that a declaration may read.
 
     Raises:
-        SettingsError: the message names the variable, and the one that is probably meant.
+        SettingsError: a variable is unknown. The message names it, and the most similar known one.
     """
     _refuse_unknown_names(
         set(declared_variables()), "there is no such setting, and no declaration reads it by from_env"
@@ -383,7 +383,7 @@ def refuse_undeclared_names() -> None:
 
 
 def _refuse_unknown_names(declared: Iterable[str], said: str) -> None:
-    # A misspelt name would leave its setting at the default, without a word.
+    # A misspelled name would silently leave its setting at the default.
     known = {_variable(name) for name in Settings.model_fields if name not in _FOREIGN} | set(declared)
     for name in sorted(os.environ):
         if name.startswith(RESERVED) and name not in known | _INTERNAL and not name.startswith(_OPTION):

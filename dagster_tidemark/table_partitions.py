@@ -1,7 +1,7 @@
-"""Whether each table says of its rows what its asset's partitions definition says of their partitions.
+"""Check that the partitioning of each table agrees with its asset's partitions definition.
 
-Where the two differ, rows would be written into other partitions than the one that Dagster thinks it has built. So the
-code location is refused as it loads, with a line for each asset. Does not belong here: the declarations themselves
+If the two differ, a run writes rows into partitions that Dagster does not record as built. So the code location is
+refused when it loads, with a line for each asset. Does not belong here: the declarations themselves
 (`lakehouse.partitioning`).
 """
 
@@ -20,17 +20,17 @@ class DeclarationRefused(Terminal):
 
 
 class PartitionsDiffer(DeclarationRefused):
-    """Assets have other partitions than their tables or feeds. A line for each names both and the remedy."""
+    """Partitions of assets differ from those of their tables or feeds. A line for each names both and the remedy."""
 
 
 def require_equal_partitions(assets: Iterable[Any], tables: Mapping[str, Table]) -> None:
-    """See that the tables fit their assets.
+    """Raise if a table's partitions differ from its asset's.
 
     Args:
-        tables: By name, which is the asset key joined by a dot.
+        tables: Tables by name, which is the asset key joined by a dot.
 
     Raises:
-        PartitionsDiffer: some do not.
+        PartitionsDiffer: the partitions of one or more tables differ.
     """
     wrong = []
     for asset, spec in [(each, spec) for each in assets for spec in _specs(each)]:
@@ -44,12 +44,12 @@ def require_equal_partitions(assets: Iterable[Any], tables: Mapping[str, Table])
 
 
 def _is_cut_for_itself_alone(asset: Any, table: Table) -> bool:
-    """Whether a table is cut by keys that nobody asks Dagster for: the deliveries of an external asset."""
+    """Return True if a table has keys that are no Dagster partitions: the deliveries of an external asset."""
     return isinstance(asset, dg.AssetSpec) and asset.partitions_def is None and isinstance(table.partitioning, ByKey)
 
 
 def _specs(asset: Any) -> Iterable[dg.AssetSpec]:
-    """What it declares; an external asset declares itself."""
+    """Return the specs that an asset declares. An external asset is its own spec."""
     if isinstance(asset, dg.AssetSpec):
         return [asset]
     return asset.specs if isinstance(asset, dg.AssetsDefinition) else ()
@@ -58,7 +58,7 @@ def _specs(asset: Any) -> Iterable[dg.AssetSpec]:
 def _difference(
     definition: dg.PartitionsDefinition[Any] | None, by: Partitioning | None, columns: Mapping[str, str]
 ) -> str:
-    """What differs, and what to declare; empty where nothing does."""
+    """Return the difference and the remedy; empty if there is none."""
     match definition, by:
         case None, None:
             return ""

@@ -1,6 +1,6 @@
-"""Every key of ours on Dagster's events, runs, assets and stored values, and Dagster's own that are read beside them.
+"""The library's keys on Dagster's events, runs, assets and stored values, and the keys of Dagster that it reads.
 
-A key is written and read in different rooms and in different releases: renaming one is a migration.
+A key is written and read in different modules and by different releases: renaming one is a migration.
 """
 
 PREFIX = "tidemark_"
@@ -16,38 +16,38 @@ REQUIRES = "tidemark/requires"
 
 # On the metadata of asset specs.
 READS = "tidemark/reads"
-"""What an asset's dependencies declare, by input."""
+"""Declarations of an asset's dependencies, by input."""
 
 # On observations and materializations.
 DATA_VERSION = "dagster/data_version"
 CODE_VERSION = "dagster/code_version"
 LISTED_AT = "tidemark/listed_at"
-"""When the bucket was listed, in epoch seconds."""
+"""Time of the bucket's listing, in epoch seconds."""
 ARRIVED_AT = "tidemark/arrived_at"
-"""When the newest data arrived that made the change, in epoch seconds."""
+"""Arrival of the newest data of the change, in epoch seconds."""
 OUTCOME = "tidemark/removal"
-"""What the disappearance of a partition's files means: one of `sources.removals`."""
+"""Meaning of the disappearance of a partition's files: one of `sources.removals`."""
 CONTENT = "tidemark/content"
 """The content version of a partition: equal for equal rows."""
 
 # On runs.
 PRIORITY = "dagster/priority"
-"""A number: what is higher leaves the queue first."""
+"""A number. Runs with a higher one leave the queue first."""
 REBUILD = "tidemark/rebuild"
-"""`true`: asked for because of other code."""
+"""`true`: requested because the code changed."""
 REQUESTED_BY = "tidemark/requested-by"
-"""Which sensor of ours asked for the run."""
+"""The library's sensor that requested the run."""
 CHECK = "tidemark/check"
 """The blocking check that the run evaluates, because no other run has given its result."""
 TABLES = "tidemark/tables"
-"""What the run builds, for the list of runs: a few of its assets."""
+"""A few of the run's assets, for the list of runs."""
 PUBLISHED = "tidemark/published"
 """The id of the preview whose rows the run reports: it computed none."""
 STREAM = "tidemark/stream"
 """The stream that a long-lived run works at."""
 WORKER = "tidemark/worker"
-"""Which of a stream's runs it is, from 0."""
-PROCESS = ".dagster/tidemark/process"  # with this beginning the list of runs does not show it
+"""Number of the run among its stream's runs, from 0."""
+PROCESS = ".dagster/tidemark/process"  # this prefix hides it in the list of runs
 """The process of the run, as `event_log.run_process` identifies it."""
 WORKED = ".dagster/tidemark/worked"
 """`true`: the shift has committed something, or has worked for half a minute."""
@@ -66,7 +66,7 @@ DEPLOYED = "tidemark/deployed/"
 DEPLOYED_CODE = "tidemark/deployed_code/"
 """Prefix of the text of a code location's deployed code."""
 PARTITIONS = "tidemark/partitions/"
-"""Prefix of the times since when each asset of a code location has its partitions definition."""
+"""Prefix of the start times of the present partitions definitions of a code location's assets."""
 CODE_OF_STREAMS = "tidemark/code_of_streams/"
 """Prefix of the hash of the code that the stream sensor of a code location has loaded. New code ends older runs."""
 SHIFT = "tidemark/shift/"
@@ -78,7 +78,7 @@ CODE_SERVERS = "tidemark/code_servers"
 OVERVIEW = "tidemark/overview/"
 """Prefix of the state of a code location's contracts at the last look of the sensor `contracts`."""
 SINCE = "tidemark/since"
-"""Key of the times since when an instance watches each asset's contract."""
+"""Key of the times when an instance began to watch each asset's contract."""
 
 BLOCKING_CHECKS = "tidemark/blocking_checks"
-"""Asset metadata: names of blocking checks of it that other code locations declare."""
+"""Asset metadata: names of the asset's blocking checks that other code locations declare."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckFate", "Run", "RunFate", "RunPace", "Simulation", "frame_of", "local_session"]
 
-# Imported when first asked for: the simulator takes two seconds to import, and a test of a transform needs none.
+# Imported on first use: the simulator takes two seconds to import, and a test of a transform needs none.
 __getattr__, _, _ = lazy_loader.attach(
     "dagster_tidemark.simulation",
     submod_attrs={"run": ["CheckFate", "Run", "RunFate", "RunPace"], "simulator": ["Simulation"]},
@@ -37,7 +37,7 @@ _CONF: dict[str, bool | float | int | str | None] = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # For four rows it is compiling that costs: Java's second compiler and Spark's generated classes.
+    # For four rows compilation dominates: Java's second compiler and Spark's generated classes.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

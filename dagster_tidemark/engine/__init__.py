@@ -1,1 +1,1 @@
-"""The planner at work in a code server: the engine, the automation condition, and the runs it asks for."""
+"""The planner in a code server: the engine, the automation condition, and run requests."""

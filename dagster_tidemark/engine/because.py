@@ -1,6 +1,6 @@
-"""A line of explanation in the UI's tab Automation: a condition that decides nothing and says why.
+"""A line of explanation in the UI's tab Automation: a condition that only carries a reason.
 
-Does not belong here: what is said (`engine.condition`, `engine.guarded_conditions`).
+Does not belong here: the reasons (`engine.condition`, `engine.guarded_conditions`).
 """
 
 from typing import Any
@@ -11,10 +11,10 @@ from dagster._core.asset_graph_view.entity_subset import EntitySubset
 
 
 class Because(dg.AutomationCondition[Any]):
-    """A reason, for the partitions it holds of.
+    """A reason, and the partitions it applies to.
 
-    The text is the label, which the UI shows, and the description, by which Dagster tells whether the explanation is
-    another one than the last that was stored.
+    The text is both label and description. The UI shows the label. Dagster stores an explanation again only if the
+    description differs from the stored one.
     """
 
     requires_cursor = False
@@ -40,6 +40,6 @@ class Because(dg.AutomationCondition[Any]):
 def because(
     context: AutomationContext[Any], index: int, reason: str, partitions: EntitySubset[Any]
 ) -> AutomationResult[Any]:
-    """The reason as the child result of a condition."""
+    """Return the reason as the child result of a condition."""
     child = context.for_child_condition(Because(reason), child_indices=[index], candidate_subset=partitions)
     return AutomationResult(child, true_subset=partitions)

@@ -1,7 +1,7 @@
 """Runs that evaluate only blocking checks: which needed runs are requested now, and which pause.
 
 Belongs here: the attempts of this process. Does not belong here: which checks are needed (`planner.waiting`), and how a
-run is asked for (`engine.run_requests`).
+run is requested (`engine.run_requests`).
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
-"""What deploying the code of this process would make run on an instance: nothing is asked for, nothing written.
+"""Runs that a deployment of this process's code would cause on an instance. Requests and writes nothing.
 
-Belongs here: from an instance, or what was saved of one, to a rehearsal and what is expected of it. Does not belong
-here: the rehearsal itself (`planner.rehearsal`), and how a plan is shown (`cli.plan`).
+Belongs here: the rehearsal's input, from an instance or its saved state, and the plan that follows from its result.
+Does not belong here: the rehearsal itself (`planner.rehearsal`), and how a plan is shown (`cli.plan`).
 """
 
 import json
@@ -32,19 +32,19 @@ _FORM = 2
 
 
 class NoSavedState(Terminal):
-    """A file is none that `tidemark plan --save` wrote, or of a version that this one does not read."""
+    """A file was not written by `tidemark plan --save`, or is of a version that this one does not read."""
 
 
 @dataclass(frozen=True)
 class AssetPlan:
-    """What becomes of an asset.
+    """Plan for an asset.
 
     Args:
-        change: How its declaration differs from the deployed one; empty where it does not.
-        rebuilds: The partitions that run, or are held, in the order in which they run.
+        change: Difference of its declaration from the deployed one; empty if there is none.
+        rebuilds: The partitions that run, or are held, in the order of their runs.
         partitions: The same partitions, the oldest first.
-        seconds: How long they take, by its last runs; None where it never ran.
-        rows: How many rows they have by now; None where that is not known.
+        seconds: Duration of their runs, estimated from its last runs; None if it never ran.
+        rows: Number of their present rows; None if it is not known.
     """
 
     key: str
@@ -56,7 +56,7 @@ class AssetPlan:
 
     @property
     def is_certain(self) -> bool:
-        """True if any partition runs in any case, and not only if the rows of another asset change."""
+        """True if any partition runs even if the rows of no other asset change."""
         return any(rebuild.certain for rebuild in self.rebuilds)
 
 
@@ -114,15 +114,15 @@ class MovedDefinition:
 
 @dataclass(frozen=True)
 class CodePlan:
-    """What another version of the code changes.
+    """Changes that a deployment of other code causes.
 
     Args:
         assets: Assets that change or run, in topological order.
         removed: Assets that only the deployed code has. Their tables stay.
         warnings: Reasons why the plan's runs would not start.
-        under_way: What runs are building now.
+        under_way: Partitions that runs are building now.
         tables: Differences of tables in the catalog from their declarations.
-        moved: By asset the differing definitions of its code; None if the text of the deployed code is not known.
+        moved: Differing definitions of each asset's code; None if the text of the deployed code is not known.
     """
 
     assets: Sequence[AssetPlan]
@@ -156,13 +156,13 @@ class CodePlan:
 
 @dataclass(frozen=True)
 class SavedState:
-    """What a plan needs to know of an instance.
+    """State of an instance that a plan needs.
 
     Args:
         text: The history, as a checkpoint.
-        rows: Of each table how many rows a partition has in the mean.
+        rows: Mean number of rows in a partition, by table.
         off: Sensors that are switched off.
-        tables: By declared table its form in the catalog, as `table_changes.Stored`.
+        tables: Form of each declared table in the catalog, as `table_changes.Stored`.
         code: The text of the deployed code, by path.
     """
 
@@ -178,10 +178,10 @@ class SavedState:
 
     @classmethod
     def read(cls, path: Path) -> "SavedState":
-        """From a file.
+        """Read the state from a file.
 
         Raises:
-            NoSavedState: it holds none.
+            NoSavedState: the file holds none.
         """
         try:
             found = cls(**json.loads(path.read_text()))
@@ -192,13 +192,13 @@ class SavedState:
         return found
 
     def write(self, path: Path) -> None:
-        """To a file."""
+        """Write the state to a file."""
         path.write_text(json.dumps(self.__dict__))
 
 
 @dataclass
 class _Known:
-    """An instance as it is, or was when it was saved, to be planned on."""
+    """Present or saved state of an instance that is planned for."""
 
     graph: Graph
     history: History
@@ -210,7 +210,7 @@ class _Known:
 
 
 def plan_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> CodePlan:
-    """What deploying these definitions makes run on an instance."""
+    """Return the plan of deploying these definitions to an instance."""
     repository = definitions.get_repository_def()
     with partition_loading_context(dynamic_partitions_store=instance):
         graph = _graph(repository, contract_scale)
@@ -221,10 +221,10 @@ def plan_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract_
 
 
 def plan_against(definitions: dg.Definitions, saved: SavedState, *, contract_scale: float) -> CodePlan:
-    """What deploying these definitions makes run on the instance that was saved.
+    """Return the plan of deploying these definitions to the saved instance.
 
     Raises:
-        NoSavedState: the history in it is of another version, or of other assets.
+        NoSavedState: its history is of another version, or of other assets.
     """
     repository = definitions.get_repository_def()
     graph = _graph(repository, contract_scale)
@@ -236,7 +236,7 @@ def plan_against(definitions: dg.Definitions, saved: SavedState, *, contract_sca
 
 
 def state_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> SavedState:
-    """What a plan needs to know of an instance, for a machine that does not reach it."""
+    """Return the state of an instance, for planning on a machine without access to it."""
     repository = definitions.get_repository_def()
     with partition_loading_context(dynamic_partitions_store=instance):
         graph = _graph(repository, contract_scale)
@@ -259,7 +259,7 @@ def deployed_code(definitions: dg.Definitions, instance: DagsterInstance) -> Map
 
 
 def follow(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> Follower:
-    """What the event log says by now, for the graph of these definitions. It keeps nothing for others."""
+    """Return a follower of the event log, read to its end for the graph of these definitions. It saves nothing."""
     with partition_loading_context(dynamic_partitions_store=instance):
         return _read(instance, _graph(definitions.get_repository_def(), contract_scale))
 
@@ -318,7 +318,7 @@ def _version(of: Mapping[str, Declared], key: str) -> str | None:
 
 
 def _rows(known: _Known, asset: AssetPlan) -> int | None:
-    """The rows that the partitions have by now; of one that was never built as many as the others in the mean."""
+    """Return the number of rows in the partitions. An unbuilt partition counts the mean of the built ones."""
     partitions = [rebuild.partition for rebuild in asset.rebuilds]
     if known.instance is None:
         mean = known.rows.get(asset.key)

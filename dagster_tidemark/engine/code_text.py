@@ -3,7 +3,7 @@
 from pathlib import Path
 
 KEPT = (".py", ".sql", ".yaml", ".yml")
-"""Endings of the files that are kept: what computes rows, and what declares components."""
+"""Endings of the files that are kept: code, queries and declarations of components."""
 _MOST_CHARACTERS = 20_000_000
 
 

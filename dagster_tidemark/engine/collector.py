@@ -1,7 +1,7 @@
 """Python's garbage collector and a history of a million partitions.
 
 A walk over such a history takes more than a second, and the many small objects of a plan cause several walks. The facts
-of a history and a plan refer to nothing that refers to them: they are freed without the collector.
+of a history and a plan form no reference cycles, so they are freed without the collector.
 
 Belongs here: when the collector walks. Does not belong here: which facts a history keeps (`planner.history`).
 """
@@ -26,14 +26,14 @@ def paused() -> Iterator[None]:
 
 
 def frozen(partitions: int, before: int) -> int:
-    """Exclude all present objects from later walks, if a history has grown much since the last time.
+    """Exclude all present objects from later walks, if a history has grown much since the last exclusion.
 
     Args:
         partitions: The number of partitions in the history.
-        before: Their number at the last time; 0 if there was none.
+        before: Their number at the last exclusion; 0 if there was none.
 
     Returns:
-        Their number at the last time, which may be now.
+        Their number at the last exclusion, which may be this call.
     """
     if partitions - before < max(_MANY, before // 2):
         return before

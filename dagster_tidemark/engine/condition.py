@@ -1,4 +1,4 @@
-"""The one automation condition: due by the planner's word; and its explanation, partition by partition.
+"""The automation condition of all assets: true for partitions that the planner requests, with a reason for each.
 
 Thin on purpose: the whole graph is planned once a tick, and each asset's condition takes its share.
 """
@@ -29,34 +29,34 @@ Subset = EntitySubset[dg.AssetKey]
 
 
 def derived() -> "Derived":
-    """Run when the data and its consumers make it due; see `planner.planner`.
+    """Return the condition of assets that declare none: run when new data and the consumers' contracts make it due.
 
-    What an asset gets that says nothing else. Level-triggered: true while a partition does not contain data whose
-    contract, or whose consumers' contracts, make it due. So an update that lands during a run, after a failure or
-    while nothing was running is never lost. Partitions in great number are left to the sensor `catch_up`.
+    The condition is level-triggered: true while a partition lacks data that its contract, or a consumer's contract,
+    makes due. So an update that lands during a run, after a failure or while nothing was running is never lost. Large
+    numbers of partitions are left to the sensor `catch_up`. See `planner.planner`.
 
-    It can be part of an asset's own condition, which then has the last word:
+    It can be part of an asset's own condition, which then decides:
 
         derived() | AutomationCondition.on_missing()           also for another reason
         derived() & AutomationCondition.cron_tick_passed(...)  only at some time; due until then, tick after tick
 
-    Such an asset runs one partition a run, never as a range and never together with another.
+    Each run of such an asset builds one partition, never a range, and no other asset.
     """
     return Derived()
 
 
 def with_automation(definitions: Iterable[Any]) -> list[Any]:
-    """The assets and checks, each asset that has no automation of its own with the planner's.
+    """Return the assets and checks, with the planner's condition on each asset that declares none.
 
-    The one place where an asset gets its automation. What it is derived from, the planner reads off the asset: its
-    freshness policy, its tags, the metadata of its dependencies, its inputs and its consumers. Conditions of their own,
-    also of checks, are put into a guard: one that raises harms its own asset only.
+    No other place gives assets their automation. The planner derives it from the asset's freshness policy, tags,
+    dependency metadata, inputs and consumers. Declared conditions of assets and checks get a guard: one that raises
+    harms only its asset.
     """
     return [_with_automation(each) if isinstance(each, dg.AssetsDefinition) else each for each in definitions]
 
 
 def own_assets(definitions: dg.Definitions) -> list[dg.AssetsDefinition]:
-    """Return the assets that Tidemark looks after. In an extended location the others are not among them."""
+    """Return the assets that Tidemark automates. An extended location may have others."""
     every = [each for each in definitions.assets or () if isinstance(each, dg.AssetsDefinition)]
     return [
         each for each in every if any(isinstance(spec.automation_condition, Derived | Guarded) for spec in each.specs)
@@ -77,7 +77,7 @@ def _automated(spec: dg.AssetSpec) -> dg.AssetSpec:
 
 
 class Derived(dg.AutomationCondition[dg.AssetKey]):
-    """See `derived`."""
+    """Condition that is true for the partitions that the planner requests; see `derived`."""
 
     is_the_planners = True
     requires_cursor = False  # the planner remembers; a cursor would be written at every tick
@@ -109,7 +109,7 @@ class _Look:
     def __post_init__(self) -> None:
         for request in self.plan.requests:
             for asset, partition in request.targets if not request.as_range else ():
-                # Where a condition of its own has the last word, what is built with it does not pass it by.
+                # If an asset's own condition decides, the other assets of the request wait for it too.
                 if self.engine.graph.nodes[asset].conditional or not request.conditional:
                     self.asked.setdefault(asset, []).append(partition)
 
@@ -118,7 +118,7 @@ class _Look:
         return bool(self.plan.decisions or self.plan.set_aside)
 
     def take(self, context: Context) -> list[Partition]:
-        """The asset's share of the requests, reserved. An asset with a condition of its own may yet be refused."""
+        """Return the asset's share of the requests, and reserve it unless the asset's own condition may refuse it."""
         name = context.key.to_user_string()
         asked = self.asked.get(name, [])
         gone = [(name, partition) for partition in asked if not _exists(context, partition)]
@@ -130,7 +130,7 @@ class _Look:
         return [partition for _, partition in there]
 
     def reasons(self, key: dg.AssetKey) -> list[tuple[str, list[Partition]]]:
-        """The reasons that hold of an asset, each with its partitions; what is set aside first."""
+        """Return the reasons for an asset's state, each with its partitions. Partitions set aside come first."""
         if self.plan.catching_up:
             return [(f"catching up: {self.plan.catching_up}", [])]
         name = key.to_user_string()
@@ -164,12 +164,12 @@ def _exists(context: Context, partition: Partition) -> bool:
         return context.partitions_def is None and partition is None
     try:
         return context.partitions_def.has_partition_key(partition)
-    except Exception:  # a malformed key, or a definition that is anybody's code
+    except Exception:  # a malformed key, or a user-defined partitions definition
         return False
 
 
 def _subset(context: Context, partitions: Collection[Partition]) -> Subset:
-    """These partitions; without those that Dagster cannot make a subset of. None stands for the whole asset."""
+    """Return the partitions as a subset, without unknown ones. The partition None means the whole asset."""
     view = context.asset_graph_view
     try:
         if None in partitions:

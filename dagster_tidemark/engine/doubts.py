@@ -213,7 +213,7 @@ def _of_post(post: PostOf, saved: Mapping[str, str], refused: str, sensor: Cause
 
     Args:
         refused: The reason why the sensor starts no shift; empty if it does.
-        sensor: The cause that concerns the sensor itself, if there is one: then no shift is started either.
+        sensor: The cause that concerns the sensor itself, if there is one. Then the sensor starts no shift either.
     """
     beats = [beat for key in post.keys if (beat := Beat.read(saved.get(key)))]
     latest = max(beats, key=lambda beat: beat.at, default=None)
@@ -239,7 +239,7 @@ def _of_sensors(instance: DagsterInstance, now: float) -> dict[str, Cause]:
     no_code = any(tick.unreachable and not tick.is_off for tick in quiet)
     kinds: dict[tuple[bool, str, str], list[adapter.SensorTick]] = {}
     for tick in sorted(quiet, key=lambda tick: tick.sensor):
-        # A tick that is under way has no error yet: where the code server is away, that is why it does not end.
+        # A tick under way has no error yet. If the code server is away, that is why it does not end.
         away = no_code and not tick.is_off and (tick.unreachable or not tick.error)
         kind = (away, tick.sensor if tick.is_off else "", "" if away or tick.is_off else tick.error)
         kinds.setdefault(kind, []).append(tick)

@@ -1,7 +1,7 @@
-"""One planner a code server: reads what is new in the event log, plans, and remembers what it asked for.
+"""The planner of a code server: reads new events of the log, plans, and remembers its requests.
 
-The sensors that ask for runs share it, so that what one asked for is running to the others. Reports of
-observations take the same lock: a plan sees all of what one look found, or nothing.
+All sensors that request runs share it, so that each sensor treats the requests of the others as running. Reports of
+observations take the same lock: a plan sees all findings of a look, or none.
 """
 
 import threading
@@ -31,7 +31,7 @@ from dagster_tidemark.settings import Settings
 K = TypeVar("K")
 
 SLICE_SECONDS = 8.0
-"""A tick dies after 60 s, and the code server answers nothing meanwhile: more work than this waits for the next."""
+"""A tick dies after 60 s, and the code server answers nothing during it. Longer work continues in the next tick."""
 
 BOUND = Bound()
 """A first load may have a million pending partitions."""
@@ -42,12 +42,12 @@ _SLOTS_HOLD_FOR = 30.0
 
 _lock = threading.RLock()
 _told_lock = threading.Lock()
-"""Of what conditions say: each evaluates without waiting until another sensor has read the log."""
+"""Protects the reported reasons, so that a condition never waits for a sensor that reads the log."""
 
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """No plan is made while this is held."""
+    """Keep plans from being made."""
     with _lock:
         yield
 
@@ -57,17 +57,17 @@ class Engine:
     """The planner's state for one Dagster instance.
 
     Args:
-        slots: How many runs the instance lets run at once; None where it says nothing.
-        reserved: What was asked for and whose run has not appeared, with when that was.
+        slots: Number of runs that the instance runs at once; None if it sets no limit.
+        reserved: Requested partitions whose run has not appeared yet, with the time of the request.
         asked_for: Requests with reserved targets.
-        home: The code location whose sensors ask for runs, and the repository in it; None: of any name.
+        home: The code location whose sensors request runs, and the repository in it; None: of any name.
         off: Its sensors that are switched off, by name.
-        unanswered: What was asked for without a run coming of it: how often, and until when it pauses.
-        plans: Of which assets a run can be planned; None: no sensor has asked yet.
-        declared: The graph as the code declares it, also what no run can be planned of.
+        unanswered: Requested partitions that got no run: the number of requests, and the end of the pause.
+        plans: Assets that Dagster can plan a run for; None: no sensor has requested runs yet.
+        declared: The graph as the code declares it, with the assets that no run can be planned for.
         latest: The last plan that was made.
         loaded_after: The storage id of the last event when this process loaded the code; None: no process runs it.
-        partitions: Since when each asset has its partitions definition.
+        partitions: Start of each asset's present partitions definition.
         contract_scale: The factor of the lag windows in the graph.
         checks: Requested runs of blocking checks.
     """
@@ -110,7 +110,7 @@ class Engine:
         return self.follower.history.graph
 
     def request(self, instance: DagsterInstance, now: float, *, ranges: bool) -> tuple[list[Request], Plan]:
-        """Plan, and take the requests for ranges or the others; what is taken is reserved.
+        """Plan, and take either the requests for ranges or the others. The taken requests are reserved.
 
         Args:
             now: Unix seconds.
@@ -119,7 +119,7 @@ class Engine:
             plan = self.look(now, instance)
             taken = [request for request in plan.requests if request.as_range is ranges]
             for request in taken:
-                # An asset with a condition of its own may not be asked for after all: nothing is kept for it.
+                # An asset's own condition may still refuse the run: nothing is reserved for it.
                 if not request.conditional:
                     self.reserved |= dict.fromkeys(request.targets, now)
                     self.asked_for.append(request)
@@ -133,7 +133,7 @@ class Engine:
             return self.checks.take(plan)
 
     def take(self, targets: Collection[Target], now: float) -> list[Target]:
-        """Reserve what a plan of just now asks for; those of it that no other sensor has asked for meanwhile."""
+        """Reserve and return the targets that no other sensor has requested since the plan."""
         with _lock:
             running = self.follower.history.running
             free = [target for target in targets if target not in self.reserved and target not in running]
@@ -143,21 +143,21 @@ class Engine:
             return free
 
     def release(self, targets: Collection[Target]) -> None:
-        """These were not asked for after all."""
+        """Drop the reservations of targets that were not requested after all."""
         with _lock:
             self.reserved = {target: at for target, at in self.reserved.items() if target not in set(targets)}
 
     def reject(self, targets: Collection[Target], reason: str, now: float) -> None:
-        """No run can be made of these: they are set aside, and not asked for again at every tick."""
+        """Set aside targets that no run can be made for, so that they are not requested again at every tick."""
         with _lock:
             self.reserved |= dict.fromkeys(targets, now)
             self._rejected |= dict.fromkeys(targets, reason)
 
     def asks_for(self, repository: RepositoryDefinition) -> bool:
-        """The sensors of this process ask for runs of these definitions, but not of what none can be planned of.
+        """Let the sensors of this process request runs of a repository, except runs that Dagster cannot plan.
 
         Returns:
-            Whether they did not before.
+            True if they did not before.
         """
         is_new = self.plans is None or self.plans.repository is not repository
         if is_new:
@@ -168,15 +168,15 @@ class Engine:
         return is_new
 
     def no_run_of(self, key: EntityKey) -> str:
-        """Why the daemon could plan no run of an asset, or of a check; empty: it could."""
+        """Return the reason why the daemon cannot plan a run of an asset or a check; empty if it can."""
         return self.plans.problem(key) if self.plans else ""
 
     def no_run_of_all(self, assets: Collection[AssetKey], checks: Collection[AssetCheckKey]) -> str:
-        """Why the daemon could plan no run of just these together; empty: it could."""
+        """Return the reason why the daemon cannot plan a run of exactly these assets and checks; empty if it can."""
         return self.plans.problem_of(assets, checks) if self.plans else ""
 
     def not_asked_for(self, asset: str, why: str | None) -> None:
-        """Why an asset's own condition cannot ask for it, as it was logged; None: it can again."""
+        """Record the logged reason why an asset's own condition cannot request it. None: it can again."""
         with _told_lock:
             if why is not None:
                 self._raising[asset] = self._told[(asset, None)] = why
@@ -184,14 +184,14 @@ class Engine:
                 self._raising.pop(asset, None)
 
     def untold(self, plan: Plan) -> dict[Target, str]:
-        """What is set aside and was not when this was asked last: each is logged once."""
+        """Return the targets that were set aside since the last call, with reasons: each is logged once."""
         with _told_lock:
             new = _news(plan.set_aside, self._told)
             self._told = dict(plan.set_aside)
             return new
 
     def newly_not_loaded(self) -> dict[str, str]:
-        """By asset the code version of its runs that this code location has not loaded: each is logged once."""
+        """Return code versions of runs that this location has not loaded, by asset: each is logged once."""
         with _told_lock:
             found = self.planner.backlog.not_loaded
             new = _news(found, self._told_of_code)
@@ -222,17 +222,17 @@ class Engine:
             return {asset: sorted(keys) for asset, keys in found.items()}
 
     def look(self, now: float, instance: DagsterInstance | None = None) -> Plan:
-        """What the plan would be at a time (Unix seconds); nothing is taken, nothing reserved.
+        """Return the plan at a time (Unix seconds). Take and reserve nothing.
 
         Args:
-            instance: Read what is new there first. Without it: by what is known.
+            instance: Read its new events first. None: plan with the known ones.
         """
-        # Of many sensors one reads the log: together their slices would take longer than a tick may.
+        # Only one of the sensors reads the log: together their slices would take longer than a tick may.
         if not _lock.acquire(timeout=SLICE_SECONDS):
             return Plan(now, catching_up="another sensor is reading the event log")
         try:
             stop = _after(SLICE_SECONDS)
-            if not self.planner.deciding:  # what happens while a plan is half made is for the next one
+            if not self.planner.deciding:  # new events must not change a half-made plan
                 self._hear_of_others(instance)
                 with collector.paused():
                     self._read(instance, now, stop)
@@ -262,7 +262,7 @@ class Engine:
             _lock.release()
 
     def _hear_of_others(self, instance: DagsterInstance | None) -> None:
-        """What those who ask for runs asked for in vain, where this process is none of them."""
+        """Read the failed requests of the process whose sensors request runs, if this process is another one."""
         if instance is not None and self.plans is None:
             self._of_others, unplannable = asked_in_vain.kept(instance, self.graph)
             self._leave_to_people(unplannable)
@@ -273,7 +273,7 @@ class Engine:
             self._unplannable = unplannable
 
     def _read(self, instance: DagsterInstance | None, now: float, stop: Callable[[], bool]) -> None:
-        """The world as it is now: the time, the dynamic partitions, the sensors that are switched off, the events."""
+        """Read the present time, the dynamic partitions, the sensors that are switched off, and the new events."""
         if instance is None:
             self.graph.moment.moves_to(now)
             return
@@ -291,7 +291,7 @@ class Engine:
             self._slots_until = now + _SLOTS_HOLD_FOR
 
     def _look_after_requests(self, now: float) -> None:
-        """A request that leads to no run is made again: at once, then after growing pauses."""
+        """Let requests that led to no run be made again: at once, then after growing pauses."""
         for target, at in list(self.reserved.items()):
             if target in self.follower.planned:
                 self.unanswered.pop(target, None)
@@ -307,13 +307,13 @@ class Engine:
         self.follower.planned.clear()
 
     def _as_asked_for(self, plan: Plan, instance: DagsterInstance | None) -> Plan:
-        """The plan without what nobody would ask for, and with what no run could be made of until it is tried again."""
+        """Return the plan without requests of stopped sensors. Failed requests are set aside until the next try."""
         aside = self._asked_in_vain(instance)
         found = replace(plan, set_aside=aside | plan.set_aside) if aside else plan
         return held(found, self.graph, self.off) if self.off else found
 
     def _asked_in_vain(self, instance: DagsterInstance | None) -> dict[Target, str]:
-        """Known here where the sensors tick, and from there in any other process."""
+        """Return failed requests with reasons. The process whose sensors tick saves its own for the other processes."""
         asked = self.reserved.keys() | self.unanswered.keys()
         self._rejected = {target: why for target, why in self._rejected.items() if target in asked}
         with _told_lock:
@@ -325,13 +325,13 @@ class Engine:
         return self._of_others | own
 
     def steady_until(self, now: float) -> float:
-        """Until when looks from `now` on give the same plan if the event log has no news (Unix seconds)."""
+        """Return the time until which plans stay the same if no event is logged (Unix seconds)."""
         ends = [at + _RESERVED_FOR for at in self.reserved.values()]
         tries = self.checks.next_tries(self.latest)
         return min([self.planner.steady_until, *(at for at in (*ends, *tries) if at > now)])
 
     def adopt(self, graph: Graph) -> None:
-        """Go on with another version of the code."""
+        """Continue with another version of the code."""
         self.declared, self._unplannable = graph, {}
         self._use(graph)
 
@@ -341,7 +341,7 @@ class Engine:
 
 
 def _news(now: Mapping[K, str], before: Mapping[K, str]) -> dict[K, str]:
-    """What is said now, and was not said before or otherwise."""
+    """Return the entries that are new or changed."""
     return {key: said for key, said in now.items() if before.get(key) != said}
 
 
@@ -351,18 +351,18 @@ def _after(seconds: float) -> Callable[[], bool]:
 
 
 _engines: dict[str, list[tuple[planner_graph.AnyGraph, Engine]]] = {}
-"""Of each instance those of the code locations in this process: most processes have one."""
+"""Engines of each instance, one per code location in this process. Most processes have one location."""
 
 
 def engine_for(instance: DagsterInstance, assets: planner_graph.AnyGraph, settings: Settings | None = None) -> Engine:
-    """The engine of this process for an instance; made when first asked for, and again when the code is another.
+    """Return the engine of this process for an instance. It is made on the first call, and when the code has changed.
 
     Args:
-        settings: Of the code location; they scale its contracts. None: the engine as a sensor has made it (a condition
-            sees no settings), or one with contracts as they are written.
+        settings: Settings of the code location, which scale its contracts. None: return the engine that a sensor made
+            (a condition sees no settings), or make one with contracts as they are written.
     """
     identity, scale = adapter.identity_of(instance), settings.contract_scale if settings else None
-    # Without the lock: who only looks up his engine does not wait until another sensor has read the log.
+    # Without the lock: a mere lookup must not wait until another sensor has read the log.
     if (found := _made_for(identity, assets, scale)) is not None:
         return found
     with _lock:
@@ -395,7 +395,7 @@ def _made_for(identity: str, assets: planner_graph.AnyGraph, scale: float | None
 def engine_of(
     context: SensorEvaluationContext, assets: planner_graph.AnyGraph, settings: Settings | None = None
 ) -> Engine:
-    """The engine for a sensor's instance, which knows from now on whose sensors these are."""
+    """Return the engine for a sensor's instance, and let it know the sensor's code location."""
     found, origin = engine_for(context.instance, assets, settings), context.code_location_origin
     if origin is not None:
         found.home = (origin.location_name, context.repository_name)
@@ -409,7 +409,7 @@ def engine_of(
 
 
 def forget(instance: DagsterInstance) -> None:
-    """Drop what this process knows of an instance, as the end of a code server does."""
+    """Drop the engines of an instance, as the end of a code server does."""
     with _lock:
         if _engines.pop(adapter.identity_of(instance), None):
             collector.thaw()

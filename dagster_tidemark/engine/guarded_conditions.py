@@ -1,6 +1,6 @@
-"""A guard around conditions that others wrote: one that raises harms its own asset, not the whole tick.
+"""A guard around user-defined conditions: one that raises harms its own asset, not the whole tick.
 
-Dagster evaluates the conditions of all assets of a sensor together, and one exception ends the tick for all of them.
+Dagster evaluates the conditions of a sensor's assets together, and one exception ends the tick for all assets.
 Belongs here: the guard, and how it is put around the conditions of assets and checks. Does not belong here: the
 planner's own condition (`engine.condition`), which does not need it.
 """
@@ -26,7 +26,7 @@ from dagster_tidemark.engine.because import because
 from dagster_tidemark.engine.engine import Engine, engine_for
 
 ASKS_FOR_NOTHING = "asks_for_nothing"
-"""What a condition has as an attribute that is never true: no sensor need evaluate it."""
+"""Attribute of conditions that are never true: no sensor needs to evaluate them."""
 
 _LONGEST = 300
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -36,12 +36,13 @@ Condition = dg.AutomationCondition[Any]
 
 
 class Guarded(dg.AutomationCondition[Any]):
-    """Evaluates as the condition it holds. Asks for nothing, and says why, where that raises or gives no result.
+    """Condition that evaluates another one, and catches its failures.
 
-    So it does where it asks for a run that the daemon could not plan.
+    If the held condition raises, gives no result, or requests a run that the daemon could not plan, the guard requests
+    nothing and gives the reason.
 
-    It shows, is stored and is hashed as that condition, which keeps its cursor and the state of its `since`: also over
-    ticks in which it raises, so that what happened meanwhile still counts afterwards.
+    The guard is shown, stored and hashed as the held condition. The held condition keeps its cursor and the state of
+    its `since`, also over ticks in which it raises, so that the events of those ticks count afterwards.
     """
 
     def __init__(self, condition: Condition) -> None:
@@ -111,7 +112,7 @@ class Guarded(dg.AutomationCondition[Any]):
             if not isinstance(found, AutomationResult) or found.key != context.key:
                 raise TypeError(f"{found!r} is no result for {context.key.to_user_string()}")
             _only_what_exists(found, context)
-            # Worked out by Dagster after all evaluations, where an exception would again be everybody's.
+            # Dagster computes it after all evaluations, where an exception would again end the whole tick.
             found.get_new_cursor()
         except Exception as error:
             text = _ADDRESS.sub("", f"{type(error).__name__}: {error}")[:_LONGEST]
@@ -134,12 +135,12 @@ class Guarded(dg.AutomationCondition[Any]):
         return _Failed(context, true_subset=context.get_empty_subset(), child_results=[reason])
 
     def _name(self, context: AutomationContext[Any], why: str | None) -> None:
-        """Let the plan say why, or no more, that the asset is not asked for; a check's condition concerns no plan."""
+        """Add the reason why an asset is not requested to the plan, or remove it. Conditions of checks add none."""
         if isinstance(context.key, dg.AssetKey):
             _engine(context).not_asked_for(context.key.to_user_string(), why)
 
     def _said(self, says: Callable[[], T], otherwise: T) -> T:
-        """What the condition says of itself; it may be anybody's code."""
+        """Return a property of the condition, or a default if the user-defined code raises."""
         try:
             return says()
         except Exception:
@@ -147,14 +148,14 @@ class Guarded(dg.AutomationCondition[Any]):
 
 
 class _Failed(AutomationResult[Any]):
-    """The result of a condition that raised: the next evaluation goes on where the last good one was."""
+    """Result of a condition that raised: the next evaluation continues from the last good one."""
 
     def get_new_cursor(self) -> AutomationConditionCursor[Any]:
         new, before = super().get_new_cursor(), self._context._cursor
         if before is not None:
             return dataclasses.replace(before, result_value_hash=new.result_value_hash)
-        # Its first evaluation is still to come, also to Dagster's `initial_evaluation`: that asks whether there was a
-        # request before, of the kind of partitions the asset has today. This is of the other kind.
+        # The next evaluation must count as the first, also for Dagster's `initial_evaluation`. It looks for an earlier
+        # request with the asset's present kind of partitions, so this one gets the other kind.
         partitioned = new.previous_requested_subset.is_partitioned
         other: Any = False if partitioned else DefaultPartitionsSubset(set())
         return dataclasses.replace(new, previous_requested_subset=SerializableEntitySubset(self.key, other))
@@ -166,13 +167,13 @@ def _engine(context: AutomationContext[Any]) -> Engine:
 
 
 def guarded(condition: Condition) -> Condition:
-    """The condition, within a guard."""
+    """Return the condition within a guard, if it needs one."""
     needs_none = isinstance(condition, Guarded) or getattr(condition, ASKS_FOR_NOTHING, False)
     return condition if needs_none else Guarded(condition)
 
 
 def with_guarded_checks(definition: dg.AssetsDefinition) -> dg.AssetsDefinition:
-    """The definition, with a guard around the conditions of its checks."""
+    """Return the definition with a guard around the conditions of its checks."""
     specs = definition.get_attributes_dict()["check_specs_by_output_name"]
     own = {
         output: replace(spec, automation_condition=guarded(spec.automation_condition))
@@ -186,6 +187,6 @@ def with_guarded_checks(definition: dg.AssetsDefinition) -> dg.AssetsDefinition:
 
 
 def _only_what_exists(found: AutomationResult[Any], context: AutomationContext[Any]) -> None:
-    # `since` remembers dynamic partitions that were removed, and runs of such would be asked for.
+    # `since` remembers removed dynamic partitions, and would request runs of them.
     if not found.true_subset.compute_difference(context.candidate_subset).is_empty:
         found._true_subset = found.true_subset.compute_intersection(context.candidate_subset)

@@ -1,6 +1,6 @@
-"""The label of a decision in the UI's tab Automation: what matters first, because it is cut after 40 characters.
+"""The label of a decision in the UI's tab Automation. The UI cuts it after 40 characters, so the main thing is first.
 
-Does not belong here: the whole reason (`planner.wording` and where it is worked out), which follows the label.
+Does not belong here: the whole reason (`planner.wording` and its callers), which follows the label.
 """
 
 from datetime import datetime
@@ -27,7 +27,7 @@ _MATTERS_MOST = (
 
 
 def urgency(decision: Decision) -> tuple[int, float, str]:
-    """A sort key: first what hinders a run, last what need not run; of equals the one that is due first."""
+    """Return a sort key: hindered runs first, unneeded ones last. Decisions of the same state sort by due time."""
     due = decision.deadline if decision.due_at is None else decision.due_at
     return _MATTERS_MOST.index(decision.state), float("inf") if due is None else due, decision.partition or ""
 
@@ -48,7 +48,7 @@ def label(decision: Decision) -> str:
 
 
 def why(decision: Decision) -> str:
-    """Why a partition is asked for, in the words of its label while it was not due: the due time first."""
+    """Return the reason for requesting a partition, in the words of its earlier label: the due time first."""
     return (decision.stale or decision.reason) if decision.due_at is None else _when(decision, decision.due_at)
 
 
@@ -69,7 +69,7 @@ def _when(decision: Decision, due_at: float) -> str:
 
 
 def _moment(at: float, zone: str, after: float | None = None) -> str:
-    """A time to the minute; of one on the day of another that was named before, the time of day alone."""
+    """Return a time to the minute, without the date if it is on the same day as `after`."""
     time = datetime.fromtimestamp(at, ZoneInfo(zone))
     same_day = after is not None and datetime.fromtimestamp(after, ZoneInfo(zone)).date() == time.date()
     return f"{time:%H:%M}" if same_day else f"{time:%a %d %b %H:%M}"

@@ -1,6 +1,6 @@
 """The present state of an instance's contracts, from the plan and the event log.
 
-Belongs here: from an instance and its asset graph to standings. Does not belong here: the state of a contract
+Belongs here: the standings of an instance's asset graph. Does not belong here: the state of a contract
 (`planner.contract_status`), doubts about it (`engine.doubts`), and its reports (`sensors.contract_sensor`,
 `cli.contract_rows`).
 """
@@ -32,7 +32,7 @@ from dagster_tidemark.tags import SINCE
 
 @dataclass
 class _Seen:
-    """What is kept of an instance between two looks."""
+    """Data of an instance that is kept between two looks."""
 
     graph: Graph
     unbuilt: Unbuilt
@@ -53,7 +53,7 @@ def overview(
     """Return the present plan, and the standing of each asset with a contract; none while the event log is being read.
 
     Args:
-        settings: Of the code location; see `engine.engine_for`.
+        settings: Settings of the code location; see `engine.engine_for`.
         wait: True to wait until the event log has been read to its end.
         read_only: True to save nothing in the instance. A command's code may differ from the code server's.
     """
@@ -63,7 +63,7 @@ def overview(
 
 
 def watched_of(instance: DagsterInstance, settings: Settings | None) -> Watched:
-    """Return what the sensors of the code location watch; nothing before their first look."""
+    """Return the sources that the location's sensors watch; none before their first look."""
     kept = saved_overview.kept(instance, settings.code_location) if settings else None
     return kept.watched if kept is not None else Watched()
 
@@ -106,11 +106,11 @@ def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: flo
 
 
 def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool) -> Since:
-    """From when on each asset with a cron contract is judged; what is new to the instance from now on."""
+    """Return the start of judging each asset with a cron contract. For assets new to the instance this is now."""
     saved = json.loads(adapter.saved(instance, SINCE) or "null")
     began, assets = (now, {}) if saved is None else (saved["began"], saved["assets"])
     promised = [key for key, node in graph.nodes.items() if isinstance(node.contract, CronContract)]
-    # What is promised no more is judged anew once it is promised again. Of a source another location may judge.
+    # Drop assets whose contract ended: a later one is judged from its start. Another location may judge a source.
     ended = [key for key, node in graph.nodes.items() if key in assets and key not in promised and not node.source]
     new = [key for key in promised if key not in assets]
     if new or ended:
@@ -121,7 +121,7 @@ def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool)
 
 
 def _windows(assets: AnyGraph) -> Windows:
-    # Assets of one definition share what takes Dagster 20 microseconds a key.
+    # Assets with the same definition share its keys: listing them takes Dagster 20 microseconds a key.
     ended = lru_cache(maxsize=64)(_ended)
 
     def _keys(by: dg.PartitionsDefinition | None, after: float, until: float) -> Iterable[str]:
@@ -142,7 +142,7 @@ def _windows(assets: AnyGraph) -> Windows:
 
 
 def _ended(by: dg.TimeWindowPartitionsDefinition, after: float, until: float) -> Sequence[str]:
-    """The keys whose window ends after a time and not after another."""
+    """Return the keys whose window ends after the first time, and not after the second."""
     earliest = by.start.timestamp()
     if after > earliest:
         around = by.get_partition_key_for_timestamp(after)

@@ -1,7 +1,7 @@
-"""From the planner's requests to Dagster's, each looked at first: could the daemon make a run of it?
+"""Dagster's run requests from the planner's requests, after a check that the daemon can make a run of each.
 
-One request that it could not ends the daemon's tick, and those behind it in the tick are lost: it tries all of them
-once more, and fails at the same one. So what it would refuse is not handed out, but set aside with the reason.
+A request that the daemon cannot make a run of ends its tick. The later requests of the tick are lost: the daemon tries
+again, and fails at the same request. So a request that it would refuse is set aside with the reason.
 """
 
 from collections.abc import Iterable, Set
@@ -31,14 +31,14 @@ from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import CHECK, PRIORITY, REBUILD, REQUESTED_BY, TABLES
 
 TAGS = {REQUESTED_BY: "planner"}
-"""Of every run that the planner asks for."""
+"""Tags of every run that the planner requests."""
 
 
 class NoRun(Terminal):
-    """Dagster could not make a run of a request. The message says why.
+    """Dagster cannot make a run of a request. The message gives the reason.
 
     Args:
-        partitions: Those because of which it could not; none: because of the assets.
+        partitions: The partitions that prevent the run; none if the assets prevent it.
     """
 
     def __init__(self, reason: str, partitions: Iterable[Partition] = ()) -> None:
@@ -49,7 +49,7 @@ class NoRun(Terminal):
 def run_requests(
     requests: Iterable[Request], assets: AnyGraph, engine: Engine, context: dg.SensorEvaluationContext, now: float
 ) -> list[dg.RunRequest]:
-    """The runs to ask for. Of what no run can be made is set aside, the rest of its request asked for another time."""
+    """Return the runs to request. Targets that prevent a run are set aside; the rest is requested another time."""
     found = []
     for request in requests:
         try:
@@ -63,7 +63,7 @@ def run_requests(
             bad = [t for t in request.targets if not error.partitions or t[1] in error.partitions]
             engine.release(request.targets)
             engine.reject(bad, str(error), now)
-        except Exception as error:  # a partitions definition can be anybody's code
+        except Exception as error:  # a partitions definition can be user-defined
             engine.reject(request.targets, f"no run can be made of it: {type(error).__name__}: {error}", now)
     return found
 
@@ -82,7 +82,7 @@ def check_run(request: CheckRequest, engine: Engine, context: dg.SensorEvaluatio
 
 
 def validate(request: Request, assets: AnyGraph, graph: Graph) -> None:
-    """Whether Dagster can make a run of a request, at this moment.
+    """Raise if Dagster cannot make a run of a request at this moment.
 
     Raises:
         NoRun: it cannot.
@@ -117,11 +117,11 @@ def validate(request: Request, assets: AnyGraph, graph: Graph) -> None:
 def _run_request(request: Request, assets: AnyGraph, graph: Graph) -> dg.RunRequest:
     tags, partition = {**TAGS, **_tables(request.assets), **_priority(request.assets, graph)}, None
     if len(request.partitions) == 1:
-        # Not as a range of one: the body of an asset may ask for its partition key.
+        # Not as a range of one: the body of an asset may read its partition key.
         (partition,) = request.partitions
         by = assets.get(dg.AssetKey.from_user_string(request.assets[0])).partitions_def
         if by is not None and partition is not None:
-            tags |= by.get_tags_for_partition_key(partition)  # with these Dagster does not look for the key once more
+            tags |= by.get_tags_for_partition_key(partition)  # saves Dagster another lookup of the key
     else:
         first, last = str(request.partitions[0]), str(request.partitions[-1])
         tags |= {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
@@ -137,10 +137,10 @@ def with_priority(run: dg.RunRequest, graph: Graph) -> dg.RunRequest:
 
 
 def most_urgent_first(runs: Iterable[dg.RunRequest], plan: Plan) -> list[dg.RunRequest]:
-    """Return runs in the order of the plan's requests, then those that only a condition of its own asks for.
+    """Return runs in the order of the plan's requests, then the runs that only assets' own conditions request.
 
-    Dagster collects the runs of a tick in sets: their order differs between two processes, and runs of one priority
-    start in the order of their requests.
+    Dagster collects the runs of a tick in sets, whose order differs between processes. Runs of the same priority start
+    in the order of their requests.
     """
     place = {target: number for number, request in enumerate(plan.requests) for target in request.targets}
     unplanned = len(plan.requests)
@@ -155,7 +155,7 @@ def most_urgent_first(runs: Iterable[dg.RunRequest], plan: Plan) -> list[dg.RunR
 
 
 def _priority(assets: Iterable[str], graph: Graph) -> dict[str, str]:
-    """Return the tag that lets a run pass queued runs that can wait longer; none for Dagster's default priority, 0."""
+    """Return the tag that lets a run overtake queued runs that can wait; none for Dagster's default priority, 0."""
     priority = priority_of(assets, graph)
     return {PRIORITY: str(priority)} if priority else {}
 
@@ -172,10 +172,10 @@ def _selection(request: Request, assets: AnyGraph) -> dict[str, Any]:
 
 
 def apart(request: dg.RunRequest, graph: AnyGraph) -> list[dg.RunRequest]:
-    """A run for each part of a request whose assets and checks read each other, or are built by one operation.
+    """Return a run for each part of a request whose assets and checks read each other or share an operation.
 
-    Dagster puts all that a tick asks for of one partition into one run, and what cancels or kills that run, or a
-    blocking check that fails in it, would hit what has nothing to do with it.
+    Dagster puts all of a tick's requests for a partition into one run. If that run is canceled or killed, or a blocking
+    check fails in it, unrelated assets would fail too.
     """
     keys: list[Any] = [*(request.asset_selection or ()), *(request.asset_check_keys or ())]
 
@@ -187,10 +187,10 @@ def apart(request: dg.RunRequest, graph: AnyGraph) -> list[dg.RunRequest]:
 
 
 def as_ranges(runs: Iterable[dg.RunRequest], graph: Graph) -> list[dg.RunRequest]:
-    """What conditions of their own ask for in great number, as ranges where the assets' backfill policy allows them.
+    """Return the runs that assets' own conditions request, as ranges if there are many and the backfill policy allows.
 
-    Each partition a run of its own, they would keep the daemon from all else: of a condition like `eager` thousands can
-    become true in one tick.
+    A condition like `eager` can become true for thousands of partitions in a tick. With a run for each, the daemon
+    would have no time for anything else.
     """
     alike: dict[tuple[frozenset[Any], frozenset[Any]], list[dg.RunRequest]] = {}
     for run in runs:
@@ -199,7 +199,7 @@ def as_ranges(runs: Iterable[dg.RunRequest], graph: Graph) -> list[dg.RunRequest
 
 
 def _in_ranges(runs: list[dg.RunRequest], graph: Graph) -> list[dg.RunRequest]:
-    """Of runs over the same assets and checks. What the planner asks for is as it should be."""
+    """Return runs over the same assets and checks as ranges. Runs that the planner requests stay as they are."""
     nodes = [graph.nodes[key.to_user_string()] for key in runs[0].asset_selection or ()]
     most = min((node.most for node in nodes if node.most is not None), default=None)
     is_theirs = bool(nodes) and not any(node.automated or node.refused for node in nodes)

@@ -64,7 +64,7 @@ class StandingRow:
 
 @dataclass(frozen=True)
 class Kept:
-    """An overview as it was kept.
+    """A kept overview.
 
     Args:
         at: Time of its look (Unix seconds).

@@ -1,7 +1,7 @@
-"""How people hear of what is set aside: in the log of a sensor, and as a warning when the code location loads.
+"""Reports of things set aside: in the log of a sensor, and as a warning when the code location loads.
 
-What is set aside is what the planner cannot look after: an event, a partition or an asset. Does not belong here: why
-(`asset_graph.planner_graph`, `planner.history`), and how a contract then stands (`planner.contract_status`).
+The planner sets aside an event, a partition or an asset that it cannot handle. Does not belong here: the reasons
+(`asset_graph.planner_graph`, `planner.history`), and the effect on contracts (`planner.contract_status`).
 """
 
 from collections.abc import Iterable
@@ -21,15 +21,15 @@ _LOGGED = 20
 
 
 class Context(Protocol):
-    """A sensor's or a condition's."""
+    """Context of a sensor or a condition."""
 
     @property
     def log(self) -> Logger: ...
 
 
 def log_new(context: Context, engine: Engine, plan: Plan, instance: dg.DagsterInstance) -> None:
-    """Warn of what is set aside since the last time, each once."""
-    # The log is asked for only where there is a line: that alone makes a file of the tick.
+    """Warn of everything that was set aside since the last call, of former partitions, loops and unloaded code."""
+    # The log is accessed only if there is a line: the access alone creates a log file for the tick.
     new = sorted((name(target), reason) for target, reason in engine.untold(plan).items())
     for what, reason in new[:_LOGGED]:
         context.log.warning(f"set aside: {what}: {reason}")
@@ -45,19 +45,19 @@ def log_new(context: Context, engine: Engine, plan: Plan, instance: dg.DagsterIn
 
 
 def planned(assets: Iterable[Any], others: Iterable[Any] = ()) -> Graph:
-    """The planner's graph of a code location as it loads; warns of each asset that is refused.
+    """Return the planner's graph of a code location that loads, and warn of each asset that is refused.
 
-    `dagster definitions validate` shows the warnings. Where Dagster itself refuses the location the graph is empty.
+    `dagster definitions validate` shows the warnings. If Dagster itself refuses the location, the graph is empty.
 
     Args:
-        assets: The assets that the planner looks after.
-        others: All others of the location: what an asset reads is part of what is looked at.
+        assets: The assets that the planner automates.
+        others: All other assets of the location: the inputs of an asset are examined too.
     """
-    log = dg.get_dagster_logger("automation")  # Python's own warnings, `dagster definitions validate` shows nobody
+    log = dg.get_dagster_logger("automation")  # `dagster definitions validate` does not show Python's own warnings
     try:
         graph = graph_of(loaded([*assets, *others]))
-    except Exception as error:  # what is wrong with the location is Dagster's to refuse, in its own words
-        if not is_leaving_out():  # there the cause is named
+    except Exception as error:  # Dagster itself refuses a faulty location, in its own words
+        if not is_leaving_out():  # `leaving_out` records the cause
             log.warning(f"the assets cannot be planned: {type(error).__name__}: {error}")
         return Graph({})
     for node in graph.nodes.values():

@@ -1,4 +1,4 @@
-"""State of each stream, from the last reports of its shifts: for `tidemark status`, the check and the asset's page.
+"""State of each stream according to the last reports of its shifts: for `tidemark status`, the check and the UI.
 
 Belongs here: the evaluation of reports. Does not belong here: the measurements (`streams.shift_metrics`).
 """
@@ -21,12 +21,12 @@ class StreamRow:
     """A stream. Times in Unix seconds; figures that no shift has reported are None.
 
     Args:
-        backlog: Number of messages that wait: in the queue, in the topic after its position, in hand of shifts.
+        backlog: Number of messages that wait: in the queue, in the topic after its position, and held by shifts.
         oldest: Age of the oldest waiting message in seconds. For a message that no shift has received from a queue this
-            is a lower bound, because SQS does not tell.
+            is a lower bound, because SQS does not report it.
         lag: Seconds from the sending of the oldest message of the last batch to its commit.
         committed_at: Time of the last commit of a shift.
-        rate: Rows per second of all shifts in the last minute.
+        rate: Rows per second in the last minute, summed over its shifts.
         refused: Number of messages that its shifts have turned away.
         hindrance: Fault that keeps shifts from taking messages; empty if there is none.
         is_behind: True if messages wait and no shift has committed for a minute.
@@ -96,7 +96,7 @@ def _row(post: PostOf, beats: list[Beat], doubts: Doubts, now: float) -> StreamR
     hindrances = [str(each["hindrance"]) for each in facts if each.get("hindrance")]
     backlog = max(backlogs) if backlogs else None  # each shift of a stream counts the same queue
     oldest = [float(each["oldest_at"]) for each in facts if each.get("oldest_at") is not None]
-    # A message that came a moment ago makes no stream late, however long it was quiet.
+    # A message that arrived a moment ago does not make a stream late, however long it was quiet.
     waiting_since = [float(each.get("waiting_since") or 0.0) for each in facts if each.get("backlog")]
     return StreamRow(
         stream=post.stream,

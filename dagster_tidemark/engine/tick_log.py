@@ -1,6 +1,6 @@
-"""What a tick's log says of the runs it asks for: a line each, with the tables, the partitions and why.
+"""Log lines of a tick about the runs it requests: tables, partitions and reason of each.
 
-Does not belong here: why (`engine.labels`), and what is set aside (`engine.set_aside`).
+Does not belong here: the reasons (`engine.labels`), and targets set aside (`engine.set_aside`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from dagster_tidemark.sources.feed import Partition
 
 
 def line(request: Request, plan: Plan) -> str:
-    """Of what the planner asks for.
+    """Return the line about a request of the planner.
 
     `core/orders, marts/sales_hourly, 2026-10-01-00:00 to 2026-10-01-09:00 (10 partitions): due Thu 01 Oct 10:05; ...`
     """
@@ -24,7 +24,7 @@ def line(request: Request, plan: Plan) -> str:
 
 
 def line_of_run(run: dg.RunRequest, plan: Plan) -> str:
-    """Of what an automation condition asks for. The planner may know nothing of it."""
+    """Return the line about a run that an automation condition requests. The planner may not know its partitions."""
     assets = [key.to_user_string() for key in run.asset_selection or ()]
     checks = [key.to_user_string() for key in run.asset_check_keys or ()]
     reach = run.partition_key_range
@@ -34,6 +34,6 @@ def line_of_run(run: dg.RunRequest, plan: Plan) -> str:
 
 def _line(names: Sequence[str], where: Partition, targets: Iterable[Target], plan: Plan) -> str:
     known = [plan.decisions[target] for target in targets if target in plan.decisions]
-    # What is due first is why there is a run now; the others go along with it.
+    # The most urgent target is the reason for a run now; the others join it.
     reason = why(min(known, key=urgency)) if known else "its own condition says so"
     return ", ".join([*names, *([where] if where else [])]) + f": {reason}"

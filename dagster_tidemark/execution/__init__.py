@@ -1,1 +1,1 @@
-"""What happens in a run's process: the IO manager, the load, and what materializations and checks say."""
+"""Work in a run's process: the IO manager, the load, the metadata of materializations, and check results."""

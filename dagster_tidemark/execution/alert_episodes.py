@@ -1,6 +1,6 @@
-"""An asset's part of alerts: Spark finds the episodes in all of a stream's messages, and Dagster hears what came of it.
+"""An asset's part of alerts: Spark finds the episodes in a stream's messages, and Dagster gets the resulting numbers.
 
-Does not belong here: which alert stands for which episode, and the commit (`streams.alert_reevaluation`).
+Does not belong here: the match of alerts with episodes, and the commit (`streams.alert_reevaluation`).
 """
 
 from collections import defaultdict
@@ -40,7 +40,7 @@ def reevaluate(
     stream: Stream,
     episodes: Callable[[DataFrame], DataFrame],
 ) -> dg.MaterializeResult[None]:
-    """See `LakehouseResource.reevaluate`.
+    """Bring the alerts on a stream up to today's rule; see `LakehouseResource.reevaluate`.
 
     Raises:
         NoAlerts: the stream has none.
@@ -85,7 +85,7 @@ def reevaluate(
 
 def _by_key(episodes: DataFrame, declared: Alerting) -> Episodes:
     found: dict[str, list[Episode]] = defaultdict(list)
-    # Through Arrow: times with their zone, whatever that of the machine is.
+    # Through Arrow: times keep their zone, independent of the machine's.
     for row in episodes.toArrow().to_pylist():
         facts = {name: row[name] for name in declared.facts}
         found[str(row[declared.key])].append(Episode(row["started_at"], row["last_at"], facts))

@@ -1,6 +1,6 @@
-"""Checks on values that may be missing: how many rows have none, counted while they are written.
+"""Checks on values that may be missing: rows without one are counted while they are written.
 
-Does not belong here: whether a row without the value is a row at all (the transform says so).
+Does not belong here: refusing rows without the value (the transform decides that).
 """
 
 from collections.abc import Callable, Sequence
@@ -11,23 +11,23 @@ from pyspark.sql import functions as F
 
 
 def filled_check(asset: Sequence[str], column: str, meaning: str) -> dg.AssetCheckSpec:
-    """A check that warns of rows without a value in a column.
+    """Return a check that warns of rows without a value in a column.
 
     Args:
-        meaning: What such rows are, in the plural: "products without a price".
+        meaning: Plural noun for such rows: "products without a price".
     """
     return dg.AssetCheckSpec(f"{column}_filled", asset=dg.AssetKey(asset), description=f"Warns of {meaning}.")
 
 
 def counting_missing(rows: DataFrame, column: str) -> tuple[DataFrame, Callable[[], int]]:
-    """The same rows, and how many of them have no value in a column, once they were written."""
+    """Return the same rows, and a function that counts rows without a value in a column after the write."""
     observation = Observation(f"{column}_missing")
     missing = F.count_if(F.col(column).isNull()).alias("missing")
     return rows.observe(observation, missing), lambda: int(observation.get["missing"])
 
 
 def filled_result(column: str, meaning: str, missing: int) -> dg.AssetCheckResult:
-    """What `filled_check` says of the rows that a run wrote."""
+    """Return the result of `filled_check` for the rows that a run wrote."""
     return dg.AssetCheckResult(
         passed=missing == 0,
         check_name=f"{column}_filled",

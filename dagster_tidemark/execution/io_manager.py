@@ -1,7 +1,7 @@
 """DataFrames in and out of assets: the Iceberg IO manager.
 
-A partitioned asset's output replaces its partitions in one commit; an input is the upstream table, pruned to
-the partitions the mapping asks for; as of one commit, where it is annotated as a `Snapshot`.
+A partitioned asset's output replaces its partitions in one commit. An input is the upstream table, pruned to the
+partitions that the mapping selects, and as of one commit if it is annotated as a `Snapshot`.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,12 +23,12 @@ class NoSuchTable(Terminal):
 
 
 class IcebergIOManager(dg.IOManager):
-    """Reads and writes the tables of the lake.
+    """IO manager of the lake's tables.
 
     Args:
         tables: Every declared table by its name, which is the asset key joined by a dot.
-        spark: The run's session, made when first asked for.
-        inputs: What is noted of the inputs for the sake of the outputs.
+        spark: The run's session, made on first use.
+        inputs: Collects facts about inputs for the metadata of outputs.
     """
 
     def __init__(self, tables: Mapping[str, Table], spark: "SessionSource", inputs: "Inputs | None" = None) -> None:
@@ -71,30 +71,30 @@ class IcebergIOManager(dg.IOManager):
 
 
 class SessionSource:
-    """Anything with a `session`."""
+    """Any object with a `session`."""
 
     session: SparkSession
 
 
 class Inputs(Protocol):
-    """What an output's metadata say of the inputs it was made of; one for each run."""
+    """Source of an output's metadata about its inputs; one for each run."""
 
     def about_to_read(self, context: dg.InputContext) -> None:
-        """An input is read next, and will hold at least what is known of it now."""
+        """Note the present facts about an input before it is read: it will hold at least these data."""
         ...
 
     def said_of(self, context: dg.OutputContext, partition: str | None) -> Mapping[str, Any]:
-        """Metadata of a partition that was made of what was read."""
+        """Return metadata for a partition that was built from the inputs read."""
         ...
 
 
 def iceberg_io_manager(
     tables: Mapping[str, Table], inputs: Callable[[], Inputs] | None = None, *, spark: str = "spark"
 ) -> dg.IOManagerDefinition:
-    """The IO manager over these tables.
+    """Return the definition of the IO manager of some tables.
 
     Args:
-        spark: The key of the resource that gives the session.
+        spark: The key of the resource that has the session.
     """
 
     @dg.io_manager(required_resource_keys={spark})

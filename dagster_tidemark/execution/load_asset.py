@@ -1,4 +1,4 @@
-"""Loading a feed into its core table, as an asset sees it."""
+"""Loading a feed into its core table, from within an asset."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +27,11 @@ from dagster_tidemark.sources.removals import ACCEPTED
 from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.tags import CODE_VERSION, LISTED_AT, OUTCOME
 
-_TOLD = 20  # files that are spelled out in the metadata of a run
+_TOLD = 20  # files listed in the metadata of a run
 
 
 class LakehouseResource(dg.ConfigurableResource[None]):
-    """The lake: where core assets load their files into, and where models are kept."""
+    """The lake, which core assets load their files into, and which keeps models."""
 
     spark: dg.ResourceDependency[SparkResource]
     landing: dg.ResourceDependency[LandingResource]
@@ -75,16 +75,16 @@ class LakehouseResource(dg.ConfigurableResource[None]):
 
         Args:
             stream: A stream whose reaction is the `Alerting` for this table.
-            episodes: From the rows of the stream's table to the episodes that are worth an alert: the alert's key and
-                facts, `started_at` and `last_at` (timestamps).
+            episodes: Returns the episodes that need an alert from the rows of the stream's table. Columns: the alert's
+                key and facts, `started_at` and `last_at` (timestamps).
         """
-        # Here, because pyiceberg takes a second to import, which every load of the code location would pay.
+        # Imported here, because pyiceberg takes a second, which every load of the code location would pay.
         from dagster_tidemark.execution.alert_episodes import reevaluate
 
         return reevaluate(context, self.spark.session, self.spark.settings, stream, episodes)
 
     def models(self, name: str, learner: Learner[Given, Told]) -> ModelStore[Given, Told]:
-        """The versions of a model."""
+        """Return the store of a model's versions."""
         return ModelStore(name, learner, self.spark.settings)
 
 
@@ -102,7 +102,7 @@ def load_partitions(
 
     Args:
         instance: Its event log has the earlier observations and check results.
-        start: The first day of which there are partitions.
+        start: The first day that has partitions.
         misplaced: Misplaced folders of the feed; None if not known.
     """
     has_partitions = context.has_partition_key_range or context.has_partition_key

@@ -24,11 +24,11 @@ ACCOUNTING = "accounting"
 HELD = "held"
 UNACCOUNTED = "unaccounted"
 
-_TOLD = 20  # names that are spelled out
+_TOLD = 20  # listed names
 
 
 def landed_checks(feed: Feed, asset: Sequence[str]) -> list[dg.AssetCheckSpec]:
-    """The checks of an asset that is loaded from this feed; its load gives their results."""
+    """Return the checks of an asset that is loaded from a feed. The load itself gives their results."""
     return [
         dg.AssetCheckSpec(
             QUARANTINE,

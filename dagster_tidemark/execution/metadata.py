@@ -1,6 +1,6 @@
-"""What the UI shows of a table: its columns, and what a materialization says of it and of its partitions.
+"""Metadata of tables for the UI: columns, and the metadata of materializations.
 
-Does not belong here: what an asset's page says before any run (`asset_page`), and check results (`load_check`).
+Does not belong here: the content of an asset's page before any run (`asset_page`), and check results (`load_check`).
 """
 
 from collections.abc import Mapping
@@ -16,26 +16,26 @@ COLUMNS = "dagster/column_schema"
 
 
 def column_schema(table: Table, more: Mapping[str, str] | None = None) -> dg.TableSchema:
-    """A table's columns as the UI shows them.
+    """Return a table's columns for the UI.
 
     Args:
-        more: Columns that it has beside the declared ones.
+        more: Its columns that are not declared.
     """
     columns = {**table.columns, **(more or {})}
     return dg.TableSchema([dg.TableColumn(c, kind, table.comment_on(c) or None) for c, kind in columns.items()])
 
 
 def partition_metadata(partition: str | None, content: Content) -> dict[str, Any]:
-    """What a materialization says of its partition. Nothing of its run: Dagster plots it by partition."""
+    """Return metadata about a partition, without facts about the run: Dagster plots it by partition."""
     rows = {} if partition is None else {"dagster/partition_row_count": content.rows}
     return {CONTENT: content.version, **rows}
 
 
 def table_state(snapshot_id: int | None, rows: int | None) -> dict[str, Any]:
-    """What a materialization says of its whole table.
+    """Return metadata about a whole table.
 
     Args:
-        rows: How many it holds; None where the run has changed nothing.
+        rows: Number of its rows; None if the run has changed nothing.
     """
     counted = {} if rows is None else {"dagster/row_count": rows}
     return {**counted, "snapshot id": str(snapshot_id)}

@@ -1,8 +1,8 @@
-"""Up to which arrival a table incorporates its data: what every materialization says of itself.
+"""Arrival time of the newest data that a table incorporates, as metadata of every materialization.
 
-A core table says it of the files it holds. What is made of tables says the newest of what its inputs said when it read
-them; of a table that is rebuilt at that moment it may hold more. People read it: the planner asks nobody (it knows
-which events a run came after). Belongs here: that one piece of metadata.
+For a core table this is the newest of its files. For a derived table it is the newest time that its inputs reported
+before they were read; an input that was being rebuilt may hold newer data. The value is for people: the planner uses
+the order of events instead. Belongs here: this one piece of metadata.
 """
 
 from collections import defaultdict
@@ -23,12 +23,12 @@ THROUGH = "incorporates arrivals through"
 
 
 def through(newest: datetime | None) -> dict[str, Any]:
-    """What a materialization says whose newest data arrived then (UTC); nothing where nothing arrived."""
+    """Return the metadata for data whose newest part arrived at a time (UTC); empty if none arrived."""
     return {} if newest is None else {THROUGH: dg.MetadataValue.timestamp(newest)}
 
 
 class InputArrivals:
-    """What the inputs of a run's steps say of themselves."""
+    """Arrival times that the inputs of a run's steps report."""
 
     def __init__(self) -> None:
         self._read: dict[str, dict[dg.AssetKey, Mapping[Partition, float]]] = defaultdict(dict)  # by step

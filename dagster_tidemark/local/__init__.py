@@ -1,1 +1,1 @@
-"""The laptop platform: what `make dev` starts, watches and stops. In production a cluster takes its place."""
+"""The laptop platform: the services of `make dev`. In production a cluster takes its place."""

@@ -1,1 +1,1 @@
-"""With what: thin Dagster resources over the landing bucket, the queue and Spark."""
+"""Thin Dagster resources over the landing bucket, the queue and Spark."""

@@ -1,7 +1,7 @@
 """The landing bucket and the queue of its notifications.
 
-Either is opened once in a process and kept: boto3 takes a tenth of a second to make a client, which many threads may
-use, and a sensor opens both every five seconds.
+Each is opened once in a process and kept: boto3 takes a tenth of a second to create a client, and a sensor opens both
+every five seconds. Many threads may use the same client.
 """
 
 from collections.abc import Callable, Hashable
@@ -27,21 +27,21 @@ _opened: dict[Hashable, object] = {}
 
 
 class ImpatientS3(S3Resource):
-    """S3, whose calls end within the minute that a sensor's tick has: boto3 by itself waits for several."""
+    """S3 with timeouts that fit a sensor's tick of one minute. By default boto3 waits for several."""
 
     max_attempts: int = Field(default=3, description="How often a call is tried, the first time included.")
 
     def get_client(self) -> "S3Client":
-        """A client."""
+        """Return a client with short timeouts."""
         client: S3Client = _client("s3", self, connect_timeout=3, read_timeout=10)
         return client
 
 
 class LandingResource(dg.ConfigurableResource[None]):
-    """The landing bucket: where feeds put their files.
+    """The landing bucket, which receives the files of feeds.
 
     Args:
-        start_date: The first day of which there are partitions, as `YYYY-MM-DD`; what lies before is not looked at.
+        start_date: The first day that has partitions, as `YYYY-MM-DD`. Earlier files are ignored.
     """
 
     s3: dg.ResourceDependency[S3Resource]
@@ -50,11 +50,11 @@ class LandingResource(dg.ConfigurableResource[None]):
 
     @property
     def start(self) -> date:
-        """The first day of which there are partitions."""
+        """The first day that has partitions."""
         return date.fromisoformat(self.start_date)
 
     def open(self) -> S3Bucket:
-        """The bucket."""
+        """Return the opened bucket."""
         return _once((self.bucket, self.s3.model_dump_json()), lambda: S3Bucket(self.s3.get_client, self.bucket))
 
 
@@ -64,7 +64,7 @@ class QueueResource(ResourceWithBoto3Configuration):
     queue: str
 
     def open(self) -> SqsQueue:
-        """The queue."""
+        """Return the opened queue."""
         return _once(self.model_dump_json(), self._connect)
 
     def _connect(self) -> SqsQueue:
@@ -72,10 +72,10 @@ class QueueResource(ResourceWithBoto3Configuration):
 
 
 def _client(service: str, of: S3Resource | ResourceWithBoto3Configuration, **config: Any) -> Any:
-    """A client as a resource is configured."""
+    """Return a client with a resource's configuration."""
     if isinstance(of, S3Resource) and of.use_unsigned_session:
         config["signature_version"] = UNSIGNED
-    session: Any = boto3.Session(profile_name=of.profile_name)  # whose stubs want the service as a literal
+    session: Any = boto3.Session(profile_name=of.profile_name)  # its stubs require the service as a literal
     return session.client(
         service,
         region_name=of.region_name,

@@ -12,13 +12,13 @@ from dagster_tidemark.settings import Settings
 
 
 class SparkResource(LazyPySparkResource):
-    """A session of the run's own, made when first asked for and stopped with the run.
+    """The run's own session, made on first use and stopped with the run.
 
     A Connect session that is never stopped keeps its temporary views and caches on the server, and can hang
     the interpreter at its exit.
 
     Args:
-        settings: Of the deployment. They are handed over as they are, no configuration of Dagster's, which shows it.
+        settings: Settings of the deployment. They are not part of Dagster's configuration, which the UI shows.
     """
 
     settings: dg.ResourceDependency[Settings]
@@ -34,13 +34,13 @@ class SparkResource(LazyPySparkResource):
             try:
                 session.stop()
             except Exception as error:
-                # The server went away under the run: what the run did or failed to do is settled already.
+                # The server is gone, and the run's result is already settled.
                 if context.log:
                     context.log.warning(f"the Spark session could not be stopped: {without_token(str(error))}")
 
     @property
     def session(self) -> SparkSession:
-        """The session.
+        """The run's Spark session.
 
         Raises:
             SparkUnreachable: `SPARK_REMOTE` names a server that does not answer.

@@ -1,12 +1,12 @@
-"""Dagster's daemon in a simulation: it evaluates the sensors, and makes runs of what they ask for.
+"""Dagster's daemon in a simulation: it evaluates the sensors, and makes runs of their requests.
 
-It fails where the real one does (dagster/_daemon/sensor.py):
-- A tick that raises asks for nothing, and the sensor's cursor stays. The other sensors go on.
-- A run request that cannot be built ends its tick; those before it have become runs. What is left is submitted by the
-  sensor's next tick, which evaluates nothing; a second failure drops it.
-- A request whose execution plan raises (no config, no environment variable) is such a one.
-- A range of which an end does not exist cannot be built, but leaves a run without planned events, which that next tick
-  launches and whose body raises. A single partition that does not exist becomes a run; its body raises.
+It fails like the real one (dagster/_daemon/sensor.py):
+- A tick that raises requests nothing, and the sensor's cursor stays. The other sensors continue.
+- A run request that cannot be built ends its tick; earlier requests have become runs. The sensor's next tick submits
+  the remaining requests and evaluates nothing; a second failure drops them.
+- A request whose execution plan raises (no config, no environment variable) cannot be built.
+- A range with an end that does not exist cannot be built, but leaves a run without planned events. The next tick
+  launches that run, and its body raises. A single partition that does not exist becomes a run; its body raises.
 
 Belongs here: ticks and submission. Does not belong here: when a tick is (`simulation.simulator`).
 """
@@ -52,12 +52,12 @@ class FailedTick:
 
 @dataclass
 class Daemon:
-    """The sensors of a code location, and what they asked for.
+    """The sensors of a code location, and their requests.
 
     Args:
-        create: Makes a run of a request; raises where Dagster cannot build it.
-        settings: Of the code location; None: contracts as they are written.
-        for_nothing: What was asked for though no such partition existed at that moment: when, asset, partition.
+        create: Makes a run of a request; raises if Dagster cannot build it.
+        settings: Settings of the code location; None: contracts as they are written.
+        for_nothing: Requests for partitions that did not exist at that moment: time, asset, partition.
     """
 
     instance: DagsterInstance
@@ -74,13 +74,13 @@ class Daemon:
     _plannable: set[tuple[Any, Any]] = field(default_factory=set)
 
     def load(self, repository: dg.RepositoryDefinition, log: Log) -> None:
-        """The code location is another."""
+        """Load another version of the code location."""
         self.repository, self.log = repository, log
         self._plannable.clear()
         self._sensors = [automation_sensor(self.settings), catch_up_sensor(Scope(settings=self.settings))]
 
     def tick(self, order: random.Random) -> bool:
-        """Evaluate every sensor that is on, one or the other first; whether none of them raised."""
+        """Evaluate all sensors that are on, in random order. Return True if none raised."""
         failed = len(self.failed_ticks)
         sensors = list(self._sensors)
         if order.random() >= 0.5:
@@ -91,7 +91,7 @@ class Daemon:
         return len(self.failed_ticks) == failed
 
     def ask_for_news(self) -> None:
-        """As the landing sensor does with what it found: runs for what is due by it."""
+        """Request runs of the due partitions, as the landing sensor does after it found files."""
         if _LANDING in self.off:
             return
         try:
@@ -105,7 +105,7 @@ class Daemon:
             self._submit(_LANDING, requests)
 
     def switch(self, sensor: str, *, on: bool) -> None:
-        """A person starts or stops a sensor in the UI."""
+        """Start or stop a sensor, as a person does in the UI."""
         (self.off.discard if on else self.off.add)(sensor)
         status = InstigatorStatus.RUNNING if on else InstigatorStatus.STOPPED
         automation = sensor.startswith("automation")
@@ -136,7 +136,7 @@ class Daemon:
     def _context(self, sensor: str) -> dg.SensorEvaluationContext:
         cursor = self._cursors.get(sensor)
         context = dg.build_sensor_context(self.instance, cursor, repository_def=self.repository, sensor_name=sensor)
-        context.log.setLevel(logging.WARNING)  # Dagster tells five lines a tick
+        context.log.setLevel(logging.WARNING)  # Dagster logs five lines a tick
         return context
 
     def _submit(self, sensor: str, requests: Sequence[RunRequest], *, again: bool = False) -> None:

@@ -1,7 +1,7 @@
 """An ephemeral Dagster instance fit for a hundred thousand events: its storages keep one connection each.
 
 Dagster's own in-memory storages open a connection for every statement, which was half the time of a simulated day.
-For one thread.
+The instance works in one thread only.
 """
 
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ from sqlalchemy.engine import Connection
 
 
 def simulated_instance(at_once: int | None = None) -> DagsterInstance:
-    """A new, empty instance.
+    """Return a new, empty instance.
 
     Args:
-        at_once: How many runs it lets run at once. None: it says nothing of a limit.
+        at_once: Number of runs that may run at the same time; None for no limit.
     """
     return DagsterInstance(
         instance_type=InstanceType.EPHEMERAL,
@@ -45,7 +45,7 @@ class _Events(InMemoryEventLogStorage):
         with _transaction(self._held_conn) as connection:
             yield connection
 
-    # Its tables are just made. Dagster looks at every event whether they are there, and how.
+    # The tables are new and complete. Dagster would check that for every event.
 
     def has_table(self, table_name: str) -> bool:
         return True
@@ -68,7 +68,7 @@ class _Runs(InMemoryRunStorage):
 
 
 class _Schedules(SqlScheduleStorage):
-    """The states of sensors; Dagster has no such storage in memory."""
+    """In-memory storage for the states of sensors, which Dagster does not have."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -85,7 +85,7 @@ class _Schedules(SqlScheduleStorage):
         return True
 
     def upgrade(self) -> None:
-        """There is no older form of it."""
+        """Do nothing: a new storage has no older schema."""
 
     def dispose(self) -> None:
         self._held_conn.close()

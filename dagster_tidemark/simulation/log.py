@@ -1,10 +1,9 @@
-"""The events of runs that never ran: the sequence a real run leaves in an instance, under a clock that stands still.
+"""The events of simulated runs: the same sequence that a real run leaves in an instance, at the simulation's time.
 
-What a run writes here is what Dagster writes for it, in that order: one planned event for each asset and partition when
-it is created, its states, one materialization for each partition when a step ends, the checks of the asset. Partitions
-that do not exist raise here where they do in Dagster. `test_simulated_log.py` compares it with real
-runs. Belongs here: the un-annotated parts of Dagster this needs. Does not belong here: any time or chance
-(`simulation.simulator`).
+The events and their order are Dagster's: one planned event for each asset and partition at creation, the run's states,
+one materialization for each partition at the end of a step, the checks of the asset. Partitions that do not exist raise
+at the same place as in Dagster. `test_simulated_log.py` compares the events with real runs. Belongs here: calls of
+untyped parts of Dagster. Does not belong here: any time or chance (`simulation.simulator`).
 """
 
 import logging
@@ -38,7 +37,7 @@ from dagster_tidemark.tags import ARRIVED_AT, CONTENT, DATA_VERSION, LISTED_AT
 REPOSITORY = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("simulation"), "__repository__")
 
 _JOB = "__ASSET_JOB"
-# A queued run has to say where its code is.
+# A queued run must name its code location.
 _ORIGIN = RemoteJobOrigin(REPOSITORY, _JOB)
 
 
@@ -47,8 +46,8 @@ class Clock:
     """The time of a simulation, in Unix seconds.
 
     Args:
-        now: The true time, by which everything happens.
-        skew: How far the platform's clock is ahead of it.
+        now: The true time, which schedules all events.
+        skew: Seconds that the platform's clock is ahead of the true time.
     """
 
     now: float
@@ -56,12 +55,12 @@ class Clock:
 
     @property
     def shown(self) -> float:
-        """What the platform's clock shows."""
+        """The time that the platform's clock shows."""
         return self.now + self.skew
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Dagster's time is what the platform's clock shows."""
+        """Let Dagster's time be the time that the platform's clock shows."""
         with (
             patch("dagster._time._mockable_get_current_timestamp", new=lambda: self.shown),
             patch("dagster._time._mockable_get_current_datetime", new=lambda: datetime.fromtimestamp(self.shown, UTC)),
@@ -79,11 +78,11 @@ class Log:
 
     @property
     def existing(self) -> Existing:
-        """The partitions there are."""
+        """The partitions that exist."""
         return Existing(self.instance, self.graph)
 
     def observed(self, asset: str, partition: Partition, version: str, *, listed_at: float, arrived_at: float) -> None:
-        """A look at a source partition, as the landing sensor reports it."""
+        """Report a look at a source partition, as the landing sensor does."""
         tags = {
             DATA_VERSION: version,
             LISTED_AT: f"{listed_at:.3f}",
@@ -92,12 +91,12 @@ class Log:
         self.instance.report_runless_asset_event(dg.AssetObservation(_key(asset), partition=partition, tags=tags))
 
     def told(self, asset: str, partition: Partition, version: str | None) -> None:
-        """An observation that somebody else reports (REST, an operator): with a data version or without."""
+        """Report an observation from outside (REST, an operator), with or without a data version."""
         tags = {} if version is None else {DATA_VERSION: version}
         self.instance.report_runless_asset_event(dg.AssetObservation(_key(asset), partition=partition, tags=tags))
 
     def reported(self, asset: str, partition: Partition, content: str | None, version: str | None = None) -> None:
-        """A materialization that no run made."""
+        """Report a materialization that no run made."""
         metadata = {CONTENT: content} if content is not None else {}
         tags = {} if version is None else {DATA_VERSION: version}
         event = dg.AssetMaterialization(_key(asset), partition=partition, metadata=metadata, tags=tags)
@@ -110,18 +109,18 @@ class Log:
         tags: Mapping[str, str],
         checks: Collection[dg.AssetCheckKey] | None = None,
     ) -> dict[str, Sequence[Partition]]:
-        """A run is created and queued.
+        """Create and queue a run.
 
         Args:
             checks: The checks it evaluates; None: all checks of its assets.
 
         Returns:
-            From its assets to the partitions it is about, by its tags.
+            The partitions that its tags name, by asset.
 
         Raises:
-            DagsterInvalidSubsetError: it is for a part of an operation that cannot be split. There is no run then.
-            Exception: whatever Dagster raises for a range that does not exist. The run is there then, without any
-                planned event, and never leaves the state NOT_STARTED.
+            DagsterInvalidSubsetError: it is for a part of an operation that cannot be split. No run is created.
+            Exception: any error of Dagster's for a range that does not exist. The run exists then, without planned
+                events, and never leaves the state NOT_STARTED.
         """
         self.existing.refuse_parts(assets, checks)
         run = DagsterRun(
@@ -147,16 +146,16 @@ class Log:
     def checks_of(
         self, assets: Collection[str], checks: Collection[dg.AssetCheckKey] | None = None
     ) -> list[dg.AssetCheckKey]:
-        """The checks that a run of these assets evaluates."""
+        """Return the checks that a run of some assets evaluates."""
         of_assets = self.graph.get_check_keys_for_assets({_key(asset) for asset in assets})
         return sorted(check for check in of_assets if checks is None or check in checks)
 
     def blocks(self, check: dg.AssetCheckKey) -> bool:
-        """Whether what reads the asset is not built while this check fails."""
+        """Return True if readers of the asset are not built while this check fails."""
         return self.graph.get(check).blocking
 
     def check_run(self, run_id: str, check: dg.AssetCheckKey, *, passed: bool) -> None:
-        """A run that evaluates nothing but a check, from its creation to its end."""
+        """Write the events of a run that evaluates only a check, from its creation to its end."""
         run = DagsterRun(_JOB, run_id, asset_selection=frozenset(), asset_check_selection=frozenset({check}))
         self.instance.run_storage.add_historical_run(run, datetime.fromtimestamp(self.clock.shown, UTC))
         self._check_planned(run_id, check)
@@ -170,7 +169,7 @@ class Log:
         """Evaluate a check on the asset's latest materialization, in a run or without one.
 
         Args:
-            blocking: What the evaluation says of the check. None: what its declaration says.
+            blocking: True if the evaluation reports a blocking check. None: as the check is declared.
         """
         latest = self.instance.fetch_materializations(check.asset_key, limit=1).records
         target = [
@@ -198,18 +197,18 @@ class Log:
         self.instance.report_dagster_event(event, run_id)
 
     def state(self, run_id: str, event_type: DagsterEventType) -> None:
-        """A run changes its state."""
+        """Write a change of a run's state."""
         event = DagsterEvent(event_type_value=event_type.value, job_name=_JOB, message=event_type.value)
         self.instance.report_dagster_event(event, run_id)
 
     def failed(self, run_id: str, reason: RunFailureReason | None = None, message: str | None = None) -> None:
-        """A run fails: with the reason its own process gives, or as the daemon's run monitoring reports it."""
+        """Let a run fail, with its process's reason or as the daemon's run monitoring reports it."""
         if run := self.instance.get_run_by_id(run_id):
             data = None if reason is None else JobFailureData(error=None, failure_reason=reason)
             self.instance.report_run_failed(run, message, data)
 
     def canceled(self, run_id: str, message: str | None = None) -> None:
-        """A run is canceled: by a person; or by the platform, which says so in the message."""
+        """Cancel a run: as a person does, or as the platform does if a message is given."""
         if run := self.instance.get_run_by_id(run_id):
             if message is None:
                 self.instance.report_run_canceling(run)
@@ -221,12 +220,12 @@ class Log:
     def materialized(
         self, run_id: str, asset: str, contents: Mapping[Partition, str], code_version: str | None = None
     ) -> None:
-        """A step ends: its partitions are written, with their contents, by this version of its code."""
+        """Write the end of a step: the contents of its partitions, and the version of its code."""
         for partition, content in contents.items():
             written = dg.AssetMaterialization(
                 _key(asset),
                 partition=partition,
-                # A run stamps one data version on all its partitions; this is what tells them apart.
+                # A run gives all its partitions the same data version; the content distinguishes them.
                 metadata={CONTENT: content},
                 tags={DATA_VERSION: run_id} | ({CODE_VERSION_TAG: code_version} if code_version else {}),
             )
@@ -240,7 +239,7 @@ class Log:
             self.instance.report_dagster_event(event, run_id)
 
     def code_versions(self) -> dict[str, str | None]:
-        """The code version of every asset."""
+        """Return the code version of every asset."""
         return {node.key.to_user_string(): node.code_version for node in self.graph.asset_nodes}
 
     def _check_planned(self, run_id: str, check: dg.AssetCheckKey) -> None:

@@ -1,7 +1,7 @@
-"""Which partitions a simulated run is about, and which exist: as Dagster says, by its own code.
+"""The partitions of a simulated run, and the partitions that exist, according to Dagster's own code.
 
-Belongs here: tags to partitions, and why a body would raise. Does not belong here: the events of a run
-(`simulation.log`).
+Belongs here: the partitions that tags name, and the reasons why a body would raise. Does not belong here: the events of
+a run (`simulation.log`).
 """
 
 from collections.abc import Collection, Sequence, Set
@@ -22,7 +22,7 @@ from dagster_tidemark.sources.feed import Partition
 
 
 def partition_tags(partitions: Sequence[Partition]) -> dict[str, str]:
-    """The tags that make a run one over these consecutive partitions."""
+    """Return the tags of a run over consecutive partitions."""
     if list(partitions) == [None]:
         return {}
     if len(partitions) == 1:
@@ -33,16 +33,16 @@ def partition_tags(partitions: Sequence[Partition]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Existing:
-    """The partitions of a code location's assets, at the instance's moment."""
+    """The present partitions of a code location's assets."""
 
     instance: DagsterInstance
     graph: AnyGraph
 
     def named_by(self, run: DagsterRun, asset: str) -> Sequence[Partition]:
-        """The partitions of an asset that a run is about.
+        """Return the partitions of an asset that a run's tags name.
 
         Raises:
-            Exception: whatever Dagster raises for a range of which an end does not exist.
+            Exception: any error of Dagster's for a range with an end that does not exist.
         """
         by = self.graph.get(dg.AssetKey.from_user_string(asset)).partitions_def
         with partition_loading_context(dynamic_partitions_store=self.instance):
@@ -53,7 +53,7 @@ class Existing:
             return sorted(found) if isinstance(found, Set) else list(found)
 
     def refuse_parts(self, assets: Collection[str], checks: Collection[dg.AssetCheckKey] | None) -> None:
-        """Raise if a run of these is for a part of an operation that cannot be split."""
+        """Raise if a run of these assets and checks would split an operation that cannot be split."""
         asked = {dg.AssetKey.from_user_string(asset) for asset in assets}
         for key in asked:
             together = self.graph.get(key).execution_set_entity_keys
@@ -63,21 +63,21 @@ class Existing:
                 raise DagsterInvalidSubsetError(f"{key} is always built together with {missing | left_out}")
 
     def refuse_key(self, asset: str, partition: Partition) -> None:
-        """Raise if an asset has no such partition, as a sensor's tick does for a key that it asks a run for."""
+        """Raise if an asset has no such partition, as a sensor's tick does for the key of a run request."""
         by = self.graph.get(dg.AssetKey.from_user_string(asset)).partitions_def
         if by is not None and partition is not None:
             by.validate_partition_key(partition, context=self._context())
 
     def exists(self, asset: str, partition: Partition) -> bool:
-        """Whether an asset has such a partition."""
+        """Return True if an asset has such a partition."""
         try:
             self.refuse_key(asset, partition)
-        except Exception:  # a malformed key raises whatever its definition does
+        except Exception:  # the error for a malformed key depends on the definition
             return False
         return (partition is None) == (self.graph.get(dg.AssetKey.from_user_string(asset)).partitions_def is None)
 
     def why_it_raises(self, asset: str, partitions: Sequence[Partition]) -> str:
-        """Why the body of an asset raises when it is run over these partitions; empty where it does not."""
+        """Return the reason why the body of an asset raises in a run over these partitions; empty if it does not."""
         node = self.graph.get(dg.AssetKey.from_user_string(asset))
         if not partitions:
             return "a run over no partition"

@@ -1,6 +1,6 @@
-"""A platform in simulated time: what its parts do when something happens, and at which ticks.
+"""A platform in simulated time: its events, their effects, and the ticks of its sensors.
 
-Belongs here: the agenda, the ticks, and what each happening does to tables, event log and runs. Does not belong here:
+Belongs here: the agenda, the ticks, and the effects of each event on tables, event log and runs. Does not belong here:
 the vocabulary of tests (`simulation.simulator`).
 """
 
@@ -30,16 +30,16 @@ from dagster_tidemark.simulation.simulated_tables import Content, Reads, Tables
 from dagster_tidemark.sources.feed import Partition
 
 _LOOKS_FOR_NEWS = 2
-"""A run that is new to a look and has ended already is closed by the next look."""
+"""Looks after each change: a run that has already ended when a look first finds it is closed by the next look."""
 
 _AFTER_A_FAILED_TICK = 60.0
-"""Dagster ticks again at once; a day on which every tick fails would be one of seventeen thousand ticks."""
+"""Seconds. Dagster ticks again at once: a day of failing ticks would have seventeen thousand."""
 
 Assets = dg.Definitions | Sequence[dg.AssetsDefinition | dg.SourceAsset | dg.AssetSpec]
 
 
 class Platform:
-    """A code location, its daemon and its runs. The arguments are those of `simulation.simulator.Simulation`."""
+    """A code location, its daemon and its runs. `simulation.simulator.Simulation` documents the arguments."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Platform:
         return self._runs.all
 
     def runs_of(self, asset: str, partition: Partition = None) -> list[Run]:
-        """The runs that build an asset (or one partition of it)."""
+        """Return the runs that build an asset, or one of its partitions."""
         return [r for r in self.runs if asset in r.assets and (partition is None or partition in r.partitions)]
 
     def at(self, when: float, action: Callable[[], None]) -> None:
@@ -113,7 +113,7 @@ class Platform:
             self.clock.now = until
 
     def plan(self) -> Plan:
-        """What the planner says now; nothing is asked for by looking."""
+        """Return the planner's present plan. Request nothing."""
         with self.clock.frozen():
             return self._engine().look(self.clock.shown, self.instance)
 
@@ -133,13 +133,13 @@ class Platform:
                 for found in conditions
             )
         engine.forget(self.instance)
-        self._new_code = _LOOKS_FOR_NEWS  # each sensor's look at an unread log is another one
+        self._new_code = _LOOKS_FOR_NEWS  # the first looks read an unread log, and their plans differ
         self._stir()
 
     def _graph(self) -> Graph:
         try:
             return graph_of(self.asset_graph)
-        except Exception:  # then every tick fails, and says so
+        except Exception:  # every tick fails then, and reports the error
             return Graph({})
 
     def _engine(self) -> engine.Engine:
@@ -247,9 +247,9 @@ class Platform:
             self._look(target)
 
     def _time_of_tick(self, *, before: float) -> float | None:
-        """When the sensors are evaluated next, if that is before something else happens.
+        """Return the time of the next evaluation of the sensors, or None if another event happens before.
 
-        Between two happenings, time alone makes something due: a plan without the event log tells at which tick.
+        Between two events, only time makes partitions due. A plan that does not read the event log finds the tick.
         """
         if self._down:
             return None
@@ -277,7 +277,7 @@ class Platform:
             plan = self._engine().look(self.clock.shown, self.instance if news else None)
             checks = self._engine().checks.due(plan)
             return bool(checks) or any(not request.conditional for request in plan.requests)
-        except Exception:  # the tick is going to say so
+        except Exception:  # the tick will report the error
             return True
         finally:
             self.clock.now = now

@@ -1,6 +1,6 @@
-"""A simulated run, and what may befall it: the vocabulary of a simulated platform.
+"""A simulated run and its possible fates: the vocabulary of a simulated platform.
 
-Belongs here: the platform's pace, a run as tests look at it. Does not belong here: the life of a run
+Belongs here: the platform's pace, and the attributes of a run that tests read. Does not belong here: the life of a run
 (`simulation.runs`).
 """
 
@@ -36,18 +36,18 @@ class CheckFate(StrEnum):
 
 @dataclass(frozen=True)
 class RunPace:
-    """How fast and how reliable the simulated platform is. Times in seconds.
+    """Speed and reliability of the simulated platform. Times in seconds.
 
     Args:
-        step: Median time one asset takes in a run; one for all, or by asset.
-        spread: Sigma of the lognormal distribution of these times, which ends at four medians.
-        each_more: What every further partition of a run adds, as a share of the first.
+        step: Median time of an asset in a run, for all assets or by asset.
+        spread: Sigma of the lognormal distribution of step times, which is cut at four medians.
+        each_more: Time of each further partition of a run, as a share of the first one's.
         failing: Share of runs that fail, at a random step.
-        launch: From leaving the queue to the start, at least and at most.
-        tick: Between two ticks of the sensors.
-        notice: From an arrival to its observation, at least and at most.
-        at_once: Runs that may be under way at the same time.
-        limits: How many runs with a tag may be under way at the same time.
+        launch: Time from leaving the queue to the start, at least and at most.
+        tick: Time between two ticks of the sensors.
+        notice: Time from an arrival to its observation, at least and at most.
+        at_once: Number of runs that may be under way at the same time.
+        limits: Number of runs with a tag that may be under way at the same time, by tag.
     """
 
     step: float | Mapping[str, float] = 20.0
@@ -72,17 +72,17 @@ class Run:
     """A simulated run.
 
     Args:
-        of: From each of its assets to its partitions.
+        of: The partitions of each of its assets.
         checks: The checks it evaluates; None: all checks of its assets.
         log: Writes its events for assets as its own code declares them. A deployment during the run changes nothing.
         code: The version of each asset's code that its process has loaded. A deployment during the run changes nothing.
-        began: By asset the time at which the run began with it.
-        saw: By begun partition the contents of its inputs at that time.
-        committed: By asset the time at which its partitions were written.
-        wrote: By written partition its content.
-        empty: By asset without anything to write, the time at which the run found that.
+        began: Time when the run began with each asset.
+        saw: Contents of the inputs of each begun partition at that time.
+        committed: Time when each asset's partitions were written.
+        wrote: Content of each written partition.
+        empty: Time of the end of each step that had nothing to write, by asset.
         raised: The checks that raised in it.
-        results: By evaluated check the time, and True if it passed.
+        results: Time of each evaluated check, and True if it passed.
         why: The reason why it did not succeed.
     """
 
@@ -109,13 +109,13 @@ class Run:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        """Its partitions; of an unpartitioned asset that shares the run, only if there are no others."""
+        """Partitions of the first partitioned asset; `(None,)` if all its assets are unpartitioned."""
         each = [self.of.get(asset, ()) for asset in self.assets]
         return tuple(next((some for some in each if list(some) != [None]), (None,) if each else ()))
 
     @property
     def targets(self) -> list[Target]:
-        """What it builds."""
+        """The partitions of assets that it builds."""
         return [(asset, partition) for asset in self.assets for partition in self.of.get(asset, ())]
 
 

@@ -1,7 +1,7 @@
-"""How simulated runs go: they wait in the queue, start, take their time, fail, and write what they built.
+"""The life of simulated runs: they wait in the queue, start, take their time, fail, and write their partitions.
 
-Belongs here: the life of a run. Does not belong here: who asks for one (`simulation.simulator`), and how its events
-look (`simulation.log`).
+Belongs here: the life of a run. Does not belong here: requests for runs (`simulation.simulator`), and the form of
+events (`simulation.log`).
 """
 
 import random
@@ -31,7 +31,7 @@ class Runs:
 
     Args:
         at: Puts something on the simulation's agenda.
-        stir: Says that the event log has news.
+        stir: Notifies the simulation of new events in the log.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class Runs:
     def create(
         self, assets: Sequence[str], tags: Mapping[str, str], checks: Collection[dg.AssetCheckKey] | None = None
     ) -> Run:
-        """A run is created and queued.
+        """Create and queue a run.
 
         Args:
-            assets: In topological order.
-            tags: They name its partitions.
+            assets: Its assets in topological order.
+            tags: Its tags, which name its partitions.
 
         Raises:
             Exception: as `Log.created`.
         """
-        # Its own dice, so that one run more does not change the fate of all that follow.
+        # Each run has its own random numbers, so that an additional run does not change the fate of later ones.
         chance = random.Random(f"{self._seed}/run {len(self.all)}")
         run_id = f"{chance.getrandbits(128):032x}"
         run = Run(run_id, tuple(assets), {}, tags, self._clock.now, chance, self.log, checks)
@@ -75,13 +75,13 @@ class Runs:
         return run
 
     def kill_all(self) -> None:
-        """The processes of all runs under way die; nothing is left to say so."""
+        """Let the processes of all runs under way die, without an event."""
         for run in list(self._under_way):
             self._gone.append(run)
             self._leave(run, why=RunFate.DIES)
 
     def resume(self) -> None:
-        """The platform is up again: it cancels the runs whose process is gone, and serves the queue."""
+        """Cancel the runs whose process is gone, and serve the queue, after the platform is up again."""
         for run in self._gone:
             self.log.canceled(run.id, _PROCESS_GONE)
         self._gone.clear()
@@ -90,7 +90,7 @@ class Runs:
         self._dequeue()
 
     def cancel(self, run: Run) -> None:
-        """A person cancels a run."""
+        """Cancel a run, as a person does."""
         if run.ended_at is None:
             self.log.canceled(run.id)
             self._leave(run, why="canceled")

@@ -1,6 +1,6 @@
-"""What sources and tables hold in a simulation: versions instead of rows.
+"""Contents of sources and tables in a simulation: versions instead of rows.
 
-Belongs here: what a look at a source finds, and which content a build gives. Does not belong here: when that happens.
+Belongs here: the result of a look at a source, and the content of a build. Does not belong here: their times.
 """
 
 import hashlib
@@ -11,15 +11,22 @@ from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.sources.feed import Partition
 
 Reads = Callable[[Target], Iterable[Target]]
-"""From a partition to all partitions it is made from."""
+"""Returns all partitions that a partition is built from."""
 
 Content = Callable[[Target, Mapping[Target, str], str], str]
-"""From a partition, its inputs' contents and the content they give by default, to the content it gets."""
+"""Returns the content of a built partition, from the partition, the contents of its inputs, and its default content."""
 
 
 @dataclass
 class Source:
-    """A partition of a source: its version, what arrived since it was last looked at, and what was last seen."""
+    """A partition of a source.
+
+    Args:
+        version: Its present version.
+        arrivals: Number of arrivals so far.
+        unseen_since: Time of the first arrival after the last look; None if nothing has arrived since.
+        seen: The version at the last look.
+    """
 
     version: str = ""
     arrivals: int = 0
@@ -32,8 +39,8 @@ class Tables:
     """The sources and tables of a simulation.
 
     Args:
-        override: What the content version of a partition becomes, if not a hash of its inputs' and its code's.
-        reads: What a partition is made from, if not what the planner's graph says.
+        override: Content version of a partition, if it is not a hash of the versions of its inputs and code.
+        reads: Inputs of a partition, if they differ from the planner's graph.
     """
 
     override: Content | None = None
@@ -44,7 +51,7 @@ class Tables:
     written: dict[Target, str] = field(default_factory=dict)
 
     def arrived(self, target: Target, version: str | None, at: float) -> None:
-        """Data arrives in a source partition."""
+        """Let data arrive in a source partition."""
         source = self.sources.setdefault(target, Source())
         source.arrivals += 1
         source.version = version or f"{source.arrivals} files"
@@ -52,7 +59,7 @@ class Tables:
             source.unseen_since = at
 
     def look(self, target: Target, now: float) -> tuple[str, float] | None:
-        """Version and arrival of what a look finds, if it is another version than the last look found."""
+        """Return the version and the arrival of its data, or None if the last look found the same version."""
         source = self.sources[target]
         arrived_at, source.unseen_since = source.unseen_since, None
         if source.seen == source.version:
@@ -61,7 +68,7 @@ class Tables:
         return source.version, now if arrived_at is None else arrived_at
 
     def inputs(self, target: Target) -> dict[Target, str]:
-        """What the inputs of a partition hold now, as far as they hold anything."""
+        """Return the present contents of a partition's inputs, without empty ones."""
         wanted = self._by_graph(target) if self.reads is None else self.reads(target)
         return {source: held for source in wanted if (held := self.holds(source)) is not None}
 
@@ -71,7 +78,7 @@ class Tables:
         inputs: Mapping[Target, str] | None = None,
         code_versions: Mapping[str, str | None] | None = None,
     ) -> str:
-        """The content a partition gets when it is built from what its inputs hold now, or from these; by this code."""
+        """Return the content of a build of a partition, by default from its present inputs with the present code."""
         found = self.inputs(target) if inputs is None else inputs
         code = self.code_versions if code_versions is None else code_versions
         told = repr((target, code.get(target[0]), sorted(found.items(), key=repr)))
@@ -79,15 +86,15 @@ class Tables:
         return self.override(target, found, default) if self.override else default
 
     def write(self, asset: str, contents: Mapping[Partition, str]) -> None:
-        """A step commits."""
+        """Write the contents that a step commits."""
         self.written |= {(asset, partition): content for partition, content in contents.items()}
 
     def fresh(self, target: Target) -> bool:
-        """Whether a partition holds what a build of now, inputs first, would give."""
+        """Return True if a partition holds the content that a build from its present inputs would give."""
         return self.written.get(target) == self.content(target)
 
     def holds(self, target: Target) -> str | None:
-        """The version of a source's partition, or the content of a table's; None where there is nothing."""
+        """Return the version of a source's partition, or the content of a table's; None if it holds nothing."""
         source = self.sources.get(target)
         return source.version if source else self.written.get(target)
 
@@ -96,7 +103,7 @@ class Tables:
         for read in node.inputs if node else ():
             try:
                 wanted = read.upstream(target[1]) if read.upstream else self._partitions(read.key)
-            except Exception:  # a mapping can be anybody's code; the planner's answer to it is what is tested
+            except Exception:  # a user-defined mapping raises: tests look at the planner's response
                 continue
             yield from ((read.key, partition) for partition in wanted)
 

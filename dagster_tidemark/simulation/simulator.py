@@ -1,4 +1,4 @@
-"""Days of arrivals, failures, deploys and outages in seconds: how automation is tested, yours included.
+"""Days of arrivals, failures, deploys and outages in seconds: for tests of automation, including your own.
 
     simulation = Simulation([raw_orders, orders, sales_hourly], start=datetime(2026, 10, 1, tzinfo=UTC))
     simulation.arrive("raw/orders", "2026-10-01-07:00", at=simulation.time(hours=7, minutes=12))
@@ -6,11 +6,10 @@
     assert [run.assets for run in simulation.runs] == [("orders", "sales_hourly")]
 
 The sensors are the real ones, on a real (ephemeral) instance whose clock is the simulation's. Runs are not executed:
-they wait, last and fail as `Pace` says, and write the events a real run writes.
+they wait, last and fail according to `RunPace`, and write the events of a real run.
 
-Belongs here: the vocabulary of tests. Does not belong here: what then happens (`simulation.platform`), the
-life of a run (`simulation.runs`), how it is written down (`simulation.log`), what a table then
-holds (`simulation.simulated_tables`).
+Belongs here: the vocabulary of tests. Does not belong here: the effects (`simulation.platform`), the life of a run
+(`simulation.runs`), its events (`simulation.log`), and the contents of tables (`simulation.simulated_tables`).
 """
 
 import itertools
@@ -36,14 +35,15 @@ class Simulation(Platform):
     """A platform in simulated time.
 
     Args:
-        assets: A list of assets, or definitions (of which the assets are taken).
+        assets: A list of assets, or definitions. Only their assets are used.
         start: The first moment, with a time zone.
-        seed: The same seed gives the same days.
-        every_tick: Evaluate each tick of the sensors. Otherwise only those at which a plan asks for something, which
-            gives the same runs; a graph with conditions of your own is always ticked, or every `own_every` seconds.
-        content: What the content version of a partition becomes, if not a hash of its inputs' and its code's.
-        reads: What a partition is made from, if not what the planner's graph says.
-        settings: Of the code location: contracts run at its `contract_scale`. None: as they are written.
+        seed: Seed of all random numbers. The same seed gives the same days.
+        every_tick: True to evaluate each tick of the sensors. Otherwise only ticks whose plan requests a run are
+            evaluated, which gives the same runs. A graph with user-defined conditions is evaluated at each tick, or
+            every `own_every` seconds.
+        content: Content version of a partition, if it is not a hash of the versions of its inputs and code.
+        reads: Inputs of a partition, if they differ from the planner's graph.
+        settings: Settings of the code location, whose `contract_scale` applies. None: contracts as they are written.
     """
 
     @property
@@ -53,32 +53,32 @@ class Simulation(Platform):
 
     @property
     def for_nothing(self) -> list[tuple[float, str, Partition]]:
-        """What sensors asked for though there was no such partition: when, asset, partition."""
+        """Requests of sensors for partitions that did not exist: time, asset, partition."""
         return self._daemon.for_nothing
 
     def observed(self, source: str) -> list[tuple[Partition, float]]:
-        """Every observation of a source so far: partition, and when the data arrived (Unix seconds)."""
+        """Return every observation of a source so far: its partition, and the arrival of its data (Unix seconds)."""
         events = adapter.events_after(self.instance.fetch_observations, source, 0)
         tags = [(event, adapter.observation_tags(event)) for event in events]
         return [(event.partition_key, float(of.get(ARRIVED_AT, event.timestamp))) for event, of in tags]
 
     def time(self, **since_start: float) -> float:
-        """A moment after the start, in Unix seconds: `time(days=1, hours=9)`."""
+        """Return a moment after the start, in Unix seconds: `time(days=1, hours=9)`."""
         return self.start.timestamp() + timedelta(**since_start).total_seconds()
 
     def moment(self) -> datetime:
-        """What the platform's clock shows."""
+        """Return the time that the platform's clock shows."""
         return datetime.fromtimestamp(self.clock.shown, UTC)
 
     def standings(self) -> dict[str, Standing]:
-        """How each contract stands now."""
+        """Return the present state of each contract."""
         with self.clock.frozen():
             return overview(self.instance, self.asset_graph, self._settings)[1]
 
-    # What is to happen.
+    # Events to schedule.
 
     def arrive(self, source: str, partition: Partition = None, *, at: float, version: str | None = None) -> None:
-        """Data arrives in a partition of a source; by default its version is a new one."""
+        """Let data arrive in a partition of a source, by default with a new version."""
         notice = self._chance.uniform(*self.pace.notice)
         self.at(at, lambda: self._arrived((source, partition), version))
         self.at(at + notice, lambda: self._noticed((source, partition)))
@@ -86,24 +86,24 @@ class Simulation(Platform):
     def observe(
         self, source: str, partition: Partition, version: str, *, at: float, listed_at: float | None = None
     ) -> None:
-        """Somebody reports an observation: of a listing of that time (Unix seconds), by default of just now."""
+        """Report an observation of a listing made at `listed_at` (Unix seconds), by default at `at`."""
         listed = at if listed_at is None else listed_at
         self.at(at, lambda: self._observed((source, partition), version, listed))
 
     def tell(self, source: str, partition: Partition = None, version: str | None = None, *, at: float) -> None:
-        """Somebody who lists nothing reports an observation: with a data version, or without."""
+        """Report an observation without a listing, as REST or an operator does, with or without a data version."""
         self.at(at, lambda: self._told((source, partition), version))
 
     def add_keys(self, name: str, *keys: str, at: float) -> None:
-        """Keys of a dynamic partitions definition come into being."""
+        """Add keys to a dynamic partitions definition."""
         self.at(at, lambda: self._keys_added(name, keys))
 
     def remove_key(self, name: str, key: str, *, at: float) -> None:
-        """A key of a dynamic partitions definition is deleted; the events about it stay."""
+        """Delete a key of a dynamic partitions definition. Its events stay."""
         self.at(at, lambda: self._key_removed(name, key))
 
     def fail(self, asset: str, partition: Partition = None, *, times: int = 1, how: RunFate = RunFate.FAILS) -> None:
-        """The next runs that build this (any partition, if none is given) fail at it, or whatever befalls them."""
+        """Let the next runs that build an asset (any partition, if none is given) fail at it, or meet another fate."""
         left = itertools.repeat(how, times)
         if how is RunFate.NEVER_BEGINS:
             self._runs.stalling.append(
@@ -127,30 +127,30 @@ class Simulation(Platform):
         by_run: bool = True,
         blocking: bool | None = None,
     ) -> None:
-        """A check is evaluated on what is there: by a run of nothing else, or reported by somebody.
+        """Evaluate a check on the present data, by a run of only this check or by a report without a run.
 
         Args:
-            blocking: What a report without a run says of the check; by default what its declaration says.
+            blocking: True if a report without a run is of a blocking check; by default as the check is declared.
         """
         key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check)
         self.at(at, lambda: self._evaluated(key, passed, by_run, blocking))
 
     def heal(self, *, at: float) -> None:
-        """From a time on nothing fails any more of what was told to fail."""
+        """End all scheduled failures of runs and checks."""
         self.at(at, self._healed)
 
     def hold_in_queue(self, asset: str, *, at: float, until: float) -> None:
-        """Runs of an asset do not leave the queue."""
+        """Keep the runs of an asset in the queue."""
         self._runs.holding.append(lambda run: asset in run.assets and at <= self.clock.now < until)
         self.at(until, self._runs.resume)
 
     def slow(self, asset: str, partition: Partition = None, *, seconds: float, times: int = 1) -> None:
-        """The next runs that build this (any partition, if none is given) take so long at it."""
+        """Let the next runs that build an asset (any partition, if none is given) take `seconds` at it."""
         left = itertools.repeat(seconds, times)
         self._runs.lasting.append(lambda run, at: next(left, None) if _meant(run, at, asset, partition) else None)
 
     def request(self, assets: Sequence[str], partitions: Sequence[Partition] = (None,), *, at: float) -> None:
-        """A person asks for a run over consecutive partitions, in the UI."""
+        """Request a run over consecutive partitions, as a person does in the UI."""
         self.at(at, lambda: self._create(assets, partition_tags(partitions)))
 
     def report(
@@ -162,39 +162,39 @@ class Simulation(Platform):
         content: str | None = None,
         version: str | None = None,
     ) -> None:
-        """A person, or another system, reports a materialization that no run made."""
+        """Report a materialization that no run made, as a person or another system does."""
         self.at(at, lambda: self._reported((asset, partition), content, version))
 
     def cancel(self, asset: str, *, at: float) -> None:
-        """A person cancels the runs of an asset that have not ended."""
+        """Cancel the runs of an asset that have not ended, as a person does."""
         self.at(at, lambda: self._canceled(asset))
 
     def delete_runs(self, asset: str, *, at: float) -> None:
-        """An operator deletes the runs of an asset that have ended, and with them their events."""
+        """Delete the ended runs of an asset with their events, as an operator does."""
         self.at(at, lambda: self._runs_deleted(asset))
 
     def wipe(self, asset: str, *, at: float) -> None:
-        """A person wipes an asset in the UI: nothing says any more that it was ever built."""
+        """Wipe an asset, as a person does in the UI. No event of its builds stays."""
         self.at(at, lambda: self._wiped(asset))
 
     def step_clock(self, seconds: float, *, at: float) -> None:
-        """The platform's clock is set: ahead, or back where the seconds are negative."""
+        """Set the platform's clock ahead, or back if the seconds are negative."""
         self.at(at, lambda: self._clock_stepped(seconds))
 
     def switch(self, sensor: str, *, on: bool, at: float) -> None:
-        """A person starts or stops a sensor: `automation`, `catch_up` or `landing`."""
+        """Start or stop a sensor, as a person does: `automation`, `catch_up` or `landing`."""
         self.at(at, lambda: self._switched(sensor, on=on))
 
     def deploy(self, assets: Assets, *, at: float) -> None:
-        """Other code from a time on; what the code server knew is gone."""
+        """Deploy other code. The code server loses its memory."""
         self.at(at, lambda: self._load(assets))
 
     def restart(self, *, at: float) -> None:
-        """The code server forgets everything; runs go on."""
+        """Restart the code server, which loses its memory. Runs continue."""
         self.at(at, lambda: self._load(None))
 
     def outage(self, *, at: float, until: float) -> None:
-        """Nothing ticks, nothing is observed, and the runs under way die."""
+        """Stop the platform for a time: no tick, no observation, and the runs under way die."""
         self.at(at, self._go_down)
         self.at(until, self._come_up)
 

@@ -1,9 +1,9 @@
-"""The local cloud's queues: moto's, able to hold a backlog.
+"""The local cloud's queues: moto's, made fast enough for a backlog.
 
-moto looks at the clock twice for each waiting message, several times for every message it hands out, copies the queue
-for every deletion and a list per message for every extended hold: with 20,000 waiting a call took seconds.
+moto reads the clock twice for each waiting message, and several times for every message it hands out. It copies the
+queue for every deletion, and a list per message for every extended hold. With 20,000 waiting a call took seconds.
 
-Does not belong here: which queues there are (`dagster_tidemark.local.cloud.server`).
+Does not belong here: the list of queues (`dagster_tidemark.local.cloud.server`).
 """
 
 from typing import Any
@@ -21,38 +21,38 @@ class BackloggedQueue(models.Queue):
         super().__init__(*args, **kwargs)
 
     def add_message(self, message: models.Message) -> None:
-        """Take a message in."""
+        """Add a message."""
         if message.delayed_until:
             self._sent_with_delay.append(message)
         super().add_message(message)
 
     @property
     def messages(self) -> list[models.Message]:
-        """What can be received now."""
+        """Messages that can be received now."""
         now = unix_time_millis()
         return [m for m in self._messages if m.visible_at < now and m.delayed_until <= now]
 
     @property
     def approximate_number_of_messages_delayed(self) -> int:
-        """How many are to be received later. Every send asks for this and the next two."""
+        """Number of messages with a delay that has not passed. Every send reads this and the next two properties."""
         now = unix_time_millis()
         self._sent_with_delay = [m for m in self._sent_with_delay if m.delayed_until > now]
         return len(self._sent_with_delay)
 
     @property
     def approximate_number_of_messages_not_visible(self) -> int:
-        """How many are in somebody's hands."""
+        """Number of messages that consumers hold."""
         now = unix_time_millis()
         return sum(m.visible_at >= now for m in tuple(self._pending_messages))
 
     @property
     def approximate_number_of_messages(self) -> int:
-        """How many can be received now."""
+        """Number of messages that can be received now."""
         elsewhere = self.approximate_number_of_messages_not_visible + self.approximate_number_of_messages_delayed
         return len(self._messages) - elsewhere
 
     def delete_message(self, receipt_handle: str) -> None:
-        """Forget a message, by any of the handles it was received with."""
+        """Delete a message by any of its receipt handles."""
         with self._messages_lock:
             if receipt_handle in self.deleted_messages:
                 return
@@ -69,13 +69,13 @@ def _was_received_as(message: models.Message, receipt_handle: str) -> bool:
 
 
 def _may_be_handed_out(backend: models.SQSBackend, queue_name: str, message: models.Message) -> bool:
-    # moto computes all attributes of the queue for this one.
+    # moto computes all attributes of the queue to read this one.
     retained: int = backend.get_queue(queue_name).message_retention_period  # type: ignore[attr-defined]
     return (message.sent_timestamp or 0) / 1000 + retained > unix_time()
 
 
 def use_backlogged_queues() -> None:
-    """Let moto make these queues, from now on."""
+    """Let moto create these queues from now on."""
     models.Queue = BackloggedQueue  # type: ignore[misc]
     models.Message.had_receipt_handle = _was_received_as  # type: ignore[method-assign, assignment]
     models.SQSBackend.is_message_valid_based_on_retention_period = _may_be_handed_out  # type: ignore[method-assign, assignment]

@@ -15,7 +15,7 @@ _TEMPORARY = ".part"
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object and what S3 says about it. `last_modified` is ISO 8601, UTC, without offset."""
+    """An object and its S3 attributes. `last_modified` is ISO 8601, UTC, without offset."""
 
     key: str
     body: bytes
@@ -27,23 +27,23 @@ class StoredObject:
 
 
 class ObjectFolder:
-    """Buckets as sub-folders of `root`; an object is one file, a line of JSON and then its body.
+    """Buckets as sub-folders of `root`. An object is one file: a line of JSON, then its body.
 
     The file's name is a hash of the key: keys may be longer than a file name, differ only in case, or
-    be the folder of another key. One file, so that one rename makes body and attributes appear together.
+    be the folder of another key. It is one file so that one rename makes body and attributes appear together.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def buckets(self) -> list[str]:
-        """The buckets there are."""
+        """Return the names of the buckets."""
         if not self._root.is_dir():
             return []
         return sorted(entry.name for entry in self._root.iterdir() if entry.is_dir())
 
     def add_bucket(self, bucket: str) -> None:
-        """Make the folder of a bucket; one that exists is left as it is."""
+        """Create the folder of a bucket, if it does not exist."""
         (self._root / bucket).mkdir(parents=True, exist_ok=True)
 
     def remove_bucket(self, bucket: str) -> None:
@@ -51,7 +51,7 @@ class ObjectFolder:
         (self._root / bucket).rmdir()
 
     def write(self, bucket: str, stored: StoredObject) -> None:
-        """Keep an object, in place of an older one with its key."""
+        """Write an object, in place of an older one with its key."""
         path = self._path(bucket, stored.key)
         path.parent.mkdir(parents=True, exist_ok=True)
         attributes = asdict(stored)
@@ -61,14 +61,14 @@ class ObjectFolder:
         temporary.replace(path)
 
     def remove(self, bucket: str, key: str) -> None:
-        """Forget an object; one that is not there is no error."""
+        """Remove an object, if it exists."""
         self._path(bucket, key).unlink(missing_ok=True)
 
     def read(self, bucket: str) -> Iterator[StoredObject]:
-        """All objects of a bucket."""
+        """Read all objects of a bucket."""
         for path in sorted((self._root / bucket).iterdir()):
             if path.suffix == _TEMPORARY:
-                path.unlink()  # a write that was killed: nobody was told of it
+                path.unlink()  # a write that was killed, before its reply
                 continue
             attributes, _, body = path.read_bytes().partition(b"\n")
             yield StoredObject(body=body, **json.loads(attributes))

@@ -1,8 +1,8 @@
-"""The local cloud: S3 and SQS in one process, moto's server with objects that survive it.
+"""The local cloud: S3 and SQS in one process, moto's server with objects that survive a restart.
 
-Belongs here: writing every object through to a folder before anybody hears of it, restoring them, and the
-bucket, queue and notification that a landing zone consists of. Does not belong here: the file format
-(`dagster_tidemark.local.cloud.objects`). What queues hold is not kept: a start looks at every prefix anyway.
+Belongs here: writing every object to a folder before its notification and reply, restoring objects, and the bucket,
+queue and notification of a landing zone. Does not belong here: the file format
+(`dagster_tidemark.local.cloud.objects`). Messages in queues are not kept: a start looks at every prefix anyway.
 """
 
 import json
@@ -30,7 +30,7 @@ _send_event = notifications.send_event
 
 
 class _Request(threading.local):
-    """What the request of this thread touched, and the notifications it caused."""
+    """The objects that this thread's request touched, and the notifications it caused."""
 
     def __init__(self) -> None:
         self.touched: list[tuple[str, str]] = []
@@ -41,28 +41,28 @@ _request = _Request()
 
 
 class WrittenThroughS3(S3Backend):
-    """moto's S3, noting which objects a request touches. Every way to change an object ends in one of two methods."""
+    """moto's S3, noting the objects that a request touches. Every change of an object ends in one of two methods."""
 
     folder: ObjectFolder
 
     def put_object(self, bucket_name: str, key_name: str, *args: Any, **kwargs: Any) -> FakeKey:
-        """PUT, POST, a copy or the completion of a multipart upload."""
+        """Note and write an object: by PUT, POST, a copy or the completion of a multipart upload."""
         _request.touched.append((bucket_name, key_name))
         return super().put_object(bucket_name, key_name, *args, **kwargs)
 
     def delete_object(self, bucket_name: str, key_name: str, *args: Any, **kwargs: Any) -> tuple[bool, dict[str, Any]]:
-        """A single deletion, or each of a request for many."""
+        """Note and delete an object: by a single deletion, or as part of a request for many."""
         _request.touched.append((bucket_name, key_name))
         return super().delete_object(bucket_name, key_name, *args, **kwargs)
 
     def create_bucket(self, bucket_name: str, *args: Any, **kwargs: Any) -> FakeBucket:
-        """A new bucket is kept at once, empty."""
+        """Create a bucket, and its empty folder."""
         bucket = super().create_bucket(bucket_name, *args, **kwargs)
         self.folder.add_bucket(bucket_name)
         return bucket
 
     def delete_bucket(self, bucket_name: str) -> FakeBucket | None:
-        """A bucket that really went (it was empty) is forgotten."""
+        """Delete a bucket, and its folder if the bucket was empty and is gone."""
         bucket = super().delete_bucket(bucket_name)
         if bucket is not None:
             self.folder.remove_bucket(bucket_name)
@@ -70,7 +70,7 @@ class WrittenThroughS3(S3Backend):
 
 
 class Cloud:
-    """The WSGI application: objects reach the disk, then the notifications go out, then the client gets its reply."""
+    """The WSGI application. It writes objects to the disk, then sends the notifications, then replies to the client."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -80,7 +80,7 @@ class Cloud:
         WrittenThroughS3.folder = self._folder
         s3_backends.backend = WrittenThroughS3
         use_backlogged_queues()
-        # Asked for every request, behind a lock, and answered from the file system: two milliseconds.
+        # moto reads this for every request, behind a lock and from the file system, which takes two milliseconds.
         modules = backends.list_of_moto_modules
         backends.list_of_moto_modules = cache(lambda: frozenset(modules()))
         notifications.send_event = lambda *event: _request.notifications.append(event)
@@ -96,7 +96,7 @@ class Cloud:
         return reply
 
     def restore(self) -> int:
-        """Load what the folder holds, telling nobody. Returns the number of objects."""
+        """Load the objects of the folder without notifications. Return their number."""
         count = 0
         for bucket in self._folder.buckets():
             self._s3.create_bucket(bucket, self._settings.aws_region)
@@ -106,7 +106,7 @@ class Cloud:
         return count
 
     def set_up_landing_zone(self) -> None:
-        """The landing bucket, and the queue of its notifications. Those of streams are `streams.transport`'s."""
+        """Create the landing bucket, and the queue of its notifications. `streams.transport` creates the streams'."""
         region, bucket = self._settings.aws_region, self._settings.landing_bucket
         events = self._queue(self._settings.events_queue)
         if bucket not in self._s3.buckets:
@@ -115,7 +115,7 @@ class Cloud:
         self._s3.put_bucket_notification_configuration(bucket, {"QueueConfiguration": [changes]})
 
     def _queue(self, name: str) -> Queue:
-        """A queue that gives up on a message after five receives."""
+        """Create a queue that moves a message to its dead-letter queue after five receives."""
         sqs = sqs_backends[DEFAULT_ACCOUNT_ID][self._settings.aws_region]
         dead_letters = sqs.create_queue(f"{name}-dlq")
         redrive = {"deadLetterTargetArn": dead_letters.queue_arn, "maxReceiveCount": MAX_RECEIVES}
@@ -126,7 +126,7 @@ class Cloud:
         return s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
 
     def _keep(self, bucket_name: str, key_name: str) -> None:
-        # Whatever is current is written, under one lock: of two requests for one key the file shows the later.
+        # The current object is written, under one lock: after two requests for one key the file holds the later one.
         with self._writing:
             bucket = self._s3.buckets.get(bucket_name)
             key = bucket.keys.get(key_name) if bucket else None
@@ -170,11 +170,11 @@ def _stored(key: FakeKey) -> StoredObject:
 
 class _QuietRequests(MotoRequestHandler):
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """A poll a second and every read of a run would bury what matters."""
+        """Log nothing: a poll a second and every read of a run would hide the important lines."""
 
 
 def make_cloud(settings: Settings) -> BaseWSGIServer:
-    """A cloud that holds what it held before. It listens from here on and answers once `serve_forever` is called."""
+    """Return a server with the kept objects. It listens from now on, and answers during `serve_forever`."""
     cloud = Cloud(settings)
     count = cloud.restore()
     cloud.set_up_landing_zone()

@@ -1,7 +1,7 @@
 """The service that becomes `dagster dev`.
 
-Belongs here: what has to be true before it starts, at first and after a crash. Does not belong here: the
-order of services (`dagster_tidemark.local.platform.whole_platform`).
+Belongs here: the preparations for a start, at first and after a crash. Does not belong here: the order of services
+(`dagster_tidemark.local.platform.whole_platform`).
 """
 
 import os
@@ -16,11 +16,11 @@ def main() -> None:
     """Clear up after a predecessor and become `dagster dev`."""
     settings = load_settings()
     if mark := os.environ.get(process_tree.MARK):
-        # Of a killed `dagster dev` the webserver, the daemon and runs live on; two daemons on one home fight.
+        # The webserver, daemon and runs of a killed `dagster dev` keep running; two daemons on one home conflict.
         process_tree.end(lambda: process_tree.orphans(mark))
     with opened_home(settings) as instance:
         end_unfinished_runs(instance)
-    # Not in the checkout: there `dagster dev` warns of a dagster.yaml it will not read, the one it does read.
+    # Not in the checkout, where `dagster dev` warns that it ignores a dagster.yaml: the home links to that file.
     os.chdir(settings.platform_home)
     workspace, port = str(settings.root / "workspace.yaml"), str(settings.port_ui)
     arguments = ["-m", "dagster", "dev", "-w", workspace, "-h", "127.0.0.1", "-p", port]

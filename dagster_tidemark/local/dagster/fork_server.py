@@ -1,10 +1,10 @@
 """The service that forks the processes of runs, from a process that has the libraries loaded.
 
-Belongs here: what is loaded, and how a child becomes a run: what `dagster api execute_run` executes. Does not
-belong here: who asks for it (`dagster_tidemark.local.dagster.run_launcher`).
+Belongs here: the loaded libraries, and how a child becomes a run, like the process of `dagster api execute_run`. Does
+not belong here: the client (`dagster_tidemark.local.dagster.run_launcher`).
 
-Method: a fork server, as in Python's multiprocessing. One thread and no connection of its own: nothing a child
-could inherit half-way.
+Method: a fork server, as in Python's multiprocessing. It has one thread and no open connections, so a child inherits
+nothing half-finished.
 """
 
 import gc
@@ -45,21 +45,21 @@ _LIBRARIES = (
     "tenacity",
     "upath.implementations.local",
 )
-"""What a run of a Spark pipeline loads before it comes to its own code. Never the code location."""
+"""Libraries that a run of a Spark pipeline loads before its own code. Never the code location."""
 
 
 def serve(path: Path) -> NoReturn:
-    """Load the libraries, then fork a process for each run that is asked for."""
+    """Load the libraries, then fork a process for each requested run."""
     for name in _LIBRARIES:
         import_module(name)
     gc.collect()
-    gc.freeze()  # the children share these pages as long as no collection touches them
+    gc.freeze()  # the children share these pages while no collection touches them
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         path.chmod(0o600)
         listener.listen()
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the runs
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the runs
         while True:
             connection, _ = listener.accept()
             with connection:
@@ -69,7 +69,7 @@ def serve(path: Path) -> NoReturn:
 
 
 def _become_run(connection: socket.socket, bytecode: Path) -> None:
-    """What a child does; it never returns."""
+    """Turn a child process into a run. Never returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code = 1
@@ -78,12 +78,12 @@ def _become_run(connection: socket.socket, bytecode: Path) -> None:
         with connection, connection.makefile("rwb") as stream:
             arguments = stream.readline().decode()
             if not arguments:
-                return  # somebody only looked whether we are here
+                return  # the client only tested that the server answers
             stream.write(identity_of(psutil.Process()).encode() + b"\n")
             stream.flush()
-            wanted = stream.readline() == GO  # else the launcher is gone, and nobody would know of this process
+            wanted = stream.readline() == GO  # without it the launcher is gone, and has not recorded this process
         if sys.dont_write_bytecode:
-            # The checkout is to stay clean of it; without any, each run would compile the code location anew.
+            # Bytecode must stay out of the checkout. Without bytecode each run would compile the code location again.
             sys.pycache_prefix, sys.dont_write_bytecode = str(bytecode), False
         if wanted:
             execute_run_command.main([arguments], standalone_mode=False)
@@ -97,7 +97,7 @@ def _become_run(connection: socket.socket, bytecode: Path) -> None:
 
 
 def main() -> None:
-    """The service: serve the platform's Dagster home."""
+    """Serve the platform's Dagster home."""
     serve(server_socket(load_settings().platform_home))
 
 

@@ -1,7 +1,7 @@
 """The Dagster home of the platform.
 
-Belongs here: making it, and clearing up what a stop left in it. Does not belong here: definitions, and the
-instance's configuration (the top-level dagster.yaml, linked into the home).
+Belongs here: creating it, and clearing up after a stop. Does not belong here: definitions, and the instance's
+configuration (the top-level dagster.yaml, linked into the home).
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ _LIVE.append(dg.DagsterRunStatus.CANCELING)
 
 @contextmanager
 def opened_home(settings: Settings) -> Iterator[dg.DagsterInstance]:
-    """The instance of the home, which is made and brought to this Dagster's version if need be.
+    """Open the instance of the home. Create the home, or upgrade it to this Dagster's version, if necessary.
 
-    It has to happen alone: two processes that first touch a fresh SQLite home at once break it.
+    Only one process may do this: two that first open a fresh SQLite home at the same time break it.
     """
     home = settings.platform_home
     home.mkdir(parents=True, exist_ok=True)
@@ -39,15 +39,15 @@ def opened_home(settings: Settings) -> Iterator[dg.DagsterInstance]:
 
 
 def end_unfinished_runs(instance: dg.DagsterInstance) -> int:
-    """Mark runs as canceled whose process is gone. Queued ones stay: they will be started.
+    """Mark runs whose process is gone as canceled. Queued runs stay: they will be started.
 
-    No daemon may be running. Without this a run that was killed counts as in flight for ever.
+    No daemon may be running. Without this a killed run counts as under way for ever.
     """
     runs = instance.get_runs(filters=dg.RunsFilter(statuses=_LIVE))
     dead = [run for run in runs if process_of(run) is None]
     for run in dead:
         if run.status is not dg.DagsterRunStatus.CANCELING:
-            # Told apart from a run that a person canceled: this one says nothing of what it was to build.
+            # Distinguishes it from a run that a person canceled: its partitions should still be built.
             instance.add_run_tags(run.run_id, {RUN_FAILURE_REASON_TAG: RunFailureReason.UNEXPECTED_TERMINATION.value})
         instance.report_run_canceled(run, "The platform stopped while this run was in progress.")
     return len(dead)

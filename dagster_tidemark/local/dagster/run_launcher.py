@@ -1,12 +1,12 @@
-"""Warm runs on one host: the run launcher that has a server with all libraries loaded fork each run.
+"""Run launcher that forks runs from a preloaded server (one host).
 
-A run keeps Dagster's isolation: a process of its own, which loads the code location anew, so that a reload of
-the code is all it takes. What it is spared is the second or two in which an interpreter loads Dagster, Spark's
-client and boto3. Without the server (dagster.yaml used elsewhere, or the moment of its restart) a run starts
-cold, as it would under Dagster's own launcher. In production the cluster's launcher takes its place.
+A run keeps Dagster's isolation: it has its own process, which loads the code location itself, so that a reload is
+enough after a code change. It saves the second or two of loading Dagster, Spark's client and boto3. Without the server
+(dagster.yaml used elsewhere, or the moment of its restart) a run starts cold, as under Dagster's own launcher. In
+production the cluster's launcher takes its place.
 
-Belongs here: the launcher. Does not belong here: the server (`dagster_tidemark.local.dagster.fork_server`), and how a
-run's process is found again (`event_log.run_process`).
+Belongs here: the launcher. Does not belong here: the server (`dagster_tidemark.local.dagster.fork_server`), and the
+identification of a run's process (`event_log.run_process`).
 """
 
 import signal
@@ -32,7 +32,7 @@ SECONDS_TO_FORK = 5.0
 
 
 class WarmRunLauncher(RunLauncher, ConfigurableClass):
-    """Starts runs on this host, warm where the fork server runs. Its place is dagster.yaml."""
+    """Launcher of runs on this host, warm if the fork server runs. Configured in dagster.yaml."""
 
     def __init__(self, inst_data: ConfigurableClassData | None = None) -> None:
         self._inst_data = inst_data
@@ -69,20 +69,20 @@ class WarmRunLauncher(RunLauncher, ConfigurableClass):
             identity = stream.readline().decode().strip()
             if not identity:
                 raise ConnectionResetError("the fork server ended before it forked")
-            # Before the run writes its own state: a run's row is read and written back whole.
+            # Before the run writes its own state: Dagster reads and writes a run's row as a whole.
             self._instance.add_run_tags(run.run_id, {PROCESS: identity})
             stream.write(GO)
 
     def _launch_cold(self, run: DagsterRun, arguments: ExecuteRunArgs) -> None:
         self._cold = [process for process in self._cold if process.poll() is None]
-        # This Python, whatever is on the PATH; in a session of its own, so that it does not die with the daemon.
+        # This Python, independent of the PATH. The new session keeps the run alive if the daemon dies.
         command = [sys.executable, "-m", "dagster", "api", "execute_run", serialize_value(arguments)]
         process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL)
         self._cold.append(process)
         self._instance.add_run_tags(run.run_id, {PROCESS: identity_of(psutil.Process(process.pid))})
 
     def terminate(self, run_id: str) -> bool:
-        """Interrupt a run, from whatever process of this host. One whose process is gone is canceled at once."""
+        """Interrupt a run, from any process of this host. A run whose process is gone is canceled at once."""
         run = self._instance.get_run_by_id(run_id)
         if run is None or run.is_finished:
             return False
@@ -108,12 +108,12 @@ class WarmRunLauncher(RunLauncher, ConfigurableClass):
 
 
 def server_socket(home: Path) -> Path:
-    """Where the fork server of a Dagster home listens."""
+    """Return the socket of a Dagster home's fork server."""
     return socket_path(home, "warm-runs")
 
 
 def server_answers(home: Path) -> bool:
-    """Whether the fork server of a home takes runs; a killed one leaves its socket behind."""
+    """Return True if the fork server of a home takes runs. A killed one leaves its socket behind."""
     try:
         _connected(server_socket(home)).close()
     except OSError:

@@ -1,7 +1,7 @@
-"""The run queue of one host: Dagster's own, asked twice a second, and in which long-lived runs take no slot.
+"""The run queue of one host: Dagster's own, polled twice a second. Long-lived runs take no slot in it.
 
-A run waits for the queue's next look, on average half its interval; Dagster's setting knows whole seconds only, and
-with 0 its daemon spins. Does not belong here: which runs may start (dagster.yaml).
+A run waits for the daemon's next look at the queue, half the interval on average. Dagster's setting takes whole seconds
+only, and with 0 the daemon never pauses. Does not belong here: the limits of concurrent runs (dagster.yaml).
 """
 
 from dagster import QueuedRunCoordinator
@@ -9,13 +9,13 @@ from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
 
 from dagster_tidemark.event_log.adapter import unfinished_shifts
 
-_SECONDS = 0.5  # what Dagster's daemon sleeps at least
+_SECONDS = 0.5  # shortest sleep of Dagster's daemon
 
 
 class PromptRunQueue(QueuedRunCoordinator):
-    """Dagster's run queue with a shorter interval. Its place is dagster.yaml, with `max_concurrent_runs` in its config.
+    """Dagster's run queue with a shorter interval. Configured in dagster.yaml, with `max_concurrent_runs`.
 
-    A run that works at a stream for an hour is one more than `max_concurrent_runs`: tables have all of those.
+    A run that works at a stream for an hour does not count towards `max_concurrent_runs`: tables have all slots.
     """
 
     shifts_take_no_slot = True
@@ -26,6 +26,6 @@ class PromptRunQueue(QueuedRunCoordinator):
         return _SECONDS
 
     def get_run_queue_config(self) -> RunQueueConfig:
-        """The limits as they are now: the daemon asks before each look, and counts every run that has begun."""
+        """Return the present limits. The daemon reads them before each look, and counts every run that has begun."""
         config = super().get_run_queue_config()
         return config._replace(max_concurrent_runs=config.max_concurrent_runs + len(unfinished_shifts(self._instance)))

@@ -1,6 +1,6 @@
 """The broker: one node of Kafka, which is its own controller, in the foreground.
 
-Belongs here: what makes a broker on a laptop small and quick to come back. Does not belong here: reading
+Belongs here: options that make a broker on a laptop small and quick to restart. Does not belong here: reading
 topics (`dagster_tidemark.sources.kafka`) and watching the process.
 """
 
@@ -30,10 +30,10 @@ _ONE_NODE = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "log.dirs": "data",  # below where it runs: a path could hold a character that means something to it
-    # A topic that is misspelled is said to be unknown.
+    "log.dirs": "data",  # relative: an absolute path could hold a character with a meaning here
+    # Misspelled topics are reported as unknown.
     "auto.create.topics.enable": "false",
-    # Of its own topics: there is nobody to replicate to, and fifty partitions each take time to open.
+    # For Kafka's own topics: one node cannot replicate, and opening fifty partitions of each takes time.
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
@@ -43,7 +43,7 @@ _ONE_NODE = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # One that was killed is let in again after this, not after nine seconds.
+    # A killed broker may register again after this time. Kafka's default is nine seconds.
     "broker.session.timeout.ms": "1500",
     "broker.heartbeat.interval.ms": "500",
 }
@@ -52,24 +52,24 @@ _SECONDS_TO_FORMAT = 60
 
 
 class BrokerFailed(Transient):
-    """The broker's folder could not be prepared. The message holds Kafka's words."""
+    """The broker's folder could not be prepared. The message holds Kafka's output."""
 
 
 def folder(settings: Settings) -> Path:
-    """Where the broker keeps everything: its logs of records are in `data`."""
+    """Return the folder of the broker. Its logs of records are in `data`."""
     return settings.state_dir / "kafka"
 
 
 def address(settings: Settings) -> str:
-    """Where clients find it."""
+    """Return the broker's address for clients."""
     return f"127.0.0.1:{settings.port_kafka}"
 
 
 def prepare(settings: Settings, overrides: Mapping[str, str]) -> list[str]:
-    """Write the configuration, and format the folder the first time. Returns the command to run in the folder.
+    """Write the configuration, and format the folder the first time. Return the command to run in the folder.
 
     Args:
-        overrides: Properties of Kafka's that are to be others than ours.
+        overrides: Kafka properties that replace the platform's.
 
     Raises:
         JarsMissing, BrokerFailed: it cannot be started.
@@ -87,7 +87,7 @@ def prepare(settings: Settings, overrides: Mapping[str, str]) -> list[str]:
 
 
 def _listeners(settings: Settings) -> dict[str, str]:
-    with socket.socket() as probe:  # the controller is asked by its own broker only: any port does, each time anew
+    with socket.socket() as probe:  # only its own broker calls the controller: any free port will do
         probe.bind(("127.0.0.1", 0))
         controller = f"127.0.0.1:{probe.getsockname()[1]}"
     return {
@@ -98,7 +98,7 @@ def _listeners(settings: Settings) -> dict[str, str]:
 
 
 def _format(settings: Settings) -> None:
-    shutil.rmtree(folder(settings) / "data", ignore_errors=True)  # what a formatting that was killed has left
+    shutil.rmtree(folder(settings) / "data", ignore_errors=True)  # left by a formatting that was killed
     command = _java(settings, "kafka.tools.StorageTool", "format", "-t", _new_id(), "-c", "server.properties")
     done = subprocess.run(
         command, cwd=folder(settings), capture_output=True, text=True, timeout=_SECONDS_TO_FORMAT, check=False
@@ -108,7 +108,7 @@ def _format(settings: Settings) -> None:
 
 
 def _new_id() -> str:
-    """Return an id of a cluster. Kafka makes none that begins with a hyphen, as its tools take that for an option."""
+    """Return a cluster id. Like Kafka's own it never begins with a hyphen, which the tools would take for an option."""
     found = "-"
     while found.startswith("-"):
         found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -116,7 +116,7 @@ def _new_id() -> str:
 
 
 def _java(settings: Settings, main_class: str, *arguments: str) -> list[str]:
-    (scala,) = (spark_home() / "jars").glob("scala-library-*.jar")  # Ivy takes it for Spark's own
+    (scala,) = (spark_home() / "jars").glob("scala-library-*.jar")  # not in the bundle: Ivy counts it as Spark's own
     java = shutil.which(machine.java_command()) or machine.java_command()
     class_path = os.pathsep.join([f"{bundle_folder(settings, JARS)}/*", str(scala)])
     return [java, *_SMALL, "-Dlog4j2.configurationFile=log4j2.properties", "-cp", class_path, main_class, *arguments]
@@ -128,7 +128,7 @@ def main() -> None:
 
 
 def become(settings: Settings, overrides: Mapping[str, str]) -> NoReturn:
-    """The same, with some properties of Kafka's that are others than ours."""
+    """Become the broker, with Kafka properties that replace the platform's."""
     command = prepare(settings, overrides)
     os.chdir(folder(settings))
     os.execv(command[0], command)

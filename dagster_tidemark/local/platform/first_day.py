@@ -1,7 +1,7 @@
-"""The first day of a laptop's partitions: the Monday before its sample, so that the UI shows few that nobody will fill.
+"""The first day of a laptop's partitions: the Monday before its sample, so that the UI shows few empty partitions.
 
-Chosen once, when a state folder is new, and kept there: another first day would be another set of partitions. Does not
-belong here: what `TIDEMARK_START_DATE` says, which comes first, and the default of every other platform (`settings`).
+The day is chosen once for a new state folder, and kept there: another first day would change the set of partitions.
+Does not belong here: `TIDEMARK_START_DATE`, which takes precedence, and the default of other platforms (`settings`).
 """
 
 from datetime import date, datetime, timedelta
@@ -9,15 +9,15 @@ from datetime import date, datetime, timedelta
 from dagster_tidemark.settings import Settings
 
 SAMPLE = timedelta(days=3)
-"""How far back a sample feed may write."""
+"""Longest time before now that a sample feed may write data for."""
 
 
 def with_first_day(settings: Settings, *, has_sample: bool, now: datetime) -> Settings:
-    """The settings of a platform that is about to start.
+    """Return the settings of a platform that is about to start, with its first day.
 
     Args:
-        has_sample: Whether it starts with the sample feed.
-        now: In UTC.
+        has_sample: True if it starts with the sample feed.
+        now: The time in UTC.
     """
     if "start_date" in settings.model_fields_set:
         return settings

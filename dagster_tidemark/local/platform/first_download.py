@@ -1,6 +1,6 @@
-"""What the platform downloads once, and what a person sees of it.
+"""One-time downloads of the platform, and their progress on the console.
 
-Belongs here: which jars this start needs, and how far they are. Does not belong here: the download itself
+Belongs here: the jars that this start needs, and their progress. Does not belong here: the download itself
 (`dagster_tidemark.local.spark.ivy`).
 """
 
@@ -18,7 +18,7 @@ from dagster_tidemark.settings import Settings
 
 
 def fetch_all_jars(settings: Settings, console: Console, *, own_kafka: bool) -> None:
-    """The jars of everything that is started; done at once when they are there.
+    """Fetch the missing jars of all services that will start.
 
     Raises:
         JarsMissing: some could not be fetched.

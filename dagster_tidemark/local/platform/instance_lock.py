@@ -1,7 +1,7 @@
-"""Whether the platform of a state folder runs, and with what environment.
+"""The lock and the environment of the platform that runs on a state folder.
 
-Belongs here: the lock `up` holds while it lives, and the environment it leaves for `tidemark env`. Does not
-belong here: what the environment says (`Settings.exports`).
+Belongs here: the lock that `up` holds while it runs, and the environment that it leaves for `tidemark env`. Does not
+belong here: the variables of the environment (`Settings.exports`).
 """
 
 import fcntl
@@ -38,15 +38,15 @@ class NothingRuns(Terminal):
 
 @contextmanager
 def running(settings: Settings) -> Iterator[None]:
-    """Be the platform of this state folder. The kernel gives the lock back however the process ends.
+    """Hold the lock of this state folder. The kernel releases it however the process ends.
 
     Raises:
-        AlreadyRunning: somebody else is.
+        AlreadyRunning: another `tidemark up` holds it.
     """
     path = _lock_path(settings)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as lock:
-        # `running_environment` holds the lock for an instant, so one refusal says nothing yet.
+        # `running_environment` holds the lock for an instant, so a single refusal proves nothing.
         deadline = time.monotonic() + _SECONDS_FOR_A_LOOK
         while True:
             try:
@@ -63,17 +63,17 @@ def running(settings: Settings) -> Iterator[None]:
 
 
 def publish_environment(settings: Settings, environment: Mapping[str, str]) -> None:
-    """Leave the platform's environment for other programs. The caller is the platform."""
+    """Write the platform's environment for other programs. Only the platform itself calls this."""
     path = _environment_path(settings)
     path.touch(mode=0o600)
     path.write_text(json.dumps(environment, indent=2) + "\n")
 
 
 def running_environment(settings: Settings) -> dict[str, str]:
-    """The environment of the platform that runs now.
+    """Return the environment of the running platform.
 
     Raises:
-        NothingRuns: none does, or it has not come so far yet.
+        NothingRuns: no platform runs, or it has not published its environment yet.
     """
     try:
         with _lock_path(settings).open() as lock:
@@ -88,10 +88,10 @@ def running_environment(settings: Settings) -> dict[str, str]:
 
 
 def take_environment(settings: Settings) -> None:
-    """Have the environment of the platform that runs; or the one there is, where it names a Dagster home.
+    """Adopt the environment of the running platform. Without one, keep the present environment.
 
     Raises:
-        NothingRuns: neither is there.
+        NothingRuns: no platform runs, and the present environment names no Dagster home.
     """
     try:
         os.environ.update(running_environment(settings))

@@ -15,7 +15,7 @@ _SECONDS_BETWEEN_LOOKS = 0.3
 
 @contextmanager
 def followed_logs(settings: Settings, names: Sequence[str], console: Console) -> Iterator[None]:
-    """Print what the logs of these services gain, until the end of the block."""
+    """Print new lines of the services' logs until the end of the block."""
     over = threading.Event()
     follower = threading.Thread(target=_follow, args=(settings, names, console, over), daemon=True)
     follower.start()

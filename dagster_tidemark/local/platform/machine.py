@@ -1,7 +1,7 @@
-"""Can this machine run the platform: Python 3.11 to 3.13, Java 17 or 21.
+"""Requirements of the platform on a machine: Python 3.11 to 3.13, Java 17 or 21.
 
-Belongs here: checks that need nothing installed; the Makefile runs this file before there is a virtual
-environment, with whatever Python it finds. Does not belong here: anything that imports a package.
+Belongs here: checks that need nothing installed. The Makefile runs this file before the virtual environment exists,
+with any Python that it finds. Does not belong here: anything that imports a package.
 """
 
 import os
@@ -13,9 +13,9 @@ PYTHONS = ((3, 11), (3, 12), (3, 13))
 JAVAS = (17, 21)
 
 
-# Written for any Python 3: it is the one that has to say that it is too old.
+# Written for any Python 3, because it also runs on versions that it reports as too old.
 def complaint() -> str:
-    """One line on what is wrong, empty if nothing is."""
+    """Return the unmet requirement in one line; empty if all are met."""
     major, minor = sys.version_info[:2]
     if (major, minor) not in PYTHONS:
         return f"Python {major}.{minor} is not supported; use 3.11 to 3.13: make PYTHON=... names one"
@@ -30,7 +30,7 @@ def complaint() -> str:
 
 
 def java_version() -> int:
-    """The major version of the Java that Spark will use, 0 if there is none."""
+    """Return the major version of the Java that Spark will use; 0 if there is none."""
     try:
         asked = [java_command(), "-version"]
         answer = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30)
@@ -41,7 +41,7 @@ def java_version() -> int:
 
 
 def java_command() -> str:
-    """The Java that Spark will use, as a command."""
+    """Return the command of the Java that Spark will use."""
     home = os.environ.get("JAVA_HOME")
     return os.path.join(home, "bin", "java") if home else "java"
 

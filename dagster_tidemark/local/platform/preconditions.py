@@ -1,6 +1,6 @@
-"""What has to be true of this machine before anything starts, each said in one line that names the setting.
+"""Preconditions of a start on this machine. Each failure is one line that names the setting.
 
-Belongs here: Java, Python, the state folder, the ports. Does not belong here: what goes wrong later, in a service.
+Belongs here: Java, Python, the state folder, the ports. Does not belong here: later failures of services.
 """
 
 import errno
@@ -16,29 +16,29 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.kafka_errors import KafkaMissing
 
 _MB = 2**20
-_FIRST_MB, _LATER_MB = 1_000, 300  # jars, Spark's class archive, logs and some tables; then only what is new
+_FIRST_MB, _LATER_MB = 1_000, 300  # first: jars, Spark's class archive, logs and some tables; later: new data
 _NAMED = {errno.EROFS: "it is read-only", errno.EACCES: "no permission", errno.ENOSPC: "the disk is full"}
 
 
 class CannotStart(Transient):
-    """Something on this machine is in the way. The message says what to do."""
+    """A precondition on this machine is not met. The message names the remedy."""
 
 
 def require_machine() -> None:
-    """Java and Python are ones that everything here works with.
+    """Raise if Java or Python is missing or of an unsupported version.
 
     Raises:
-        CannotStart: they are not.
+        CannotStart: one is.
     """
     if complaint := machine.complaint():
         raise CannotStart(complaint)
 
 
 def require_folder(settings: Settings) -> None:
-    """The state folder can be written, and its disk has room.
+    """Raise if the state folder cannot be written, or its disk has too little room.
 
     Raises:
-        CannotStart: it cannot, or has not.
+        CannotStart: it cannot, or has too little.
     """
     folder = settings.state_dir
     try:
@@ -58,7 +58,7 @@ def require_folder(settings: Settings) -> None:
 
 
 def require_kafka_client() -> None:
-    """The library that Kafka is spoken to with is installed.
+    """Raise if the Kafka client library is not installed.
 
     Raises:
         KafkaMissing: it is not.
@@ -68,10 +68,10 @@ def require_kafka_client() -> None:
 
 
 def require_ports(settings: Settings, *, with_kafka: bool = False) -> None:
-    """The ports that the platform is to listen on are free.
+    """Raise if a port of the platform is not free.
 
     Raises:
-        CannotStart: another program has one.
+        CannotStart: another program listens on it.
     """
     ports = {"UI": settings.port_ui}
     if settings.own_cloud:
@@ -82,7 +82,7 @@ def require_ports(settings: Settings, *, with_kafka: bool = False) -> None:
         ports["KAFKA"] = settings.port_kafka
     for name, port in ports.items():
         with socket.socket() as probe:
-            # As servers do it: connections of a predecessor that are still closing are not in the way.
+            # As servers do: closing connections of a predecessor do not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))

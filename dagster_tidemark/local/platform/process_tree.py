@@ -1,7 +1,7 @@
-"""Ending processes we started, and only those.
+"""Ending the processes that the platform started, and no others.
 
-Belongs here: finding and ending processes by the mark our supervisor's children inherit, or as a child's
-group. Does not belong here: which services there are (`dagster_tidemark.local.platform.services`).
+Belongs here: finding and ending processes by the mark that a supervisor's children inherit, or by a child's group.
+Does not belong here: the list of services (`dagster_tidemark.local.platform.services`).
 """
 
 import contextlib
@@ -14,23 +14,23 @@ from collections.abc import Callable
 import psutil
 
 MARK = "TIDEMARK_STARTED_BY"
-"""A variable in the environment of every process below a supervisor: its value is that supervisor's own id."""
+"""A variable in the environment of every process below a supervisor: its value is the supervisor's id."""
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """The processes that one supervisor and its services started, orphans included."""
+    """Return the processes that a supervisor and its services started, with orphans."""
     found = []
     for process in psutil.process_iter():
         try:
             if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == mark:
                 found.append(process)
         except (psutil.Error, OSError):
-            continue  # gone meanwhile, or somebody else's
+            continue  # ended, or another user's
     return found
 
 
 def orphans(mark: str) -> list[psutil.Process]:
-    """Those whose service died without them. Every service leads a process group: its leader is gone."""
+    """Return the processes that survived their service: the leader of their process group is gone."""
     found = []
     for process in marked(mark):
         try:
@@ -43,7 +43,10 @@ def orphans(mark: str) -> list[psutil.Process]:
 
 
 def end(find: Callable[[], list[psutil.Process]], *, seconds: float = 5) -> int:
-    """End what `find` finds until it finds nothing: asked first, killed after `seconds`. Returns how many."""
+    """End the processes that `find` returns until there are none. Return their number.
+
+    Processes are terminated first, and killed after `seconds`.
+    """
     ended: set[psutil.Process] = set()
     start = time.monotonic()
     while time.monotonic() - start < 2 * seconds:
@@ -53,7 +56,7 @@ def end(find: Callable[[], list[psutil.Process]], *, seconds: float = 5) -> int:
         for process in found:
             patient = time.monotonic() - start < seconds
             if patient and process in ended:
-                continue  # was asked, and still has time
+                continue  # was terminated, and still has time
             ended.add(process)
             try:
                 process.terminate() if patient else process.kill()
@@ -64,28 +67,28 @@ def end(find: Callable[[], list[psutil.Process]], *, seconds: float = 5) -> int:
 
 
 def end_group(process: "subprocess.Popen[bytes]", *, seconds: float = 5) -> None:
-    """End a child that leads a process group of its own, with all that belongs to the group."""
+    """End a child process that leads its own process group, and the whole group."""
     group = process.pid
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(group, number)
-        except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
+        except (ProcessLookupError, PermissionError):  # macOS raises the latter for a group of zombies
             break
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
     process.poll()
-    # A killed process runs on until the kernel comes to it, which takes a moment on a busy machine.
+    # A killed process runs until the kernel ends it, which takes a moment on a busy machine.
     give_up = time.monotonic() + seconds
     while _alive_in(group) and time.monotonic() < give_up:
         time.sleep(0.01)
 
 
 def _alive_in(group: int) -> bool:
-    """Whether a process of the group still runs; one that has ended and that nobody has reaped does not."""
+    """Return True if a process of the group still runs. Zombies do not count."""
     for process in psutil.process_iter():
         try:
             if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
                 return True
         except (psutil.Error, OSError):
-            continue  # gone meanwhile, or somebody else's
+            continue  # ended, or another user's
     return False

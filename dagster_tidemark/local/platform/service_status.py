@@ -1,4 +1,4 @@
-"""What `tidemark status --services` shows: each process of the platform that runs."""
+"""Status of each service of the running platform, for `tidemark status --services`."""
 
 import time
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ from dagster_tidemark.settings import Settings
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """One service. Memory counts what its processes share once; `pid` and `port` are None where there is none."""
+    """Status of a service. Memory shared by its processes counts once; `pid` and `port` are None if there is none."""
 
     service: str
     title: str
@@ -26,15 +26,15 @@ class ServiceStatus:
     up_seconds: int | None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the status for JSON."""
         return asdict(self)
 
 
 def services(settings: Settings) -> list[ServiceStatus]:
-    """The services of the platform that runs, in the order of their start.
+    """Return the services of the running platform, in the order of their start.
 
     Raises:
-        NothingRuns: none does.
+        NothingRuns: no platform runs.
         SupervisorDied: its supervisor was killed.
     """
     running_environment(settings)
@@ -65,7 +65,7 @@ def _state(service: Service, state: ServiceState) -> str:
 
 
 def memory_mb(pid: int) -> int:
-    """What a process and its descendants hold, in megabytes; a process that ended meanwhile counts as nothing."""
+    """Return the memory of a process and its descendants in megabytes. Processes that have ended count as 0."""
     if not pid:
         return 0
     try:
@@ -79,5 +79,5 @@ def memory_mb(pid: int) -> int:
             memory = process.memory_full_info()
         except psutil.Error:
             continue
-        held += getattr(memory, "pss", memory.rss)  # only Linux tells the share of what is shared
+        held += getattr(memory, "pss", memory.rss)  # only Linux reports proportional shares
     return held // 2**20

@@ -1,4 +1,4 @@
-"""The services of the platform: what each is started with and how one sees that it is ready.
+"""The services of the platform: the command of each, and the test that it is ready.
 
 Belongs here: the declarations and the supervisor's configuration file. Does not belong here: starting and
 stopping (`local.platform.supervision`) and the order (`local.platform.whole_platform`).
@@ -24,11 +24,11 @@ class Service:
     Args:
         name: Its name for the supervisor, and of its log file.
         title: Its name for a person.
-        arguments: What Python is started with.
-        is_ready: Whether it does its work by now.
-        port: Where it listens.
-        seconds_to_stop: How long it may take to end before it is killed.
-        lacks: Returns in words why the process with this id cannot work although it answers; empty if it can.
+        arguments: Arguments of Python.
+        is_ready: Returns True if it does its work.
+        port: The port that it listens on.
+        seconds_to_stop: Time that it may take to end before it is killed.
+        lacks: Returns the reason why the process with an id cannot work although it answers; empty if it can.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Service:
 
 
 def all_services(settings: Settings) -> dict[str, Service]:
-    """The services by name, in the order of their start; the supervisor stops them in the opposite one."""
+    """Return the services by name, in the order of their start. The supervisor stops them in the opposite order."""
     services = (
         Service(
             name="cloud",
@@ -82,7 +82,7 @@ def all_services(settings: Settings) -> dict[str, Service]:
             arguments=("-m", "dagster_tidemark.local.dagster.dev"),
             is_ready=lambda: url_answers(f"http://127.0.0.1:{settings.port_ui}/server_info"),
             port=settings.port_ui,
-            # A sensor that waits for messages (4 s) does not hear the signal. Killed then, it loses nothing.
+            # A sensor that waits for messages (4 s) ignores the signal. If it is killed then, it loses nothing.
             seconds_to_stop=6,
             lacks=lost_code_server,
         ),
@@ -91,14 +91,14 @@ def all_services(settings: Settings) -> dict[str, Service]:
 
 
 def log_file(settings: Settings, name: str) -> Path:
-    """Where a service's output goes."""
+    """Return the file of a service's output."""
     return settings.state_dir / "logs" / f"{name}.log"
 
 
 def supervisor_config(services: dict[str, Service], socket_path: Path) -> str:
-    """The configuration of supervisord: nothing starts by itself, and what was started and dies is started again.
+    """Return the configuration of supervisord: it starts no service by itself, and restarts started ones that die.
 
-    It has to run in the state folder: a path in here could hold a character that means something to it.
+    supervisord must run in the state folder: an absolute path could hold a character with a meaning in this file.
     """
     sections: dict[str, dict[str, object]] = {
         "unix_http_server": {"file": socket_path, "chmod": "0700"},
@@ -121,7 +121,7 @@ def supervisor_config(services: dict[str, Service], socket_path: Path) -> str:
             "priority": number,
             "autostart": "false",
             "autorestart": "true",
-            # A service may be gone for long (a port taken meanwhile): the waits between tries grow by a second each.
+            # A service may be gone for long (its port was taken): the waits between tries grow by a second each.
             "startretries": "1000",
             "startsecs": "3",
             "stopwaitsecs": service.seconds_to_stop,
@@ -140,14 +140,14 @@ def supervisor_config(services: dict[str, Service], socket_path: Path) -> str:
 
 
 def port_answers(port: int) -> bool:
-    """Whether somebody listens on a port of this machine."""
+    """Return True if a program listens on a port of this machine."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def url_answers(url: str) -> bool:
-    """Whether a GET answers 200."""
+    """Return True if a GET answers 200."""
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:
             return bool(answer.status == 200)

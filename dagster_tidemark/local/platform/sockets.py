@@ -1,4 +1,4 @@
-"""Names of UNIX sockets: where programs of one state folder find each other."""
+"""Names of the UNIX sockets that connect programs of one state folder."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ _MOST_BYTES = 90  # macOS allows 104, and supervisord appends to the name
 
 
 def socket_path(folder: Path, name: str) -> Path:
-    """The socket `name` of a folder; for a folder whose name cannot be a socket's, one in the temporary folder."""
+    """Return the socket `name` of a folder, or one in the temporary folder if its path cannot be a socket's."""
     path = folder / f"{name}.sock"
     # supervisord's configuration gives a meaning to some characters.
     if len(os.fsencode(path)) < _MOST_BYTES and re.fullmatch(r"[\w./-]+", str(path)):

@@ -1,7 +1,7 @@
-"""The supervisor: supervisord in a session of its own, and what this project asks of it.
+"""The supervisor: supervisord in its own session, and the calls of this project.
 
-Belongs here: its life, from ending what a killed predecessor left to the last process gone. Does not belong
-here: which services there are (`dagster_tidemark.local.platform.services`).
+Belongs here: its life, from ending the processes of a killed predecessor to the end of the last process. Does not
+belong here: the list of services (`dagster_tidemark.local.platform.services`).
 """
 
 import json
@@ -33,7 +33,7 @@ _FAILED = {"BACKOFF", "FATAL", "EXITED", "UNKNOWN"}
 
 
 class ServiceFailed(Transient):
-    """A service ended before it was ready. Its log says why."""
+    """A service ended before it was ready. The message holds the end of its log."""
 
     def __init__(self, service: Service, log: Path) -> None:
         super().__init__(f"{service.title} did not start; the end of {log}:\n{last_lines(log)}")
@@ -49,7 +49,7 @@ class SupervisorDied(Transient):
 
 @dataclass(frozen=True)
 class ServiceState:
-    """What supervisord says of a service. `pid` is 0 while it has no process; `started_at` is in Unix seconds."""
+    """State of a service in supervisord. `pid` is 0 while it has no process; `started_at` is in Unix seconds."""
 
     name: str
     state: str
@@ -58,7 +58,7 @@ class ServiceState:
 
 
 class Supervisor:
-    """supervisord for one state folder. There is at most one; whoever holds the folder's lock may start it."""
+    """supervisord for one state folder. Only the process that holds the folder's lock may start one."""
 
     def __init__(self, settings: Settings, services: dict[str, Service]) -> None:
         self._settings = settings
@@ -71,7 +71,7 @@ class Supervisor:
         self.services = services
 
     def end_leftovers(self) -> int:
-        """End what an `up` that was killed left running. Returns the number of processes."""
+        """End the processes that a killed `up` left running. Return their number."""
         if not self._record.exists():
             return 0
         mark = json.loads(self._record.read_text())["mark"]
@@ -88,7 +88,7 @@ class Supervisor:
         config.write_text(supervisor_config(self.services, self._socket))
         self._socket.unlink(missing_ok=True)
         self._mark = uuid.uuid4().hex
-        # Recorded before there is a process: however this ends, the next start knows what to look for.
+        # Recorded before the process starts: however this ends, the next start can find its processes.
         self._record.write_text(json.dumps({"mark": self._mark}))
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -107,11 +107,11 @@ class Supervisor:
             time.sleep(0.05)
 
     def is_alive(self) -> bool:
-        """Whether supervisord itself runs."""
+        """Return True if supervisord itself runs."""
         return self._process is not None and self._process.poll() is None
 
     def start_service(self, name: str) -> None:
-        """Have a service started; `wait_ready` waits for it."""
+        """Start a service without waiting for it; see `wait_ready`."""
         self._call("startProcess", name, False)
 
     def restart_service(self, name: str) -> None:
@@ -137,10 +137,10 @@ class Supervisor:
         return restarted
 
     def wait_ready(self, name: str, seconds: float) -> None:
-        """Wait until a service does its work.
+        """Wait until a service is ready.
 
         Raises:
-            ServiceFailed: it died, or did not get ready in time.
+            ServiceFailed: it died, or was not ready in time.
         """
         service = self.services[name]
         deadline = time.monotonic() + seconds
@@ -151,15 +151,15 @@ class Supervisor:
             time.sleep(0.1)
 
     def states(self) -> list[ServiceState]:
-        """How every service is.
+        """Return the state of every service.
 
         Raises:
-            SupervisorDied: supervisord is gone, or about to go.
+            SupervisorDied: supervisord is gone, or shutting down.
         """
         try:
             answer: Any = self._call("getAllProcessInfo")
         except OSError:
-            with suppress(subprocess.TimeoutExpired):  # its socket is gone a little before it is
+            with suppress(subprocess.TimeoutExpired):  # its socket disappears shortly before it ends
                 if self._process is not None:
                     self._process.wait(1)
             if self.is_alive():
@@ -172,16 +172,16 @@ class Supervisor:
         return [ServiceState(info["name"], info["statename"], info["pid"], info["start"]) for info in answer]
 
     def restarts(self, name: str) -> int:
-        """How often a service was started again since supervisord began, as far back as its log goes."""
+        """Return the number of restarts of a service since supervisord began, as far back as its log goes."""
         lines = log_file(self._settings, "supervisor").read_text(errors="replace").splitlines()
         begun = max((number for number, line in enumerate(lines) if _BEGUN in line), default=0)
         spawned = sum(f"spawned: '{name}' with pid" in line for line in lines[begun:])
         return max(spawned - 1, 0)
 
     def stop(self) -> int:
-        """Stop every service and supervisord, and wait until no process of theirs is left.
+        """Stop every service and supervisord, and wait until none of their processes is left.
 
-        Returns how many had to be ended one by one.
+        Return the number of processes that had to be ended individually.
         """
         if self._process is None:
             return 0
@@ -212,7 +212,7 @@ class Supervisor:
 
 
 def last_lines(log: Path, count: int = 15) -> str:
-    """The end of a log."""
+    """Return the last lines of a log."""
     try:
         with log.open(errors="replace") as lines:
             return "".join(deque(lines, maxlen=count)).rstrip()

@@ -1,6 +1,6 @@
 """`tidemark up`: the whole platform from nothing to the UI, and back to no process.
 
-Belongs here: the order, the waits and what a person sees of them. Does not belong here: how a part is
+Belongs here: the order, the waits and their messages on the console. Does not belong here: how a part is
 started (its own module).
 """
 
@@ -38,7 +38,7 @@ from dagster_tidemark.streams.transport import create_missing
 
 _SECONDS_BETWEEN_LOOKS = 3.0
 _FOREIGN_ACCOUNT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN")
-"""Variables that would lead an AWS client elsewhere than to the local cloud."""
+"""Variables that would lead an AWS client away from the local cloud."""
 
 
 class _Stopped(BaseException):
@@ -48,11 +48,11 @@ class _Stopped(BaseException):
 def run_platform(
     settings: Settings, *, with_feed: bool, verbose: bool, console: Console, with_kafka: bool = False
 ) -> None:
-    """Start everything, tell where the UI is, and stop everything on SIGINT, SIGTERM or SIGHUP.
+    """Start everything, print the UI's address, and stop everything on SIGINT, SIGTERM or SIGHUP.
 
     Raises:
-        CannotStart, AlreadyRunning, JarsMissing, ServiceFailed: it could not be started; nothing is left.
-        KafkaMissing, BrokerFailed: the same, of what Kafka needs.
+        CannotStart, AlreadyRunning, JarsMissing, ServiceFailed: it could not be started; no process is left.
+        KafkaMissing, BrokerFailed: the same, because of Kafka.
     """
     settings = settings.for_platform(with_kafka=with_kafka)
     require_machine()
@@ -73,17 +73,17 @@ def run_platform(
         except _Stopped:
             console.print("stopping ...")
         finally:
-            _ignore_signals()  # a second Ctrl-C must not leave half of it running
+            _ignore_signals()  # a second Ctrl-C must not leave processes running
             supervisor.stop()
     console.print("stopped, no process is left")
 
 
 def platform_environment(settings: Settings) -> dict[str, str]:
-    """The environment of everything the platform starts."""
+    """Return the environment of all processes that the platform starts."""
     inherited = dict(os.environ)
     if settings.own_cloud:
         inherited = {name: value for name, value in inherited.items() if name not in _FOREIGN_ACCOUNT}
-    # Started as .venv/bin/tidemark, without an activated environment.
+    # The command may be started as .venv/bin/tidemark, without an activated environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
     return inherited | settings.exports() | {"PATH": path, "PYTHONUNBUFFERED": "1"}
 
@@ -102,7 +102,7 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, own_k
     if settings.own_cloud:
         supervisor.start_service("cloud")
     if settings.own_spark:
-        supervisor.start_service("spark")  # the slowest; it gets ready while the others do their part
+        supervisor.start_service("spark")  # the slowest; it gets ready while the others start
     if own_kafka:
         supervisor.start_service("kafka")
     supervisor.start_service("runs")
@@ -162,12 +162,12 @@ def _pace(scale: float) -> str:
 def _create_missing(settings: Settings) -> None:
     with location.without_broken_parts():
         create_missing(location.streams(settings), settings)
-    if not location.broken_parts(settings):  # a broken module may be the one that declares a variable
+    if not location.broken_parts(settings):  # a broken module may declare a variable
         refuse_undeclared_names()
 
 
 def _look(settings: Settings) -> str:
-    """Report what changed while nobody looked. Returns what a person should know of it."""
+    """Report changes in the bucket since the last look. Return a summary for the console."""
     from dagster_tidemark.sensors.reconcile_schedules import reconcile_instance
 
     with opened_home(settings) as instance, location.without_broken_parts():
@@ -186,11 +186,11 @@ def _look_again(settings: Settings, supervisor: Supervisor) -> str:
         _create_missing(settings)
         return _look(settings)
     except (CannotReconcile, ServiceFailed) as error:
-        return str(error)  # it died once more; its next start is another occasion
+        return str(error)  # it died again; its next start repeats this look
 
 
 def _watch(supervisor: Supervisor, settings: Settings, console: Console) -> None:
-    """Until a signal comes: tell when a service died and when it is back, and make up for what its end lost."""
+    """Until a signal arrives, print when a service dies and is back. Look at the bucket if its queues were lost."""
     pids = {state.name: state.pid for state in supervisor.states()}
     looked = 0.0
     while True:

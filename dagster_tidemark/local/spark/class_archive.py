@@ -1,8 +1,8 @@
 """Spark's loaded classes, kept between starts: the JVM's own class data sharing (JEP 350).
 
 With the archive a server starts in a quarter of the time, and its first query takes a fifth. It is recorded once for a
-Java and its jars, and lies beside those, so that all platforms and tests that share them share it too. The JVM itself
-checks that it fits the classes. Does not belong here: what is recorded (`local.spark.class_recording`).
+Java and its jars, and stored next to the jars, so that all platforms and tests with the same jars share it. The JVM
+itself checks that it fits the classes. Does not belong here: the recorded statements (`local.spark.class_recording`).
 """
 
 import contextlib
@@ -23,23 +23,23 @@ from dagster_tidemark.local.platform.process_tree import end_group
 from dagster_tidemark.settings import Settings
 
 _FIRST_LOAD = 120  # seconds
-_SECONDS = 240  # for whom waits; it takes 50 s on two idle cores
+_SECONDS = 240  # longest wait; recording takes 50 s on two idle cores
 
 
 def conf_dir(settings: Settings) -> Path:
-    """The folder of Spark's configuration, which is empty: Java archives no classes beside a folder of files.
+    """Return the folder of Spark's configuration, which is part of the class path.
 
-    It is part of the class path, and an archive is refused where one of its folders is gone or has another name. So it
-    is beside the jars, not in the state folder of whoever recorded.
+    It is empty: Java archives no classes if the class path has a folder with files. The JVM refuses an archive if a
+    folder of its class path is gone or renamed, so this folder is next to the jars, not in a platform's state folder.
     """
     return settings.jars_dir / "conf"
 
 
 def class_archive(settings: Settings) -> Path:
-    """Where the archive of this Java with these jars lies, if there is one."""
+    """Return the path of the archive for this Java and these jars. It may not exist."""
     java = Path(shutil.which(machine.java_command()) or "java").resolve()
-    installed = java.stat().st_mtime_ns if java.exists() else 0  # another build of the same version has other classes
-    # The JVM refuses an archive of other files, also where only their place or time is another: as after a new install.
+    installed = java.stat().st_mtime_ns if java.exists() else 0  # builds of the same version differ in classes
+    # The JVM refuses an archive if any file has another path or time, as after a new install.
     ours = sorted((settings.jars_dir / "jars").glob("*.jar"))
     sparks = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
     jars = [f"{jar} {jar.stat().st_mtime_ns}" for jar in (*ours, *sparks)]
@@ -49,16 +49,16 @@ def class_archive(settings: Settings) -> Path:
 
 
 def java_options(settings: Settings) -> list[str]:
-    """The JVM's options of a server that uses the archive, if there is one."""
+    """Return the JVM options of a server that uses the archive; none if there is no archive."""
     archive = class_archive(settings)
     return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 
 def record_classes(settings: Settings) -> bool:
-    """Record the archive, unless it is there. Without one everything works, only slower.
+    """Record the archive, unless it exists. Without one everything works, only slower.
 
     Returns:
-        Whether there is one now.
+        True if there is one now.
     """
     archive = class_archive(settings)
     if not archive.exists():
@@ -69,15 +69,15 @@ def record_classes(settings: Settings) -> bool:
 
 @contextmanager
 def recording(settings: Settings) -> Iterator[None]:
-    """Record the archive meanwhile, beside everything else and after it, at the lowest priority.
+    """Record the archive in the background during the block, at the lowest priority.
 
-    What is not done at the end is given up, and begun again another time.
+    A recording that has not ended by then is dropped, and started again in the next block.
     """
     archive = class_archive(settings)
     if archive.exists():
         yield
         return
-    # After the first load, which people wait for.
+    # After the first load, because a person waits for that.
     later = ("sh", "-c", f'sleep {_FIRST_LOAD}; exec nice -n 19 "$@"', "sh")
     with _recorder(settings, archive, *later):
         yield
@@ -85,8 +85,8 @@ def recording(settings: Settings) -> Iterator[None]:
 
 @contextmanager
 def _recorder(settings: Settings, archive: Path, *prefix: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """The process that records. Whoever else records for the same folder comes first."""
-    # A port of its own: a server that is given up may answer for a moment when the platform's is waited for.
+    """Run the recording process. It waits for other recordings for the same folder."""
+    # Its own port: the end of a dropped server must not be mistaken for the platform's server.
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         alone = settings.model_copy(update={"port_spark": probe.getsockname()[1]})

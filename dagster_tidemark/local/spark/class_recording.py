@@ -1,7 +1,7 @@
-"""A Spark server that does a little of everything a platform's does, and writes down the classes it needed.
+"""A Spark server that runs a sample of a platform's statements, and records the loaded classes.
 
-Belongs here: the statements whose classes are worth having at the start. Does not belong here: when they are recorded
-and used (`local.spark.class_archive`).
+Belongs here: the statements whose classes an archive should hold. Does not belong here: when they are recorded and used
+(`local.spark.class_archive`).
 """
 
 import fcntl
@@ -31,13 +31,13 @@ _TABLE = Table(
     ("hour", "id"),
     "hour",
 )
-_SECONDS_TO_START = _SECONDS_TO_WRITE = 300  # some 15 s each on an idle machine; here nobody waits
+_SECONDS_TO_START = _SECONDS_TO_WRITE = 300  # some 15 s each on an idle machine; no person waits for them
 _KEPT = 3  # archives, of checkouts that share a folder; 200 MB each
 
 
 def record(settings: Settings, archive: Path) -> None:
-    """Run such a server on a catalog of its own, and put what it wrote where the archive belongs, if there is none."""
-    folder = settings.state_dir / "run" / "classes"  # one place, so that a recording that is killed leaves one
+    """Record an archive with a server on its own catalog, unless the archive exists."""
+    folder = settings.state_dir / "run" / "classes"  # fixed, so that killed recordings leave only one folder
     with (settings.jars_dir / ".classes.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # checkouts and test runs may share one folder
         shutil.rmtree(folder, ignore_errors=True)
@@ -60,11 +60,11 @@ def _recorded(settings: Settings, folder: Path) -> Path:
         "spark_remote": f"sc://127.0.0.1:{settings.port_spark}",
     }
     alone, written = settings.model_copy(update=own), folder / "classes.jsa"
-    options = f"-XX:ArchiveClassesAtExit={written}", "-XX:TieredStopAtLevel=1"  # everything is run once
+    options = f"-XX:ArchiveClassesAtExit={written}", "-XX:TieredStopAtLevel=1"  # every statement runs only once
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_CATALOG")}
     server = subprocess.Popen(
         [sys.executable, "-m", "dagster_tidemark.local.spark.server", *options],
-        # Without Kafka's jars: what is recorded then does for a server with them, too, and not the other way round.
+        # Without Kafka's jars: such an archive also fits a server with them, but not the other way round.
         env=inherited | alone.exports() | {"TIDEMARK_KAFKA_BOOTSTRAP_SERVERS": ""},
     )
     _wait_for(server, settings.port_spark)

@@ -1,8 +1,8 @@
-"""Ivy, which Spark carries: what downloads jars, and the cache they come out of.
+"""Downloads of jars with Spark's bundled Ivy, and the cache of downloaded jars.
 
-The cache is shared by all checkouts and versions of this user, where the system keeps caches; so a state folder that is
-removed costs no download. Belongs here: running Ivy, judging what it brought, copying out of the cache. Does not belong
-here: which jars (`local.spark.jars`, `local.kafka.server`).
+The cache is in the system's cache folder of this user. All checkouts and versions share it, so removing a state folder
+costs no download. Belongs here: running Ivy, checking its downloads, copying out of the cache. Does not belong here:
+the coordinates of jars (`local.spark.jars`, `local.kafka.server`).
 """
 
 import fcntl
@@ -24,7 +24,7 @@ from dagster_tidemark.local.spark.server import environment, spark_home
 from dagster_tidemark.settings import Settings
 
 Report = Callable[[int, int], None]
-"""Told how many jars of how many are there."""
+"""Callback for progress: the number of present jars, and of all jars."""
 
 _SETTINGS = (
     # Without ~/.m2, which may hold half an artifact. The resolver's default root is Maven Central.
@@ -35,7 +35,7 @@ _SECONDS = 600
 
 
 class JarsMissing(Transient):
-    """The jars could not be fetched. A retry helps once the network or the mirror does."""
+    """The jars could not be fetched. A retry helps after the network or the mirror works again."""
 
     def __init__(self, missing: list[str], output: str) -> None:
         super().__init__(
@@ -49,9 +49,9 @@ class Bundle:
     """Jars that go together, and are not part of every platform.
 
     Args:
-        name: Of their folder, below the jar folder.
-        calls: Of Ivy, one after the other: coordinates, and what of their dependencies is left out.
-        count: How many jars there are in the end, for who watches.
+        name: Name of their folder, below the jar folder.
+        calls: Successive calls of Ivy: coordinates, and excluded dependencies.
+        count: Final number of jars, for the progress display.
     """
 
     name: str
@@ -60,19 +60,19 @@ class Bundle:
 
 
 def bundle_folder(settings: Settings, bundle: Bundle) -> Path:
-    """Where the jars of a bundle are, or will be."""
+    """Return the folder of a bundle's jars. It may not exist yet."""
     return settings.jars_dir / bundle.name / "jars"
 
 
 def has_bundle(settings: Settings, bundle: Bundle) -> bool:
-    """Whether they are there."""
+    """Return True if the jars of a bundle are complete."""
     return _is_complete(settings.jars_dir / bundle.name, bundle)
 
 
 def fetch_with_dependencies(
     settings: Settings, bundle: Bundle, report: Report = lambda count, total: None
 ) -> list[Path]:
-    """The jars of a bundle, with all they depend on; done at once when they are there.
+    """Return the jars of a bundle and their dependencies. Fetch them first, unless they are complete.
 
     Raises:
         JarsMissing: they could not be fetched.
@@ -104,7 +104,7 @@ def _is_complete(folder: Path, bundle: Bundle) -> bool:
 
 
 def _fill(settings: Settings, folder: Path, bundle: Bundle, report: Report) -> None:
-    """Have a folder hold the jars of a bundle, and no others."""
+    """Fill a folder with the jars of a bundle, and no others."""
     if _is_complete(folder, bundle):
         return
     shutil.rmtree(folder / "jars", ignore_errors=True)
@@ -122,14 +122,14 @@ def _fill(settings: Settings, folder: Path, bundle: Bundle, report: Report) -> N
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Checkouts and test runs may share one folder."""
+    """Hold the lock of a folder, which checkouts and test runs may share."""
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def cache_folder(folder: Path, name: str = "") -> Path:
-    """A folder of the user's cache; `folder` itself where that cannot be written."""
+    """Return a folder of the user's cache, or `folder` itself if the cache cannot be written."""
     cache = user_cache_path("tidemark", appauthor=False) / name
     try:
         (cache / "jars").mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ def cache_folder(folder: Path, name: str = "") -> Path:
 
 
 def put(jar: Path, target: Path) -> None:
-    """A jar that is there is whole: it appears under its name at once."""
+    """Copy a jar, and give it its name only when it is complete."""
     part = target.with_suffix(".part")
     shutil.copy2(jar, part)
     part.rename(target)
@@ -153,7 +153,7 @@ def run_ivy(
     excluded: Sequence[str],
     go_on: Callable[[], None],
 ) -> str:
-    """Download into `folder/jars`. Returns the end of what Ivy said; it always ends with an error."""
+    """Download into `folder/jars`. Return the end of Ivy's output, which always ends with an error."""
     ivy_settings = folder / "ivysettings.xml"
     ivy_settings.write_text(_SETTINGS)
     command = [
@@ -162,7 +162,7 @@ def run_ivy(
         *(("--exclude-packages", ",".join(excluded)) if excluded else ()),
         *("--conf", f"spark.jars.ivy={folder}"),
         *("--conf", f"spark.jars.ivySettings={ivy_settings.as_uri()}"),  # a URI: a path may hold a space
-        # There is no such class, so it always ends with an error, after the download: the files are the judge.
+        # This class does not exist, so the command always fails after the download: the files show if it worked.
         *("--class", "none", "spark-internal"),
     ]
     log = folder / "ivy.log"
@@ -186,5 +186,5 @@ def run_ivy(
 
 
 def downloaded(folder: Path) -> int:
-    """How many jars Ivy has brought so far."""
+    """Return the number of jars that Ivy has downloaded so far."""
     return len({path.name for path in folder.glob("cache/*/*/jars/*.jar")})

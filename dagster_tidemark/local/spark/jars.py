@@ -1,6 +1,6 @@
-"""The jars Spark needs: for Iceberg, S3 and the catalogs always, for Kafka where it is on.
+"""The jars Spark needs: for Iceberg, S3 and the catalogs always, for Kafka if it is on.
 
-Belongs here: coordinates, exclusions and the judgement whether a folder is complete. Does not belong here: the download
+Belongs here: coordinates, exclusions and the test that a folder is complete. Does not belong here: the download
 (`local.spark.ivy`), and putting them on a class path (`dagster_tidemark.lakehouse.session`).
 """
 
@@ -23,7 +23,7 @@ COORDINATES = (
     "org.postgresql:postgresql:42.7.8",
 )
 EXCLUDED = (
-    # Spark has these itself, and two versions of one library on a class path fail in odd places.
+    # Spark has these itself, and two versions of a library on a class path fail in unexpected places.
     "io.netty:*",
     "org.slf4j:*",
     "commons-logging:*",
@@ -95,7 +95,7 @@ KAFKA = Bundle(
             ),
             (*EXCLUDED, "org.apache.spark:spark-token-provider-kafka-0-10_2.13"),
         ),
-        # Not every mirror has the one of 4.1; and what is excluded cannot be asked for in the same call.
+        # Not every mirror has version 4.1 of this jar. A call cannot request a jar that it excludes.
         (
             ("org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",),
             ("org.apache.spark:spark-tags_2.13", "org.apache.kafka:*", "org.apache.hadoop:*", "org.scala-lang:*"),
@@ -107,19 +107,19 @@ KAFKA = Bundle(
 
 
 def expected_jars() -> set[str]:
-    """The file names of a complete folder."""
+    """Return the file names of a complete folder."""
     parts = (coordinate.split(":") for coordinate in (*COORDINATES, *_PULLED_IN))
     return {f"{group}_{artifact}-{version}.jar" for group, artifact, version in parts}
 
 
 def missing_jars(settings: Settings) -> list[str]:
-    """The jars that are not there yet."""
+    """Return the jars that the folder lacks."""
     folder = settings.jars_dir / "jars"
     return sorted(expected_jars() - {jar.name for jar in folder.glob("*")})
 
 
 def fetch_jars(settings: Settings, report: Report = lambda count, total: None) -> None:
-    """Make the jar folder hold exactly the expected jars; done at once when it does.
+    """Fill the jar folder with exactly the expected jars. Download only missing ones.
 
     Raises:
         JarsMissing: some could not be fetched.

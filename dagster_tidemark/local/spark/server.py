@@ -1,6 +1,6 @@
 """The Spark Connect server: the command that starts it, in the foreground.
 
-Belongs here: what makes a server on a laptop small, quiet and tidy. Does not belong here: the lake's
+Belongs here: options that make a server on a laptop small, quiet and tidy. Does not belong here: the lake's
 configuration (`dagster_tidemark.lakehouse.session.server_conf`) and watching the process.
 """
 
@@ -30,7 +30,7 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
-"""Of log4j, for a service whose standard error the supervisor keeps."""
+"""Configuration of log4j, for a service whose standard error the supervisor keeps."""
 _LOGGING = f"""\
 {CONSOLE_LOGGING}\
 # Says at every start that a laptop has no native Hadoop library, and that it has no metrics file.
@@ -45,7 +45,7 @@ _CLEARED = ("SPARK_REMOTE", "SPARK_DAEMON_MEMORY", "PYSPARK_SUBMIT_ARGS", "SPARK
 
 
 def spark_home() -> Path:
-    """The Spark inside the pyspark wheel."""
+    """Return the folder of Spark inside the pyspark wheel."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("pyspark is not installed")
@@ -53,15 +53,15 @@ def spark_home() -> Path:
 
 
 def work_dir(settings: Settings) -> Path:
-    """Where the server runs, spills and finds its configuration; emptied at every start."""
+    """Return the folder that the server runs in, with its configuration and spills. Every start empties it."""
     return settings.state_dir / "run" / "spark"
 
 
 def command(settings: Settings) -> list[str]:
-    """The command of the server, to be run with `environment` after `prepare`."""
+    """Return the command of the server. Run it with `environment`, after `prepare`."""
     submit = str(spark_home() / "bin" / "spark-submit")
     main_class = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    # A file of properties, not arguments: keys of a store do not belong in the process list.
+    # A file of properties, not arguments: credentials must not appear in the process list.
     properties = str(work_dir(settings) / "spark.properties")
     return [
         submit,
@@ -74,7 +74,7 @@ def command(settings: Settings) -> list[str]:
 
 
 def environment(settings: Settings, base: dict[str, str]) -> dict[str, str]:
-    """The environment of the server, from that of its starter."""
+    """Return the environment of the server, from its starter's environment."""
     kept = {name: value for name, value in base.items() if name not in _CLEARED}
     return kept | {
         "SPARK_HOME": str(spark_home()),
@@ -82,8 +82,8 @@ def environment(settings: Settings, base: dict[str, str]) -> dict[str, str]:
         "SPARK_LOCAL_DIRS": str(work_dir(settings) / "tmp"),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
-        # What stands here comes last on the class path. That of the archive of classes has to be the beginning of ours:
-        # so the archive that is recorded without Kafka does with it.
+        # These jars come last on the class path. The class path of the class archive must be the beginning of this one,
+        # so that an archive recorded without Kafka also fits a server with it.
         "SPARK_DIST_CLASSPATH": kafka_jars(settings) or "",
     }
 
@@ -114,7 +114,7 @@ def prepare(settings: Settings, *instead_of_archive: str) -> None:
         "spark.driver.extraJavaOptions": " ".join(map(_quoted, java)),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(settings.port_spark),
-        # What a killed run leaves: its query is interrupted, then its session with views and caches is dropped.
+        # After a killed run, its query is interrupted, then its session with views and caches is dropped.
         "spark.connect.execute.manager.detachedTimeout": "60s",
         "spark.connect.session.manager.defaultSessionTimeout": "20m",
         "spark.ui.showConsoleProgress": "false",
@@ -143,7 +143,7 @@ def _quoted(option: str) -> str:
 def main() -> None:
     """Become the server: the process id stays, so that a supervisor watches the server itself.
 
-    Arguments are options of the JVM, in the place of those for the archive of classes.
+    Arguments are JVM options that replace the options for the class archive.
     """
     settings = load_settings()
     prepare(settings, *sys.argv[1:])

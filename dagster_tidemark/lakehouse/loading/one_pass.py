@@ -307,7 +307,7 @@ def _rows_of_parts(reading: Batch, reports: Sequence[PartReport]) -> dict[tuple[
 
 def is_grouped_by_task(rows: DataFrame) -> bool:
     """Return True if rows stay in the tasks that read them. Each task then has rows of few partitions."""
-    # The plan as text, because Spark Connect has no other public form of it.
+    # The plan is read as text, because Spark Connect has no other public form.
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         rows.explain()

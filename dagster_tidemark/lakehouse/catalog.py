@@ -1,4 +1,4 @@
-"""Tables in the Iceberg catalog: made when first needed, widened when their declaration grew."""
+"""Tables in the Iceberg catalog: created when first needed, altered when their declaration changes."""
 
 import logging
 import re
@@ -42,15 +42,15 @@ _RACES = ("UncheckedSQLException", "AlreadyExistsException", "CommitFailedExcept
 logger = logging.getLogger(__name__)
 
 PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
-"""What a column may be called that nobody declared."""
+"""Pattern of the names that an undeclared column may have."""
 
 
 def _is_racing(error: BaseException) -> bool:
     return isinstance(error, PySparkException) and any(name in str(error) for name in _RACES)
 
 
-# Runs that set up the catalog's own tables, a namespace or a table at once, or alter one, get into each other's way;
-# the loser finds it done when it looks again.
+# Runs that create the catalog's own tables, a namespace or a table at the same time, or alter a table, conflict. The
+# loser finds the work done when it looks again.
 again_after_a_race = retry(
     retry=retry_if_exception(_is_racing), wait=wait_random(0.1, 0.5), stop=stop_after_attempt(10), reraise=True
 )
@@ -65,7 +65,7 @@ def ensure(
     A column that its declaration lost stays in the table, and is null in new rows, so runs of the former code continue.
 
     Args:
-        may_have_more: True if it may have text columns that are not declared, as `add_texts` makes them.
+        may_have_more: True if the table may have undeclared text columns, as `add_texts` makes them.
         may_alter: True to alter an existing table; False to compare it only.
 
     Returns:

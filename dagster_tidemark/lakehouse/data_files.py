@@ -1,7 +1,7 @@
 """Data files that Spark's tasks have written (`data_file_tasks`), put into an Iceberg table in one commit.
 
-The commit replaces partitions. It fails if another writer has changed one of these partitions since the snapshot that
-the load started from. Belongs here: which tables can be written so, and the commit. Does not belong here: which rows.
+The commit replaces partitions. It fails if another writer has changed one of the partitions since the snapshot that
+the load started from. Belongs here: the choice of tables, and the commit. Does not belong here: the choice of rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from dagster_tidemark.settings import LOCAL_KEY, Settings
 _CODEC, _LEVEL = "write.parquet.compression-codec", "write.parquet.compression-level"
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
 _OF_OTHERS = ("write.metadata.", "write.merge.", "write.update.", "write.delete.")
-"""Beginnings of the properties that say nothing of new data files."""
+"""Beginnings of the properties that do not affect new data files."""
 
 _OF_S3 = {"client.region", *(f"s3.{x}" for x in ("endpoint", "region", "path-style-access"))}
 _OF_S3 |= {"s3.access-key-id", "s3.secret-access-key"}

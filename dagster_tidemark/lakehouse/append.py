@@ -264,7 +264,7 @@ class Appendable:
         except CommitFailedException as error:
             raise HeadMoved(f"{self.table.name}: another writer has committed: {error}") from error
         finally:
-            # Take no commits of other writers here: this writer has yet to notice them.
+            # Load no commits of other writers here: this writer must notice them first.
             if (snapshot := now.current_snapshot()) is not None and snapshot.snapshot_id == self.head:
                 self._loaded = now
         return expired
@@ -382,7 +382,7 @@ def _made(lake: Catalog, table: Table) -> IcebergTable:
 
 
 def _location(lake: Catalog, table: Table) -> str | None:
-    """Return the folder of a new table; None where the catalog chooses it, as it does for Spark."""
+    """Return the folder of a new table; None if the catalog chooses it, as it does for Spark."""
     warehouse = lake.properties.get("warehouse", "").rstrip("/")
     if lake.properties.get("type") == "sql" or (table.generation > 1 and is_location(warehouse)):
         return f"{warehouse}/{location_of(table)}"

@@ -52,10 +52,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Target:
-    """A table as tasks can write its data files.
+    """Table whose data files tasks can write.
 
     Args:
-        found: The table as pyiceberg sees it.
+        found: The table, loaded by pyiceberg.
         snapshot_id: The snapshot that the load started from.
         partitions: Values of the partition columns, one mapping per replaced partition.
         store: The bucket of the warehouse; None for a folder.
@@ -123,7 +123,7 @@ class Target:
         raise write.WriteConflict(self.table)
 
     def discard(self, prefix: str) -> None:
-        """Delete the files of the partitions whose names begin with a prefix. No table has such a file."""
+        """Delete the files in the partitions' folders whose names begin with a prefix. No table has such a file."""
         system = self.store.connect() if self.store else fs.LocalFileSystem()
         bucket = f"{self.store.name}/" if self.store else ""
         for folder in self.folders:
@@ -191,7 +191,7 @@ _MOST_CONDITIONS = 200
 def target_of(
     spark: SparkSession, table: Table, partitions: Sequence[Mapping[str, Any]], snapshot_id: int | None
 ) -> Target | None:
-    """Return how tasks write the files of some partitions; None for a table that only Spark's own writer can write.
+    """Return the target for files of some partitions; None if only Spark's own writer can write the table.
 
     Args:
         partitions: Values of the partition columns, one mapping per partition.
@@ -214,7 +214,7 @@ def target_of(
 
 
 def _hindrance(found: IcebergTable, table: Table) -> str:
-    """Return why tasks cannot write files of a table; empty if they can."""
+    """Return the reason why tasks cannot write files of a table; empty if they can."""
     schema, spec = found.schema(), found.spec()
     stored = {column.name: spark_type(column.field_type) for column in schema.fields}
     if found.metadata.format_version != 2:
@@ -241,7 +241,7 @@ def _hindrance(found: IcebergTable, table: Table) -> str:
 
 
 def _store_of(found: IcebergTable, settings: Settings) -> Bucket | str | None:
-    """Return the bucket of a table, None for a folder, or why tasks cannot write there."""
+    """Return the bucket of a table, None for a folder, or the reason why tasks cannot write to it."""
     location = urlsplit(found.location())
     if location.scheme in ("", "file"):
         return None

@@ -1,6 +1,6 @@
 """Partitioning of a table: columns that determine the partition of a row, by time, by a key, or by several dimensions.
 
-A partition key is a text of Dagster's. Rows hold values: the start of a window, a region. Belongs here: the conversion
+A partition key is a text from Dagster. Rows hold values: the start of a window, a region. Belongs here: the conversion
 between the two, in Python and in SQL. Does not belong here: the list of partitions (Dagster's definition has it).
 """
 
@@ -103,7 +103,7 @@ class ByTime:
         return {self.column: instant}
 
     def _has_own_zone(self, types: Mapping[str, str]) -> bool:
-        """Return True if the keys are in another time zone than the column."""
+        """Return True if the time zone of the keys differs from that of the column."""
         return types[self.column] == "timestamp" and self.timezone != "UTC"
 
     def format_of(self, types: Mapping[str, str]) -> str:
@@ -250,7 +250,7 @@ def _one_of(column: str, values: Collection[str]) -> str:
 
 
 def _java_pattern(table: str, form: str) -> str:
-    """Return Spark's pattern for a `fmt` of Dagster's.
+    """Return Spark's pattern for a Dagster `fmt`.
 
     Raises:
         ValueError: it has a directive without a known pattern.

@@ -1,4 +1,4 @@
-"""Commits: partitions replaced or rows merged, one commit per run. No commit silently undoes another writer's."""
+"""Commits: partitions replaced or rows merged, one commit per run. No commit silently overwrites another."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -159,8 +159,8 @@ def merge(
 
     Args:
         rows: At most one row per key; `s` in the conditions. The table's rows are `t`.
-        within: Returns a SQL condition on the table's partition columns. Without literals the whole table counts as
-            touched.
+        within: Function that returns a SQL condition on the table's partition columns. Without literals the whole table
+            counts as changed.
         on: A SQL condition: the two rows have the same key.
         wins: A SQL condition: the new row replaces the table's row of its key.
         goes: A SQL condition on `s`: the row is not new, it names a row to remove.

@@ -114,7 +114,7 @@ def run_load(
     Raises:
         WriteConflict: another run changed the same partitions during each attempt.
         ObjectChanged: files changed before they were read, in each attempt.
-        BucketUnavailable: the bucket does not answer. Its files do not count as vanished.
+        BucketUnavailable: the bucket does not answer. Its files do not count as vanished, and nothing is written.
     """
     on_branch = bool(load.table.branch)  # a branch shares its table's columns: readers would see a change
     before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns, may_alter=not on_branch)
@@ -278,7 +278,7 @@ def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, ru
 def _held(
     written: Written | None, spark: SparkSession, table: Table, partitions: Sequence[Partition], commit: write.Commit
 ) -> Held:
-    """Return what partitions hold after a commit."""
+    """Return the content of partitions after a commit."""
     if written and written.held.content.keys() >= set(partitions):
         return written.held
     return held_at(spark, table, partitions, commit.snapshot_id)
@@ -387,7 +387,7 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_la
 
 
 def _takes_away(found: LoadState) -> bool:
-    """Return True if the steps remove rows, other than by newer rows with the same key."""
+    """Return True if the steps may remove rows that no new row replaces."""
     filled = {p for p, known in found.known.items() if any(k.where is Where.TABLE for k in known)}
     return any(step.outdated or (step.replaces and p in filled) for p, step in found.steps.items())
 

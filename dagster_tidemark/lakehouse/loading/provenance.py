@@ -90,7 +90,7 @@ _Found = Iterable[tuple[Partition, str, str, str, str, str, int]]
 def _looked_up(
     spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None
 ) -> _Found | None:
-    """Return the traces without a Spark query; None if there are too many."""
+    """Return the traces without a Spark query; None if only Spark can query them."""
     held = _held(spark, load.table, partitions, snapshot_id) if snapshot_id else {}
     about = [{"asset": load.asset, "partition": partition} for partition in {*partitions, None}]
     columns = ("partition", *_FILE, "row_number", "reason")
@@ -107,7 +107,7 @@ def _looked_up(
 def _held(
     spark: SparkSession, table: Table, partitions: Sequence[Partition], snapshot_id: int
 ) -> dict[tuple[Any, ...], int] | None:
-    """Return the number of rows in the table by partition, file, version and code; None if there are too many."""
+    """Return the number of rows in the table by partition, file, version and code; None if only Spark can count."""
     by, values = table.partition_columns, {p: table.partition_values(p) for p in partitions}
     rows = metadata_reads.few_rows(spark, table, (*by, *_FILE), list(values.values()), snapshot_id)
     if rows is None:

@@ -1,1 +1,1 @@
-"""How tables are stored: Iceberg tables, read and written through Spark. No Dagster."""
+"""Storage of tables: Iceberg tables, read and written through Spark. No Dagster."""

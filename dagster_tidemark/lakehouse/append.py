@@ -1,11 +1,11 @@
-"""Small commits without Spark: rows appended through pyiceberg, by writers who all know what the table held.
+"""Small commits without Spark: rows appended through pyiceberg, on a table head that the writer has seen.
 
-A commit names the snapshot that its writer looked at. Where another one has taken its place nothing is written
-(`HeadMoved`): the writer looks again and decides anew. So two writers at once, and one that was thought dead, neither
-lose nor double a row. Method: optimistic concurrency on the head of a table, as Iceberg's REST specification has it
+A commit names the snapshot that its writer looked at. If the table has another head by then, nothing is written
+(`HeadMoved`): the writer looks and decides again. So concurrent writers, even a writer that was thought dead, neither
+lose nor duplicate a row. Method: optimistic concurrency on the head of a table, as in Iceberg's REST specification
 (`assert-ref-snapshot-id`).
 
-Does not belong here: which rows, and what they mean.
+Does not belong here: the choice and meaning of rows.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ _RETRIES = "commit.retry.num-retries"
 
 
 class HeadMoved(Transient):
-    """Somebody else has committed to the table since the writer looked. Nothing was written; a second look helps."""
+    """Another writer has committed to the table since this writer looked. Nothing was written; a second look helps."""
 
 
 def open_lake(settings: Settings, **more: str) -> Catalog:
-    """The catalog as pyiceberg sees it, with a connection of the caller's own.
+    """Return pyiceberg's catalog, with a separate connection for the caller.
 
     Args:
-        more: Options of pyiceberg's catalog, beside these or in their place.
+        more: Additional options of pyiceberg's catalog. They override those of the settings.
     """
     options: dict[str, str | None] = {}
     if "://" in settings.warehouse and settings.aws_endpoint_url:
@@ -87,18 +87,18 @@ def open_lake(settings: Settings, **more: str) -> Catalog:
         options["s3.region"] = settings.aws_region
         if settings.own_cloud:
             options["s3.access-key-id"] = options["s3.secret-access-key"] = LOCAL_KEY
-    # pyiceberg also reads variables of its own, and what is given here wins.
+    # pyiceberg also reads environment variables. Options that are given here override them.
     return load_catalog(CATALOG, **{**options, **for_pyiceberg(settings.catalog_options), **more})
 
 
 @dataclass(frozen=True)
 class Change:
-    """What one commit does to a table.
+    """Change of a table in one commit.
 
     Args:
-        rows: Appended.
-        instead_of: The rows that go for them.
-        properties: Of the snapshot.
+        rows: Rows to append.
+        instead_of: Condition on the rows that they replace.
+        properties: Properties of the snapshot.
         marks: Properties of the table, set in the same commit.
     """
 
@@ -112,10 +112,10 @@ class Appendable:
     """A table of the lake as one writer has seen it. Used by one thread.
 
     Args:
-        lake: From `open_lake`.
-        table: The declaration; the table is made if it is not there.
-        writes: Whether columns that the declaration has gained are added. Columns that it has no more stay, and are
-            null from now on: what still runs with the earlier code goes on beside this.
+        lake: Catalog of `open_lake`.
+        table: The declaration. A missing table is created.
+        writes: True if new columns of the declaration are added. Columns that it no longer has stay, with null in new
+            rows, so writers with the earlier code can continue.
 
     Raises:
         SchemaDiffers: Iceberg cannot make the table as declared (`table_changes`).
@@ -128,7 +128,7 @@ class Appendable:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows, in the order of the declaration."""
+        """Schema of the rows, in the order of the declaration."""
         fields = {field.name: field for field in self._loaded.schema().as_arrow()}
         return pa.schema([pa.field(name, _small(fields[name].type)) for name in self.table.columns])
 
@@ -139,7 +139,7 @@ class Appendable:
         return None if snapshot is None else snapshot.snapshot_id
 
     def refresh(self) -> bool:
-        """Look again. Returns whether there is another head."""
+        """Look again. Return True if the head has changed."""
         before = self.head
         self._loaded = self._lake.load_table(self._loaded.name())
         return self.head != before
@@ -158,13 +158,13 @@ class Appendable:
         return None
 
     def mark(self, name: str) -> str | None:
-        """A property of the table."""
+        """Return a property of the table."""
         return self._loaded.properties.get(name)
 
     def rows(
         self, where: BooleanExpression | None = None, columns: Sequence[str] = ("*",), snapshot_id: int | None = None
     ) -> pa.Table:
-        """Rows of the head, or of an earlier snapshot."""
+        """Return rows of the head, or of an earlier snapshot."""
         if self.head is None:
             return self.schema.empty_table() if tuple(columns) == ("*",) else _of(self.schema, columns).empty_table()
         scan = self._loaded.scan(where or AlwaysTrue(), tuple(columns), snapshot_id=snapshot_id)
@@ -186,19 +186,19 @@ class Appendable:
         return any(snapshot.snapshot_id == snapshot_id for snapshot in self._ancestors())
 
     def partitions(self) -> list[Mapping[str, Any]]:
-        """The values of the partition columns, of each partition of the head that has files."""
+        """Return the values of the partition columns, for each partition of the head that has files."""
         if self.head is None or not self.table.stored_by:
             return []
         found: list[Mapping[str, Any]] = self._loaded.inspect.partitions()["partition"].to_pylist()
         return found
 
     def counts(self, where: BooleanExpression, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
-        """How many rows of the head have each combination of values; read one part after another."""
+        """Return the number of rows of the head by combination of values. The rows are read in parts."""
         found: Counter[tuple[Any, ...]] = Counter()
         if self.head is None:
             return found
         texts = tuple(name for name in columns if self.table.columns[name] == "string")
-        # As codes: texts that are the same in a million rows are no million texts.
+        # Texts are read as dictionaries: a text that a million rows share is held once.
         for batch in self._loaded.scan(where, tuple(columns)).to_arrow_batch_reader(dictionary_columns=texts):
             counted = pa.Table.from_batches([batch]).group_by(list(columns)).aggregate([([], "count_all")])
             for row in counted.to_pylist():
@@ -206,7 +206,7 @@ class Appendable:
         return found
 
     def appended_since(self, snapshot_id: int | None, columns: Sequence[str] = ("*",)) -> pa.Table | None:
-        """Rows appended after a snapshot (None: ever) up to the head; None where that snapshot has expired."""
+        """Return rows appended after a snapshot (None: all) up to the head; None if that snapshot has expired."""
         if self.head is None or snapshot_id == self.head:
             return _of(self.schema, columns).empty_table()
         if snapshot_id is None:
@@ -219,16 +219,16 @@ class Appendable:
         return _with_small_types(scan.to_arrow())
 
     def commit(self, change: Change) -> int | None:
-        """Change the table, if its head is still the one that was seen. Returns the new head.
+        """Change the table, if its head is still the one that this writer has seen. Return the new head.
 
         Raises:
-            HeadMoved: it is not, or the catalog was changed in the same moment.
+            HeadMoved: the head has changed, or the catalog was changed in the same moment.
         """
 
         def _change(transaction: Transaction) -> None:
             properties = dict(change.properties or {})
-            # By itself pyiceberg asks for the head only where there are rows: marks alone would be put upon whatever
-            # others have committed, and this writer would then take their head for one that it has seen.
+            # pyiceberg checks the head only if there are rows. A commit of marks alone would succeed on any head, and
+            # this writer would then take a head of other writers for a head that it has seen.
             is_seen = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": self.head})
             transaction._apply((), (is_seen,))
             if change.instead_of is not None:
@@ -264,7 +264,7 @@ class Appendable:
         except CommitFailedException as error:
             raise HeadMoved(f"{self.table.name}: another writer has committed: {error}") from error
         finally:
-            # Take no commits of other writers here: this writer has yet to notice them.
+            # Load no commits of other writers here: this writer must notice them first.
             if (snapshot := now.current_snapshot()) is not None and snapshot.snapshot_id == self.head:
                 self._loaded = now
         return expired
@@ -281,8 +281,8 @@ def commit_on_head(found: IcebergTable, change: Callable[[Transaction], None]) -
         HeadMoved: another writer has committed. Nothing was written.
         CatalogUnavailable: the catalog fails. The commit may have been made.
     """
-    # pyiceberg would by itself put the change upon commits that another writer has made since. In memory only:
-    # Spark's writers, which check their partitions again, may retry.
+    # No retries: pyiceberg would apply the change on top of commits of other writers. Set in memory only, as Spark's
+    # writers may retry: they check their partitions again.
     found.metadata.properties[_RETRIES] = "0"
     members = vars(found.metadata)
     members |= {name: _Uncopied(members[name]) for name in ("snapshots", "snapshot_log", "metadata_log")}
@@ -293,14 +293,14 @@ def commit_on_head(found: IcebergTable, change: Callable[[Transaction], None]) -
     except CommitFailedException as error:
         raise HeadMoved(f"{name}: another writer has committed: {error}") from error
     except (SQLAlchemyError, RESTError) as error:
-        # A second look tells whether it was committed, as with a process that was killed here.
+        # A second look shows if the change was committed, as after a process that was killed here.
         raise CatalogUnavailable(f"{name}: the catalog fails: {type(error).__name__}") from error
 
 
 class _Uncopied(list[Any]):
-    """What a table's metadata list and nobody changes: a deep copy holds the same things.
+    """List in a table's metadata whose members never change: a deep copy shares them.
 
-    pyiceberg copies all metadata some twenty times in a commit, 2 ms for each snapshot that is kept.
+    pyiceberg copies all metadata about twenty times in a commit, which takes 2 ms per snapshot.
     """
 
     def __deepcopy__(self, memo: object) -> _Uncopied:
@@ -311,7 +311,7 @@ class _Uncopied(list[Any]):
 
 
 class CatalogUnavailable(Transient):
-    """The catalog does not answer, or refuses. A retry helps once it is back."""
+    """The catalog does not answer, or refuses. A retry helps when it is back."""
 
 
 @retry(  # not a catalog that fails: `_made` has waited for it
@@ -321,7 +321,7 @@ class CatalogUnavailable(Transient):
     reraise=True,
 )
 def _as_declared(lake: Catalog, table: Table) -> IcebergTable:
-    """The table with all columns of its declaration; of two that add one at once the loser finds it."""
+    """Return the table with all declared columns. If two writers add a column at once, the loser finds it."""
     made = _made(lake, table)
     stored = stored_of(made)
     changes = changes_of(table, stored)
@@ -347,7 +347,7 @@ def _as_declared(lake: Catalog, table: Table) -> IcebergTable:
     reraise=True,
 )
 def _made(lake: Catalog, table: Table) -> IcebergTable:
-    """The table, made if it is not there; two that make it at once are a race, and the loser finds it."""
+    """Return the table, created if it is missing. If two writers create it at once, the loser finds it."""
     try:
         found = lake.load_table(table.name)
     except NoSuchTableError:
@@ -382,7 +382,7 @@ def _made(lake: Catalog, table: Table) -> IcebergTable:
 
 
 def _location(lake: Catalog, table: Table) -> str | None:
-    """Return the folder of a new table; None where the catalog chooses it, as it does for Spark."""
+    """Return the folder of a new table; None if the catalog chooses it, as it does for Spark."""
     warehouse = lake.properties.get("warehouse", "").rstrip("/")
     if lake.properties.get("type") == "sql" or (table.generation > 1 and is_location(warehouse)):
         return f"{warehouse}/{location_of(table)}"
@@ -397,7 +397,7 @@ def _type(kind: str) -> PrimitiveType:
 
 
 def _small(kind: pa.DataType) -> pa.DataType:
-    """pyiceberg gives texts of any length; ours are short, and what reads them expects them so."""
+    """Return the type with 32-bit offsets, which readers expect. pyiceberg returns texts with 64-bit offsets."""
     return pa.string() if pa.types.is_large_string(kind) else pa.binary() if pa.types.is_large_binary(kind) else kind
 
 
@@ -413,17 +413,17 @@ def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return rows.select(schema.names).cast(schema)
 
 
-_of_values: Any = expressions  # whose types want a keyword that its own code sets
+_of_values: Any = expressions  # its types require a keyword that its own code sets
 
 
 def equal(column: str, value: Any) -> BooleanExpression:
-    """Rows with this value."""
+    """Match rows with this value."""
     found: BooleanExpression = _of_values.EqualTo(column, _literal(value))
     return found
 
 
 def one_of(column: str, values: Collection[Any]) -> BooleanExpression:
-    """Rows with one of these values."""
+    """Match rows with one of some values."""
     found: BooleanExpression = _of_values.In(column, sorted(values))
     return found
 
@@ -453,7 +453,7 @@ def below(column: str, value: Any) -> BooleanExpression:
 
 
 def is_null(column: str) -> BooleanExpression:
-    """Rows without a value."""
+    """Match rows without a value."""
     found: BooleanExpression = _of_values.IsNull(column)
     return found
 
@@ -463,5 +463,5 @@ def _literal(value: Any) -> Any:
 
 
 def rows_of(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows of a table's schema from mappings; what is not said is null."""
+    """Return rows of a table's schema from mappings. A missing value is null."""
     return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)

@@ -1,7 +1,7 @@
-"""Iceberg branches of a table: rows beside those that readers see, without a copy of what stays as it is.
+"""Iceberg branches of a table: changed rows that readers do not see, without a copy of the unchanged rows.
 
-A branch begins as the table's current snapshot and shares its files and its schema. Belongs here: making, writing,
-reading and dropping one, and making it the table. Does not belong here: what is built on one (`preview`).
+A branch begins as the table's current snapshot and shares its files and its schema. Belongs here: to create, write,
+read, publish and drop a branch. Does not belong here: the use of branches (`preview`).
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -27,7 +27,7 @@ class ColumnsDiffer(SchemaDiffers):
 
 
 def exists(spark: SparkSession, table: Table) -> bool:
-    """Return True if the table exists. Spark is only asked if the catalog does not show it."""
+    """Return True if the table exists. Spark is queried only if the catalog does not show it."""
     return metadata_reads.loaded(spark, table) is not None or bool(spark.catalog.tableExists(table.identifier))
 
 
@@ -65,14 +65,14 @@ def add_declared_columns(spark: SparkSession, table: Table) -> None:
 
 
 def create(spark: SparkSession, table: Table, branch: str, base: int | None) -> None:
-    """Create a branch from a snapshot; an empty one where the table has none yet (None).
+    """Create a branch from a snapshot, or an empty branch if the table has no snapshot yet (None).
 
     Raises:
-        CommitConflict: None was said, and the table has rows by now.
+        CommitConflict: `base` is None, and the table has rows by now.
     """
     as_of = "" if base is None else f"AS OF VERSION {base} "
     spark.sql(f"ALTER TABLE {table.identifier} CREATE BRANCH {quoted(branch)} {as_of}RETAIN {BRANCH_DAYS} DAYS")
-    # Without a version it begins wherever the table is at that moment.
+    # Without a version the branch begins at the current state of the table.
     if base is None and head(spark, table, branch) == head(spark, table, "main"):
         drop(spark, table, branch)
         raise CommitConflict(f"{table.name} was written to for the first time meanwhile")
@@ -81,10 +81,10 @@ def create(spark: SparkSession, table: Table, branch: str, base: int | None) -> 
 def overwrite(
     frame: DataFrame, table: Table, branch: str, partitions: Collection[str] | None, *, run_id: str
 ) -> int | None:
-    """Replace these partitions (None: all) on the branch with the frame's rows, in one commit.
+    """Replace partitions (None: all) on the branch with the frame's rows, in one commit.
 
     Returns:
-        The branch's snapshot then.
+        The new snapshot of the branch.
     """
     (
         frame.select(*table.columns)
@@ -104,7 +104,7 @@ def append(frame: DataFrame, table: Table, branch: str, properties: Mapping[str,
 
 
 def head(spark: SparkSession, table: Table, branch: str) -> int | None:
-    """The branch's snapshot; None where there is no such branch."""
+    """Return the branch's snapshot; None if the branch does not exist."""
     if seen := metadata_reads.loaded(spark, table):
         ref = seen.metadata.refs.get(branch)
         return ref.snapshot_id if ref else None
@@ -115,7 +115,7 @@ def head(spark: SparkSession, table: Table, branch: str) -> int | None:
 def rows_of(
     spark: SparkSession, table: Table, partitions: Collection[str] | None, snapshot_id: int | None
 ) -> DataFrame:
-    """The rows of these partitions (None: of the table) as of a snapshot, with the columns declared now."""
+    """Return the rows of partitions (None: of the table) as of a snapshot, with the columns declared now."""
     if snapshot_id is None or (partitions is not None and not partitions):
         return spark.table(table.identifier).limit(0)
     frame = spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}")
@@ -123,10 +123,10 @@ def rows_of(
 
 
 def fast_forward(spark: SparkSession, table: Table, branch: str) -> None:
-    """Make the branch the table, if nobody has committed to the table since the branch began.
+    """Make the branch the table, if the table has no commit since the branch began.
 
     Raises:
-        CommitConflict: somebody has. Nothing was changed.
+        CommitConflict: another writer has committed to the table. Nothing was changed.
     """
     try:
         spark.sql(
@@ -142,7 +142,7 @@ _MOVED = ("is not an ancestor of", "CommitFailedException", "Cannot commit")
 
 
 def has_in_its_past(spark: SparkSession, table: Table, snapshot_id: int) -> bool:
-    """Whether the table as readers see it is a snapshot, or came from it."""
+    """Return True if a snapshot is the table's current one, or its ancestor."""
     if seen := metadata_reads.loaded(spark, table):
         return any(snapshot.snapshot_id == snapshot_id for snapshot in _past(seen))
     query = f"SELECT 1 FROM {table.identifier}.history WHERE snapshot_id = {snapshot_id} AND is_current_ancestor"
@@ -150,7 +150,7 @@ def has_in_its_past(spark: SparkSession, table: Table, snapshot_id: int) -> bool
 
 
 def was_committed_by(spark: SparkSession, table: Table, run_id: str) -> bool:
-    """Whether the table as readers see it has a commit of a run in its past."""
+    """Return True if the table's current snapshot, or an ancestor, was committed by a run."""
     if seen := metadata_reads.loaded(spark, table):
         return any(_said(snapshot).get(RUN_ID) == run_id for snapshot in _past(seen))
     query = (
@@ -174,26 +174,26 @@ def _said(snapshot: "Snapshot") -> Mapping[str, str]:
 
 
 def drop(spark: SparkSession, table: Table, branch: str) -> None:
-    """Drop the branch, if it is there. Its files go with Iceberg's expiry of snapshots."""
+    """Drop the branch, if it exists. Iceberg's expiry of snapshots deletes its files."""
     if spark.catalog.tableExists(table.identifier):
         spark.sql(f"ALTER TABLE {table.identifier} DROP BRANCH IF EXISTS {quoted(branch)}")
 
 
 def drop_all(spark: SparkSession, table: Table, prefix: str) -> None:
-    """Drop all branches whose names begin so: of processes that died before they could."""
+    """Drop all branches with a prefix: processes that died have left them."""
     found = spark.sql(f"SELECT name FROM {table.identifier}.refs WHERE startswith(name, '{prefix}')").collect()
     for row in found:
         drop(spark, table, row["name"])
 
 
 def drop_unused(spark: SparkSession, table: Table) -> None:
-    """Drop a table that was made for a branch of it, unless it was written to since."""
+    """Drop a table that was created only for its branch, unless it was written to since."""
     if spark.catalog.tableExists(table.identifier) and current_snapshot(spark, table) is None:
         spark.sql(f"DROP TABLE {table.identifier} PURGE")
 
 
 def rows_at(spark: SparkSession, table: Table, snapshot_id: int) -> int | None:
-    """How many rows the table holds as of a snapshot, as that says; None if it is there no more."""
+    """Return the number of rows in the summary of a snapshot; None if the snapshot no longer exists."""
     if seen := metadata_reads.loaded(spark, table):
         snapshot = seen.metadata.snapshot_by_id(snapshot_id)
         if snapshot is None:

@@ -1,6 +1,6 @@
-"""A table as a process reads it that lives long: again and again, without Spark, and only where something has changed.
+"""Reader of a table for a long-lived process: without Spark, and only after changes.
 
-Does not belong here: writing (`append`), and what Spark reads (`read`).
+Does not belong here: writing (`append`), and reading by Spark (`read`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dagster_tidemark.lakehouse.table import Table
 
 
 class LiveTable:
-    """A table of the lake as it was at the last look; before the first one it is empty. Used by one thread.
+    """A table of the lake as of the last look; empty before the first look. Used by one thread.
 
     Args:
-        lake: From `append.open_lake`.
-        table: The declaration. Where nobody has made the table yet, it is empty.
+        lake: Catalog of `append.open_lake`.
+        table: The declaration. A table that does not exist yet counts as empty.
     """
 
     def __init__(self, lake: Catalog, table: Table) -> None:
@@ -31,7 +31,7 @@ class LiveTable:
         self._found: Appendable | None = None
 
     def refresh(self) -> bool:
-        """Look, in some milliseconds, whether it has other rows than before; then those are read from now on."""
+        """Look for a new snapshot, in some milliseconds, and read from it. Return True if it differs from the last."""
         before = self.head
         try:
             if self._found is None:
@@ -40,20 +40,20 @@ class LiveTable:
                 self._found = Appendable(self._lake, self.table, writes=False)
             else:
                 self._found.refresh()
-        except NoSuchTableError:  # dropped: whoever fills it makes it anew
+        except NoSuchTableError:  # dropped: its next writer creates it again
             self._found = None
         return self.head != before
 
     @property
     def head(self) -> int | None:
-        """The snapshot that is read; None while there is none."""
+        """The snapshot that is read; None if there is none."""
         return None if self._found is None else self._found.head
 
     def rows(self, columns: Sequence[str], among: Mapping[str, Collection[Any]] | None = None) -> pa.Table:
-        """Some columns of the rows that have one of the given values in each of some columns.
+        """Return some columns of the rows that match all conditions of `among`.
 
         Args:
-            among: Column to values. Partitions, files and row groups without any of them are not read.
+            among: Column to accepted values. Partitions, files and row groups without such a value are not read.
         """
         if self._found is None or self.head is None:
             return pa.table({column: pa.nulls(0) for column in columns})
@@ -63,5 +63,5 @@ class LiveTable:
         return self._found.rows(where, tuple(columns))
 
     def partitions(self) -> list[Mapping[str, Any]]:
-        """The values of the partition columns, of each partition that has files; no file of rows is read."""
+        """Return the values of the partition columns, for each partition that has files. No data file is read."""
         return [] if self._found is None or self.head is None else self._found.partitions()

@@ -1,4 +1,4 @@
-"""Tables in the Iceberg catalog: made when first needed, widened when their declaration grew."""
+"""Tables in the Iceberg catalog: created when first needed, altered when their declaration changes."""
 
 import logging
 import re
@@ -42,15 +42,15 @@ _RACES = ("UncheckedSQLException", "AlreadyExistsException", "CommitFailedExcept
 logger = logging.getLogger(__name__)
 
 PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
-"""What a column may be called that nobody declared."""
+"""Pattern of the names that an undeclared column may have."""
 
 
 def _is_racing(error: BaseException) -> bool:
     return isinstance(error, PySparkException) and any(name in str(error) for name in _RACES)
 
 
-# Runs that set up the catalog's own tables, a namespace or a table at once, or alter one, get into each other's way;
-# the loser finds it done when it looks again.
+# Runs that create the catalog's own tables, a namespace or a table at the same time, or alter a table, conflict. The
+# loser finds the work done when it looks again.
 again_after_a_race = retry(
     retry=retry_if_exception(_is_racing), wait=wait_random(0.1, 0.5), stop=stop_after_attempt(10), reraise=True
 )
@@ -60,12 +60,12 @@ again_after_a_race = retry(
 def ensure(
     spark: SparkSession, table: Table, *, may_have_more: bool = False, may_alter: bool = True
 ) -> tuple[str, ...]:
-    """Create the table unless it exists; add new columns of its declaration, and widen columns that it widens.
+    """Create the table if it is missing. Otherwise add and widen columns as declared.
 
-    A column that its declaration lost stays in the table, and is null in new rows, so runs of the former code continue.
+    A column that is no longer declared stays, and is null in new rows, so runs of the former code continue.
 
     Args:
-        may_have_more: True if it may have text columns that are not declared, as `add_texts` makes them.
+        may_have_more: True if the table may have undeclared text columns, as `add_texts` makes them.
         may_alter: True to alter an existing table; False to compare it only.
 
     Returns:
@@ -139,7 +139,7 @@ def _is_replaced(spark: SparkSession, table: Table, *, may_alter: bool) -> bool:
 
 
 def _compared(spark: SparkSession, table: Table, stored: Stored, *, may_have_more: bool) -> tuple[Stored, list[Change]]:
-    """Return a table and its changes. Facts that are seldom needed are only queried for the changes that need them."""
+    """Return a table and its changes. Rarely needed facts are queried only for changes that need them."""
     changes = changes_of(table, stored, may_have_more=may_have_more)
     kinds = {change.kind for change in changes}
     if Kind.ADDED in kinds:
@@ -155,7 +155,7 @@ def set_properties(spark: SparkSession, table: Table) -> None:
     """Add properties that new tables are created with, if a table lacks them. A value that is set stays.
 
     The owner of a table may have chosen it: some engines cannot read position deletes and need the merge mode
-    `copy-on-write`. Called after a commit. An error here does not fail the commit: it is logged, and the next commit
+    `copy-on-write`. Call this after a commit. An error here does not fail the commit: it is logged, and the next commit
     tries again.
     """
     try:

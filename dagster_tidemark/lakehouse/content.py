@@ -1,7 +1,7 @@
-"""Content versions: whether two states of a partition hold the same rows.
+"""Content versions of partitions: equal versions mean equal rows.
 
-A consumer need not run again when the partition it reads was rebuilt with the same content. So the version
-is taken over what a row says, not over where it came from or when it was written.
+A consumer need not run again if the partition that it reads was rebuilt with the same content. So a version depends on
+the values of the rows, not on their source or the time of writing.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _AT = "SELECT * FROM {} VERSION AS OF {}"
 
 @dataclass(frozen=True)
 class Content:
-    """What a partition holds: a version that is equal for equal rows, and how many rows."""
+    """Content of a partition: a version that is equal for equal rows, and the number of rows."""
 
     version: str
     rows: int
@@ -34,14 +34,14 @@ class Content:
 def content_of(
     spark: SparkSession, table: Table, partitions: Collection[str] | None, snapshot_id: int | None
 ) -> dict[str | None, Content]:
-    """The content of each of these partitions as it stands at a snapshot, in one grouped pass.
+    """Return the content of each partition at a snapshot, in one grouped pass.
 
     Args:
         partitions: Partition keys, or None for an unpartitioned table.
         snapshot_id: The snapshot to read; None for a table that has none (all partitions are empty).
 
     Raises:
-        SnapshotExpired: it is there no more.
+        SnapshotExpired: the snapshot no longer exists.
     """
     return contents_of(table, partitions, map(_hashes, _grouped(spark, table, partitions, snapshot_id, ())))
 
@@ -49,7 +49,7 @@ def content_of(
 def content_of_files(
     spark: SparkSession, table: Table, partitions: Collection[str] | None, snapshot_id: int | None
 ) -> tuple[dict[str | None, Content], dict[str | None, dict[tuple[str, str], int]]]:
-    """The same for a table that is loaded from files, and how many rows it holds of each (file, version)."""
+    """Return the same for a table that is loaded from files, and its number of rows of each (file, version)."""
     groups = _grouped(spark, table, partitions, snapshot_id, _FILE)
     files: dict[str | None, dict[tuple[str, str], int]] = {}
     for group in groups:
@@ -76,7 +76,7 @@ def _grouped(
         except AnalysisException as error:
             if "UNRESOLVED_COLUMN" not in str(error):
                 raise
-        # A snapshot has the schema of its time. To ask for it first takes every run longer than one query that fails.
+        # A snapshot has the schema of its time. To query it first would cost every run more than this rare failure.
         held = spark.sql(_AT.format(table.identifier, snapshot_id)).columns
         return _grouped_by(spark, table, partitions, snapshot_id, by, held)
 
@@ -88,9 +88,9 @@ def hash_of_row(table: Table, held: Collection[str]) -> str:
         held: The columns that rows have; others count as null.
     """
     values = [quoted(c) if c in held else f"CAST(NULL AS {table.columns[c]})" for c in _columns(table)]
-    # xxhash64 skips nulls: without isnull beside each column ('a', null) would equal (null, 'a').
+    # xxhash64 skips nulls: without isnull of each column ('a', null) would equal (null, 'a').
     hashed = [part for v in values for part in (f"isnull({v})", v)]
-    # Of columns that were added it is to skip them: that other partitions got a column is no news of this one.
+    # Nulls of added columns must be skipped: a column that other partitions got does not change this partition.
     hashed += [f"concat('{c}=', {quoted(c)})" for c in sorted(table.added) if c in held]
     return f"xxhash64({', '.join(hashed)})"
 
@@ -103,7 +103,7 @@ def _grouped_by(
     by: Collection[str],
     held: Collection[str],
 ) -> list[Row]:
-    """The same for a snapshot that has these columns; one that came later holds nulls."""
+    """Query the hashes at a snapshot that has only the columns `held`. Later columns count as null."""
     row_hash = hash_of_row(table, held)
     keys = list(map(quoted, table.partition_columns))
     return (
@@ -118,7 +118,7 @@ def _grouped_by(
             F.sum(F.shiftright("h", 32)).alias("high"),
             F.sum(F.col("h").bitwiseAND(_LOW)).alias("low"),
         )
-        # Of each group, not of each row: to format a time takes as long as to hash a row.
+        # Keys are formatted per group, not per row: to format a time takes as long as to hash a row.
         .selectExpr(f"{table.partition_key_sql} AS partition", *by, "rows", "xored", "high", "low")
         .collect()
     )
@@ -144,7 +144,7 @@ def _hashes(group: Row) -> Hashes:
 def contents_of(
     table: Table, partitions: Collection[str] | None, groups: Iterable[Hashes]
 ) -> dict[str | None, Content]:
-    """Return the content of partitions (None: of an unpartitioned table) from hashes of all their rows."""
+    """Return the content of partitions (None: of an unpartitioned table) from the hashes of their rows."""
     asked: Collection[str | None] = [None] if partitions is None else partitions
     kinds = hashlib.sha256(repr([(c, table.columns[c]) for c in _columns(table)]).encode()).hexdigest()[:8]
     by_partition: dict[str | None, list[Hashes]] = {}

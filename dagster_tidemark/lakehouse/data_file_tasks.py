@@ -26,7 +26,7 @@ FILE, KEY, CONTENT = "_file", "_key_hash", "_content_hash"
 """Columns next to those of the table: number of the landed file, hash of the row key, hash of the row."""
 
 REPORTS = "report string, footer binary, key bigint"
-"""Columns of what tasks return, in Spark's words: a report on a file with its Parquet footer, or a hash of a key."""
+"""Columns that tasks return, as Spark DDL: a report on a file with its Parquet footer, or a hash of a key."""
 
 _BUFFERED_BYTES = 64 << 20
 """Arrow bytes that a task holds before it writes them as row groups."""
@@ -65,7 +65,7 @@ class Report:
         size: Bytes of the file.
         landed: The rows by landed file.
         has_rivals: True if two of its rows have the same hash of their keys.
-        is_astray: True if a row is of another partition than its landed file. The task has written nothing then.
+        is_astray: True if a row has another partition than its landed file. The task has written nothing then.
     """
 
     path: str
@@ -85,7 +85,7 @@ def report_of(text: str) -> Report:
 
 @dataclass(frozen=True)
 class DataFileTask:
-    """How tasks write rows of one load.
+    """Task that writes rows of one load to data files.
 
     Args:
         store: The bucket of the warehouse; None for a folder of the file system.
@@ -96,7 +96,7 @@ class DataFileTask:
         whole: Partitions whose rows are all in one task. For other partitions, tasks return the hashes of the row keys.
         constants: Column name to its value by number of the landed file.
         prefix: First characters of the names of the files.
-        options: Of pyarrow's `ParquetWriter`.
+        options: Options of pyarrow's `ParquetWriter`.
     """
 
     store: Bucket | None
@@ -203,7 +203,7 @@ class _DataFile:
             system = self._task.system()
             if not self._task.store:
                 system.create_dir(self._at.rpartition("/")[0], recursive=True)
-            # Without Arrow's own schema in the file: it says which columns were dictionaries here.
+            # Arrow's own schema is left out, because it records which columns were dictionaries here.
             options = {**self._task.options, "store_schema": False}
             self._writer = pq.ParquetWriter(self._at, self._task.stored_schema(), filesystem=system, **options)
         self._writer.write_table(pa.Table.from_batches(self._pending))

@@ -1,7 +1,7 @@
 """Data files that Spark's tasks have written (`data_file_tasks`), put into an Iceberg table in one commit.
 
-The commit replaces partitions. It fails if another writer has changed one of these partitions since the snapshot that
-the load started from. Belongs here: which tables can be written so, and the commit. Does not belong here: which rows.
+The commit replaces partitions. It fails if another writer has changed one of the partitions since the snapshot that
+the load started from. Belongs here: the choice of tables, and the commit. Does not belong here: the choice of rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from dagster_tidemark.settings import LOCAL_KEY, Settings
 _CODEC, _LEVEL = "write.parquet.compression-codec", "write.parquet.compression-level"
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
 _OF_OTHERS = ("write.metadata.", "write.merge.", "write.update.", "write.delete.")
-"""Beginnings of the properties that say nothing of new data files."""
+"""Beginnings of the properties that do not affect new data files."""
 
 _OF_S3 = {"client.region", *(f"s3.{x}" for x in ("endpoint", "region", "path-style-access"))}
 _OF_S3 |= {"s3.access-key-id", "s3.secret-access-key"}
@@ -52,10 +52,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Target:
-    """A table as tasks can write its data files.
+    """Table whose data files tasks can write.
 
     Args:
-        found: The table as pyiceberg sees it.
+        found: The table, loaded by pyiceberg.
         snapshot_id: The snapshot that the load started from.
         partitions: Values of the partition columns, one mapping per replaced partition.
         store: The bucket of the warehouse; None for a folder.
@@ -123,7 +123,7 @@ class Target:
         raise write.WriteConflict(self.table)
 
     def discard(self, prefix: str) -> None:
-        """Delete the files of the partitions whose names begin with a prefix. No table has such a file."""
+        """Delete the files in the partitions' folders whose names begin with a prefix. No table has such a file."""
         system = self.store.connect() if self.store else fs.LocalFileSystem()
         bucket = f"{self.store.name}/" if self.store else ""
         for folder in self.folders:
@@ -191,7 +191,7 @@ _MOST_CONDITIONS = 200
 def target_of(
     spark: SparkSession, table: Table, partitions: Sequence[Mapping[str, Any]], snapshot_id: int | None
 ) -> Target | None:
-    """Return how tasks write the files of some partitions; None for a table that only Spark's own writer can write.
+    """Return the target for files of some partitions; None if only Spark's own writer can write the table.
 
     Args:
         partitions: Values of the partition columns, one mapping per partition.
@@ -214,7 +214,7 @@ def target_of(
 
 
 def _hindrance(found: IcebergTable, table: Table) -> str:
-    """Return why tasks cannot write files of a table; empty if they can."""
+    """Return the reason why tasks cannot write files of a table; empty if they can."""
     schema, spec = found.schema(), found.spec()
     stored = {column.name: spark_type(column.field_type) for column in schema.fields}
     if found.metadata.format_version != 2:
@@ -241,7 +241,7 @@ def _hindrance(found: IcebergTable, table: Table) -> str:
 
 
 def _store_of(found: IcebergTable, settings: Settings) -> Bucket | str | None:
-    """Return the bucket of a table, None for a folder, or why tasks cannot write there."""
+    """Return the bucket of a table, None for a folder, or the reason why tasks cannot write to it."""
     location = urlsplit(found.location())
     if location.scheme in ("", "file"):
         return None

@@ -1,7 +1,7 @@
-"""Old snapshots expire in the wake of commits, so that a table's metadata stay bounded however many commits it gets.
+"""Expiry of old snapshots after commits, which keeps a table's metadata small after any number of commits.
 
-Belongs here: when, and which. Does not belong here: how many a table keeps (`tables.Retention`), what becomes of a run
-that still holds one that expired (`read`, `write`), and other maintenance.
+Belongs here: the time of an expiry, and the choice of snapshots. Does not belong here: how many snapshots a table keeps
+(`table.Retention`), the errors of a run whose snapshot has expired (`read`, `write`), and other maintenance.
 """
 
 import logging
@@ -16,25 +16,25 @@ logger = logging.getLogger(__name__)
 
 
 def cutoff(keeps: Retention, committed_at: Collection[int], now: int) -> int | None:
-    """The time before which snapshots are to expire; None if it is not the turn of any.
+    """Return the time before which snapshots must expire; None if no expiry is due.
 
-    Where that fails, not every commit is held up by trying again: a tenth of a batch of commits lies between.
+    A failed expiry is tried again after a tenth of a batch of commits, to avoid a delay of every commit.
 
     Args:
-        committed_at: When each snapshot was made, in milliseconds.
+        committed_at: Time of each snapshot's commit, in milliseconds.
     """
     held_since = now - round(keeps.held_for.total_seconds() * 1000)
     old = [at for at in committed_at if at < held_since]
-    # The last of the old ones was still the current one then.
+    # The newest old snapshot stays: it was still current at `held_since`.
     expirable = min(len(committed_at) - keeps.newest, len(old) - 1)
     is_due = expirable >= keeps.batch and len(committed_at) % max(1, keeps.batch // 10) == 0
     return max(old) if is_due else None
 
 
 def expire(spark: SparkSession, table: Table, committed_at: Collection[int], now: int) -> None:
-    """Let old snapshots expire if there are many, with the files that nothing but they need.
+    """Expire old snapshots if there are many, with the files that only they need.
 
-    Nothing that goes wrong here fails the commit that came before: it is logged, and a later commit tries again.
+    An error does not fail the commit before it: the error is logged, and a later commit tries again.
     """
     before = cutoff(table.retention, committed_at, now)
     if before is None:

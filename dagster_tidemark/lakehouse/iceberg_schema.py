@@ -1,4 +1,4 @@
-"""A table of pyiceberg as plain data, its types as Spark writes them. Does not belong here: reading it."""
+"""Tables of pyiceberg as plain data, with the type names of Spark. Does not belong here: reading them."""
 
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import FixedType, IcebergType, ListType, MapType, StructType

@@ -1,10 +1,10 @@
-"""Tables seen directly, past Spark: their metadata, and a few of their rows.
+"""Direct reads of tables without Spark: their metadata, and a few of their rows.
 
-What Spark's server answers in 50 to 500 ms takes 3 to 150 ms here, and is the same: the catalog is asked anew each
-time, and a snapshot is a snapshot. It is never the last word. What cannot be seen from here (another catalog than the
-server's, a store that does not answer, too many rows) is None, and whoever asked asks Spark.
+A read takes 3 to 150 ms here, and 50 to 500 ms through Spark's server. The results are the same: each read queries the
+catalog again, and snapshots do not change. If a direct read is impossible (the server has another catalog, the store
+does not answer, too many rows), the result is None, and the caller queries Spark.
 
-Belongs here: looking. Does not belong here: commits (`append`), and what the answers mean.
+Belongs here: reading. Does not belong here: commits (`append`), and the meaning of the results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 100_000
 MOST_FILES = 200
-"""Above these a query of Spark's is faster, or needs less memory."""
+"""Limits above which a query by Spark is faster, or needs less memory."""
 
 _MOST_CONDITIONS = 50
 _SECONDS_TO_CONNECT = 3
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 def loaded(spark: SparkSession, table: Table) -> IcebergTable | None:
-    """A table as it is now; None if that cannot be seen, or if it is not there."""
+    """Return the current table; None if it does not exist or cannot be read directly."""
     return _seen(spark, lambda lake: lake.load_table(table.name))
 
 
@@ -53,10 +53,10 @@ def few_rows(
     where: Sequence[Mapping[str, object]],
     snapshot_id: int | None = None,
 ) -> pa.Table | None:
-    """Rows of a table, if they are few; None where Spark has to say.
+    """Return rows of a table if they are few; None if the caller must query Spark.
 
     Args:
-        where: Values by column; a row is meant that has all of one of these. No value: null.
+        where: Conditions, as values by column; a row must meet one condition in all columns. None matches null.
         snapshot_id: The snapshot to read; None for the newest of the table, or of its branch.
     """
     if not 0 < len(where) <= _MOST_CONDITIONS:
@@ -69,14 +69,14 @@ def few_rows(
         ref = found.metadata.refs.get(table.branch) if table.branch else None
         at = snapshot_id if snapshot_id is not None or ref is None else ref.snapshot_id
         if at is None and table.branch:
-            return None  # Spark names the branch that is missing
+            return None  # Spark reports the missing branch
         if at is not None and found.metadata.snapshot_by_id(at) is None:
             return None  # it has expired
         scan = found.scan(any_of(where), selected_fields=tuple(columns), snapshot_id=at)
         files = list(scan.plan_files())
         if len(files) > MOST_FILES or sum(task.file.record_count for task in files) > MOST_ROWS:
             return None
-        # Not through the scan's own ways: those would plan it once more.
+        # Not by a method of the scan, which would plan the files a second time.
         return ArrowScan(found.metadata, found.io, scan.projection(), scan.row_filter).to_table(files)
 
     return _seen(spark, look)
@@ -92,15 +92,15 @@ def _seen(spark: SparkSession, look: Callable[[Catalog], _T]) -> _T | None:
         return look(lake) if lake else None
     except NoSuchTableError:
         return None
-    except Exception as error:  # of the catalog, the store or a file; whether it is a fault, Spark says
-        _lakes[spark] = None  # not once more: to wait for what does not answer takes longer than to ask Spark
+    except Exception as error:  # of the catalog, the store or a file; Spark reports it if it is a fault
+        _lakes[spark] = None  # no second try: its timeout takes longer than a query of Spark
         said = without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
         logger.warning("the rest of this session asks Spark about tables, which cannot be seen directly: %s", said)
         return None
 
 
 def _opened(spark: SparkSession) -> Catalog | None:
-    """The catalog of the session's server; None where it is another one than that of these settings."""
+    """Return the catalog of the session's server; None if the server has another catalog than the settings."""
     settings = settings_of(spark)
     if settings is None or _told(spark, "type") != settings.catalog_options["type"]:
         return None
@@ -113,7 +113,7 @@ def _opened(spark: SparkSession) -> Catalog | None:
         from dagster_tidemark.lakehouse.append import open_lake
 
         return open_lake(settings, **more)
-    except Exception as error:  # no driver for it is installed here, or it does not answer
+    except Exception as error:  # its driver is not installed here, or it does not answer
         logger.info("tables are seen through Spark only: %s", type(error).__name__)
         return None
 
@@ -123,19 +123,19 @@ def _told(spark: SparkSession, option: str) -> str | None:
 
 
 def _impatient(settings: Settings) -> dict[str, str] | None:
-    """Return options with which a database that does not answer is given up; None where it cannot be seen from here."""
+    """Return options with a short timeout for the database; None if the database is not reachable from here."""
     if settings.catalog_options["type"] != "jdbc":
         return {}
     uri = sqlalchemy_uri(settings.catalog_uri)
     if uri.startswith("sqlite:") and urlsplit(settings.spark_remote or "sc://localhost").hostname not in _THIS_HOST:
-        return None  # a file of that name is here another file
+        return None  # a file of that name on this host is a different file
     if uri.startswith("postgresql"):
         uri += f"{'&' if '?' in uri else '?'}connect_timeout={_SECONDS_TO_CONNECT}"
     return {"uri": uri, "init_catalog_tables": "false"}
 
 
 def any_of(where: Sequence[Mapping[str, object]]) -> BooleanExpression:
-    """Return a condition that matches rows with all values of one of these mappings; no value means null."""
+    """Return a condition that matches rows with all values of one mapping. None matches null."""
     from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or
 
     from dagster_tidemark.lakehouse.append import equal, is_null

@@ -1,10 +1,10 @@
-"""Fitted models: what a library is to this project, and where a fitted model lies.
+"""Fitted models: the interface of a library, and the storage of fitted models.
 
-A version is named by what it was made of, and its files lie at a path of their own that is never written again. So a
-fit that is killed leaves files that nobody refers to, and the next equal fit finds or completes them. Which version is
-current is a matter of rows: the newest published one in the table of the model's versions.
+The name of a version is a hash of its inputs. Its files are in its own folder, which is never written again. So a fit
+that is killed leaves files without a reference, and the next equal fit finds or completes them. The current version is
+the newest published row in the table of the model's versions.
 
-Belongs here: names, files and rows of versions. Does not belong here: any library, and whether a model is good.
+Belongs here: names, files and rows of versions. Does not belong here: any library, and the quality of a model.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dagster_tidemark.lakehouse.cached_reader import LiveTable
 
 _CONTENTS = "contents.json"
-"""Name to SHA-256 of each file of a version. Written last: a version without it is not complete."""
+"""File with the SHA-256 of each file of a version. Written last: a version without it is not complete."""
 
 Features = TypeVar("Features", contravariant=True)
 Predictions = TypeVar("Predictions", covariant=True)
@@ -39,18 +39,18 @@ Told = TypeVar("Told")
 
 
 class NoSuchModel(Terminal):
-    """A version has no files, or not all of them. Fit it again: materialize the model's asset."""
+    """A version has no files, or some are missing. Fit it again: materialize the model's asset."""
 
 
 class ModelDamaged(Terminal):
-    """A file of a version is not the one that was saved. Delete the version's folder and materialize the model."""
+    """A file of a version has changed since it was saved. Delete the version's folder and materialize the model."""
 
 
 class Model(Protocol[Features, Predictions]):
-    """A fitted model: it predicts, and it can be kept."""
+    """A fitted model: it predicts, and it can be saved."""
 
     def predict(self, features: Features) -> Predictions:
-        """One prediction per row of features."""
+        """Return one prediction per row of features."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -63,7 +63,7 @@ class Learner(Protocol[Features, Predictions]):
 
     @property
     def parameters(self) -> Mapping[str, object]:
-        """All that decides how a model turns out, beside the features and the libraries. Seeds are among it."""
+        """Values that decide how a model turns out, in addition to features and libraries. They include seeds."""
         ...
 
     @property
@@ -72,11 +72,11 @@ class Learner(Protocol[Features, Predictions]):
         ...
 
     def fit(self, features: Features) -> Model[Features, Predictions]:
-        """A model. Equal features and parameters give equal predictions."""
+        """Return a fitted model. Equal features and parameters give equal predictions."""
         ...
 
     def load(self, folder: Path) -> Model[Features, Predictions]:
-        """The model that was saved into a folder."""
+        """Return the model that was saved into a folder."""
         ...
 
 
@@ -85,8 +85,8 @@ class ModelStore(Generic[Given, Told]):
 
     Args:
         name: The model's name.
-        learner: What fits and loads it.
-        settings: Say where the warehouse is: a local folder or `s3://`.
+        learner: The learner that fits and loads it.
+        settings: Settings with the location of the warehouse: a local folder or `s3://`.
     """
 
     def __init__(self, name: str, learner: Learner[Given, Told], settings: Settings) -> None:
@@ -95,24 +95,24 @@ class ModelStore(Generic[Given, Told]):
         self._files: _Files = _Bucket(settings) if "://" in settings.warehouse else _Disk()
 
     def version_of(self, *made_of: str) -> str:
-        """The name of a version: equal for equal parameters, libraries and whatever else it is made of.
+        """Return the name of a version, which is equal for equal parameters, libraries and other inputs.
 
         Args:
-            made_of: A digest of the features, the version of the code, and the like.
+            made_of: Other inputs: a digest of the features, the version of the code, and the like.
         """
         facts = [dict(self.learner.parameters), dict(self.learner.libraries), list(made_of)]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
     def path(self, version: str) -> str:
-        """The folder of a version."""
+        """Return the folder of a version."""
         return f"{self._root}/{version}"
 
     def holds(self, version: str) -> bool:
-        """Whether all files of a version are there."""
+        """Return True if all files of a version exist."""
         return self._files.read(f"{self.path(version)}/{_CONTENTS}") is not None
 
     def save(self, version: str, model: Model[Given, Told]) -> str:
-        """Keep a model under its version, and return its path. One that is there stays as it is."""
+        """Save a model under its version, and return its path. An existing version stays unchanged."""
         path = self.path(version)
         if self.holds(version):
             return path
@@ -126,11 +126,11 @@ class ModelStore(Generic[Given, Told]):
         return path
 
     def load(self, version: str) -> Model[Given, Told]:
-        """A version that was saved, however long ago.
+        """Return a saved version of any age.
 
         Raises:
-            NoSuchModel: it is not there, or not complete.
-            ModelDamaged: a file of it has changed.
+            NoSuchModel: the version does not exist, or is not complete.
+            ModelDamaged: one of its files has changed.
         """
         path = self.path(version)
         contents = self._files.read(f"{path}/{_CONTENTS}")
@@ -148,17 +148,17 @@ class ModelStore(Generic[Given, Told]):
 
 
 def current_version(versions: DataFrame) -> str | None:
-    """The version that serves: the newest published one of a table of versions. None before the first."""
+    """Return the version that serves: the newest published row in a table of versions. None before the first."""
     newest = versions.where("published").orderBy(F.col("fitted_at").desc()).select("version").head(1)
     return newest[0]["version"] if newest else None
 
 
 class ServingModel(Generic[Given, Told]):
-    """The version that serves, held ready. Another takes its place as soon as it is published.
+    """The version that serves, kept in memory. A newly published version replaces it.
 
     Args:
-        store: Where the versions are kept.
-        versions: The table that says which of them are published.
+        store: Store of the versions.
+        versions: Table of the versions, with the column `published`.
     """
 
     def __init__(self, store: ModelStore[Given, Told], versions: LiveTable) -> None:
@@ -168,11 +168,11 @@ class ServingModel(Generic[Given, Told]):
         self._is_known = False
 
     def current(self) -> tuple[str, Model[Given, Told]] | None:
-        """The version and the model, after a look at the table; None before the first is published.
+        """Return the version and the model, after a look at the table; None before the first is published.
 
         Raises:
-            NoSuchModel: its files are not there.
-            ModelDamaged: a file of it has changed.
+            NoSuchModel: its files are missing.
+            ModelDamaged: one of its files has changed.
         """
         self._is_known = not self._versions.refresh() and self._is_known
         if not self._is_known:
@@ -195,7 +195,7 @@ def _files_in(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 class _Files(Protocol):
-    """Files by their full path; a file that is written is there as a whole or not at all."""
+    """Files by their full path. A file is written as a whole or not at all."""
 
     def read(self, path: str) -> bytes | None: ...
 

@@ -1,7 +1,7 @@
-"""How a table's columns say which partition a row is in: by time, by a key, or by several of these.
+"""Partitioning of a table: columns that determine the partition of a row, by time, by a key, or by several dimensions.
 
-A partition key is Dagster's: a text. Rows hold values: the start of a window, a region. Belongs here: the way between
-the two, in Python and in SQL. Does not belong here: which partitions there are (Dagster's definition says that).
+A partition key is a text from Dagster. Rows hold values: the start of a window, a region. Belongs here: the conversion
+between the two, in Python and in SQL. Does not belong here: the list of partitions (Dagster's definition has it).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -14,13 +14,13 @@ from dagster_tidemark.sources.times import FORMATS
 
 _JAVA = {"%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss"}
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-"""All times are written with as many characters."""
+"""Any time: in one format, all times have the same number of characters."""
 
 Of = Callable[[str], str]
-"""A column's name to the SQL expression for it."""
+"""Function from a column's name to its SQL expression."""
 
 Value = str | date | datetime
-"""What a partition column holds; a time is in UTC."""
+"""Value of a partition column. A time is in UTC."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class ByTime:
 
     Args:
         column: A timestamp column holds the instant (UTC), a date column the day in the definition's time zone.
-        format: The definition's `fmt`, in which its keys are written; by default that of hours for a timestamp, and of
-            days, weeks and months for a date. Of `%Y %m %d %H %M %S` and text.
-        timezone: Of the definition, where the column is a timestamp.
+        format: Format of the partition keys, the definition's `fmt`, with `%Y %m %d %H %M %S` and text. By default that
+            of hours for a timestamp column, and of days, weeks and months for a date column.
+        timezone: Time zone of the definition, if the column is a timestamp.
     """
 
     column: str
@@ -40,14 +40,14 @@ class ByTime:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that say it."""
+        """The partition columns of the table."""
         return (self.column,)
 
     def require(self, table: str, types: Mapping[str, str]) -> None:
-        """The columns are there and hold what is declared.
+        """Check the type of the column, and the format.
 
         Raises:
-            ValueError: they do not; the message names table and column.
+            ValueError: the type or the format is not supported; the message names the table.
         """
         if types.get(self.column) not in ("timestamp", "date"):
             raise ValueError(
@@ -57,16 +57,16 @@ class ByTime:
         _java_pattern(table, self.format_of(types))
 
     def values(self, key: str, types: Mapping[str, str]) -> dict[str, Value]:
-        """For a partition key the value of each column."""
+        """Return the value of each column for a partition key."""
         form = self.format_of(types)
         try:
             start = datetime.strptime(key, form).replace(tzinfo=ZoneInfo(self.timezone))
         except ValueError:
-            start = datetime.strptime(key, f"{form}%z")  # the second of two hours of one name, when clocks go back
+            start = datetime.strptime(key, f"{form}%z")  # the second hour of this name, when clocks go back
         return {self.column: start.date() if types[self.column] == "date" else start.astimezone(UTC)}
 
     def key_sql(self, types: Mapping[str, str], of: Of) -> str:
-        """The key of a row."""
+        """Return a SQL expression for the partition key of a row."""
         column, form = of(self.column), self.format_of(types)
         pattern = _java_pattern("", form)
         if not self._has_own_zone(types):
@@ -74,7 +74,7 @@ class ByTime:
         local = f"from_utc_timestamp({column}, '{self.timezone}')"
         if "%H" not in form:
             return f"date_format({local}, '{pattern}')"
-        # Of two hours of one name the way back leads to the first; Dagster tells the second apart by its offset.
+        # If two hours have one name, the conversion back gives the first. Dagster's key of the second has an offset.
         minutes = f"CAST((unix_timestamp({local}) - unix_timestamp({column})) / 60 AS INT)"
         sign = f"if({minutes} < 0, '-', '+')"
         offset = f"format_string('%s%02d%02d', {sign}, abs({minutes}) DIV 60, abs({minutes}) % 60)"
@@ -82,10 +82,10 @@ class ByTime:
         return f"concat(date_format({local}, '{pattern}'), if({is_first}, '', {offset}))"
 
     def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
-        """The columns' values, from a column that holds a partition key."""
+        """Return SQL expressions for the columns' values, from a column that holds a partition key."""
         form, kind = self.format_of(types), types[self.column]
         if form == FORMATS["timestamp"]:
-            # A cast, since a pattern takes ten times as long.
+            # A cast, because a pattern takes ten times as long.
             start = f"CAST(concat(left({key}, 10), ' ', substr({key}, 12)) AS TIMESTAMP)"
         elif form == FORMATS["date"]:
             start = f"to_date({key})" if kind == "date" else f"CAST({key} AS TIMESTAMP)"
@@ -103,11 +103,11 @@ class ByTime:
         return {self.column: instant}
 
     def _has_own_zone(self, types: Mapping[str, str]) -> bool:
-        """Whether its keys are times of another zone than its column."""
+        """Return True if the time zone of the keys differs from that of the column."""
         return types[self.column] == "timestamp" and self.timezone != "UTC"
 
     def format_of(self, types: Mapping[str, str]) -> str:
-        """How its keys are written."""
+        """Return the format of the partition keys."""
         return self.format or FORMATS[types[self.column]]
 
 
@@ -119,11 +119,11 @@ class ByKey:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that say it."""
+        """The partition columns of the table."""
         return (self.column,)
 
     def require(self, table: str, types: Mapping[str, str]) -> None:
-        """The column is there and is a text.
+        """Check that the column exists and is a string.
 
         Raises:
             ValueError: it is not; the message names table and column.
@@ -132,34 +132,34 @@ class ByKey:
             raise ValueError(f"table {table}: {self.column}, which holds its partition keys, has to be a string column")
 
     def values(self, key: str, types: Mapping[str, str]) -> dict[str, Value]:
-        """For a partition key the value of each column."""
+        """Return the value of each column for a partition key."""
         return {self.column: key}
 
     def key_sql(self, types: Mapping[str, str], of: Of) -> str:
-        """The key of a row."""
+        """Return a SQL expression for the partition key of a row."""
         return of(self.column)
 
     def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
-        """The columns' values, from a column that holds a partition key."""
+        """Return SQL expressions for the columns' values, from a column that holds a partition key."""
         return {self.column: key}
 
 
 @dataclass(frozen=True)
 class ByDimensions:
-    """Multi-partitions: each dimension of the definition, by its name, has a column of its own."""
+    """Multi-partitions: each dimension of the definition, by its name, has its own column."""
 
     dimensions: Mapping[str, ByTime | ByKey]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that say it, by the names of their dimensions: so Dagster orders the parts of a key."""
+        """The partition columns in the order of their dimensions' names, as Dagster orders the parts of a key."""
         return tuple(by.column for _, by in sorted(self.dimensions.items()))
 
     def require(self, table: str, types: Mapping[str, str]) -> None:
-        """There are several dimensions, and each is right.
+        """Check that there are several dimensions with separate columns, and check each dimension.
 
         Raises:
-            ValueError: something is not; the message names the table.
+            ValueError: a check failed; the message names the table.
         """
         if len(self.dimensions) < 2 or len(set(self.columns)) < len(self.columns):
             raise ValueError(f"table {table}: ByDimensions takes two dimensions or more, with a column each")
@@ -167,7 +167,7 @@ class ByDimensions:
             by.require(table, types)
 
     def values(self, key: str, types: Mapping[str, str]) -> dict[str, Value]:
-        """For a partition key the value of each column."""
+        """Return the value of each column for a partition key."""
         parts = key.split(SEPARATOR)
         if len(parts) != len(self.dimensions):
             raise ValueError(
@@ -179,12 +179,12 @@ class ByDimensions:
         return found
 
     def key_sql(self, types: Mapping[str, str], of: Of) -> str:
-        """The key of a row."""
+        """Return a SQL expression for the partition key of a row."""
         parts = [by.key_sql(types, of) for _, by in sorted(self.dimensions.items())]
         return f"concat_ws('{SEPARATOR}', {', '.join(parts)})"
 
     def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
-        """The columns' values, from a column that holds a partition key."""
+        """Return SQL expressions for the columns' values, from a column that holds a partition key."""
         found: dict[str, str] = {}
         for place, (_, by) in enumerate(sorted(self.dimensions.items())):
             found |= by.values_sql(f"split({key}, '[{SEPARATOR}]')[{place}]", types)
@@ -195,15 +195,15 @@ Partitioning = ByTime | ByKey | ByDimensions
 
 
 def partitioning_of(declared: str | Partitioning | None) -> Partitioning | None:
-    """What a table declares; a name alone is a column of time."""
+    """Return the partitioning that a table declares. A column's name alone means `ByTime`."""
     return ByTime(declared) if isinstance(declared, str) else declared
 
 
 def condition(partitions: Sequence[Mapping[str, Value]], of: Of) -> str:
-    """A SQL condition that is true for rows of these partitions.
+    """Return a SQL condition that is true for rows of some partitions.
 
     Args:
-        partitions: For each the value of each column.
+        partitions: Values of the partition columns, one mapping per partition.
     """
     rows = [{column: _literal(value) for column, value in values.items()} for values in partitions]
     first, *others = list(rows[0])
@@ -221,7 +221,10 @@ def condition(partitions: Sequence[Mapping[str, Value]], of: Of) -> str:
 
 
 def _range(column: str, values: Collection[str]) -> str:
-    """Iceberg prunes by a range in one comparison a file, by a long IN in one a literal. Texts have another order."""
+    """Return a range condition that holds for all values; empty for texts, which are ordered differently.
+
+    Iceberg prunes by a range with one comparison per file, and by a long IN with one per literal.
+    """
     is_text = any(value.startswith("'") for value in values)
     return "" if is_text else f"{column} BETWEEN {min(values)} AND {max(values)}"
 
@@ -237,7 +240,7 @@ def _literal(value: Value) -> str:
 
 
 def text_literal(text: str) -> str:
-    """A text as a SQL literal, whatever is in it."""
+    """Return any text as a SQL literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -247,10 +250,10 @@ def _one_of(column: str, values: Collection[str]) -> str:
 
 
 def _java_pattern(table: str, form: str) -> str:
-    """A `fmt` of Dagster's as Spark's patterns are written.
+    """Return Spark's pattern for a Dagster `fmt`.
 
     Raises:
-        ValueError: it has a directive that no pattern is known for.
+        ValueError: it has a directive without a known pattern.
     """
     parts: list[str] = []
     for part in _split(form):

@@ -1,4 +1,4 @@
-"""Tables as DataFrames, whole or some partitions, with pruning."""
+"""Tables, or some of their partitions, as DataFrames, with pruning."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -16,16 +16,16 @@ from dagster_tidemark.lakehouse.write import CommitConflict, current_snapshot
 
 
 class SnapshotExpired(CommitConflict):
-    """So many others have committed since a snapshot that it has expired. A retry on what they left helps."""
+    """A snapshot has expired, because many commits followed it. A retry helps: it reads a newer snapshot."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Rows of a table as of one commit: what an asset gets whose input is annotated so.
+    """Rows of a table as of one commit. An asset gets it for an input with this annotation.
 
     Args:
-        rows: The rows of the input's partitions; the same however often they are asked for, and whoever writes.
-        id: The Iceberg snapshot they are of; None where the table had no commit yet.
+        rows: The rows of the input's partitions. Each evaluation gives the same rows, even after other commits.
+        id: The Iceberg snapshot of the rows; None if the table had no commit yet.
     """
 
     rows: DataFrame
@@ -33,9 +33,9 @@ class Snapshot:
 
 
 def read(spark: SparkSession, table: Table, partitions: Collection[str] | None = None) -> DataFrame:
-    """The rows of these partitions (None: of the table). No partitions: no rows.
+    """Return the rows of partitions (None: of the table). No partitions: no rows.
 
-    They have the declared columns, and those that a load has added from its files (`NewColumns.ADD`).
+    They have the declared columns, and columns that a load has added from its files (`NewColumns.ADD`).
     """
     stored = ensure_readable(spark, table)
     frame = as_declared(spark.table(table.identifier), table, stored)
@@ -45,7 +45,7 @@ def read(spark: SparkSession, table: Table, partitions: Collection[str] | None =
 
 
 def read_snapshot(spark: SparkSession, table: Table, partitions: Collection[str] | None = None) -> Snapshot:
-    """The same as of the table's newest commit."""
+    """Return the same as of the table's newest commit."""
     stored = ensure_readable(spark, table)
     snapshot_id = current_snapshot(spark, table)
     if snapshot_id is None or (partitions is not None and not partitions):
@@ -73,10 +73,10 @@ def with_declared_columns(frame: DataFrame, table: Table) -> DataFrame:
 
 
 def read_as_of(spark: SparkSession, table: Table, snapshot_id: int | None) -> DataFrame:
-    """The rows of a table as of a commit; None: before the first.
+    """Return the rows of a table as of a snapshot; None: before the first commit.
 
     Raises:
-        SnapshotExpired: it is there no more.
+        SnapshotExpired: the snapshot no longer exists.
     """
     if snapshot_id is None:
         return read(spark, table, [])
@@ -85,10 +85,10 @@ def read_as_of(spark: SparkSession, table: Table, snapshot_id: int | None) -> Da
 
 
 def fetched(frame: DataFrame) -> pa.Table:
-    """The rows of a frame.
+    """Return the rows of a frame.
 
-    What `toArrow` gives, which has Spark's server analyze the frame once more beforehand, for a schema that comes with
-    the rows anyway: a tenth of a second where rows are judged by many rules.
+    `toArrow` returns the same, but Spark's server analyzes the frame a second time before, for a schema that comes with
+    the rows anyway. That takes a tenth of a second if rows are judged by many rules.
     """
     to_table = getattr(frame, "_to_table", None)
     return to_table()[0] if to_table else frame.toArrow()
@@ -96,10 +96,10 @@ def fetched(frame: DataFrame) -> pa.Table:
 
 @contextmanager
 def naming_an_expired_snapshot(table: Table) -> Iterator[None]:
-    """Make the error of a query of a snapshot that is there no more say so.
+    """Replace Spark's error for a missing snapshot with an error that names the table.
 
     Raises:
-        SnapshotExpired: the error was that.
+        SnapshotExpired: the query failed because the snapshot no longer exists.
     """
     try:
         yield

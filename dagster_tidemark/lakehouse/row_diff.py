@@ -1,7 +1,7 @@
-"""What differs between two versions of a table's partitions, by row key: each version is read once.
+"""Differences between two versions of a table's partitions, by row key. Each version is read once.
 
-Rows of the same key are paired in the order of all their columns, so that duplicates multiply nothing. Belongs here:
-the comparison. Does not belong here: which versions (`preview`), and how it is shown (`cli.plan_preview`).
+Rows with the same key are sorted by all columns and paired, so duplicates do not multiply. Belongs here: the
+comparison. Does not belong here: the choice of versions (`preview`), and the output (`cli.plan_preview`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ from dagster_tidemark.lakehouse.table import LINEAGE, Table, quoted
 
 EXAMPLES = 3
 _GROUPS = 64
-"""Each gives the examples it has at its ends, so that three changed rows are three examples and not fewer."""
+"""Number of groups of keys. Each gives its first and last example, so that three changed rows give three examples."""
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _NUMBERS = (*_WHOLE, "float", "double")
 _NO_ORDER = ("map", "variant")
@@ -28,7 +28,7 @@ _ONE_SIDED = "rows"
 
 @dataclass(frozen=True)
 class Example:
-    """A row, by its key, and what a column of it held before and after. All as text; null is None."""
+    """Key of a row, and the value of one column before and after. All as text; null is None."""
 
     key: Mapping[str, str | None]
     before: str | None = None
@@ -45,12 +45,12 @@ class Total:
 
 @dataclass(frozen=True)
 class RowDiff:
-    """How two versions of some partitions differ.
+    """Differences between two versions of some partitions.
 
     Args:
-        columns: Of each column that changed in some row the number of rows.
-        examples: Of each of these some rows; under "" rows that are only in one version.
-        totals: Of each column of numbers that is not in the key.
+        columns: Number of changed rows, for each column that changed.
+        examples: Some changed rows, for each column that changed; under "" rows that are only in one version.
+        totals: Sums, for each column of numbers that is not in the key.
     """
 
     rows_before: int
@@ -64,20 +64,20 @@ class RowDiff:
 
     @property
     def differs(self) -> bool:
-        """Whether any row does."""
+        """True if any row differs."""
         return bool(self.added or self.removed or self.changed)
 
 
 def row_diff(
     spark: SparkSession, table: Table, partitions: Collection[str] | None, before: int | None, after: int | None
 ) -> RowDiff:
-    """Compare the rows of these partitions (None: of the table) as of two snapshots."""
+    """Compare the rows of partitions (None: of the table) as of two snapshots."""
     one, other = (rows_of(spark, table, partitions, at) for at in (before, after))
     return _together(*_shape(table), compared(table, one, other).collect())
 
 
 def _shape(table: Table) -> tuple[list[str], dict[str, str], list[str]]:
-    """The columns of the key, the others with their short names, and those of them that hold numbers."""
+    """Return the key columns, the other columns with their short names, and the other columns of numbers."""
     key = list(dict.fromkeys([*table.partition_columns, *table.row_key]))
     values = [c for c in table.columns if c not in key and c not in LINEAGE]
     kinds = {c: table.columns[c].lower() for c in values}
@@ -86,7 +86,7 @@ def _shape(table: Table) -> tuple[list[str], dict[str, str], list[str]]:
 
 
 def compared(table: Table, before: DataFrame, after: DataFrame) -> DataFrame:
-    """One row a group of keys: how many rows differ in what, sums, and the examples at its ends."""
+    """Return one row per group of keys: counts of differing rows, sums, and the first and last examples."""
     key, v, numbers = _shape(table)
     k = {c: f"k{i}" for i, c in enumerate(key)}
     names = k | v
@@ -146,14 +146,14 @@ def _sum(values: Sequence[Any]) -> Decimal | float | None:
 
 
 def _numbered(table: Table, rows: DataFrame, names: Mapping[str, str], keys: int) -> DataFrame:
-    """The rows under short names, those of one key numbered in the order of all their columns."""
+    """Return rows under short names. Rows with the same key are sorted by all columns and numbered."""
     shortened = rows.select(*[_comparable(table, c, F.col(quoted(c))).alias(name) for c, name in names.items()])
     short = list(names.values())
     return shortened.withColumn("nth", F.row_number().over(Window.partitionBy(*short[:keys]).orderBy(*short)))
 
 
 def _comparable(table: Table, column: str, value: Column) -> Column:
-    """The value, or a text of one that cannot be compared."""
+    """Return the value, or its text if such values cannot be compared."""
     return F.to_json(value) if table.columns[column].lower().startswith(_NO_ORDER) else value
 
 

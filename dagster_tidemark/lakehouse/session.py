@@ -1,7 +1,7 @@
-"""Spark sessions on the lake: what a server must be started with, and how a run gets its session.
+"""Spark sessions on the lake: the configuration of a server, and the session of a run.
 
-A run sees only a `SparkSession`. With `SPARK_REMOTE` it is a new session on a Spark Connect server (a
-laptop's or a cluster's); without it an in-process `local[*]` session: slower, same result.
+A run sees only a `SparkSession`. With `SPARK_REMOTE` it is a new session on a Spark Connect server (of a laptop or a
+cluster). Otherwise it is an in-process `local[*]` session: slower, same result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class SparkUnreachable(Transient):
-    """No Spark Connect server answers. A retry helps once it runs again."""
+    """No Spark Connect server answers. A retry helps when it runs again."""
 
     def __init__(self, remote: str, reason: object) -> None:
         shown = without_token(remote)
@@ -36,7 +36,7 @@ class SparkUnreachable(Transient):
 
 
 class SparkLost(Transient):
-    """The Spark Connect server ended or was started anew under a run. A retry helps: it gets a new session."""
+    """The Spark Connect server ended or restarted during a run. A retry helps: it gets a new session."""
 
     def __init__(self, remote: str) -> None:
         super().__init__(
@@ -46,24 +46,24 @@ class SparkLost(Transient):
 
 
 class SparkFailed(Transient):
-    """An error of Spark's whose own words hold the token of the connection, told without it."""
+    """An error of Spark's whose message held the token of the connection. The token is removed."""
 
 
 _TOKEN = re.compile(r"(token=)[^;\s'\"]+")
 
 
 def without_token(text: str) -> str:
-    """A text with the token of a connection string left out."""
+    """Return a text without the token of a connection string."""
     return _TOKEN.sub(r"\1***", text)
 
 
-# What Spark generates for a row of many columns and rules is a method too long for Java to compile by itself: it stays
-# interpreted, and to judge rows takes four times as long.
+# For rows with many columns and rules, Spark generates methods that are too long for Java to compile by default.
+# Interpreted, they take four times as long to judge rows.
 _JAVA_OPTIONS = "-Duser.timezone=UTC -XX:-DontCompileHugeMethods"
 
 
 def server_conf(settings: Settings) -> dict[str, str]:
-    """The Spark configuration a server (or a local session) has to be started with, as conf name to value."""
+    """Return the Spark configuration that a server (or a local session) must start with, as conf name to value."""
     catalog = f"spark.sql.catalog.{CATALOG}"
     password = settings.catalog_login[1]
     java_options = (
@@ -90,23 +90,23 @@ def server_conf(settings: Settings) -> dict[str, str]:
         if remote_warehouse:
             conf[f"{catalog}.s3.endpoint"] = settings.aws_endpoint_url
             conf[f"{catalog}.s3.path-style-access"] = "true"
-    if settings.own_cloud:  # which looks at no key; whatever keys the environment has are none of its business
+    if settings.own_cloud:  # it checks no keys, and must not get keys of the environment
         conf["spark.hadoop.fs.s3a.access.key"] = conf["spark.hadoop.fs.s3a.secret.key"] = LOCAL_KEY
         if remote_warehouse:
             conf[f"{catalog}.s3.access-key-id"] = conf[f"{catalog}.s3.secret-access-key"] = LOCAL_KEY
     else:
-        # Where the SDK looks for keys: it gets new ones when they expire, and no client of the server can ask for them.
+        # The SDK finds the keys. It renews expired keys, and no client of the server can read them.
         conf["spark.hadoop.fs.s3a.aws.credentials.provider"] = _FROM_ITS_SURROUNDINGS
     return conf | {f"{catalog}.{name}": value for name, value in for_spark(settings.catalog_options).items()}
 
 
 def lake_jars(settings: Settings) -> str:
-    """The jars of the lake, as a class path."""
+    """Return the class path of the lake's jars."""
     return f"{settings.jars_dir}/jars/*"
 
 
 def kafka_jars(settings: Settings) -> str | None:
-    """The jars of Spark's own Kafka source, as a class path; None where Kafka is off."""
+    """Return the class path of Spark's Kafka source; None if Kafka is off."""
     return f"{settings.jars_dir}/spark-kafka/jars/*" if settings.kafka_bootstrap_servers else None
 
 
@@ -120,17 +120,17 @@ ONE_MACHINE = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
 }
-"""What fits a laptop's Spark, and no cluster: a cluster's server is started with its own."""
+"""Configuration of a laptop's Spark. A cluster's server starts with its own configuration."""
 
 
 _FROM_ITS_SURROUNDINGS = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 
 
 def require_jars(settings: Settings) -> None:
-    """Refuse a catalog that Spark cannot open with the jars of the laptop platform.
+    """Raise if Spark cannot open the catalog with the jars of the laptop platform.
 
     Raises:
-        SettingsError: it is AWS Glue.
+        SettingsError: the catalog is AWS Glue.
     """
     if settings.catalog_options["type"] == "glue":
         raise SettingsError(
@@ -140,7 +140,7 @@ def require_jars(settings: Settings) -> None:
 
 
 def keep_password(settings: Settings) -> None:
-    """Put the catalog's password where the driver finds it: every client of a server can ask for its configuration."""
+    """Write the catalog's password to a file for the driver: every client can read a server's configuration."""
     _, password = settings.catalog_login
     if password is not None:
         file = _pgpass(settings)
@@ -156,22 +156,22 @@ def _pgpass(settings: Settings) -> Path:
 
 SESSION_CONF: dict[str, bool | float | int | str | None] = {
     "spark.sql.session.timeZone": "UTC",
-    # A load keeps its rows until its commit. To compress them took a quarter of the time of reading and judging them.
+    # A load caches its rows until its commit. Compression took a quarter of the time of reading and judging them.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # In the merge mode copy-on-write Spark looks first for the files that change. If the source of the MERGE reads a
     # table, that look fails in Spark 4.1 ("No plan for TableReference"). The partitions in the ON clause are enough.
     "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled": "false",
 }
-"""What the code relies on, whoever started the server."""
+"""Session configuration that the code relies on, with any server."""
 
 
 _TRIES, _LONGEST_WAIT_MS = 30, 5_000
-"""How a run tries again when the server does not answer: every 5 s for two minutes. The client's own way is up to a
-minute between tries, ten minutes long: a server that is back after 20 s is noticed after 70."""
+"""Retries of a run if the server does not answer: every 5 s for two minutes. By default the client waits up to a minute
+between retries, for ten minutes, so it notices a server that is back after 20 s only after 70 s."""
 
 
 def new_session(settings: Settings) -> SparkSession:
-    """A session of the caller's own, which has to stop it.
+    """Return a new session, which the caller must stop.
 
     Raises:
         SparkUnreachable: `SPARK_REMOTE` names a server that does not answer.
@@ -187,7 +187,7 @@ def new_session(settings: Settings) -> SparkSession:
         keep_password(settings)
         builder = SparkSession.builder.master("local[*]").appName("tidemark")
         session = builder.config(map={**server_conf(settings), **ONE_MACHINE, **SESSION_CONF}).getOrCreate()
-        session.sparkContext.pythonExec = sys.executable  # whatever `python3` of the machine is
+        session.sparkContext.pythonExec = sys.executable  # not the `python3` on the path
     _settings[session] = settings
     return session
 
@@ -196,7 +196,7 @@ _settings: WeakKeyDictionary[SparkSession, Settings] = WeakKeyDictionary()
 
 
 def settings_of(session: SparkSession) -> Settings | None:
-    """The settings that `new_session` made a session with; None of any other."""
+    """Return the settings of a session that `new_session` made; None for other sessions."""
     return _settings.get(session)
 
 
@@ -206,9 +206,9 @@ _OF_QUERIES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 def quiet_client() -> None:
     """Keep the Connect client's own log off the terminal, unless `SPARK_CONNECT_LOG_LEVEL` asks for it.
 
-    pyspark disables that logger, and any `logging.config.dictConfig`, such as Dagster's of each run, enables it again:
-    from then on a query that failed adds lines such as "ReleaseExecute failed" to its error. A level is not reset.
-    Two other loggers print each error of a query with its stack, even if it is handled; the error is raised anyway.
+    pyspark disables that logger, but any `logging.config.dictConfig`, such as Dagster's in each run, enables it again.
+    A failed query then adds lines such as "ReleaseExecute failed" to its error. A level is not reset. Two other loggers
+    print each error of a query with its stack, even if it is handled; the error is raised anyway.
     """
     from pyspark.logger import PySparkLogger
     from pyspark.sql.connect.logging import logger
@@ -232,7 +232,7 @@ def _connected(remote: str) -> SparkSession:
 
 @contextmanager
 def _keeping_the_token(remote: str) -> Iterator[None]:
-    """No error out of here holds the token of the connection: what a run fails with stands in the event log."""
+    """Remove the token of the connection from errors, because the event log stores the error of a run."""
     try:
         yield
     except Exception as error:
@@ -253,11 +253,11 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 @contextmanager
 def naming_the_server(session: SparkSession) -> Iterator[None]:
-    """Make errors that come from the server's death say so; the client's own speak of sessions and handles.
+    """Name the server in errors that its end has caused. The client's own errors name only sessions and handles.
 
     Raises:
-        SparkLost: the server ended under the session, or is another one by now.
-        SparkFailed: an error whose words hold the token of the connection.
+        SparkLost: the server ended during the session, or was replaced.
+        SparkFailed: the message of an error held the token of the connection.
     """
     settings = settings_of(session)
     remote = (settings.spark_remote if settings else None) or ""
@@ -273,8 +273,8 @@ def naming_the_server(session: SparkSession) -> Iterator[None]:
 def _is_lost(session: SparkSession, remote: str) -> bool:
     try:
         _require_server(remote)
-        # Not every error of a session that is gone closes it: one in the middle of a result does not. An answer that
-        # the server does not know it does.
+        # Not every error of a lost session closes it: an error in the middle of a result does not. This call closes it
+        # if the server answers that it does not know the session.
         _ = session.version
     except SparkUnreachable:
         return True
@@ -284,7 +284,7 @@ def _is_lost(session: SparkSession, remote: str) -> bool:
 
 
 def _require_server(remote: str) -> None:
-    # The client retries a dead server for minutes without a word, so the port is tried first.
+    # The client silently retries a dead server for minutes, so the port is tried first.
     address = urlsplit(remote)
     try:
         socket.create_connection((address.hostname or "127.0.0.1", address.port or 15002), timeout=5).close()

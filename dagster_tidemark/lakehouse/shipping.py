@@ -1,8 +1,8 @@
-"""Functions that Spark's Python workers run: sent to them as code.
+"""Functions that Spark's Python workers run, sent to the workers as code.
 
-By itself a function of a module is sent as the name of it, and the worker imports that. A worker of a cluster does not
-have the project; one of a laptop has it, but stays from run to run, with the code that it has imported first: after an
-edit it would go on with the old one and say nothing. Does not belong here: what the functions do.
+By default a function of a module is sent as its name, and the worker imports it. Workers of a cluster do not have the
+project. Workers of a laptop have it, but they outlive a run with the code that they imported first: after an edit they
+would silently continue with the old code. Does not belong here: the functions themselves.
 """
 
 import pickle
@@ -13,19 +13,19 @@ from typing import Any
 import pyarrow as pa
 from pyspark import cloudpickle
 
-_cloudpickle: Any = cloudpickle  # whose functions have no types
+_cloudpickle: Any = cloudpickle  # its functions have no types
 
 OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
 def shipped(function: OfBatches, *uses: Callable[..., Any]) -> OfBatches:
-    """The function for `DataFrame.mapInArrow`, with all of the project's code that it uses, as it is now.
+    """Return a function for `DataFrame.mapInArrow` that carries all project code that it uses, as it is now.
 
-    The worker needs Python of the same minor version, pyspark and pyarrow, and nothing of the project. Source of the
-    method: `cloudpickle.register_pickle_by_value`.
+    The worker needs Python of the same minor version, pyspark and pyarrow, but not the project. Source of the method:
+    `cloudpickle.register_pickle_by_value`.
 
     Args:
-        uses: Functions that it calls and that may be of other packages, which are sent as well.
+        uses: Functions that it calls and that may be in other packages. Their packages are sent as well.
     """
     modules = {getattr(each, "func", each).__module__ for each in (function, *uses)}  # `func`: of a partial
     names = {name.partition(".")[0] for name in (__name__, *modules)}

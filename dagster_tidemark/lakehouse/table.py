@@ -1,7 +1,7 @@
-"""The table type: what a table of the lake declares about itself.
+"""Declaration of a table of the lake.
 
-Belongs here: the declaration and what follows from it alone. Plain strings and no pyspark, so that a code
-location can load its declarations without paying for Spark's import.
+Belongs here: the declaration, and values that follow from it alone. Plain strings and no pyspark, so that a code
+location can load its declarations without the cost of importing Spark.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,7 +22,7 @@ class SchemaDiffers(Terminal):
 
 
 LINEAGE = {"source_file": "string", "source_version": "string", "arrived_at": "timestamp", "loaded_by": "string"}
-"""Columns of every table that is loaded from files: which object a row came from, and what code loaded it."""
+"""Columns of every table that is loaded from files: the object that a row came from, and the code that loaded it."""
 
 SOURCE_ROW = {"source_row": "bigint"}
 """Column of a table whose rows have no key in their data: with `source_file` it identifies a row by its place."""
@@ -43,7 +43,7 @@ MESSAGE = {
     "topic_offset": "bigint",
     "sent_at": "timestamp",
 }
-"""Columns of every table of messages: which message a row is, and where it came from."""
+"""Columns of every table of messages: the message of a row, and its origin."""
 
 _MESSAGE_COMMENTS = {
     "message_id": "The message: the queue's id of it, or its topic's id, partition and offset",
@@ -55,7 +55,7 @@ _MESSAGE_COMMENTS = {
 }
 
 DELIVERY = {"delivery_id": "string", "manifest": "string", "posted_at": "timestamp", "replaces": "string"}
-"""Columns of every table of deliveries: of which one a row is, and what was loaded of it; equal in all its rows."""
+"""Columns of every table of deliveries: the delivery of a row, and its loaded version. Equal in all its rows."""
 
 _DELIVERY_COMMENTS = {
     "delivery_id": "The delivery, which is the name of its folder: the partition",
@@ -72,7 +72,7 @@ MODEL_VERSIONS = {
     "libraries": "string",
     "fitted_at": "timestamp",
 }
-"""Columns of every table of a model's versions; the newest published row is the one that serves."""
+"""Columns of every table of a model's versions. The version of the newest published row serves."""
 
 _MODEL_VERSIONS_COMMENTS = {
     "version": "A hash of what the model was made of: features, parameters, libraries, code",
@@ -86,13 +86,13 @@ _MODEL_VERSIONS_COMMENTS = {
 
 @dataclass(frozen=True)
 class Retention:
-    """How many old snapshots a table keeps. Each keeps alive the metadata and the rows of its time.
+    """Number of old snapshots that a table keeps. Each keeps the metadata and the rows of its time.
 
     Args:
-        newest: So many of the newest, however old.
-        held_for: And every one for so long after the next commit took its place, however many commits follow: longer
-            than runs take. A run whose first snapshot has expired begins again.
-        batch: Older ones expire so many at a time.
+        newest: Number of newest snapshots that are kept at any age.
+        held_for: Time that every snapshot is kept after the next commit, even if many commits follow. It must be longer
+            than runs take: a run whose first snapshot has expired begins again.
+        batch: Number of older snapshots that expire together.
     """
 
     newest: int = 1_000
@@ -107,17 +107,17 @@ class Table:
     Args:
         name: `namespace.table`; the asset key joined by a dot.
         columns: Column name to Spark SQL type, in order.
-        partitioned_by: How its rows say which partition they are in: `ByTime`, `ByKey` or `ByDimensions`; or the name
-            of a column that holds the start of an hour (timestamp), or of a day, week or month (date); or None.
+        partitioned_by: Partitioning of its rows: `ByTime`, `ByKey` or `ByDimensions`; or the name of a column that
+            holds the start of an hour (timestamp), or of a day, week or month (date); or None.
         row_key: The columns that identify a row.
-        comment: One line: what one row is.
-        column_comments: Column name to what it holds, with its unit; those of `LINEAGE`, `MESSAGE`, `DELIVERY` and
-            `MODEL_VERSIONS` are known.
-        stored_by: The columns its files are kept apart by, where these are not `partitioned_by`.
-        retention: Which old snapshots are kept.
+        comment: Description of one row, in one line.
+        column_comments: Column name to its description, with the unit. The columns of `LINEAGE`, `MESSAGE`, `DELIVERY`
+            and `MODEL_VERSIONS` have descriptions already.
+        stored_by: The columns that its files are partitioned by, if they differ from `partitioned_by`.
+        retention: The old snapshots to keep.
         generation: Raised, with the asset's `code_version`, if Iceberg cannot alter the table as declared: the former
             table is renamed to `<name>_generation_<number>`, and an empty table is created.
-        added: Those of `columns` that nobody declared: a load has found them in files (`NewColumns.ADD`).
+        added: Undeclared columns among `columns`, which a load has found in files (`NewColumns.ADD`).
         branch: The Iceberg branch that is read and written; "" for the table that readers see. A branch has the
             columns and properties of its table, and no run alters them through the branch.
     """
@@ -158,7 +158,7 @@ class Table:
             object.__setattr__(self, "stored_by", self.partition_columns)
 
     def comment_on(self, column: str) -> str:
-        """What a column holds; empty where nobody said so."""
+        """Return the description of a column; empty if it has none."""
         known = dict(_LINEAGE_COMMENTS)
         for columns, comments in (
             (MODEL_VERSIONS, _MODEL_VERSIONS_COMMENTS),
@@ -184,12 +184,12 @@ class Table:
 
     @property
     def partitioning(self) -> Partitioning | None:
-        """How its columns say which partition a row is in."""
+        """The partitioning of its rows; None for an unpartitioned table."""
         return partitioning_of(self.partitioned_by)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The columns that say which partition a row is in; none of an unpartitioned table."""
+        """The columns that determine the partition of a row; none for an unpartitioned table."""
         return self.partitioning.columns if self.partitioning else ()
 
     @property
@@ -206,21 +206,21 @@ class Table:
         return self.partitioning.key_sql(self.columns, of) if self.partitioning else "CAST(NULL AS STRING)"
 
     def partition_values_sql(self, key: str) -> dict[str, str]:
-        """For each partition column a SQL expression of its value, from a column that holds a partition key."""
+        """Return a SQL expression for each partition column's value, from a column that holds a partition key."""
         return self.partitioning.values_sql(key, self.columns) if self.partitioning else {}
 
     def same_key(self) -> str:
-        """A SQL condition on rows `s` and `t`: they have the same key."""
+        """Return a SQL condition on rows `s` and `t`: they have the same key."""
         return " AND ".join(f"t.{c} = s.{c}" for c in map(quoted, self.row_key))
 
     def predicate(self, partitions: Collection[str] | None, of: str | None = None) -> str:
-        """A SQL condition that is true for the rows of these partitions; None means the whole table.
+        """Return a SQL condition that is true for rows of some partitions; None means the whole table.
 
         Args:
-            of: The table's alias, where its columns need one.
+            of: The table's alias, if its columns need one.
 
         Raises:
-            ValueError: partitions of an unpartitioned table were asked for, or none at all.
+            ValueError: the table is unpartitioned, or no partition is given.
         """
         if partitions is None:
             return "true"
@@ -230,14 +230,14 @@ class Table:
         return condition(values, lambda column: f"{of}.{quoted(column)}" if of else quoted(column))
 
     def partition_values(self, partition: str | None) -> dict[str, Value]:
-        """The value of each partition column in a partition; of an unpartitioned table (None) there is no column."""
+        """Return the value of each partition column in a partition; empty for an unpartitioned table (None)."""
         if not self.partitioning or partition is None:
             return {}
         return self.partitioning.values(partition, self.columns)
 
 
 def as_ddl(columns: Mapping[str, str], comments: Mapping[str, str] | None = None) -> str:
-    """Columns as Spark's schemas are written; any name may be a word of SQL's.
+    """Return columns in the form of Spark's schemas. Names may be SQL keywords.
 
     Args:
         comments: Column name to a comment, with its quotes doubled.
@@ -247,5 +247,5 @@ def as_ddl(columns: Mapping[str, str], comments: Mapping[str, str] | None = None
 
 
 def quoted(name: str) -> str:
-    """A column's name in SQL."""
+    """Return a column's name in SQL."""
     return f"`{name}`"

@@ -1,6 +1,6 @@
-"""Differences of a declared table from the table in the catalog, and which of the changes Iceberg can make.
+"""Differences between a declared table and the table in the catalog, and the changes that Iceberg can make.
 
-Belongs here: the comparison as plain data, and the rules. Runs (`catalog`, `append`) and `tidemark plan` ask the same
+Belongs here: the comparison as plain data, and the rules. Runs (`catalog`, `append`) and `tidemark plan` call the same
 function, so a deploy that `plan` accepts is not refused by its runs. Does not belong here: reading the catalog
 (`stored_tables`), and altering a table.
 """
@@ -48,7 +48,7 @@ class Stored:
         written: Columns of the newest snapshot, which has the schema of its time.
         partitioned_by: The columns of its partitioning; None if it was not read.
         row_key: The row key of its last write; None if the table does not record it.
-        generation: Its number among the tables that have had its name.
+        generation: Its number among all tables that had its name.
     """
 
     columns: Mapping[str, str]
@@ -76,7 +76,7 @@ class Change:
         column: The column's name in the table, or its declared name if it is new. Empty for a change of the table.
         before: The column's type in the table, or the table's present value; empty if the column is new.
         after: The declared type, name or value; empty if the column is no longer declared.
-        refused: The reason why the table cannot be altered so, with the remedy; empty if it can.
+        refused: The reason why Iceberg cannot make the change, with the remedy; empty if it can.
     """
 
     kind: Kind
@@ -111,7 +111,7 @@ class Change:
 def changes_of(table: Table, stored: Stored, *, may_have_more: bool = False) -> list[Change]:
     """Compare a declaration with its table.
 
-    A dropped and an added column of one type, at one place among the others, count as renamed.
+    A dropped and an added column with the same type and position among the other columns count as renamed.
 
     Args:
         may_have_more: True if its feed adds undeclared columns: then undeclared text columns are no differences.
@@ -177,12 +177,12 @@ def widens(before: str, after: str) -> bool:
 
 
 def _renamed(table: Table, stored: Stored, added: Mapping[str, str], dropped: Mapping[str, str]) -> dict[str, str]:
-    """Return dropped columns with their new names, as far as the columns' types and places show them."""
+    """Return the dropped columns that were renamed, by type and position, with their new names."""
     found = {old: new for old in dropped for new in added if old.lower() == new.lower()}
     both = [c for c in table.columns if c in stored.columns]
 
     def place(column: str, among: Collection[str]) -> str | None:
-        """Return the nearest column before it that the table and the declaration share."""
+        """Return the nearest earlier column that the table and the declaration share."""
         before = list(among)[: list(among).index(column)]
         return next((c for c in reversed(before) if c in both), None)
 

@@ -1,7 +1,7 @@
-"""A range of a topic as a DataFrame, by Spark's own source of Kafka: for a backlog, which is too much for one process.
+"""Range of a topic as a DataFrame, read by Spark's Kafka source: for a backlog that is too large for one process.
 
-Belongs here: that source's options, and what of its errors means what. Does not belong here: which range
-(`sources.kafka_range`), and committing what was read.
+Belongs here: the options of that source, and the meaning of its errors. Does not belong here: the choice of the range
+(`sources.kafka_range`), and commits.
 """
 
 import json
@@ -20,7 +20,7 @@ from dagster_tidemark.sources.kafka_errors import KafkaRefused, KafkaUnavailable
 from dagster_tidemark.sources.kafka_range import Range
 
 COLUMNS = {"body": "binary", **MESSAGE}
-"""Of a record, as `sources.received_messages.Record` has them."""
+"""Columns of a record, as in `sources.received_messages.Record`."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOGIN = {
@@ -31,7 +31,7 @@ _LOGIN = {
 
 
 class RangeGone(Transient):
-    """Offsets of a range are not in the topic any more: retention was faster, or it is another topic by now."""
+    """Offsets of a range are no longer in the topic: retention deleted them, or the topic was replaced."""
 
 
 class NoKafkaSource(Terminal):
@@ -40,11 +40,11 @@ class NoKafkaSource(Terminal):
 
 @contextmanager
 def naming_the_broker(read: Range) -> Iterator[None]:
-    """Make an error of Spark's say what was wrong with the topic, in one line. For the call that uses the frame.
+    """Replace an error of Spark's with one line that names the topic and the fault. For the call that uses the frame.
 
     Raises:
-        RangeGone: a new range says what is lost.
-        KafkaUnavailable, TopicUnknown, KafkaRefused: as of `KafkaTopic`.
+        RangeGone: offsets are lost; a new range shows which.
+        KafkaUnavailable, TopicUnknown, KafkaRefused: as in `KafkaTopic`.
         NoKafkaSource: Spark cannot read topics.
     """
     try:
@@ -73,12 +73,12 @@ _MEANINGS: tuple[tuple[str, type[TidemarkError], str], ...] = (
 
 
 def read_range(spark: SparkSession, options: Mapping[str, str], read: Range) -> DataFrame:
-    """One row per record that nobody has aborted, in no order. Nothing is read before the frame is used.
+    """Return one row per record that was not aborted, in no order. Nothing is read before the frame is used.
 
-    The topic is read by its name. Whoever commits the rows asks `is_still_of` after they are read.
+    The topic is read by its name. The caller must ask `is_still_of` after the rows are read, before it commits them.
 
     Args:
-        options: Of librdkafka; what of them is about security is said in Java's words.
+        options: Options of librdkafka. Security options are translated to those of Java's client.
     """
     starts = {partition: start for partition, start in read.starts.items() if start < read.ends[partition]}
     if not starts:
@@ -92,10 +92,10 @@ def read_range(spark: SparkSession, options: Mapping[str, str], read: Range) -> 
             "endingOffsets": json.dumps({read.topic: {str(p): read.ends[p] for p in starts}}),
             "kafka.isolation.level": "read_committed",
             "failOnDataLoss": "true",
-            # At their defaults a broker that is gone is waited for two minutes at a time.
+            # With the defaults, each call waits two minutes for a broker that is gone.
             "kafkaConsumer.pollTimeoutMs": "4000",
             "kafka.default.api.timeout.ms": "8000",
-            "kafka.request.timeout.ms": "8000",  # has to be no more than that
+            "kafka.request.timeout.ms": "8000",  # must not exceed the API timeout
         }
     )
     place = F.lit(f"{read.topic_id}/"), F.col("partition"), F.lit("/"), F.lpad(F.col("offset").cast("string"), 20, "0")
@@ -106,7 +106,7 @@ def read_range(spark: SparkSession, options: Mapping[str, str], read: Range) -> 
         F.lit(read.topic_id).alias("topic_id"),
         F.col("partition").alias("topic_partition"),
         F.col("offset").alias("topic_offset"),
-        # As `sources.kafka_client` bounds the producer's claim.
+        # The producer's time is bounded as in `sources.kafka_client`.
         F.least(F.greatest("timestamp", F.lit(_EPOCH)), F.lit(datetime.now(UTC))).alias("sent_at"),
     )
 
@@ -120,7 +120,7 @@ def _security(options: Mapping[str, str]) -> dict[str, str]:
         told["kafka.sasl.mechanism"] = mechanism
         told["kafka.sasl.jaas.config"] = f"{_LOGIN[mechanism]} required username={user} password={password};"
     if "ssl.ca.location" in options:
-        # Its text, not its place: it is read on other machines.
+        # The text of the file, not its path: other machines use it.
         told["kafka.ssl.truststore.type"] = "PEM"
         told["kafka.ssl.truststore.certificates"] = Path(options["ssl.ca.location"]).read_text()
     return told

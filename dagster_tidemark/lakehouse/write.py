@@ -1,4 +1,4 @@
-"""Commits: partitions replaced or rows merged, one commit a run, none in silence over somebody else's."""
+"""Commits: partitions replaced or rows merged, one commit per run. No commit silently overwrites another."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +17,7 @@ RUN_ID = "tidemark.run-id"
 ATTEMPTS = 5
 _CONFLICTS = (
     "CommitFailedException",
-    # Of ValidationException just these: it also says that a table's partitioning is not what was declared.
+    # Only these messages of ValidationException: it is also raised if a table's partitioning differs from the declared.
     "Found conflicting ",
     "Found new conflicting ",
     "Cannot commit, ",
@@ -28,19 +28,19 @@ _CONFLICTS = (
 _EVALUATED_TWICE = "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
 
 Within = Callable[[str | None], str]
-"""Writes a SQL condition on partition columns, for a table's alias or without one."""
+"""Function that returns a SQL condition on partition columns, for a table's alias or without one."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A snapshot that a run left behind.
+    """Snapshot of a table after a run.
 
     Args:
-        snapshot_id: None where the table is still empty.
-        parent_id: The snapshot it was put upon.
-        rows: Of the whole table then; None where the run has committed nothing.
+        snapshot_id: The snapshot; None if the table is still empty.
+        parent_id: Its parent.
+        rows: Number of rows in the whole table; None if the run has committed nothing.
     """
 
     snapshot_id: int | None
@@ -49,11 +49,11 @@ class Commit:
 
 
 class CommitConflict(Transient):
-    """Somebody else committed to the same partitions meanwhile. A retry on what they left helps."""
+    """Another writer committed to the same partitions in the meantime. A retry helps: it starts from that commit."""
 
 
 class WriteConflict(Transient):
-    """Somebody else kept committing to the same partitions. A retry helps once they are done."""
+    """Other writers kept committing to the same partitions. A retry helps when they have finished."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(f"{table.name}: {ATTEMPTS} attempts lost against other writers of the same partitions")
@@ -67,20 +67,20 @@ def current_snapshot(spark: SparkSession, table: Table) -> int | None:
     if table.branch:
         refs = f"SELECT snapshot_id FROM {table.identifier}.refs WHERE name = '{table.branch}'"
         return next((row.snapshot_id for row in spark.sql(refs).collect()), None)
-    # Among the properties, because a query of the table `refs` is a job of its own and takes twice as long.
+    # From the properties, because a query of the table `refs` is a separate job and takes twice as long.
     [found] = spark.sql(f"SHOW TBLPROPERTIES {table.identifier} ('current-snapshot-id')").collect()
     return None if found.value == "none" else int(found.value)
 
 
 def overwrite(frame: DataFrame, table: Table, partitions: Collection[str] | None, *, run_id: str) -> Commit:
-    """Replace these partitions (None: the whole table) with the frame's rows, in one commit.
+    """Replace partitions (None: the whole table) with the frame's rows, in one commit.
 
-    Serializable: when another writer commits to the same partitions in between, the frame is computed again
-    on what its inputs hold then. Without a predicate an empty frame would leave the old rows.
+    Serializable: if another writer commits to the same partitions in between, the frame is computed again from the new
+    state of its inputs. Without a predicate an empty frame would leave the old rows.
 
     Args:
-        frame: Rows of the table, of these partitions only.
-        run_id: Kept as a property of the snapshot.
+        frame: Rows of the table, only from the partitions to replace.
+        run_id: Stored as a property of the snapshot.
 
     Raises:
         WriteConflict: other writers won each of the attempts.
@@ -89,7 +89,7 @@ def overwrite(frame: DataFrame, table: Table, partitions: Collection[str] | None
 
 
 def replace_where(frame: DataFrame, table: Table, predicate: str, *, run_id: str) -> Commit:
-    """Replace the rows for which a SQL predicate on partition columns is true; see `overwrite`."""
+    """Replace the rows that match a SQL predicate on partition columns; see `overwrite`."""
     for attempt in range(1, ATTEMPTS + 1):
         before = current_snapshot(frame.sparkSession, table)
         try:
@@ -102,14 +102,14 @@ def replace_where(frame: DataFrame, table: Table, predicate: str, *, run_id: str
 def replace_since(
     before: int | None, frame: DataFrame, table: Table, predicate: str, *, run_id: str, is_grouped: bool = False
 ) -> Commit:
-    """Replace the rows for which the predicate is true, if nobody else has touched them since a snapshot.
+    """Replace the rows that match the predicate, if no other writer has changed them since a snapshot.
 
     Args:
-        is_grouped: Whether few tasks have rows of each partition. Then each writes what it has, unless the table's
-            owner says otherwise; else Iceberg has the rows of a partition brought together first.
+        is_grouped: True if few tasks have rows of each partition. Each task then writes its rows, unless the table's
+            owner has set a distribution. Otherwise Iceberg shuffles the rows by partition first.
 
     Raises:
-        CommitConflict: somebody has. Nothing was written.
+        CommitConflict: another writer has changed them. Nothing was written.
     """
     options = _AS_IT_IS if is_grouped and _may_leave(frame.sparkSession, table) else {}
     return _overwrite_since(before, frame.select(*table.columns), table, predicate, run_id, options)
@@ -119,7 +119,7 @@ _AS_IT_IS = {"distribution-mode": "none", "fanout-enabled": "true"}
 
 
 def _may_leave(spark: SparkSession, table: Table) -> bool:
-    """Whether nobody has said how the rows of a table are distributed when they are written."""
+    """Return True if the table's owner has not set how rows are distributed to writing tasks."""
     seen = metadata_reads.loaded(spark, table)
     return seen is not None and "write.distribution-mode" not in seen.properties
 
@@ -154,13 +154,13 @@ def merge(
     """Merge rows into a table by their key, in one commit.
 
     Iceberg validates a MERGE from the snapshot that the statement itself reads, not from an earlier snapshot of the
-    run. So the merge must be right for any commit that another writer made in between: it removes only rows that
-    `rows` names singly.
+    run. So the merge must be right for any commit that another writer made in between: it removes only single
+    rows that `rows` names.
 
     Args:
-        rows: At most one row a key; `s` in the conditions. The table's rows are `t`.
-        within: Writes a SQL condition on the table's partition columns. Without literals the whole table counts as
-            touched.
+        rows: At most one row per key; `s` in the conditions. The table's rows are `t`.
+        within: Function that returns a SQL condition on the table's partition columns. Without literals the whole table
+            counts as changed.
         on: A SQL condition: the two rows have the same key.
         wins: A SQL condition: the new row replaces the table's row of its key.
         goes: A SQL condition on `s`: the row is not new, it names a row to remove.
@@ -195,7 +195,7 @@ def merge(
 def _merge_by_overwriting(
     rows: DataFrame, table: Table, within: Within, *, on: str, wins: str, goes: str, run_id: str
 ) -> Commit:
-    """Merge by replacing the partitions, for sources that Spark does not take in the merge mode copy-on-write.
+    """Merge by replacing the partitions, for sources that Spark refuses in the merge mode copy-on-write.
 
     In that mode a MERGE evaluates its source twice, once to find the files that change and once to write them. Spark
     refuses a source that may differ between the two, such as the row ids of a scanned text file.
@@ -212,12 +212,12 @@ def _merge_by_overwriting(
 
 
 def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
-    """The latest commit of a run; the current snapshot, when it made none. The table is looked after."""
+    """Set the table's properties, expire old snapshots, and return the run's latest commit or the current snapshot."""
     snapshots = _snapshots(spark, table, run_id)
     if snapshots and not table.branch:
         catalog.set_properties(spark, table)
         committed_at = [s.committed_at for s in snapshots]
-        # By the clock that has set the times.
+        # Now, by the clock that has set these times.
         expiry.expire(spark, table, committed_at, now=max(committed_at) + 1)
     # Not the current snapshot: another run may have committed other partitions since.
     own = max((s for s in snapshots if s.is_own), key=lambda s: s.committed_at, default=None)
@@ -233,7 +233,7 @@ class _Snapshot(NamedTuple):
 
 
 def _snapshots(spark: SparkSession, table: Table, run_id: str) -> list[_Snapshot]:
-    """All that have not expired; `is_own` are those of a run."""
+    """Return all snapshots that have not expired; `is_own` marks the snapshots of a run."""
     if seen := metadata_reads.loaded(spark, table):
         return [
             _Snapshot(
@@ -257,7 +257,7 @@ def _snapshots(spark: SparkSession, table: Table, run_id: str) -> list[_Snapshot
 
 
 def is_conflict(error: PySparkException) -> bool:
-    """Whether a statement failed because somebody else has committed to the same partitions."""
+    """Return True if a statement failed because another writer has committed to the same partitions."""
     return any(name in str(error) for name in _CONFLICTS)
 
 

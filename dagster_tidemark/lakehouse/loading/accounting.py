@@ -1,9 +1,9 @@
-"""Whether every row that landed is accounted for: it is in the table, in the quarantine, or another one took its place.
+"""Accounts of the rows that landed: each row is in the table, in the quarantine, or superseded by another row.
 
-For each file that a load has read: rows landed = rows in the table + turned away + superseded. The first three are
-counted where they lie; a row counts as superseded only if a row of its key stands in the table. So a row that got lost
-on the way (in a transform that drops it, in a commit) is missed, and so is one that stands there twice. Does not belong
-here: what is done about it (`execution.load_check`).
+For each file that a load has read: rows landed = rows in the table + rejected + superseded. The first three are
+counted independently; a row counts as superseded only if the table has a row with its key. So accounts detect a row
+that was lost on the way (by a transform or a commit), and a row that is in the table twice. Does not belong here: the
+reaction (`execution.load_check`).
 """
 
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ from dagster_tidemark.sources.feed import Partition
 
 @dataclass(frozen=True)
 class Account:
-    """What became of the rows of a version of a file; counts of rows.
+    """Row counts of a version of a file.
 
     Args:
-        landed: How many there were when it was read.
-        in_table: How many of them are in the table now.
-        rejected: How many were turned away.
-        superseded: How many lost to a row of the same key.
+        landed: Rows of the file when it was read.
+        in_table: Rows that are in the table now.
+        rejected: Rows that were rejected.
+        superseded: Rows that lost to a row with the same key.
     """
 
     partition: Partition
@@ -44,7 +44,7 @@ class Account:
 
     @property
     def unaccounted(self) -> int:
-        """How many rows are nowhere; below zero where rows stand in the table that did not land."""
+        """Number of lost rows; negative if the table has rows that did not land."""
         if self.superseded < 0:
             return self.superseded
         return self.landed - self.in_table - self.rejected - self.superseded
@@ -60,14 +60,14 @@ def accounts_of(
     table: Callable[[], DataFrame],
     row_key: tuple[str, ...],
 ) -> list[Account]:
-    """An account of each file that was read, and of each other one that has fewer rows in the table than before.
+    """Return an account of each file that was read, and of each other file that has lost rows in the table.
 
-    Only where rows of a file are not in the table a query is asked for them.
+    Superseded rows are queried only if rows of a file are not in the table.
 
     Args:
-        landed: Files that were read, with how many rows they have and how many were turned away.
-        before: The rows in the table of files that were not read and stay, before the commit.
-        after: The rows in the table of each file after it.
+        landed: Files that were read, with their numbers of rows and of rejected rows.
+        before: Number of rows in the table before the commit, of files that were not read and stay.
+        after: Number of rows of each file in the table after the commit.
         read: The good rows of the files that were read, as the table holds them.
         standing: The rows of `before`.
         table: The rows of the touched partitions after the commit.

@@ -1,7 +1,7 @@
-"""A load of files that belong together: all their rows become a partition of a table, or none does.
+"""Load of files that belong together: all their rows become a partition of a table, or none does.
 
-It reads and judges as every load does (`load`), and turns nothing away by itself: one file or row that cannot be taken,
-and the table stays as it was. Does not belong here: which files, and what becomes of a refusal.
+Files are read and judged as in every load (`load`), but no row or file is rejected alone: with one bad file or row the
+table stays unchanged. Does not belong here: the choice of the files, and the reaction to a refusal.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ _TOLD = 10
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that cannot be taken; its number in the file counts from 1, and is None where its place is not known."""
+    """A row that cannot be loaded. Its number in the file counts from 1, and is None if it is not known."""
 
     key: str
     row_number: int | None
@@ -42,12 +42,12 @@ class BadRow:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why nothing was loaded.
+    """The reasons why nothing was loaded.
 
     Args:
-        faults: Files that cannot be taken.
-        bad_rows: For each file that has such rows, how many, by reason.
-        first: The first of these rows.
+        faults: Files that cannot be loaded.
+        bad_rows: Number of bad rows by file and reason.
+        first: The first bad rows.
     """
 
     faults: Sequence[FileFault] = ()
@@ -56,7 +56,7 @@ class Refusal:
 
     @property
     def reasons(self) -> Counter[str]:
-        """How many files or rows there are for each reason."""
+        """Number of files or rows for each reason."""
         reasons = Counter(fault.reason for fault in self.faults)
         for of_file in self.bad_rows.values():
             reasons.update(of_file)
@@ -73,18 +73,18 @@ def load_all_or_none(
     since: int | None,
     run_id: str,
 ) -> Refusal | None:
-    """Replace a partition by the rows of these files, in one commit, if all of them can be taken.
+    """Replace a partition by the rows of files, in one commit, if all rows can be loaded.
 
     Args:
-        since: The snapshot that says what the partition holds now. If anybody has touched it since, nothing is written.
+        since: The snapshot to start from. If another run has changed the partition since, nothing is written.
 
     Returns:
-        The refusal; None where the rows are in the table.
+        The refusal; None if the rows are in the table.
 
     Raises:
-        CommitConflict: somebody else has written to the partition.
-        ObjectChanged: a file is not what was listed any more.
-        ObjectUnavailable, NotScanned: a file is not given, or the engine fails on it.
+        CommitConflict: another run has written to the partition.
+        ObjectChanged: a file has changed since it was listed.
+        ObjectUnavailable, NotScanned: a file is unavailable, or the engine fails on it.
         BucketUnavailable: the bucket does not answer.
     """
     catalog.ensure(spark, load.table)
@@ -129,7 +129,7 @@ def _first_of(rejected: DataFrame, load: Load, tally: Mapping[str, Tally]) -> li
 
 
 def _doubled(rows: DataFrame, load: Load) -> Refusal:
-    """The rows whose key is another row's too."""
+    """Return a refusal of the rows that share their key with another row."""
     key = list(load.table.row_key)
     several = rows.groupBy(*key).agg(F.count(F.lit(1)).alias("_times"), F.min("source_file").alias("_first"))
     several = several.where("_times > 1")

@@ -1,7 +1,7 @@
-"""A load that stops before it writes: what other rules or other code would turn away, of files that landed already.
+"""Load that stops before it writes: it finds the landed rows and files that other rules or other code would reject.
 
-It is the load itself up to its commit, so what it says is what then happens, as long as the bucket stays as it is. Does
-not belong here: who asks (`dagster_tidemark.cli.quarantine_work`).
+It runs the load itself up to the commit, so a real load has the same result if the bucket does not change. Does not
+belong here: the commands (`dagster_tidemark.cli.quarantine_work`).
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ _ABOUT = ["partition", "source_file", "source_version", "row_number"]
 
 @dataclass(frozen=True)
 class ReasonChange:
-    """A row or file (no row number) whose reason would be another; None: it was not, or would not be, turned away."""
+    """A row or file (no row number) whose reason would change. A reason of None means that it is not rejected."""
 
     partition: Partition
     file: str
@@ -43,15 +43,15 @@ class ReasonChange:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a load would turn away.
+    """Rows and files that a load would reject.
 
     Args:
-        rows: How many rows it would read, by partition.
-        rejected: How many of them it would turn away.
-        reasons: How many rows or files have this reason now and that one then (None: they are taken).
-        changes: Some of those for which the two differ.
-        not_given: Files that could not be read, with the reason; nothing is said of them.
-        added: Columns that nobody declared, and that the table would get.
+        rows: Number of rows that the load would read, by partition.
+        rejected: Number of rows that it would reject, by partition.
+        reasons: Number of rows or files by present and future reason. None means that they are not rejected.
+        changes: Examples of rows and files whose reason would change.
+        not_given: Files that could not be read, with the reason. They are not compared.
+        added: Undeclared columns that the table would get.
     """
 
     rows: Mapping[Partition, int] = field(default_factory=dict)
@@ -73,19 +73,19 @@ class Rehearsal:
 
     @property
     def largest_share(self) -> float:
-        """The largest share of a partition's rows that would be turned away."""
+        """The largest share of a partition's rows that would be rejected."""
         return max((self.rejected.get(p, 0) / rows for p, rows in self.rows.items() if rows), default=0.0)
 
 
 def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequence[Partition]) -> Rehearsal:
-    """Read and judge these partitions as this load would, were its code new, and compare with the quarantine.
+    """Read and judge partitions as a load with new code would, and compare the result with the quarantine.
 
     Raises:
         ObjectChanged: a file was written again while it was read.
         BucketUnavailable: the bucket does not answer.
-        SchemaDiffers: the load would be refused for the table's columns.
+        SchemaDiffers: the load would be refused because of the table's columns.
     """
-    # The code that runs meanwhile would not load into a table that has columns of this one.
+    # The table is not altered: the deployed code would refuse to load into a table with new columns.
     before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns, may_alter=False)
     catalog.ensure(spark, QUARANTINE)
     load = replace(load, code_version=_NOBODYS)
@@ -127,7 +127,7 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
 
 
 def _entries_now(spark: SparkSession, load: Load, partitions: Sequence[Partition], reading: Batch) -> DataFrame:
-    """What the quarantine holds of the files that were read."""
+    """Return the quarantine entries of the files that were read."""
     files = {*reading.files, *(fault.file for fault in reading.faults)}
     read = spark.createDataFrame(
         sorted((file.key, file.version) for file in files), "source_file string, source_version string"

@@ -76,11 +76,11 @@ def _in_memory(reading: Batch, judged: DataFrame) -> Judged:
         return Judged(judged, judged, {})
     tally = rejected_rows.tally_of_table(rows)
     rows = _with_contents(reading, rows, tally)
-    judged = reading.spark.createDataFrame(rows)  # none of the work on the texts is in it any more
+    judged = reading.spark.createDataFrame(rows)  # its plan no longer has the work on the texts
     return Judged(judged, judged.where("_reason IS NOT NULL"), tally)
 
 
-FEW = 5_000  # rejected rows; to fetch so many once is faster than to filter the cached rows several times
+FEW = 5_000  # rejected rows; to fetch them once is faster than to filter the cached rows several times
 
 
 def _cached(reading: Batch, judged: DataFrame) -> tuple[Batch, Judged]:

@@ -1,10 +1,10 @@
-"""From the files of a feed to a table: look, decide, read, judge, quarantine, commit.
+"""Load of a feed's files into a table: look, decide, read, judge, quarantine, commit.
 
-A load starts from a snapshot of the table and lists after that. What it takes away is what it saw there: rows of its
-partitions go only if nobody else touched these since. When another run was faster it looks again, so overlapping runs
-end as if they had run one after the other. Entries about what is turned
-away are written before the table, those about files that left no row after it: a process may die anywhere, and the
-next load finds either a file unknown, which it reads again, or all of it.
+A load starts from a snapshot of the table and lists the files after that. It removes rows only if no other run has
+changed their partitions since the snapshot. Otherwise it looks again, so overlapping runs end as if they had run one
+after the other. Quarantine entries about rejected rows and files are written before the table, entries about files
+without rows after it. So a process may die at any time: the next load finds a file either complete or unknown, and
+reads unknown files again.
 """
 
 import logging
@@ -51,25 +51,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a load did, and what the partitions hold now.
+    """Result of a load, and the content of its partitions.
 
     Args:
         read_again: Partitions whose rows were replaced.
-        added_to: Partitions to which files were added.
-        files_rejected: Files that cannot be taken, among those that were read.
+        added_to: Partitions that got more files.
+        files_rejected: Files that were read and rejected.
         fates: Files that disappeared, by partition.
-        alarm: Why nothing that vanished was removed.
-        kept_from: Code versions of the rows of files that expired, by partition.
-        new_columns: Columns of files that were read which are not taken, with the files that have them.
+        alarm: The reason why rows of vanished files were not removed.
+        kept_from: Code versions of the rows of expired files, by partition.
+        new_columns: Undeclared columns that were not read, with the files that have them.
         missing_columns: Declared columns that some read files lack, with these files.
-        additions: What became of such columns, where the feed adds them.
-        backlog: What the quarantine holds of all partitions of the asset.
-        largest_share: The largest share of a partition's rows that was turned away, whichever partition it is.
-        accounts: What became of the rows of the files that were read, or lost rows to them.
-        table_rows: How many rows the whole table holds; None where nothing was committed.
-        unavailable: Files that are there and are not given, with the reason; of these versions nothing is in the table.
-        unavailable_kept: The keys of such files whose rows stay.
-        arrived_through: When the newest of a partition's files arrived, UTC; of those that lie there now.
+        additions: Undeclared columns that were added or refused, if the feed adds columns.
+        backlog: Counts of rejected rows and files in all partitions of the asset.
+        largest_share: The largest share of rejected rows in any partition.
+        accounts: Row counts of the files that were read, and of files that lost rows to them.
+        table_rows: Number of rows in the whole table; None if nothing was committed.
+        unavailable: Listed files that cannot be read, with the reason. The table has no rows of their versions.
+        unavailable_kept: Keys of unavailable files whose rows stay.
+        arrived_through: Arrival time (UTC) of the newest listed file of each partition.
     """
 
     snapshot_id: int | None
@@ -105,16 +105,16 @@ def run_load(
     observed: Callable[[], Observed] = Observed,
     misplaced: Collection[Misplaced] | None = None,
 ) -> Loaded:
-    """Bring these partitions of the table up to what lies in the landing bucket now, in one commit.
+    """Update partitions of the table from the files that are in the landing bucket now, in one commit.
 
     Args:
-        observed: Asked only when a partition has lost all its files.
-        misplaced: What lies beside the feed's partitions, to be entered into the quarantine; None if not known.
+        observed: Called only if a partition has lost all its files.
+        misplaced: Files outside the feed's partitions, for the quarantine; None if not known.
 
     Raises:
-        WriteConflict: other runs of the same partitions were faster each time.
-        ObjectChanged: files were written again each time before they were read.
-        BucketUnavailable: the bucket does not answer. Nothing was judged or written because of that.
+        WriteConflict: another run changed the same partitions during each attempt.
+        ObjectChanged: files changed before they were read, in each attempt.
+        BucketUnavailable: the bucket does not answer. Its files do not count as vanished, and nothing is written.
     """
     on_branch = bool(load.table.branch)  # a branch shares its table's columns: readers would see a change
     before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns, may_alter=not on_branch)
@@ -157,7 +157,7 @@ def run_load(
             logger.warning("begins again: %s", str(overtaken).splitlines()[0])
             continue
         except ObjectChanged as error:
-            if error.key in changed:  # one that is written all the time would keep all others waiting
+            if error.key in changed:  # a file that changes all the time would delay all others
                 left_out[error.key] = "it is written again while it is read"
                 attempts -= 1
             changed[error.key] = error
@@ -175,7 +175,7 @@ def run_load(
             continue
         if parent == found.snapshot_id:
             return done
-        # Somebody committed after we had looked. If that was here, what we did may have come too late.
+        # Another run committed after the look. If it changed these partitions, this load's steps may be outdated.
         logger.info("%s: another run has committed meanwhile, looking again", load.table.name)
     raise next(iter(changed.values()), None) or write.WriteConflict(load.table)
 
@@ -183,10 +183,10 @@ def run_load(
 def look_into_files(
     landing: Landing, load: Load, found: LoadState, left_out: Mapping[str, str]
 ) -> tuple[LoadState, Inspected]:
-    """The files that the steps are about, and what there is to do without those that are not given, or left out.
+    """Return the state without files that are unavailable or left out, and the inspected files of its steps.
 
     Args:
-        left_out: Keys of files that are not to be read now, with the reason.
+        left_out: Keys of files that must not be read now, with the reason.
     """
     here = (file for files in found.listed.values() for file in files if file.key in left_out)
     if without := {file: left_out[file.key] for file in here}:
@@ -202,14 +202,14 @@ def look_into_files(
 
 
 def _left_alone(spark: SparkSession, load: Load, found: LoadState) -> Loaded:
-    """Nothing is to do."""
+    """Return the result of a load without steps."""
     held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
     return _with_state(spark, load, found, Loaded(found.snapshot_id, held.content))
 
 
 def _with_state(spark: SparkSession, load: Load, found: LoadState, loaded: Loaded) -> Loaded:
-    """What a load did, with what else is to be said of its asset."""
-    catalog.ensure(spark, WAIVERS)  # here and not at the start: until the commit somebody waits for the rows
+    """Return the result of a load, completed with the state of its asset."""
+    catalog.ensure(spark, WAIVERS)  # not at the start, where it would delay the commit
     backlog, share = backlog_of(spark, load.asset, load.quarantine), 0.0
     if any(b.where is Where.REJECTED_ROWS and not b.is_waived for b in backlog):
         rows = {partition: content.rows for partition, content in loaded.content.items()}
@@ -229,7 +229,7 @@ def _with_state(spark: SparkSession, load: Load, found: LoadState, loaded: Loade
 
 
 def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, run_id: str) -> tuple[Loaded, int | None]:
-    """Do the steps; what was done, and the snapshot that the commit was put upon."""
+    """Do the steps. Return the result, and the parent snapshot of the commit."""
     spark = reading.spark
     written = write_in_one_pass(load, found, reading)
     reading, judged = (written.reading, written.judged) if written else judge_rows(load, reading)
@@ -278,18 +278,18 @@ def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, ru
 def _held(
     written: Written | None, spark: SparkSession, table: Table, partitions: Sequence[Partition], commit: write.Commit
 ) -> Held:
-    """Return what partitions hold after a commit."""
+    """Return the content of partitions after a commit."""
     if written and written.held.content.keys() >= set(partitions):
         return written.held
     return held_at(spark, table, partitions, commit.snapshot_id)
 
 
 def check_scanned(landing: Landing, scanned: Collection[SourceFile]) -> None:
-    """See that what Spark has read is what was listed, and what its header was read of.
+    """Check that the files that Spark has read are the listed ones, whose headers were read.
 
     Raises:
-        ObjectChanged: it is not.
-        NotScanned: nobody can say, because a file is not given any more.
+        ObjectChanged: a file has changed.
+        NotScanned: files are no longer available, so the check is impossible.
     """
     refused = {}
     for file in scanned:
@@ -318,7 +318,7 @@ def _accounts(
         if (step := found.steps.get(partition)) and not step.replaces and (key, version) not in step.outdated
     }
     if commit.parent_id != found.snapshot_id:
-        stays = {}  # what became of them is another run's doing too, and this one looks again
+        stays = {}  # another run may have changed these rows, and this run looks again
     return accounts_of(
         {file: (of.rows, sum(of.reasons.values())) for file, of in counts.items()},
         {version: rows for version, rows in stays.items() if version not in read},
@@ -331,7 +331,7 @@ def _accounts(
 
 
 def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejected_rows.Tally]) -> bool:
-    """Whether a new version of a feed's one object would leave nothing of the table."""
+    """Return True if a new version of a feed's only object would empty the table."""
     step = found.steps.get(None)
     if not load.feed.is_one_object or load.feed.allow_empty or step is None:
         return False
@@ -342,13 +342,13 @@ def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejected_rows.T
 
 
 def _one_a_key(load: Load, reading: Batch, judged: Judged, rows_read: int) -> DataFrame:
-    """The table rows of the good ones, of each key one."""
+    """Return the table rows of the good rows, one row per key."""
     good, transform = judged.good, partial(new_columns.transformed, load)
-    if reading.is_small:  # to rank a few rows within the commit takes it half as long again
+    if reading.is_small:  # ranking a few rows within the commit takes 50 % longer
         few = fetched(transform(good).select(*load.table.columns))
         if few.num_rows and has_one_a_key(few, load.table):
             return reading.spark.createDataFrame(few)
-    if rows_read >= _MANY_ROWS:  # to rank rows moves them all; to look for rivals first, their keys
+    if rows_read >= _MANY_ROWS:  # ranking moves whole rows, the search for duplicates only their keys
         rows = transform(good)
         if not has_duplicate_keys(rows, load.table):
             return rows
@@ -359,25 +359,25 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_la
     table = load.table
     reached("before_commit")
     keys = as_keys(list(found.steps))
-    # Files of one time: the name decides.
+    # If files arrived at the same time, the name decides.
     newer = "(s.arrived_at > t.arrived_at OR (s.arrived_at = t.arrived_at AND s.source_file > t.source_file))"
     added_to = [p for p, step in found.steps.items() if not step.replaces]
     if added_to and not _takes_away(found):
         return write.merge(
             rows, table, within=partial(table.predicate, keys), on=table.same_key(), wins=newer, run_id=run_id
         )
-    # What goes may only be what was seen: this commit is refused if anybody touched one of the partitions since the
-    # look. Where files are added too, their partitions are written again for that.
+    # Only rows that the look saw may be removed: the commit is refused if another run has changed one of the
+    # partitions since. For this check, partitions with added files are rewritten too.
     if added_to:
         standing = rows.sparkSession.table(table.rows_identifier).where(table.predicate(as_keys(added_to)))
         if outdated := sorted({pair for p in added_to for pair in found.steps[p].outdated}):
-            # A version that is listed no more loses to anything. No condition for each: they may be thousands.
+            # Rows of versions that are no longer listed go. A join, because there may be thousands of versions.
             names = ["source_file", "source_version"]
             versions = rows.sparkSession.createDataFrame(outdated, ", ".join(f"{c} string" for c in names))
             standing = standing.join(F.broadcast(versions), on=names, how="left_anti")
         refused = [file.key for file in found.unavailable if file not in found.archived]
         if refused:
-            # What of theirs had lost to rows that go now may win: as soon as they are given they are read again.
+            # Their rows may have lost to rows that go now. So these files are read again when they are available.
             by = F.when(F.col("source_file").isin(refused), F.lit(AGAIN)).otherwise(F.col("loaded_by"))
             standing = standing.withColumn("loaded_by", by)
         rows = _latest(rows, standing, table, newer)
@@ -387,13 +387,13 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_la
 
 
 def _takes_away(found: LoadState) -> bool:
-    """Whether rows go that no new row takes the place of."""
+    """Return True if the steps may remove rows that no new row replaces."""
     filled = {p for p, known in found.known.items() if any(k.where is Where.TABLE for k in known)}
     return any(step.outdated or (step.replaces and p in filled) for p, step in found.steps.items())
 
 
 def _latest(rows: DataFrame, standing: DataFrame, table: Table, newer: str) -> DataFrame:
-    """New rows and standing ones, of each key the latest."""
+    """Return the latest row of each key, from new and existing rows."""
     new, old = rows.alias("s"), standing.alias("t")
     stays = old.join(new, on=F.expr(f"{table.same_key()} AND {newer}"), how="left_anti")
     enters = new.join(old, on=F.expr(f"{table.same_key()} AND NOT {newer}"), how="left_anti")

@@ -1,8 +1,8 @@
-"""What a load has to do, decided as plain data before anything is read.
+"""Steps of a load, decided as plain data before any file is read.
 
-A table commit is the truth about what was incorporated: a file version is known by its rows in the table, or by an
-entry in ops/quarantine for the file as a whole. Entries for some of its rows do not make it known: they are written
-before the table, and the process may have died in between. Does not belong here: any query (`provenance`).
+Table commits decide which files are known: a file version is known by its rows in the table, or by an entry in
+ops/quarantine for the whole file. Entries for some of its rows do not make it known: they are written before the
+table, and the process may have died in between. Does not belong here: any query (`provenance`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ Version = tuple[Partition, str, str]
 
 
 class Where(StrEnum):
-    """Where a file version left its trace."""
+    """Place where a file version left its trace."""
 
     TABLE = "table"
     REJECTED_ROWS = "rejected rows"
@@ -28,7 +28,7 @@ class Where(StrEnum):
 
 
 AGAIN = ""
-"""The code that made an entry which a person sent back: none. Its file is read again."""
+"""Code version of an entry that a person sent back. Its file is read again."""
 
 
 class KnownFile(NamedTuple):
@@ -42,14 +42,14 @@ class KnownFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """What a load does to one partition.
+    """Work of a load in one partition.
 
     Args:
         read: The files to read.
-        replaces: Whether their rows replace the partition's rows; else they are added to them.
-        outdated: File versions whose rows go although the partition is not replaced.
-        forgotten: Keys whose entries in the quarantine go.
-        left: Keys whose entries in the quarantine stay.
+        replaces: True if their rows replace the partition's rows, False if they are added.
+        outdated: File versions whose rows are removed although the partition is not replaced.
+        forgotten: Keys whose quarantine entries are removed.
+        left: Keys whose quarantine entries stay.
     """
 
     read: tuple[SourceFile, ...]
@@ -60,9 +60,9 @@ class Step:
 
 
 def held_keys(feed: Feed, known: Mapping[Partition, Collection[KnownFile]]) -> dict[Partition, set[str]]:
-    """Partition to the keys of data it was known to hold.
+    """Return the keys of the data files that each partition is known to hold.
 
-    Rows are lost with their file wherever it lay: the feed may have had another prefix, or other endings.
+    A file with rows in the table counts wherever it was: the feed may have had another prefix, or other endings.
     """
     return {
         p: {k.key for k in files if k.where is Where.TABLE or is_data(feed, p, k.key)} for p, files in known.items()
@@ -75,10 +75,10 @@ def steps(
     fates: Mapping[Partition, Fate],
     code_version: str,
 ) -> dict[Partition, Step]:
-    """What to do to each of the listed partitions; those that need nothing are left out.
+    """Return the step of each listed partition that needs one.
 
-    Added files are added, and the old ones not read again. A changed or vanished file, or one that other code has
-    loaded: the partition is read again. Unless rows stay of files that cannot be read: then it is not.
+    If files were added, only these are read. If a file has changed or vanished, or was loaded by other code, the
+    partition is read again, unless it keeps rows of files that cannot be read.
     """
     found = {
         partition: _step(files, known.get(partition, ()), fates.get(partition, Fate()), code_version)
@@ -93,12 +93,12 @@ def _step(listed: Sequence[SourceFile], known: Collection[KnownFile], fate: Fate
     complete = {(k.key, k.version) for k in known if k.where is not Where.REJECTED_ROWS} - again
     added = [f for f in listed if (f.key, f.version) not in complete]
     outdated = {(k.key, k.version) for k in known if versions.get(k.key, k.version) != k.version}
-    # Rows that a load had to leave as they were, for want of their file.
+    # Rows that an earlier load could not update, because their file was unavailable.
     outdated |= {(k.key, k.version) for k in known if k.where is Where.TABLE and (k.key, k.version) in again}
     by_other_code = any(k.loaded_by != code_version for k in known if versions.get(k.key) == k.version)
     filled = {k.key for k in known if k.where is Where.TABLE}
     if fate.expired or fate.held or fate.withheld & filled:
-        # Once a file has changed, rows that lost to its old version may win again: all that is there is added anew.
+        # If a file has changed, rows that lost to its old version may win again: all listed files are added again.
         outdated = {(k, v) for k, v in outdated if k in versions}
         outdated |= {(k.key, k.version) for k in known if k.key in fate.gone}
         read = listed if outdated else added

@@ -1,7 +1,7 @@
-"""What a load finds before it reads anything: what lies there, what is known, and so what there is to do.
+"""State that a load finds before it reads files: listed files, known files, and the resulting steps.
 
-Belongs here: the questions, and that they are asked in an order in which no answer can be overtaken unnoticed. Does
-not belong here: the decisions (`load_plan`, `sources.removals`) and doing anything about them (`load`).
+Belongs here: the queries, and their order, which makes every change noticeable. Does not belong here: the decisions
+(`load_plan`, `sources.removals`) and their execution (`load`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,12 +26,13 @@ from dagster_tidemark.sources.removals import Fate
 
 @dataclass(frozen=True)
 class Observed:
-    """What the observations of a source say, beside what is listed anew.
+    """Results of a source's observations that a new listing does not contain.
 
     Args:
-        vanished: Partitions last observed as empty (neither expired nor accepted, see `sources.removals`), with when.
+        vanished: Partitions last observed as empty (neither expired nor accepted, see `sources.removals`), with the
+            time.
         accepted: Partitions whose removal a person accepted.
-        holding: Partitions last observed with files; None: nobody knows.
+        holding: Partitions last observed with files; None if not known.
     """
 
     vanished: Mapping[Partition, datetime] = field(default_factory=dict)
@@ -41,11 +42,11 @@ class Observed:
 
 @dataclass(frozen=True)
 class LoadState:
-    """What is there and what is known, at one moment, and so what there is to do.
+    """Listed and known files at one moment, and the resulting steps.
 
-    `rows` are how many the table holds of each file, `misplaced` is what lies beside the asset's partitions (None: not
-    known); `entries` are those of the load's partitions and of what lies beside. Of what is `unavailable` only what is
-    `archived` is done with where its rows stay; all else is tried again.
+    `rows` is the number of rows in the table by file version. `misplaced` has the files outside the asset's partitions
+    (None if not known). `entries` are the quarantine entries of the load's partitions and of misplaced files.
+    `archived` files are the `unavailable` ones that are not tried again if their rows stay.
     """
 
     snapshot_id: int | None
@@ -63,10 +64,10 @@ class LoadState:
     def without(
         self, unavailable: Mapping[SourceFile, str], code_version: str, *, archived: Collection[SourceFile] = ()
     ) -> "LoadState":
-        """What there is to do without files that are there and not given, with the reasons.
+        """Return the state without files that are listed but unavailable, given with the reasons.
 
-        What is in the table and in the quarantine of them stays there. Where rows of them stay, their partition is not
-        read again, as with expired files.
+        Their rows and quarantine entries stay. A partition that keeps such rows is not read again, as with expired
+        files.
         """
         left_out = {*self.unavailable, *unavailable}
         listed = {p: [file for file in files if file not in left_out] for p, files in self.listed.items()}
@@ -84,7 +85,7 @@ class LoadState:
         )
 
     def is_held(self, file: SourceFile) -> bool:
-        """Whether the table has rows of this version of a file, or it is known as a whole."""
+        """Return True if the table has rows of this version of a file, or the whole file has an entry."""
         known = self.known.get(file.partition, ())
         return any((k.key, k.version) == (file.key, file.version) and k.where is not Where.REJECTED_ROWS for k in known)
 
@@ -97,21 +98,21 @@ def look(
     observed: Callable[[], Observed],
     misplaced: Collection[Misplaced] | None = None,
 ) -> LoadState:
-    """Ask.
+    """Query the table, the quarantine and the bucket, and decide the steps.
 
     Args:
-        misplaced: What lies beside the partitions, as was observed; None if that is not known.
+        misplaced: Observed files outside the partitions; None if not known.
     """
-    # In this order: what others commit after the snapshot is noticed, what lands after the listing is told by another.
+    # In this order: a commit after the snapshot is noticed, and a file that lands after the listing starts a new load.
     snapshot = write.current_snapshot(spark, load.table)
     with ThreadPoolExecutor(1) as pool:
-        # S3 is asked while Spark works, not Spark while S3 is listed: a call from the pool hung for ever when an older
-        # session was collected in the middle of it, and closed its client.
+        # The pool lists S3, and this thread calls Spark. A Spark call from the pool hung forever when an older session
+        # was garbage-collected during the call and closed its client.
         asked_for = pool.submit(look_at_each, landing, load.feed, partitions)
         found = known_files(spark, load, partitions, snapshot)
         listings = asked_for.result()
     listed = {p: source_files(listing, p) for p, listing in listings.items()}
-    # Present is what is data: a file that was renamed to another ending is gone.
+    # Only data files count as present: a file that was renamed to another ending is gone.
     data = {p: [o.key for o in listing.objects] for p, listing in listings.items()}
     held = held_keys(load.feed, found.files)
     now = max((listing.listed_at for listing in listings.values()), default=datetime.now(UTC))
@@ -136,17 +137,17 @@ def _alarm(
     walk = Walk(landing, load.feed)
     there = {p for p, listing in walk if listing.objects}
     loaded = {p for p in rows_of_partitions(spark, load.table) if load.feed.layout.has(p)} | {*lost}
-    # What lies there and is nobody's business (from before the first day) makes no loss a smaller share.
+    # Partitions outside the feed (before its first day) do not count: they would make the share of a loss smaller.
     holding = there if observed.holding is None else there & {*observed.holding, *loaded}
     missing = loaded - there
-    # The time is when it was seen first, not when a load comes to it.
+    # The time is that of the first observation, not of this load.
     before = {p: at for p, at in observed.vanished.items() if p not in there}
     vanished = dict.fromkeys(missing - set(observed.accepted), walk.listed_at) | before
     return removals.alarm(load.feed, holding=holding, vanished=vanished, now=walk.listed_at), observed.accepted
 
 
 def source_files(listing: Listing, partition: Partition) -> list[SourceFile]:
-    """The files of a partition's listing, misplaced ones too."""
+    """Return the files of a partition's listing, including misplaced ones."""
     why = "no file of this feed: it lies too deep, or has another ending than its files"
     misplaced = (replace(_source_file(o, partition), misplaced=OUTSIDE_LAYOUT, message=why) for o in listing.misplaced)
     return [*(_source_file(o, partition) for o in listing.objects), *misplaced]

@@ -1,8 +1,8 @@
-"""Columns that files have and nobody declared, of a feed that adds them (`NewColumns.ADD`).
+"""Undeclared columns of files, for a feed that adds them (`NewColumns.ADD`).
 
-Once the headers of its files are known, a load goes on with a wider feed and a wider table: what is declared, what was
-added earlier and what is new. So reading, judging and committing are the same for all columns. Does not belong here:
-how a table gets a column (`catalog`), and what the other policies do (`probe`).
+After it has read the headers of its files, a load continues with a wider feed and a wider table: declared columns,
+earlier additions and new columns. So reading, judging and committing are the same for all columns. Does not belong
+here: the change of a table (`catalog`), and the other policies (`probe`).
 """
 
 from collections import Counter
@@ -24,18 +24,18 @@ from dagster_tidemark.lakehouse.table import LINEAGE, SOURCE_ROW, SchemaDiffers
 from dagster_tidemark.lakehouse.table_changes import NOT_DECLARED
 
 MOST = 200
-"""The columns of a table, declared ones among them, beyond which none is added."""
+"""Maximum number of columns of a table, including declared ones. No column is added beyond it."""
 
 
 @dataclass(frozen=True)
 class Additions:
-    """What became of columns that nobody declared.
+    """Undeclared columns that were added or refused.
 
     Args:
-        there: Those that the table has now.
-        added: Those of them that it did not have when the load began.
-        refused: Those that a table cannot get, with the reason.
-        dropped: Those that the transform does not let through, with what it does.
+        there: Undeclared columns that the table has now.
+        added: Columns that the table did not have when the load began.
+        refused: Columns that a table cannot get, with the reason.
+        dropped: Columns that the transform drops, changes or fails with, with its effect.
     """
 
     there: Sequence[str] = ()
@@ -46,12 +46,12 @@ class Additions:
 
 @dataclass(frozen=True)
 class Wider:
-    """What a load goes on with once its files were looked into.
+    """Load with the added columns, and its inspected files.
 
     Args:
-        load: The load as declared, and the columns that were added.
-        inspected: The files, of which a column that is not declared is told by its name.
-        not_taken: Columns of the files that are not read, with the files.
+        load: The declared load with the added columns.
+        inspected: The files, without names of undeclared columns that occur twice in a header.
+        not_taken: Columns that are not read, with the files that have them.
     """
 
     load: Load
@@ -64,16 +64,18 @@ class Wider:
 def widened(
     spark: SparkSession, load: Load, inspected: Inspected, before: Collection[str], *, may_alter: bool = True
 ) -> Wider:
-    """Let a load take the columns of its files that are not declared, if its feed adds them, and add them to its table.
+    """Return a load with the undeclared columns of its files, and add these to its table, if its feed adds columns.
 
-    To be asked after the look: a column that holds values at the load's snapshot is in the table now.
+    Call this after the look: a column with values at the load's snapshot is in the table then.
 
     Args:
-        before: The columns that were there beside the declared ones when the load began.
-        may_alter: Whether the table gets them; if not, it is told as if it had.
+        before: The undeclared columns that the table had when the load began.
+        may_alter: True if columns may be added to the table. Otherwise the result is the same, but the table does not
+            change.
 
     Raises:
-        SchemaDiffers: the table has another column that is not declared.
+        SchemaDiffers: an undeclared column of the table is no text, or the table cannot be made as declared, or it is a
+            branch and would get a column.
     """
     in_files = inspected.new_columns(load.feed)
     if not load.feed.adds_columns:
@@ -110,11 +112,11 @@ def widened(
 
 
 def addable(names: Iterable[str], taken: Iterable[str], columns: int) -> tuple[list[str], dict[str, str]]:
-    """Which of these names a table can get, first come first served, and why it cannot get the others.
+    """Return the names that a table can get as columns, in their order, and why it cannot get the others.
 
     Args:
-        taken: Names that are somebody else's; case makes no difference.
-        columns: How many columns the table has.
+        taken: Names that are in use; case makes no difference.
+        columns: Number of columns that the table has.
     """
     spoken_for = {name.lower(): name for name in taken}
     new: list[str] = []
@@ -133,14 +135,14 @@ def addable(names: Iterable[str], taken: Iterable[str], columns: int) -> tuple[l
 
 
 def transformed(load: Load, good: DataFrame) -> DataFrame:
-    """The table rows of good rows; where the transform drops a column that was added, it is null."""
+    """Return the table rows of good rows. An added column that the transform drops is null."""
     lacking = [c for c in load.table.added if c not in load.feed.columns]
     rows = load.transform(good)
     return rows.withColumns({c: F.lit(None).cast("string") for c in lacking}) if lacking else rows
 
 
 def is_behind(spark: SparkSession, load: Load) -> bool:
-    """Whether another run has added a column since a load was widened: such a table takes no rows without it."""
+    """Return True if another run has added a column since the load was widened. The table refuses rows without it."""
     if not load.feed.adds_columns:
         return False
     declared = replace(load.table, columns={c: t for c, t in load.table.columns.items() if c not in load.table.added})
@@ -154,7 +156,7 @@ def _with(load: Load, in_table: Collection[str], in_feed: Collection[str]) -> Lo
 
 
 def _told_apart(inspected: Inspected, load: Load) -> tuple[Inspected, dict[str, list[str]]]:
-    """The files without the names that stand twice in a header, and these names with the files."""
+    """Return the files without names that occur twice in a header, and these names with their files."""
     twice: dict[str, list[str]] = {}
 
     def apart(file: SourceFile, shape: Shape) -> Shape:
@@ -173,15 +175,15 @@ def _transformed(spark: SparkSession, load: Load) -> DataFrame:
 
 
 def _dropped(spark: SparkSession, load: Load, columns: Sequence[str]) -> dict[str, str]:
-    """Which of these columns do not come out of the transform as they went in, and what it does."""
+    """Return the columns that the transform drops, changes or fails with, and its effect."""
     if not columns:
         return {}
     try:
         kinds = dict(_transformed(spark, _with(load, columns, columns)).dtypes)
     except (AnalysisException, ValueError, AssertionError) as error:
-        if len(columns) > 1:  # one of them must not be held against the others
+        if len(columns) > 1:  # one bad column must not exclude the others
             half = len(columns) // 2
             return _dropped(spark, load, columns[:half]) | _dropped(spark, load, columns[half:])
-        _ = _transformed(spark, load).columns  # a transform that fails without it is no matter of this column
+        _ = _transformed(spark, load).columns  # raises if the transform fails without the column too
         return {columns[0]: f"fails with it: {(str(error).strip().splitlines() or [type(error).__name__])[0]}"}
     return {c: "drops it" if c not in kinds else f"makes it {kinds[c]}" for c in columns if kinds.get(c) != "string"}

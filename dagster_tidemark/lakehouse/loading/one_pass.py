@@ -72,7 +72,7 @@ class Written:
     _prefix: str
 
     def commit(self, run_id: str) -> write.Commit:
-        """Put the files into the table, in place of what its partitions held.
+        """Commit the files to the table, in place of the previous rows of its partitions.
 
         Raises:
             CommitConflict: another writer has changed one of the partitions. The data files are deleted.
@@ -272,7 +272,7 @@ class _Attempt:
 
 
 def _collected(reports: DataFrame, *, is_kept: bool) -> tuple[list[Report], list[bytes]]:
-    """Evaluate what tasks return.
+    """Return the reports of tasks, and the footers of their files.
 
     Args:
         is_kept: True if tasks return hashes of keys, which are searched for duplicates.
@@ -307,7 +307,7 @@ def _rows_of_parts(reading: Batch, reports: Sequence[PartReport]) -> dict[tuple[
 
 def is_grouped_by_task(rows: DataFrame) -> bool:
     """Return True if rows stay in the tasks that read them. Each task then has rows of few partitions."""
-    # The plan as text, because Spark Connect has no other public form of it.
+    # The plan is read as text, because Spark Connect has no other public form.
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         rows.explain()

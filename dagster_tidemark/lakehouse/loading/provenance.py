@@ -1,6 +1,6 @@
-"""What table and quarantine say was incorporated: the files a partition knows, and what it holds.
+"""File versions that table and quarantine know, and the content of partitions.
 
-Belongs here: the queries. Does not belong here: what follows from the answers (`load_plan`).
+Belongs here: the queries. Does not belong here: decisions from the answers (`load_plan`).
 """
 
 from collections import Counter
@@ -26,20 +26,20 @@ _FILE = ("source_file", "source_version", "loaded_by")
 
 @dataclass(frozen=True)
 class Held:
-    """What partitions hold at a snapshot, and how many rows of which file versions."""
+    """Content of partitions at a snapshot, and the number of rows of each file version."""
 
     content: Mapping[Partition, Content]
     files: Mapping[Partition, Mapping[tuple[str, str], int]]
 
 
 def as_keys(partitions: Sequence[Partition]) -> list[str] | None:
-    """These partitions as keys of a table; the whole of an unpartitioned one is one partition without a key."""
+    """Return partitions as keys of a table; None for an unpartitioned table, whose one partition has no key."""
     return None if None in partitions else [p for p in partitions if p is not None]
 
 
 @dataclass(frozen=True)
 class Entries:
-    """What the quarantine holds of a file version for one reason, in one partition."""
+    """Quarantine entries of a file version with one reason, in one partition."""
 
     partition: Partition
     file: KnownFile
@@ -48,12 +48,12 @@ class Entries:
 
 @dataclass(frozen=True)
 class Known:
-    """What table and quarantine know of partitions.
+    """Files of partitions that table and quarantine know.
 
     Args:
         files: The file versions of each partition.
-        rows: How many rows of them the table holds.
-        entries: What the quarantine holds of these partitions, and of what lies beside the asset's partitions.
+        rows: Number of rows in the table, by file version.
+        entries: Quarantine entries of the partitions, and of misplaced files of the asset.
     """
 
     files: Mapping[Partition, Collection[KnownFile]]
@@ -62,10 +62,10 @@ class Known:
 
 
 def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None) -> Known:
-    """What is known of these partitions, with the table as it is at a snapshot.
+    """Return the known files of partitions, with the table at a snapshot.
 
     Raises:
-        SnapshotExpired: the snapshot is there no more.
+        SnapshotExpired: the snapshot no longer exists.
     """
     files: dict[Partition, set[KnownFile]] = {}
     counts: Counter[Version] = Counter()
@@ -84,13 +84,13 @@ def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition]
 
 
 _Found = Iterable[tuple[Partition, str, str, str, str, str, int]]
-"""Partition, file, version, code, where they left a trace, for which reason, and how many rows of the table."""
+"""Partition, file, version, code version, place of the trace, reason, and number of rows in the table."""
 
 
 def _looked_up(
     spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None
 ) -> _Found | None:
-    """Without Spark, where it is little; None: Spark has to say."""
+    """Return the traces without a Spark query; None if only Spark can query them."""
     held = _held(spark, load.table, partitions, snapshot_id) if snapshot_id else {}
     about = [{"asset": load.asset, "partition": partition} for partition in {*partitions, None}]
     columns = ("partition", *_FILE, "row_number", "reason")
@@ -107,7 +107,7 @@ def _looked_up(
 def _held(
     spark: SparkSession, table: Table, partitions: Sequence[Partition], snapshot_id: int
 ) -> dict[tuple[Any, ...], int] | None:
-    """How many rows the table has of which partition, file, version and code."""
+    """Return the number of rows in the table by partition, file, version and code; None if only Spark can count."""
     by, values = table.partition_columns, {p: table.partition_values(p) for p in partitions}
     rows = metadata_reads.few_rows(spark, table, (*by, *_FILE), list(values.values()), snapshot_id)
     if rows is None:
@@ -118,13 +118,13 @@ def _held(
 
 
 def _counted(rows: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], int]:
-    """How many rows there are of each group."""
+    """Return the number of rows of each group."""
     *values, counts = rows.group_by(by).aggregate([([], "count_all")]).select([*by, "count_all"]).to_pydict().values()
     return dict(zip(zip(*values, strict=True), counts, strict=True))
 
 
 def _queried(spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None) -> _Found:
-    """In one query."""
+    """Return the traces by one Spark query."""
     table, by = load.table, ", ".join([*map(quoted, load.table.partition_columns), *_FILE])
     entries = (
         f"SELECT partition, {', '.join(_FILE)}, if(row_number IS NULL, '{Where.WHOLE_FILE}', "
@@ -142,7 +142,7 @@ def _queried(spark: SparkSession, load: Load, partitions: Sequence[Partition], s
 
 
 def rows_of_partitions(spark: SparkSession, table: Table) -> dict[Partition, int]:
-    """The partitions of the whole table that hold rows, and about how many; from its metadata alone."""
+    """Return the partitions of a table that have rows, with their approximate number, from table metadata only."""
     rows = spark.sql(
         f"SELECT {table.partition_key_of_metadata_sql} AS partition, sum(record_count) AS rows "
         f"FROM {table.identifier}.partitions WHERE record_count > 0 GROUP BY 1"
@@ -153,13 +153,13 @@ def rows_of_partitions(spark: SparkSession, table: Table) -> dict[Partition, int
 def rows_at(
     spark: SparkSession, table: Table, partitions: Collection[str] | None, snapshot_id: int | None
 ) -> DataFrame:
-    """The rows of these partitions as they stood at a snapshot."""
+    """Return the rows of partitions at a snapshot."""
     if snapshot_id is None:
         return spark.table(table.identifier).limit(0)
     return spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}").where(table.predicate(partitions))
 
 
 def held_at(spark: SparkSession, table: Table, partitions: Sequence[Partition], snapshot_id: int | None) -> Held:
-    """What these partitions hold at a snapshot, in one pass over their rows."""
+    """Return the content of partitions at a snapshot, in one pass over their rows."""
     content, files = content_of_files(spark, table, as_keys(partitions), snapshot_id)
     return Held(content, files)

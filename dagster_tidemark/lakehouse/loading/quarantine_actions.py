@@ -1,6 +1,6 @@
-"""What people do about things that were turned away: look at them, send them back, leave them at that.
+"""Actions of people on rejected rows and files: list them, send them back, waive them.
 
-Everything is said of entries that a selection names. Does not belong here: that partitions are then loaded again
+Each action works on the entries of a selection. Does not belong here: the request to load partitions again
 (`sensors.change_detection.ask_again`), and the commands (`dagster_tidemark.cli.quarantine_work`).
 """
 
@@ -26,14 +26,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Selection:
-    """Some entries of the quarantine; what is not said selects nothing out.
+    """Selection of quarantine entries. An argument that is not given restricts nothing.
 
     Args:
-        asset: Of this asset only (`core/orders`).
-        reasons: For these reasons only.
-        since: Those that were entered at this time (UTC) or later.
-        file: Of these files; a `*` stands for anything.
-        key: Of this file.
+        asset: The asset of the entries (`core/orders`).
+        reasons: Their reasons.
+        since: The earliest time (UTC) of their `quarantined_at`.
+        file: Pattern of their files' keys; `*` matches any text.
+        key: Key of their file.
     """
 
     asset: str | None = None
@@ -61,7 +61,7 @@ class Selection:
 
 
 def entries(spark: SparkSession, selection: Selection) -> DataFrame:
-    """One row per entry: the columns of the quarantine, and `because` (why it was waived; null if it was not)."""
+    """Return one row per entry: the columns of the quarantine, and `because` (the reason of its waiver, or null)."""
     for table in (QUARANTINE, WAIVERS):
         catalog.ensure(spark, table)
     return spark.sql(
@@ -71,7 +71,7 @@ def entries(spark: SparkSession, selection: Selection) -> DataFrame:
 
 
 def counts(found: DataFrame) -> DataFrame:
-    """One row per asset, reason and whether it is waived: `rows`, `files`, and the oldest entry's `since`."""
+    """Return one row per asset, reason and `waived`: `rows`, `files`, and the oldest entry's time as `since`."""
     is_waived = F.col("because").isNotNull().alias("waived")
     by = found.groupBy("asset", "reason", is_waived)
     counted = by.agg(
@@ -83,20 +83,21 @@ def counts(found: DataFrame) -> DataFrame:
 
 
 def waived_beside(spark: SparkSession, assets: Collection[str]) -> dict[str, str]:
-    """The files and folders beside the partitions that are waived for each of these assets, with their version."""
+    """Return the misplaced files and folders that are waived for all given assets, with their versions."""
     found = entries(spark, Selection()).where(F.col("asset").isin(list(assets)) & F.col("partition").isNull())
     by_version = found.groupBy("source_file", "source_version").agg(F.every(F.col("because").isNotNull()).alias("all"))
     return {row.source_file: row.source_version for row in by_version.where("all").collect()}
 
 
 def send_back(spark: SparkSession, selection: Selection, load: Load) -> list[Partition]:
-    """Let entries of a load's asset stand for nothing, so that the next load reads their files again.
+    """Mark entries of a load's asset as sent back, so that the next load reads their files again.
 
-    Their partitions are replaced as after a change of code; where rows of files are kept that are no longer there, only
-    these files are read. Entries stay until that load. What lies beside the partitions is left out: nobody reads it.
+    That load replaces their partitions, as after a change of code. If a partition keeps rows of files that no longer
+    exist, only the files of the entries are read. Entries stay until that load. Misplaced files are left out, because
+    no load reads them.
 
     Returns:
-        The partitions that are to be loaded.
+        The partitions to load.
 
     Raises:
         WriteConflict: other writers won each of the attempts.
@@ -118,10 +119,10 @@ def send_back(spark: SparkSession, selection: Selection, load: Load) -> list[Par
 
 
 def waive(spark: SparkSession, selection: Selection, because: str, *, run_id: str) -> int:
-    """Leave these entries at that, with a reason.
+    """Waive entries, with a reason.
 
     Returns:
-        How many entries there are.
+        The number of entries.
     """
     found = entries(spark, selection)
     waivers.waive(found, because, run_id=run_id)
@@ -129,10 +130,10 @@ def waive(spark: SparkSession, selection: Selection, because: str, *, run_id: st
 
 
 def unwaive(spark: SparkSession, selection: Selection) -> int:
-    """Take back the waivers of these entries.
+    """Remove the waivers of entries.
 
     Returns:
-        How many waivers there were.
+        The number of removed waivers.
     """
     waived = entries(spark, selection).where("because IS NOT NULL").select(*WAIVERS.row_key).distinct()
     count = waived.count()

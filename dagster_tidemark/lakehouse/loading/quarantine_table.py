@@ -1,7 +1,7 @@
-"""The table of what was turned away, ops/quarantine: its entries and how they are replaced.
+"""Table of rejected rows and files, ops/quarantine: its entries and how they are replaced.
 
-An entry is about a row, or, where `row_number` is null, about a file as a whole. Does not belong here: who decides
-what is turned away.
+An entry is about a row, or about a whole file if `row_number` is null. Does not belong here: the rules that reject
+rows and files (`validation`, `probe`).
 """
 
 import logging
@@ -22,7 +22,7 @@ from dagster_tidemark.sources.feed import Partition
 logger = logging.getLogger(__name__)
 
 NO_ROWS = "no rows"
-"""The reason of a file that is all right and left no row: known, and no fault."""
+"""Reason of a file that left no row in the table. The file is known and has no fault."""
 
 _FILE = ("source_file", "source_version", "loaded_by")
 
@@ -37,8 +37,8 @@ QUARANTINE = Table(
         "message": "string",
         "quarantined_at": "timestamp",
     },
-    # Runs that overlap may have met a file in different versions, or with different code: neither touches what the
-    # other entered.
+    # Overlapping runs may read different versions of a file, or have different code: neither changes the entries of
+    # the other.
     row_key=("asset", "partition", *_FILE, "row_number"),
     comment="A rejected row or file, with the reason",
     stored_by=("asset", "partition"),
@@ -50,7 +50,7 @@ _ENTERED = [c for c in QUARANTINE.columns if c != "quarantined_at"]
 
 @dataclass(frozen=True)
 class FirstRow:
-    """The smallest row id of a block of a file, and how many rows stand in the blocks before it."""
+    """The smallest row id in a block of a file, and the number of rows in earlier blocks."""
 
     block: int
     row: int
@@ -58,7 +58,7 @@ class FirstRow:
 
 
 def of_files(spark: SparkSession, asset: str, code_version: str, faults: Sequence[FileFault]) -> DataFrame:
-    """Entries about whole files."""
+    """Return entries about whole files."""
     return spark.createDataFrame(
         [
             (asset, f.partition, f.key, f.version, f.arrived_at, code_version, None, None, x.reason, x.message)
@@ -70,11 +70,11 @@ def of_files(spark: SparkSession, asset: str, code_version: str, faults: Sequenc
 
 
 def of_rows(rejected: DataFrame, asset: str, first_rows: Mapping[str, Sequence[FirstRow]]) -> DataFrame:
-    """Entries about the rows that were turned away. Row numbers count from 1, without header and blank lines.
+    """Return entries about rejected rows. Row numbers count from 1, without header and blank lines.
 
     Args:
-        rejected: Rows as `validation.judge` gives them, each with its `_content`.
-        first_rows: Of each file that has such rows; ids of rows in text are only increasing, with these they number.
+        rejected: Rejected rows of `validation.judge`, each with its `_content`.
+        first_rows: First rows of the blocks, by file. They turn row ids, which only increase, into row numbers.
     """
     firsts = rejected.sparkSession.createDataFrame(
         [(key, at.block, at.row, at.rows_before) for key, all_at in first_rows.items() for at in all_at],
@@ -97,14 +97,14 @@ def replace(
     run_id: str,
     table: Table = QUARANTINE,
 ) -> None:
-    """Put in these entries, and take out those that were seen of some files, in one commit; in none if nothing changes.
+    """Add entries and remove the entries of some files, in one commit. Commit nothing if nothing changes.
 
-    What stands there already is not written again. An entry that is not named stays, whoever made it.
+    Entries that exist already are not written again. Entries that are not named stay, even those of other runs.
 
     Args:
-        gone: For each partition that is touched the entries that go, unless the same is entered anew: of which versions
-            of files, and whether about some of their rows or the whole file.
-        table: The quarantine, or a branch of it.
+        gone: The entries to remove, unless they are added again, for each partition that changes. A `KnownFile` names
+            the version of the file, and its `where` the entries about rows or about the whole file.
+        table: The quarantine, or its branch.
 
     Raises:
         WriteConflict: other writers won each of the attempts.
@@ -136,7 +136,7 @@ def replace(
 def _changes(
     entries: DataFrame, asset: str, seen: Collection[tuple[Partition, str, str, str, Where]], table: Table
 ) -> DataFrame:
-    """Of these entries the ones that are not there yet, and the keys of those that are to go."""
+    """Return the entries that do not exist yet, and the keys of the entries to remove."""
     spark = entries.sparkSession
     there = spark.table(table.rows_identifier).alias("t").where(within(asset, {p for p, *_ in seen}))
     named = [(*file, where is Where.WHOLE_FILE) for *file, where in sorted(seen, key=repr)]
@@ -173,7 +173,7 @@ def _same(columns: Collection[str]) -> str:
 
 
 def quoted(text: str | None) -> str:
-    """A text as a SQL literal."""
+    """Return a text as a SQL literal."""
     if text is None:
         return "NULL"
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

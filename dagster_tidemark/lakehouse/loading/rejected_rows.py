@@ -1,7 +1,7 @@
-"""What a load turns away: counted, and entered into the quarantine around the commit of the table.
+"""Rejected rows and files of a load: their counts, and their quarantine entries before and after the table's commit.
 
-Belongs here: which entries are written when. Does not belong here: the entries themselves (`quarantine_table`), and
-why a row or file is turned away (`validation`, `probe`).
+Belongs here: the choice and order of the entries to write. Does not belong here: the entries themselves
+(`quarantine_table`), and the rules that reject rows and files (`validation`, `probe`).
 """
 
 from collections import Counter, defaultdict
@@ -27,7 +27,7 @@ from dagster_tidemark.sources.removals import Fate
 
 @dataclass(frozen=True)
 class Entered:
-    """Files that were read and have entries: about the file as a whole, or about some of its rows."""
+    """Files that were read and have entries: about the whole file, or about some of its rows."""
 
     whole: frozenset[SourceFile]
     in_part: frozenset[SourceFile]
@@ -35,7 +35,7 @@ class Entered:
 
 @dataclass(frozen=True)
 class Tally:
-    """How many rows a file has, how many were turned away for each reason, and where its blocks begin."""
+    """Number of rows of a file, number of rejected rows by reason, and the first rows of its blocks."""
 
     rows: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Tally:
 
 
 def tally_of(judged: DataFrame, files: Sequence[str]) -> dict[str, Tally]:
-    """File to what became of its rows: the one pass that evaluates them.
+    """Return the tally of each file, in the only pass that evaluates the rows.
 
     Args:
         files: Their keys, in the order of their numbers.
@@ -68,10 +68,10 @@ def counted_of_few(judged: pa.Table) -> list[dict[str, Any]]:
 def tally_of_parts(
     parts: Mapping[tuple[int, int], tuple[int, int]], rejected: Sequence[Mapping[str, Any]], files: Sequence[str]
 ) -> dict[str, Tally]:
-    """Return the same from the rows of each part of a file, and from those of them that were rejected.
+    """Return the same from the row counts of each part of a file, and the rejected rows.
 
     Args:
-        parts: By number of the file and beginning of the part, the number of rows and the number of the first one.
+        parts: Number of rows and number of the first row, by number of the file and beginning of the part.
         rejected: The rejected rows as `counted` gives them.
         files: Keys of the files, in the order of their numbers.
     """
@@ -116,7 +116,7 @@ def enter(
     tally: Mapping[str, Tally],
     run_id: str,
 ) -> Entered:
-    """Write what is turned away, in place of what was found there of the files that were read or are forgotten."""
+    """Enter rejected rows and files. Replace the known entries of files that were read or are forgotten."""
     with_rejected = {key for key, t in tally.items() if t.reasons}
     entered = Entered(
         frozenset(x.file for x in reading.faults), frozenset(f for f in reading.files if f.key in with_rejected)
@@ -132,7 +132,7 @@ def enter(
 
 
 def entries_of(load: Load, reading: Batch, rejected: DataFrame, tally: Mapping[str, Tally]) -> DataFrame:
-    """The entries about what was read and is turned away."""
+    """Return entries about the rows and files that were read and rejected."""
     entries = quarantine_table.of_files(rejected.sparkSession, load.asset, load.code_version, reading.faults)
     firsts = {key: t.first_rows for key, t in tally.items() if t.reasons}
     return entries.unionByName(quarantine_table.of_rows(rejected, load.asset, firsts)) if firsts else entries
@@ -146,10 +146,10 @@ def enter_files_without_rows(
     in_table: Mapping[Partition, Collection[tuple[str, str]]],
     run_id: str,
 ) -> None:
-    """Make known the files that left no row, or lost all they had: else the next load took them for new.
+    """Enter files that left no row, or lost all their rows. Otherwise the next load would take them for new files.
 
     Args:
-        entered: What was entered before the table was written.
+        entered: Files that got entries before the table was written.
         in_table: The file versions that have rows in the table now.
     """
     missing: list[FileFault] = []
@@ -170,7 +170,7 @@ def _entered_as_a_whole(known: Collection[KnownFile], step: Step) -> set[tuple[s
 
 
 def enter_misplaced(spark: SparkSession, load: Load, found: LoadState, run_id: str) -> None:
-    """Enter what lies beside the partitions; forget what lies there no more, and what is obsolete."""
+    """Enter misplaced files. Remove entries of misplaced files that are gone, and obsolete entries."""
     gone, new = _obsolete(found), list[SourceFile]()
     if found.misplaced is not None and load.table.partitioned_by:
         entered = {(e.file.key, e.file.version): e.file for e in _beside(load, found)}
@@ -185,11 +185,11 @@ def enter_misplaced(spark: SparkSession, load: Load, found: LoadState, run_id: s
 
 
 def _obsolete(found: LoadState) -> dict[Partition, list[KnownFile]]:
-    """Entries that tell nobody anything any more.
+    """Return obsolete entries by partition.
 
-    Those of a file that expired and has no row in the table. Where rows of such a file stay, its entries stay as well:
-    nothing else tells what is missing beside these rows. And `no rows` of a file that has rows: a run said so that was
-    overtaken before it could.
+    An entry is obsolete if its file expired and has no row in the table. If rows of an expired file stay, its entries
+    stay too: nothing else shows which rows are missing. The entry `no rows` is obsolete if the file has rows: another
+    run overtook the run that wrote it.
     """
     gone: dict[Partition, list[KnownFile]] = {}
     for partition, known in found.known.items():
@@ -204,7 +204,7 @@ def _obsolete(found: LoadState) -> dict[Partition, list[KnownFile]]:
 
 
 def _entries_of(found: LoadState, partition: Partition, keys: Collection[str]) -> list[KnownFile]:
-    """The entries that were found of these files."""
+    """Return the known entries of some files."""
     known = found.known.get(partition, ())
     return [k for k in known if k.where is not Where.TABLE and k.key in keys]
 

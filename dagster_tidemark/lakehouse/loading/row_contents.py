@@ -1,7 +1,7 @@
-"""What stands in a row that is turned away, where only its record is at hand: made from that, by the exact rule.
+"""Contents of rejected rows that have only a record: the exact rule makes them from the record.
 
-A row whose values are all in plain form crosses into Spark as values, not as texts. Few such rows are turned away, so
-their texts are taken from their records afterwards. Does not belong here: which rows these are.
+A row whose values are all in plain form crosses into Spark as values, not as texts. Few such rows are rejected, so
+their texts are taken from their records afterwards. Does not belong here: the choice of the rows.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _ESCAPES = re.compile(r"(\\\\)|\\u([0-9a-f]{4})")
 
 @dataclass(frozen=True)
 class Contents:
-    """How records become contents.
+    """Rule that makes contents from records.
 
     Args:
-        forms: Of each file that has such rows, its shape and what takes its records apart.
+        forms: Shape of each file with such rows, and the function that splits its records into texts.
     """
 
     declared: Declared
     forms: Mapping[str, tuple[Any, Callable[[Declared, Any, str], Sequence[str | None]]]]
 
     def fill(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same rows, each with `_content`."""
+        """Yield the same rows, each with its `_content`."""
         for batch in batches:
             at = batch.schema.get_field_index(_CONTENT)
             yield batch.set_column(at, batch.schema.field(at), self.of(pa.Table.from_batches([batch])))
 
     def of(self, rows: pa.Table) -> pa.Array:
-        """The contents of rows, from their records where they have none."""
+        """Return the contents of rows. Missing contents are made from the records."""
         named = (rows.column(name).to_pylist() for name in (_CONTENT, _RECORD, _FILE))
         found = [
             self._content(file, record) if content is None and record is not None else content
@@ -57,16 +57,16 @@ class Contents:
 
 
 def as_json(texts: Mapping[str, str]) -> str:
-    """Texts as Spark's `to_json` writes them."""
+    """Return texts as Spark's `to_json` writes them."""
     written = json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
     return _ESCAPES.sub(lambda found: found[0] if found[1] else f"\\u{found[2].upper()}", written)
 
 
 def filled(rejected: DataFrame, reading: Batch, files: Iterable[str]) -> DataFrame:
-    """Rows that were turned away, each with its `_content`.
+    """Return rejected rows, each with its `_content`.
 
     Args:
-        files: The files that they are of.
+        files: Keys of their files.
     """
     contents = contents_of(reading, files)
     if not contents.forms:
@@ -76,7 +76,7 @@ def filled(rejected: DataFrame, reading: Batch, files: Iterable[str]) -> DataFra
 
 
 def contents_of(reading: Batch, files: Iterable[str]) -> Contents:
-    """How the records of some files of a reading become contents."""
+    """Return the rule that makes contents from the records of some files."""
     shapes = reading.shapes
     forms = {}
     for file in files:

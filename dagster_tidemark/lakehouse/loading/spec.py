@@ -1,6 +1,6 @@
-"""What a load is declared with: a feed, the table it becomes, and the way from one to the other.
+"""Declaration of a load: a feed, its table, and the transform from one to the other.
 
-Does not belong here: what a load finds (`load_state`) and does (`load`).
+Does not belong here: the state that a load finds (`load_state`) and its work (`load`).
 """
 
 from collections.abc import Callable
@@ -27,12 +27,12 @@ _UNVERSIONED = "none"
 
 @dataclass(frozen=True)
 class Load:
-    """How a feed becomes a table.
+    """Declaration of how a feed becomes a table.
 
     Args:
-        transform: From typed landing rows (the feed's columns, the partition column, lineage) to table rows.
-        code_version: The asset's; rows remember it as `loaded_by`. Empty: it has none.
-        quarantine: The table, or its branch, for rows and files that are turned away.
+        transform: Function from typed landing rows (the feed's columns, the partition column, lineage) to table rows.
+        code_version: The asset's code version, stored in rows as `loaded_by`. Empty if the asset has none.
+        quarantine: The table, or its branch, for rejected rows and files.
 
     Raises:
         ValueError: feed and table do not fit together, see `require_loadable`.
@@ -46,7 +46,7 @@ class Load:
 
     def __post_init__(self) -> None:
         require_loadable(self.feed, self.table)
-        if not self.code_version:  # which would say of its rows that they are to be loaded again (`plan.AGAIN`)
+        if not self.code_version:  # an empty one means that files must be read again (`load_plan.AGAIN`)
             object.__setattr__(self, "code_version", _UNVERSIONED)
 
     @property
@@ -60,11 +60,12 @@ class Load:
 
 
 def require_loadable(feed: Feed, table: Table) -> None:
-    """Check that a feed can be loaded into a table. The code location calls it too, as it loads.
+    """Check that a feed can be loaded into a table. The code location also calls this when it loads.
 
     Raises:
-        ValueError: the row key is empty, may be null, is not exact or misses the partition, the partition column is a
-            column of the files, or feed and table are cut differently. The message names the column and the remedy.
+        ValueError: the row key is empty, may be null, is not exact or misses the partition; a partition column is a
+            column of the files; or feed and table are partitioned differently. The message names the column and the
+            remedy.
     """
     key = table.row_key
     if not key:
@@ -102,7 +103,7 @@ def require_cut_alike(feed: Feed, table: Table) -> None:
     """Check that a table is partitioned in the same way as its feed.
 
     Raises:
-        ValueError: it is not; the message names the partitioning that it must have.
+        ValueError: the table is partitioned differently. The message names the required partitioning.
     """
     dimensions, by = feed.layout.dimensions, table.partitioning
     if len(dimensions) > 1:
@@ -123,7 +124,7 @@ def _fits(feed: Feed, dimension: str, by: Partitioning | None, table: Table) -> 
     kind = TYPES[feed.grain]
     if not isinstance(by, ByTime) or table.columns[by.column] != kind or by.format_of(table.columns) != FORMATS[kind]:
         return False
-    return kind == "date" or by.timezone == feed.timezone  # a day is a day of its zone
+    return kind == "date" or by.timezone == feed.timezone  # a day depends on its time zone
 
 
 def _need(feed: Feed, dimension: str) -> str:

@@ -1,7 +1,7 @@
-"""What of an asset was turned away, counted: for its check, and for whoever asks.
+"""Counts of an asset's rejected rows and files, for its check and for reports.
 
-Counted where it lies, so that it costs no more to say when there is more of it. Does not belong here: single entries
-(`quarantine_table`), and what a load has to know of its own partitions (`provenance`).
+Spark counts them, and only counts are fetched, so a large backlog costs little. Does not belong here: single entries
+(`quarantine_table`), and the file versions that a load knows (`provenance`).
 """
 
 from collections.abc import Mapping
@@ -18,21 +18,21 @@ from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sources.feed import Partition
 
 NAMED = 20
-"""How many files are named."""
+"""Maximum number of files that are named."""
 
 
 @dataclass(frozen=True)
 class TurnedAway:
-    """What the quarantine holds of an asset for one reason, and in one place.
+    """Counts of an asset's quarantine entries with one reason, about rows or about whole files.
 
     Args:
-        where: Some rows of files, or files as a whole.
-        is_waived: A person leaves it at that; it fails no check.
-        count: How many rows or files.
-        since_yesterday: How many of them are of files that arrived within the last 24 hours.
+        where: Some rows of files, or whole files.
+        is_waived: True if a person waived the entries. They fail no check then.
+        count: Number of rows or files.
+        since_yesterday: Number of rows or files that arrived within the last 24 hours.
         since_last_week: The same for seven days.
-        oldest: When the first of their files arrived, UTC.
-        files: The first of these files by name.
+        oldest: Arrival time (UTC) of the oldest file.
+        files: The first files by name.
     """
 
     where: Where
@@ -46,7 +46,7 @@ class TurnedAway:
 
 
 def backlog_of(spark: SparkSession, asset: str, quarantine: Table = QUARANTINE) -> list[TurnedAway]:
-    """What was turned away of all partitions of an asset, files without rows left out."""
+    """Return counts of the rejected rows and files in all partitions of an asset, without files that have no rows."""
     found = spark.sql(f"""
         SELECT if(q.row_number IS NULL, '{Where.WHOLE_FILE}', '{Where.REJECTED_ROWS}') AS place, q.reason,
           w.because IS NOT NULL AS is_waived, count(*), count_if(q.arrived_at > now() - INTERVAL 1 DAY),
@@ -59,10 +59,10 @@ def backlog_of(spark: SparkSession, asset: str, quarantine: Table = QUARANTINE) 
 def largest_share(
     spark: SparkSession, table: Table, asset: str, rows: Mapping[Partition, int], quarantine: Table = QUARANTINE
 ) -> float:
-    """The largest share of a partition's rows that was turned away and is not waived.
+    """Return the largest share of a partition's rows that was rejected and is not waived.
 
     Args:
-        rows: The rows of partitions where they are known; of others the table's metadata tell about how many.
+        rows: Number of rows of the partitions where it is known. Other partitions are estimated from table metadata.
     """
     known = spark.createDataFrame(list(rows.items()), "partition string, rows bigint").alias("known")
     held = spark.sql(

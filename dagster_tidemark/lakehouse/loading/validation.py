@@ -1,4 +1,4 @@
-"""Verdicts on the rows of a feed, and typed values of texts in other than plain form.
+"""Verdicts on the rows of a feed, and typed values of texts that are not in plain form.
 
 Belongs here: the rules of a feed's declaration, and the choice among rows with one key. Does not belong here: reading
 of files, and storage of rows.

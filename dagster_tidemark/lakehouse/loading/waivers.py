@@ -1,7 +1,7 @@
-"""The table of what a person has decided about things that were turned away, ops/waivers.
+"""Table of people's decisions to accept rejections, ops/waivers.
 
-A waiver speaks of a version of a file and a reason. So it holds however often and with whatever code that version is
-read again, and says nothing of the next version. Does not belong here: what was turned away (`quarantine_table`).
+A waiver is about a version of a file and a reason. It stays valid if that version is read again, by any code, and does
+not cover the next version. Does not belong here: rejected rows and files (`quarantine_table`).
 """
 
 import logging
@@ -31,16 +31,16 @@ WAIVERS = Table(
 
 
 def same_thing(entry: str, waiver: str) -> str:
-    """A SQL condition on an entry of the quarantine and a waiver, by their aliases: the one is waived by the other."""
+    """Return a SQL condition, true if a waiver covers a quarantine entry, given their aliases."""
     return " AND ".join(f"{entry}.{c} = {waiver}.{c}" for c in WAIVERS.row_key)
 
 
 def waive(entries: DataFrame, because: str, *, run_id: str) -> None:
-    """Waive these entries of the quarantine; one that was waived before has a new reason.
+    """Waive quarantine entries. An entry that has a waiver gets the new reason.
 
     Args:
-        entries: With at least the columns of the waivers' row key.
-        because: Why.
+        entries: Entries, with at least the columns of the waivers' row key.
+        because: The reason.
 
     Raises:
         WriteConflict: other writers won each of the attempts.

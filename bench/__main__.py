@@ -73,13 +73,13 @@ def _platforms(folder: Path, parts: str, rounds: int, warm_up: bool) -> dict[str
         starts = [platform.start()]
         if "start" in parts:
             stops = []
-            for _ in range(2 if warm_up else 1):
-                stops.append(platform.stop(signal.SIGINT).seconds)
+            for _ in range(2 if warm_up else 0):
+                stops.append(round(platform.stop(signal.SIGINT).seconds, 1))
                 starts.append(platform.start())
             found["start"] = {
                 "what": "seconds to the UI with an empty home, then again; jars and virtual environment are there",
                 **dict(zip(("empty home", "second start", "third start"), (round(s, 1) for s in starts), strict=False)),
-                "stop": round(stops[-1], 1),
+                **({"stop": stops[-1]} if stops else {}),
             }
         names = ["stock", "tuned"] if "latency" in parts else ["stock"] if "messages" in parts else []
         baselines = [Baseline(name, platform, folder) for name in names]

@@ -1,4 +1,4 @@
-"""A code server that was asked to end (SIGTERM or SIGINT) asks its child processes that are shifts to end.
+"""Stopping of shifts with their code server: on SIGTERM or SIGINT, the server asks its child shifts to end.
 
 Dagster's server ends only after the runs that it started, and a shift works for an hour. Does not belong here: the
 other reasons to end a shift (`streams.shift_lease`).

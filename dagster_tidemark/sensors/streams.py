@@ -55,7 +55,7 @@ class Ended:
 def streams_sensor(
     streams: Sequence[Stream | Deliveries], settings: Settings, *, scope: Scope = WHOLE_LOCATION
 ) -> dg.SensorDefinition:
-    """Return the sensor that starts the jobs of these streams."""
+    """Return the sensor that starts the jobs of streams."""
 
     server, beats = CodeServer(), Beats()
 

@@ -222,7 +222,7 @@ class KafkaClient:
 
     def _record(self, message: Message) -> Record:
         partition, offset = _place(message)
-        # A producer may claim any time. It is capped at now, because a time in the future would stay the newest forever.
+        # A producer may claim any time. A future time would stay the newest forever, and is therefore cut to now.
         milliseconds = min(max(message.timestamp()[1], 0), int(time.time() * 1000))
         return Record(
             body=message.value() or b"",

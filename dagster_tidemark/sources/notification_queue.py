@@ -38,7 +38,7 @@ class Message:
 
 
 class DeleteRefused(Transient):
-    """The queue did not delete some messages. They are delivered again, which is harmless: nothing has changed then."""
+    """The queue did not delete some messages. They are delivered again, which is harmless: no change is found."""
 
 
 class QueueUnavailable(Transient):
@@ -56,7 +56,7 @@ class MessageSource(Protocol):
         ...
 
     def extend(self, messages: Sequence[Message], seconds: int = HOLD_SECONDS) -> None:
-        """Hide messages for this many seconds from now. A message that cannot be hidden comes twice, which is harmless."""
+        """Hide messages for some seconds from now. A message that cannot be hidden comes twice, which is harmless."""
         ...
 
     def delete(self, messages: Sequence[Message]) -> None:

@@ -58,7 +58,7 @@ class Waiting:
     """Messages that are not committed yet.
 
     Args:
-        count: The number of them.
+        count: The number of messages.
         oldest_at: The time when the oldest was sent (Unix seconds); None if there is none, or it is not known.
     """
 

@@ -15,7 +15,7 @@ Only partitions that lost all their files count for the alarm, because the loss 
 
 No separate state is kept. All state is in the observations of the source asset:
 
-- *Held* is not observed: the latest observation is still the one with files. So every later look finds the partition
+- *Held* is not observed: the latest observation still lists the files. So every later look finds the partition
   vanished again, however much time passed, and no run starts.
 - *Gone* is observed like any change, with the version of no files. For 24 hours it still counts for the alarm, so pass
   these partitions to `alarm` as vanished, together with the ones found now.

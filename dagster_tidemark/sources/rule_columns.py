@@ -1,6 +1,6 @@
 """The columns that a feed's rules name, without Spark: a rule with an unknown column would fail every run.
 
-sqlglot parses the rules. Spark has syntax that it does not know: of a rule that it cannot parse nothing is said here.
+sqlglot parses the rules. Spark has syntax that it does not know; a rule that it cannot parse is not checked here.
 """
 
 from collections.abc import Collection

@@ -277,7 +277,7 @@ def changes(
         alarmed = _alarm(feed, vanished, ledger.latest(feed))
         fates = removals.decide(
             feed,
-            {p: [feed.prefix_of(p)] for p in vanished},  # all files of a partition, by one name
+            {p: [feed.prefix_of(p)] for p in vanished},  # one key represents all files of a partition
             {},
             now=max(vanished.values()),
             alarmed=alarmed,

@@ -44,7 +44,7 @@ _IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, adapter.Freshness] = {
 }
 __all__ = ["CHECK", "contract_checks", "contract_sensor"]
 STATE = "state"
-_ASKED_AGAIN = 2.0  # seconds until a service that has failed is asked again: a pause is no fault
+_ASKED_AGAIN = 2.0  # seconds until a failed service is probed again: a short pause is not a fault
 
 
 class ReportedBySensor(dg.AutomationCondition[dg.AssetCheckKey]):
@@ -129,7 +129,7 @@ def _only_ours(row: StandingRow, scope: Scope) -> StandingRow:
 
 
 class _World:
-    """The services that runs need, asked at each tick. A fault is recorded if it lasts for some seconds."""
+    """The services that runs need, probed at each tick. A fault is recorded if it lasts for some seconds."""
 
     def __init__(self) -> None:
         self._faulty: set[str] = set()

@@ -53,7 +53,7 @@ _Look = tuple[Feed, str | None]
 class Received:
     """Messages that one tick received, and their content."""
 
-    messages: list[tuple[Message, frozenset[_Look]]] = field(default_factory=list)  # understood
+    messages: list[tuple[Message, frozenset[_Look]]] = field(default_factory=list)  # parsed without refusals
     notified: dict[tuple[Feed, Partition], datetime] = field(default_factory=dict)
     strays: list[Stray] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)  # a reason for each message that stays on the queue
@@ -216,7 +216,7 @@ def _receive_backlog(hold: Hold) -> list[Message]:
 def _receive_more(hold: Hold, wait_seconds: int) -> list[Message]:
     try:
         return _receive(hold, wait_seconds)
-    except Exception as fault:  # of any client; the next tick meets and reports it
+    except Exception as fault:  # from any client; the next tick fails on it and reports it
         logger.warning("no more messages are received in this tick: %s", fault)
         return []
 

@@ -304,7 +304,7 @@ def refuse_overlaps(feeds: Sequence[Feed]) -> None:
         ValueError: two prefixes overlap; the message names both feeds.
     """
     ordered = sorted(feeds, key=lambda feed: feed.prefix)
-    for outer, inner in pairwise(ordered):  # keys that begin with a prefix sort right after it
+    for outer, inner in pairwise(ordered):  # a prefix that extends another sorts right after it
         if inner.prefix.startswith(outer.prefix):
             raise ValueError(
                 f"feeds {outer.name} and {inner.name}: {inner.prefix!r} lies within {outer.prefix!r}; give each a "

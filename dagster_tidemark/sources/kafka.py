@@ -57,7 +57,7 @@ class KafkaTopic:
         self._looked = self._committed_empty = -math.inf
 
     def property_name(self) -> str:
-        """The snapshot property that holds the topic's id and the next offset of each partition."""
+        """Return the snapshot property that holds the topic's id and the next offset of each partition."""
         return property_of(self._topic)
 
     def topic_id(self) -> str:

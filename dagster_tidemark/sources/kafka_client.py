@@ -22,7 +22,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # of its documented face
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # documented, but missing in its types
 
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.sources.kafka_errors import KafkaRefused

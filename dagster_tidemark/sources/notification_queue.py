@@ -56,7 +56,7 @@ class MessageSource(Protocol):
         ...
 
     def extend(self, messages: Sequence[Message], seconds: int = HOLD_SECONDS) -> None:
-        """Hide messages for some seconds from now. A message that cannot be hidden comes twice, which is harmless."""
+        """Hide messages for `seconds` from now. A message that cannot be hidden comes twice, which is harmless."""
         ...
 
     def delete(self, messages: Sequence[Message]) -> None:

@@ -142,7 +142,7 @@ class KeepsInHand(Protocol):
     """An inlet whose source counts the receives of a message."""
 
     def put_back(self, batch: Batch) -> None:
-        """Deliver a batch that was not acknowledged again, as the first part of the next one."""
+        """Deliver an unacknowledged batch again, as the first part of the next one."""
         ...
 
 

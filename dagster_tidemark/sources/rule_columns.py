@@ -19,7 +19,7 @@ def require_known_columns(feed: Feed, partition_columns: Collection[str]) -> Non
     Raises:
         ValueError: a rule names another column. The message names feed, rule, column and the known columns.
     """
-    if feed.adds_columns:  # its rows have the columns of its files too
+    if feed.adds_columns:  # its rows also have the columns of its files
         return
     known = [*feed.columns, *partition_columns]
     every = {name.lower() for name in (*known, *RESERVED)} | _WITHOUT_BRACKETS

@@ -171,7 +171,7 @@ def _landed(page: Any) -> Iterator[LandedObject]:
         yield LandedObject(o["Key"], o["ETag"].strip('"'), o["Size"], o["LastModified"].astimezone(UTC))
     for o in page.get("Versions", ()):
         if o["IsLatest"]:
-            version = None if o["VersionId"] == "null" else o["VersionId"]  # written before versions were kept
+            version = None if o["VersionId"] == "null" else o["VersionId"]  # written before versioning was enabled
             yield LandedObject(o["Key"], o["ETag"].strip('"'), o["Size"], o["LastModified"].astimezone(UTC), version)
 
 

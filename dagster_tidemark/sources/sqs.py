@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MAX_RECEIVES = 5
 """Receives after which a queue made by the platform gives a message up."""
 _BATCH = 10  # the maximum of messages in one SQS call
-_AT_ONCE = 4  # boto3 keeps ten connections; a call to AWS is waiting, not work
+_AT_ONCE = 4  # boto3 keeps ten connections; calls to AWS mostly wait
 
 
 def open_queue(name: str, **options: Any) -> "SqsQueue":
@@ -77,7 +77,7 @@ class SqsQueue:
                 )
 
     def extend(self, messages: Sequence[Message], seconds: int = HOLD_SECONDS) -> None:
-        """Hide messages for this many seconds from now."""
+        """Hide messages for `seconds` from now."""
 
         def _extend(entries: list[Any]) -> None:
             timed = [entry | {"VisibilityTimeout": seconds} for entry in entries]

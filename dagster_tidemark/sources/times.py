@@ -127,7 +127,7 @@ class Times:
 
     def is_key(self, text: str, since: date) -> bool:
         """Return True if a text has the form of a key whose window ends after the day `since` began."""
-        # Only its length is checked, because 100,000 keys are checked together.
+        # Only its length and day are checked, because 100,000 keys are checked together.
         return len(text) in self._lengths and text[:10] >= self.first_of(since).isoformat()
 
     def of_day(self, day: date) -> list[Digits]:

@@ -1,1 +1,1 @@
-"""The sensors and schedules, one file each, named as in the UI; and what they observe of the landing bucket."""
+"""Sensors and schedules, one file each, named as in the UI, and their observations of the landing bucket."""

@@ -1,7 +1,7 @@
 """The sensors that evaluate the automation conditions: as many as the assets and checks of a code location need.
 
 Dagster refuses every tick of a sensor with more than 500 assets and checks that have a condition. Does not belong here:
-what the conditions say (`engine.condition`).
+the conditions (`engine.condition`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,21 +30,21 @@ _OF_CHECKS = "automation_checks"
 
 
 def automation_sensor(settings: Settings | None = None) -> dg.SensorDefinition:
-    """Runs for what the planner finds due, one a partition: of a location with few assets."""
+    """Return the sensor that requests runs of due partitions, one run a partition, for a location with few assets."""
     return _Automation(FIRST, dg.AssetSelection.all(), settings=settings)
 
 
 def automation_sensors(
     definitions: Iterable[Any], *, scope: Scope = WHOLE_LOCATION, others: Iterable[Any] = ()
 ) -> list[dg.SensorDefinition]:
-    """Runs for what the planner finds due, one a partition. Warns of the assets that the planner cannot look after.
+    """Return sensors that request runs of due partitions, one run a partition. Warn of assets it cannot plan.
 
     Args:
-        definitions: The assets and checks to look after, after `with_automation`.
+        definitions: The assets and checks to automate, as returned by `with_automation`.
         others: All other assets of the code location.
     """
     definitions = list(definitions)
-    # Each run loads the location, and none needs the graph, which takes a good part of that time.
+    # Each run loads the location without needing the graph, which takes a large part of the loading time.
     graph = Graph({}) if adapter.is_loaded_for_a_run() else planned(definitions, others)
     names = {key: node.sensor for key, node in graph.nodes.items()}
     every = [each for each in definitions if isinstance(each, dg.AssetsDefinition)]
@@ -69,13 +69,13 @@ def automation_sensors(
 
 @dataclass
 class _Share:
-    """What one sensor looks after.
+    """Assets and checks of one sensor.
 
     Args:
-        checks: Those it evaluates, because they have a condition of their own.
+        checks: Checks that the sensor evaluates, because they have their own condition.
         along: Checks without a condition, which run along with their assets.
-        idle: Checks whose condition asks for nothing, ever. They are not evaluated, and do not count. They are the
-            sensor's all the same: for what no sensor looks after, Dagster adds one of its own.
+        idle: Checks whose condition never requests anything. They are not evaluated, and do not count. They belong to
+            the sensor because Dagster adds a default sensor for checks without one.
     """
 
     assets: list[dg.AssetKey] = field(default_factory=list)
@@ -94,11 +94,11 @@ class _Share:
 
 
 class _Automation(dg.AutomationConditionSensorDefinition):
-    """An automation sensor whose runs hold nothing that has nothing to do with each other.
+    """An automation sensor that puts unrelated assets into separate runs.
 
     Args:
-        idle: Checks that are its own, and that it does not evaluate.
-        settings: Of the code location; see `Scope`.
+        idle: Checks that belong to the sensor and are not evaluated.
+        settings: The settings of the code location; see `Scope`.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class _Automation(dg.AutomationConditionSensorDefinition):
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
         assert context.repository_def is not None
         graph = context.repository_def.asset_graph
-        # Only here is known whose sensors these are: a condition sees neither location nor settings.
+        # The engine is chosen here because a condition sees neither location nor settings.
         engine = engine_of(context, graph, self._settings)
         found = self._evaluates.evaluate_tick(context)
         parts = [part for run in found.run_requests or () for part in apart(run, graph)]
@@ -156,7 +156,7 @@ def _options() -> dict[str, Any]:
 
 
 def _with_room(shares: dict[str, _Share], sensor: str) -> _Share:
-    """The share of the asset's own sensor; of one for checks alone, where it has too many."""
+    """Return the share of the asset's sensor, or of a sensor for checks alone if that share is full."""
     number = 0
     while shares.setdefault(sensor, _Share()).is_full:
         number += 1

@@ -1,8 +1,8 @@
-"""From a listing to an observation, for everybody who looks at the landing bucket.
+"""Change detection in the landing bucket: from a listing to an observation.
 
-Whoever looks (the sensor, a reconcile, a person who presses "Observe", the start of the platform) lists, computes
-the same version, and reports the partitions whose version is another than the last observed. Belongs here: that
-comparison, and what a disappearance means for it. Does not belong here: who looks, when and where.
+The landing sensor, a reconcile, the button "Observe" and the start of the platform list objects, compute the same
+version, and report the partitions whose version differs from the last observed one. Belongs here: that comparison, also
+for vanished files. Does not belong here: the callers, and the choice of partitions to look at.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -40,13 +40,13 @@ _MOST_SECONDS_OF_FAULTS = 15.0  # a folder that does not answer may take 40 s, a
 
 @dataclass
 class Changes:
-    """What a look found.
+    """Changes found by a look.
 
     Args:
-        changed: An observation for each partition that is not as last observed.
-        alarms: Feed to why some of its partitions that vanished are not among them.
-        held: How many those are.
-        failed: Partitions, or folders beside them, that could not be looked at, with the reason.
+        changed: An observation for each partition that differs from its last observation.
+        alarms: Feed to the reason why some vanished partitions are held, and so not in `changed`.
+        held: The number of held partitions.
+        failed: Partitions and misplaced folders that could not be listed, with the reason.
     """
 
     changed: list[dg.AssetObservation] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Changes:
 
 
 def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partition], datetime]) -> Changes:
-    """Look at these partitions again and report those that changed."""
+    """List notified partitions again, and report the changed ones."""
     looked: dict[Feed, dict[Partition, Listing]] = {}
     found = Changes()
     patience = _Patience(bucket)
@@ -72,12 +72,12 @@ def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partit
         if (listing := patience.look(feed, partition)) is not None:
             looked.setdefault(feed, {})[partition] = listing
             reached("after_listing")
-    with reporting():  # of two looks in one process the second compares with what the first has said
+    with reporting():  # of two looks in one process, the second compares with the report of the first
         for feed, listings in looked.items():
             told = {p: at for (f, p), at in notified.items() if f == feed}
             seen = ledger.latest(feed, listings)
             for partition in [p for p, listing in listings.items() if _is_older(listing, seen.get(p, {}))]:
-                # Somebody looked later than this and was faster to say so, or the server's clock is behind.
+                # A later look was reported first, or the server's clock is behind.
                 del listings[partition]
                 if (again := patience.look(feed, partition)) is not None:
                     listings[partition] = _not_before(again, seen[partition])
@@ -88,7 +88,7 @@ def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partit
 
 
 def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collection[str]]) -> Changes:
-    """Look at folders beside the partitions of which messages told; the check `misplaced` says what lies there."""
+    """List the misplaced folders that messages named, and report their objects in the check `misplaced`."""
     patience = _Patience(bucket)
     for feed, names in folders.items():
         beside: dict[str, Misplaced] = {}
@@ -104,9 +104,9 @@ def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collec
 
 
 class _Patience:
-    """Looks at partitions until the bucket is given up: it is away, or too much of it does not answer.
+    """Lister of partitions that gives up if the bucket is unreachable, or if too many requests fail.
 
-    `failed` are those that could not be looked at, with the reason.
+    `failed` holds the places that could not be listed, with the reason.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -116,11 +116,11 @@ class _Patience:
         self._given_up: str | None = None
 
     def look(self, feed: Feed, partition: Partition) -> Listing | None:
-        """The listing of a partition; None where the bucket does not give it, or is given up."""
+        """Return the listing of a partition; None if the request fails or the bucket was given up."""
         return self.ask(feed, partition, partial(look, self._bucket, feed, partition))
 
     def ask(self, feed: Feed, place: str | None, question: Callable[[], T]) -> T | None:
-        """The answer of the bucket to a question about a place; None where it gives none, or is given up."""
+        """Return the bucket's answer about a place; None if the request fails or the bucket was given up."""
         if self._given_up is None:
             begun = monotonic()
             try:
@@ -144,7 +144,7 @@ class _Patience:
 
 
 def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> Changes:
-    """Look at these partitions and report them as news, whether anything changed or not: a load is to read them again.
+    """Report partitions as changed, even if they are unchanged, so that a load reads them again.
 
     Raises:
         BucketUnavailable: the bucket does not answer. Nothing was reported.
@@ -165,7 +165,7 @@ def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection
 
 
 def _asked_again(tags: Tags, before: Tags) -> str:
-    """A data version that differs from the last one, of files that do not."""
+    """Return a data version that differs from the last one although the files do not."""
     times = before.get(DATA_VERSION, "").partition(AGAIN_SUFFIX)[2]
     return f"{version_of(tags)}{AGAIN_SUFFIX}{int(times or 0) + 1}"
 
@@ -178,7 +178,7 @@ def look_at_feed(
     accept_removals: bool = False,
     report: bool = True,
 ) -> Changes:
-    """Look at all of a feed, by one LIST, and report what is not as last observed.
+    """List a whole feed, by one LIST, and report the partitions that differ from their last observation.
 
     Raises:
         BucketUnavailable: the bucket does not answer.
@@ -199,8 +199,11 @@ def look_at_days(
     *,
     accept_removals: bool = False,
 ) -> Changes:
-    """Look at some days (UTC) of a feed, by a LIST each, or one for each key whose folder is above that of the day; at
-    all of a feed that is not cut by time."""
+    """List some days (UTC) of a feed and report the changed partitions.
+
+    A day takes one LIST, or one for each key if the folders of keys are above the folder of the day. A feed without a
+    time dimension is listed as a whole.
+    """
     if feed.grain is Grain.NONE:
         return look_at_feed(ledger, bucket, feed, accept_removals=accept_removals)
     found = Changes()
@@ -225,7 +228,7 @@ def _compare(
 ) -> Changes:
     with reporting():
         seen = ledger.latest(feed, partitions)
-        # Of what is as it was, no more is kept than that it is there.
+        # Keep listings of changed partitions only, to save memory.
         there: set[Partition] = set()
         differing: dict[Partition, Listing] = {}
         for partition, listing in walk:
@@ -257,7 +260,7 @@ def changes(
     notified: Mapping[Partition, datetime] | None = None,
     accept_removals: bool = False,
 ) -> Changes:
-    """What differs between these partitions as listed and as last observed, less the removals that are held."""
+    """Return the differences between the listings and the last observations, without held removals."""
     found = Changes()
     differing = {
         p: listing
@@ -274,7 +277,7 @@ def changes(
         alarmed = _alarm(feed, vanished, ledger.latest(feed))
         fates = removals.decide(
             feed,
-            {p: [feed.prefix_of(p)] for p in vanished},  # all files of a partition, by one name
+            {p: [feed.prefix_of(p)] for p in vanished},  # one key represents all files of a partition
             {},
             now=max(vanished.values()),
             alarmed=alarmed,
@@ -303,7 +306,7 @@ def _outcome(fate: removals.Fate, listing: Listing, before: Tags, *, accept_remo
         return {OUTCOME: removals.ACCEPTED} if accept_removals else {}
     if listing.objects:
         return {}
-    # No data before and now, only misplaced files: what was said of a removal stays true.
+    # No data before and now, only misplaced files: the outcome of an earlier removal still holds.
     if before:
         return {OUTCOME: before[OUTCOME]} if OUTCOME in before else {}
     return {OUTCOME: removals.NOTHING}
@@ -319,12 +322,12 @@ def _is_older(listing: Listing, before: Tags) -> bool:
 
 
 def _not_before(listing: Listing, before: Tags) -> Listing:
-    """A listing that was made after an observation was read, with a time that says so whatever the server's clock."""
+    """Return a listing whose time is not before the observation, whatever the server's clock."""
     return replace(listing, listed_at=max(listing.listed_at, when_listed(before) or listing.listed_at))
 
 
 def _is_gone(listing: Listing, before: Tags) -> bool:
-    """Whether a partition was seen to vanish, and a load of it may be waiting for somebody who accepts it."""
+    """Return True if a partition was observed as vanished, and its removal may still wait for acceptance."""
     return not listing.objects and bool(before) and not holds_files(before) and OUTCOME not in before
 
 

@@ -44,7 +44,7 @@ _IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, adapter.Freshness] = {
 }
 __all__ = ["CHECK", "contract_checks", "contract_sensor"]
 STATE = "state"
-_ASKED_AGAIN = 2.0  # seconds until a service that has failed is asked again: a pause is no fault
+_ASKED_AGAIN = 2.0  # seconds until a failed service is probed again: a short pause is not a fault
 
 
 class ReportedBySensor(dg.AutomationCondition[dg.AssetCheckKey]):
@@ -65,10 +65,10 @@ class ReportedBySensor(dg.AutomationCondition[dg.AssetCheckKey]):
 
 
 def contract_checks(assets: Iterable[Any], settings: Settings | None = None) -> list[dg.AssetChecksDefinition]:
-    """A check for each asset with a freshness policy.
+    """Return a check for each asset with a freshness policy.
 
     Args:
-        settings: Of the code location; see `Scope`.
+        settings: The settings of the code location; see `Scope`.
     """
     every = list(assets)
     specs = (spec for found in every if isinstance(found, dg.AssetsDefinition) for spec in found.specs)
@@ -96,7 +96,7 @@ def contract_sensor(watched: Watched | None = None, *, scope: Scope = WHOLE_LOCA
         repository = context.repository_def
         if repository is None:
             raise dg.DagsterInvariantViolationError("the contracts are those of a code location")
-        built = _last_built(context.instance, repository.asset_graph)  # first: what comes meanwhile is told next time
+        built = _last_built(context.instance, repository.asset_graph)  # first: later ones count next time
         instance, settings = context.instance, scope.settings
         graph = engine.engine_for(instance, repository.asset_graph, settings).graph
         plan, every = judged(instance, repository.asset_graph, settings)
@@ -124,12 +124,12 @@ def contract_sensor(watched: Watched | None = None, *, scope: Scope = WHOLE_LOCA
 
 
 def _only_ours(row: StandingRow, scope: Scope) -> StandingRow:
-    """Return the row, not to be shown if its asset is of others."""
+    """Return the row, hidden if its asset is outside the scope."""
     return row if scope.has([dg.AssetKey.from_user_string(row.asset)]) else replace(row, shown=False)
 
 
 class _World:
-    """The services that runs need, asked at each tick. A fault is recorded if it lasts for some seconds."""
+    """The services that runs need, probed at each tick. A fault is recorded if it lasts for some seconds."""
 
     def __init__(self) -> None:
         self._faulty: set[str] = set()
@@ -145,14 +145,14 @@ class _World:
 
 
 def _state(standing: Standing, built: int | None) -> list[Any]:
-    """Return the values that a result depends on. Another result is written when one of them changes."""
+    """Return the values that a result depends on. A new result is written when a value changes."""
     # Not Python's hash(): for strings it differs from process to process.
     aside = [crc32("\n".join(standing.set_aside).encode())] if standing.set_aside else []
     return [standing.verdict, built, *aside]
 
 
 def _last_built(instance: dg.DagsterInstance, assets: AnyGraph) -> dict[str, int | None]:
-    """The storage id of each asset's last materialization."""
+    """Return the storage id of each asset's last materialization."""
     records = instance.get_asset_records(sorted(assets.materializable_asset_keys))
     entries = [record.asset_entry for record in records]
     return {entry.asset_key.to_user_string(): entry.last_materialization_storage_id for entry in entries}

@@ -1,8 +1,8 @@
 """The sensor `dead_runs`: ends runs whose process is gone.
 
 Dagster's own launcher notices the end of a run's process only while the code server that started it lives. Without
-that server a dead run stays STARTED until `max_runtime`, or STARTING until `start_timeout`. Does not belong here: how a
-process is found (`event_log.run_process`, `event_log.starting_runs`).
+that server a dead run stays STARTED until `max_runtime`, or STARTING until `start_timeout`. Does not belong here:
+finding a process (`event_log.run_process`, `event_log.starting_runs`).
 
 A run is ended only if its process is certainly gone. Slow and stopped runs, and runs on other hosts, are left alone.
 """
@@ -76,5 +76,5 @@ def _is_ours(run: dg.DagsterRun, scope: Scope) -> bool:
 def _is_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
     if fate_of(run) is Fate.GONE:
         return True
-    # A started run that has recorded no process is another code location's. Its log may be long.
+    # A started run without a recorded process belongs to a different code location. Its log may be long.
     return run.status is not DagsterRunStatus.STARTED and fate_while_starting(instance, run) is Fate.GONE

@@ -1,7 +1,7 @@
 """The landing sensor: from notifications to observations.
 
-Belongs here: taking messages from the queue, when they may be deleted, and what a tick says. Does not belong here:
-what a message means (`sources.s3_events`) and what a look at the bucket finds (`sensors.change_detection`).
+Belongs here: receiving and deleting messages of the queue, and the summary of a tick. Does not belong here: the meaning
+of a message (`sources.s3_events`), and the comparison with the bucket (`sensors.change_detection`).
 """
 
 import hashlib
@@ -32,47 +32,47 @@ from dagster_tidemark.sources.notification_queue import DeleteRefused, Hold, Mes
 from dagster_tidemark.sources.s3_events import LandingZone, Stray
 from dagster_tidemark.sources.sqs import SqsQueue
 
-# Dagster looks every five seconds whether a tick has ended. One that ends before makes a message wait a second at most,
-# and lets Ctrl-C end everything within as many seconds: who waits for a message hears no signal.
+# Dagster checks every five seconds if a tick has ended. A shorter wait delays the next message by a second at most, and
+# lets Ctrl-C end the process within seconds: signals are not handled during the wait.
 _WAIT_SECONDS = 4
 _DRAIN_SECONDS = 15.0
 _MOST_MESSAGES = 10_000
 _MOST_PARTITIONS = 400  # a listing each, and Dagster gives up on a tick after 60 s
 _AT_ONCE = 4
-_PAUSE_SECONDS = 10.0  # between two runs that only enter what is misplaced
+_PAUSE_SECONDS = 10.0  # between two runs that only record misplaced files
 _FULL = 10
 _TOLD = 20
 
 logger = logging.getLogger(__name__)
 
 _Look = tuple[Feed, str | None]
-"""What a message asks to look at: a partition, or a folder beside the partitions."""
+"""A place to look at: a partition, or a folder outside the partitions."""
 
 
 @dataclass
 class Received:
-    """What one tick took from the queue, and what it says."""
+    """Messages that one tick received, and their content."""
 
-    messages: list[tuple[Message, frozenset[_Look]]] = field(default_factory=list)  # understood
+    messages: list[tuple[Message, frozenset[_Look]]] = field(default_factory=list)  # parsed without refusals
     notified: dict[tuple[Feed, Partition], datetime] = field(default_factory=dict)
     strays: list[Stray] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)  # a reason for each message that stays on the queue
 
     @property
     def count(self) -> int:
-        """How many messages."""
+        """Number of received messages."""
         return len(self.messages) + len(self.refused)
 
     @property
     def beside(self) -> dict[Feed, set[str]]:
-        """Folders beside the partitions of which was told."""
+        """Misplaced folders named by notifications."""
         found: dict[Feed, set[str]] = {}
         for stray in self.strays:
             found.setdefault(stray.feed, set()).add(stray.place.folder)
         return found
 
     def add(self, message: Message, zone: LandingZone) -> None:
-        """Take a message for what it says."""
+        """Parse a message and add its content."""
         said = zone.read(message.body)
         for hint in said.hints:
             at = (hint.feed, hint.partition)
@@ -88,11 +88,11 @@ class Received:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a tick did."""
+    """Result of a tick."""
 
     received: Received
     found: Changes
-    kept: str | None = None  # why the queue did not delete all that was understood
+    kept: str | None = None  # why the queue did not delete every processed message
 
     def __str__(self) -> str:
         taken, found = self.received, self.found
@@ -112,18 +112,18 @@ class Taken:
 def landing_sensor(
     feeds: Sequence[Feed], start: date, elsewhere: Sequence[Feed] = (), *, scope: Scope = WHOLE_LOCATION
 ) -> dg.SensorDefinition:
-    """The sensor on the queue of the landing bucket's notifications.
+    """Return the sensor on the queue of the landing bucket's notifications.
 
     Args:
-        start: The first day of which there are partitions.
-        elsewhere: What lands in the bucket as well, and is seen to by others.
+        start: The first day of the feeds' partitions.
+        elsewhere: Other feeds of the bucket, which this sensor ignores.
     """
     others = tuple(feed.prefix for feed in elsewhere)
 
     @dg.sensor(
         name=scope.named(LANDING),
         description="Looks again at the partitions that notifications name, observes what changed, starts what is due.",
-        asset_selection=scope.assets,  # it also asks for the runs of what is due by its news
+        asset_selection=scope.assets,  # it also requests runs of partitions that become due
         minimum_interval_seconds=1,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
@@ -134,7 +134,7 @@ def landing_sensor(
         try:
             bucket.probe()
         except BucketUnavailable as fault:
-            # A message that is received and cannot be followed has one receive less before it is given up.
+            # Each receive of a message counts to its limit, so none is received while it cannot be processed.
             context.log.warning(str(fault))
             note_look(context.instance, location, LANDING, Looked(hindrance=str(fault)))
             return dg.SkipReason(f"no message is received until the bucket answers: {fault}")
@@ -168,7 +168,7 @@ def landing_sensor(
 
 
 def take(hold: Hold, zone: LandingZone, bucket: Bucket, ledger: Ledger) -> Taken:
-    """One tick: receive, look, observe, and only then delete; what was received and not observed comes back."""
+    """Run one tick: receive, look, observe, then delete. Messages that were not observed are delivered again."""
     received = drain(hold, zone)
     if not received.count:
         return Taken(received, Changes())
@@ -181,17 +181,17 @@ def take(hold: Hold, zone: LandingZone, bucket: Bucket, ledger: Ledger) -> Taken
     hold.defer([message for message, looks in received.messages if looks & found.failed.keys()])
     try:
         hold.queue.delete(followed)
-    except DeleteRefused as refused:  # held for too short; all that they led to is durable
+    except DeleteRefused as refused:  # the hold ended too early; the observations are durable
         kept = str(refused)
     reached("after_delete")
     return Taken(received, found, kept)
 
 
 def drain(hold: Hold, zone: LandingZone) -> Received:
-    """Wait for a message and take what else is there, within bounds of time and number.
+    """Wait for a message and receive the waiting ones, within limits of time and number.
 
-    A queue that fails while something is in hand is left alone until the next tick: what was received and is not
-    followed has one receive less before it is given up.
+    If the queue fails after some messages were received, these are processed and the queue is left alone until the next
+    tick, because each receive of a message counts to its limit.
     """
     received = Received()
     deadline = time.monotonic() + _DRAIN_SECONDS
@@ -208,7 +208,7 @@ def drain(hold: Hold, zone: LandingZone) -> Received:
 
 
 def _receive_backlog(hold: Hold) -> list[Message]:
-    # Patient calls, because an impatient one asks only some of SQS's servers.
+    # Long polls, because a short poll asks only some of SQS's servers.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return [message for some in pool.map(lambda _: _receive_more(hold, 1), range(_AT_ONCE)) for message in some]
 
@@ -216,7 +216,7 @@ def _receive_backlog(hold: Hold) -> list[Message]:
 def _receive_more(hold: Hold, wait_seconds: int) -> list[Message]:
     try:
         return _receive(hold, wait_seconds)
-    except Exception as fault:  # of any client; the next tick begins with it, and says so
+    except Exception as fault:  # from any client; the next tick fails on it and reports it
         logger.warning("no more messages are received in this tick: %s", fault)
         return []
 
@@ -228,12 +228,12 @@ def loads_for_misplaced(
     due: Sequence[dg.RunRequest] = (),
     settings: Settings | None = None,
 ) -> list[dg.RunRequest]:
-    """A run for each feed of which other files are misplaced than before: every load enters them into the quarantine.
+    """Return a run for each feed whose misplaced files changed, because each load records them in the quarantine.
 
-    Which ones were asked for stands in the cursor: it moves once the run is there.
+    The cursor holds the requested versions. It moves after the run was created.
 
     Args:
-        due: What this tick asks for anyway; it is not asked for twice.
+        due: The other requests of this tick, which are not repeated.
     """
     graph = context.repository_def.asset_graph if context.repository_def else None
     asked: dict[str, tuple[str, float]] = json.loads(context.cursor or "{}")
@@ -249,7 +249,7 @@ def loads_for_misplaced(
         holding = [p for p, tags in seen.items() if p and holds_files(tags)]
         there = [p for p in sorted(holding, reverse=True) if partitions and partitions.has_partition_key(p)]
         if not there or not keys:
-            continue  # the feed's first load enters them
+            continue  # the feed's first load records them
         if not any(set(keys) <= set(run.asset_selection or ()) for run in due):
             requests.append(dg.RunRequest(asset_selection=keys, partition_key=there[0]))
         asked[feed.name] = (version, time.time())
@@ -261,7 +261,7 @@ def loads_for_misplaced(
 def _loads(
     context: dg.SensorEvaluationContext, graph: AnyGraph, source: dg.AssetKey, settings: Settings | None
 ) -> list[dg.AssetKey]:
-    """What is loaded from a source, by the source's partitions and not only when a person says so."""
+    """Return the assets that are loaded automatically from a source, with the source's partitions."""
     engine, by, found = engine_of(context, graph, settings), graph.get(source).partitions_def, set[dg.AssetKey]()
     for key in graph.get(source).child_keys:
         is_load = dg.AssetCheckKey(key, QUARANTINE) in graph.get(key).check_keys
@@ -269,14 +269,14 @@ def _loads(
             together = graph.get(key).execution_set_asset_keys
             is_one_run = {graph.get(each).partitions_def for each in together} == {by}
             found |= together if is_one_run and not engine.no_run_of(key) else set()
-    # What each could be asked for alone may be impossible together.
+    # Assets that can be requested alone may be impossible in one run.
     return sorted(found) if not engine.no_run_of_all(found, graph.get_check_keys_for_assets(found)) else []
 
 
 def _count_dead_letters(context: dg.SensorEvaluationContext, queue: SqsQueue, ledger: EventLog) -> None:
     try:
         given_up = queue.dead_letters()
-    except QueueUnavailable as fault:  # it may be another account's, and is no reason to lose what this tick asks for
+    except QueueUnavailable as fault:  # e.g. a queue of another account; this tick's requests are kept
         context.log.warning(f"messages that were given up cannot be counted: {fault}")
         return
     if given_up is not None:

@@ -1,6 +1,6 @@
-"""Observing when a person presses "Observe": the bodies of the observable source assets.
+"""Observation on demand (the button "Observe"): the bodies of the observable source assets.
 
-Does not belong here: what a look finds (`sensors.change_detection`).
+Does not belong here: the comparison with the bucket (`sensors.change_detection`).
 """
 
 import dagster as dg
@@ -19,9 +19,9 @@ def observe_partitions(
 ) -> dg.DataVersionsByPartition:
     """Observe a feed on demand: the body of an observable source asset.
 
-    Dagster writes an event for every entry of what is returned, and none of them could carry our tags. So the
-    partitions that changed are reported here, and nothing is returned. They are no events of this run: deleted with
-    it, nobody would know any more that there were files which are gone now.
+    Dagster writes an event without tags for every returned entry. So the changed partitions are reported here, and
+    nothing is returned. The reports are not events of this run: deleting the run would delete them, and with them the
+    record of files that have vanished since.
     """
     found = look_at_feed(EventLog(context.instance, landing.start), landing.open(), feed)
     context.log.info(f"{len(found.changed)} partitions changed")
@@ -33,8 +33,8 @@ def observe_partitions(
 def observe_file(bucket: Bucket, feed: Feed, instance: DagsterInstance) -> dg.ObserveResult:
     """Observe an unpartitioned feed on demand: the body of an observable source asset.
 
-    Always an event, because Dagster allows no other answer; with the same version it is no news to anybody. What is
-    news is reported beside it, and stays when this run is deleted.
+    The result is always an event, because Dagster allows nothing else; with an unchanged version it has no effect. A
+    change is also reported outside this run, so that it stays when the run is deleted.
     """
     ledger = EventLog(instance)
     seen = ledger.latest(feed)

@@ -57,7 +57,7 @@ def _catalog(settings: Settings) -> str:
 
 
 def _rest(settings: Settings) -> str:
-    """Ask for the configuration, as each client does first. Whoever refuses it is there: the fault is a login's."""
+    """Request the configuration, as each client does first. A refusal counts as an answer: the login is wrong."""
     url = f"{settings.catalog_uri.rstrip('/')}/v1/config"
     try:
         with urlopen(url, timeout=SECONDS):

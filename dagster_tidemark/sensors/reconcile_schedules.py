@@ -1,7 +1,7 @@
-"""Looking at the landing zone without having been told to: for notifications that were lost.
+"""Scheduled listings of the landing zone, which make up for lost notifications.
 
-Belongs here: which part of the zone is looked at when, by the schedules and by `tidemark reconcile`. Does not belong
-here: what a look finds (`sensors.change_detection`).
+Belongs here: the parts of the zone that the schedules and `tidemark reconcile` list, and the times. Does not belong
+here: the comparison with the last observations (`sensors.change_detection`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ _RECENT_EVERY = "*/10 * * * *"
 _ALL_EVERY = "23 3 * * *"
 
 Looked = Callable[[Feed, Changes], None]
-"""Told of each feed what was found."""
+"""Callback that receives the changes of each feed."""
 
 
 def reconcile(
@@ -40,15 +40,15 @@ def reconcile(
     accept_removals: bool = False,
     looked: Looked = lambda feed, found: None,
 ) -> Changes:
-    """Look at feeds, or at some days of them, and report what no notification told. Unchanged: nothing is written.
+    """List feeds, or some days of each feed, and report changes without a notification. Write nothing if unchanged.
 
-    A feed that cannot be listed keeps none of the others waiting.
+    A feed that cannot be listed does not hold up the others.
 
     Args:
-        accept_removals: Report partitions that vanished even where that looks like the wrong bucket.
+        accept_removals: Report vanished partitions even if the bucket looks like the wrong one.
 
     Raises:
-        BucketUnavailable: the bucket does not answer, or not for some feeds; all others were looked at.
+        BucketUnavailable: the bucket does not answer, or some feeds cannot be listed. All other feeds were listed.
     """
     found, faults = Changes(), dict[str, BucketUnavailable]()
     for feed in feeds:
@@ -70,7 +70,7 @@ def reconcile(
 
 
 class CannotReconcile(Transient):
-    """The bucket or the instance cannot be reached. The message says which; a retry helps once it can."""
+    """The bucket or the instance cannot be reached. The message names it. A retry helps when it is back."""
 
 
 def reconcile_instance(
@@ -82,7 +82,7 @@ def reconcile_instance(
     accept_removals: bool = False,
     looked: Looked = lambda feed, found: None,
 ) -> Changes:
-    """Reconcile the landing bucket of these settings with an instance, from outside its daemon.
+    """Reconcile the settings' landing bucket with an instance, from outside its daemon.
 
     Raises:
         CannotReconcile: the bucket cannot be listed.
@@ -104,10 +104,10 @@ def reconcile_instance(
 
 @contextmanager
 def instance_of(settings: Settings) -> Iterator[DagsterInstance]:
-    """The instance of `DAGSTER_HOME`, or of the platform of this machine.
+    """Open the instance of `DAGSTER_HOME`, or of the platform on this machine.
 
     Raises:
-        CannotReconcile: there is none yet.
+        CannotReconcile: the instance does not exist yet.
     """
     home = settings.dagster_home or settings.for_platform().dagster_home
     if home is None or not (home / "dagster.yaml").exists():
@@ -117,7 +117,7 @@ def instance_of(settings: Settings) -> Iterator[DagsterInstance]:
 
 
 def last_days(count: int) -> list[date]:
-    """Today and the days before it, UTC."""
+    """Return today and the days before it, in UTC."""
     today = datetime.now(UTC).date()
     return [today - timedelta(days=n) for n in range(count)]
 
@@ -125,10 +125,10 @@ def last_days(count: int) -> list[date]:
 def reconcile_schedules(
     feeds: Sequence[Feed], start: date, *, scope: Scope = WHOLE_LOCATION
 ) -> list[dg.ScheduleDefinition]:
-    """Recent days are looked at often, everything once a night.
+    """Return schedules that list recent days every ten minutes and everything once a night.
 
     Args:
-        start: The first day of which there are partitions.
+        start: The first day of the feeds' partitions.
     """
     job = _reconcile_job(feeds, start, scope)
 
@@ -137,7 +137,7 @@ def reconcile_schedules(
         description="Looks again at the last days of every feed, for notifications that were lost.",
         cron_schedule=_RECENT_EVERY,
         execution_timezone="UTC",
-        job=job,  # never asked for: a few listings need no run, the tick does the work
+        job=job,  # never requested: the tick itself lists, which needs no run
         default_status=dg.DefaultScheduleStatus.RUNNING,
     )
     def reconcile_recent(context: dg.ScheduleEvaluationContext, tidemark_landing: LandingResource) -> dg.SkipReason:
@@ -160,7 +160,7 @@ def reconcile_schedules(
 
 
 def _reconcile_job(feeds: Sequence[Feed], start: date, scope: Scope) -> dg.JobDefinition:
-    """A job that looks at every prefix of the landing bucket."""
+    """Return the job that lists every prefix of the landing bucket."""
 
     @dg.op(name="look_at_every_prefix")
     def look_at_every_prefix(context: dg.OpExecutionContext, tidemark_landing: LandingResource) -> None:

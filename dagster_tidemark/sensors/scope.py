@@ -1,4 +1,4 @@
-"""What of a code location is ours: names and selections of sensors, in a location of our own or in an extended one."""
+"""The library's part of a code location: names and selections of sensors, in a separate or an extended location."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Scope:
 
     @property
     def location(self) -> str:
-        """The name of the code location, under which looks are noted."""
+        """Name of the code location that looks are recorded for."""
         return self.settings.code_location if self.settings else NO_PACKAGE
 
     def named(self, name: str) -> str:
@@ -32,7 +32,7 @@ class Scope:
         return f"{self.prefix}{name}"
 
     def has(self, keys: Collection[dg.AssetKey]) -> bool:
-        """Return True if all these assets are of this part."""
+        """Return True if all given assets belong to this part."""
         return self.keys is None or self.keys.issuperset(keys)
 
     @property

@@ -1,7 +1,7 @@
-"""The checks on each source (whether too much vanished at once, and what is misplaced) and on the notifications.
+"""The checks on each source (mass removal and misplaced files) and on the notifications.
 
-The landing sensor and the reconciles write their results, when they become others. A person may also execute them. Does
-not belong here: the rules (`sources.removals`, `sources.misplaced`).
+The landing sensor and the reconciles write a result when it changes. A person may also execute the checks. Does not
+belong here: the rules (`sources.removals`, `sources.misplaced`).
 """
 
 from collections.abc import Iterable
@@ -26,16 +26,16 @@ from dagster_tidemark.sources.partition_listing import look_beside_all
 
 
 def landing_checks(feeds: Iterable[Feed], start: date) -> list[dg.AssetChecksDefinition]:
-    """Two checks for each feed's source.
+    """Return two checks for each feed's source.
 
     Args:
-        start: The first day of which there are partitions.
+        start: The first day of the feeds' partitions.
     """
     return [check for feed in feeds for check in (_mass_removal(feed, start), _misplaced(feed, start))]
 
 
 def notifications() -> dg.AssetsDefinition:
-    """The queue of the landing bucket's notifications, as an asset that a check can fail on."""
+    """Return the queue of the landing bucket's notifications, as an asset for checks."""
     spec = dg.AssetSpec(
         NOTIFICATIONS,
         group_name="ops",
@@ -46,7 +46,7 @@ def notifications() -> dg.AssetsDefinition:
 
 
 def dead_letters() -> dg.AssetChecksDefinition:
-    """The check on messages that the queue has given up."""
+    """Return the check on messages that the queue has given up."""
     key = dead_letters_check()
 
     @dg.asset_check(

@@ -1,4 +1,4 @@
-"""A code server that was asked to end (SIGTERM or SIGINT) asks its child processes that are shifts to end.
+"""Stopping of shifts with their code server: on SIGTERM or SIGINT, the server asks its child shifts to end.
 
 Dagster's server ends only after the runs that it started, and a shift works for an hour. Does not belong here: the
 other reasons to end a shift (`streams.shift_lease`).
@@ -22,7 +22,7 @@ _ASKED = {signal.SIGTERM, signal.SIGINT}
 
 
 class CodeServer:
-    """The process that holds the definitions. Made while they load: only the main thread can register for signals.
+    """The process that holds the definitions. Created while they load: only the main thread can register for signals.
 
     It reads signals from a file descriptor, because Dagster replaces the handlers whenever it runs code of a location.
     """
@@ -46,7 +46,7 @@ class CodeServer:
         if before != -1:  # other code of this process listens
             signal.set_wakeup_fd(before)
             return
-        self._writer = writer  # open as long as the process
+        self._writer = writer  # kept open until the process ends
         threading.Thread(target=self._wait, args=[reader], name="waits for signals", daemon=True).start()
 
     def _wait(self, reader: socket.socket) -> None:

@@ -18,7 +18,7 @@ _FIGURES_EVERY = 600.0  # seconds; a stream at work writes six results an hour
 def changed_streams(
     instance: dg.DagsterInstance, watched: Watched, found: Doubts, now: float, told: Mapping[str, Any]
 ) -> tuple[list[dg.AssetCheckEvaluation], dict[str, list[Any]]]:
-    """Return results for the streams whose state differs from the told one, and every stream's state."""
+    """Return results for the streams whose state differs from the last reported one, and every stream's state."""
     rows = stream_rows(instance, watched, found, now)
     states = {f"stream {row.stream}": _state(row) for row in rows}
     changed = [row for row in rows if told.get(f"stream {row.stream}") != states[f"stream {row.stream}"]]

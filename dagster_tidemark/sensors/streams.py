@@ -28,7 +28,7 @@ from dagster_tidemark.tags import CODE_OF_STREAMS, STREAM, WORKED, WORKER
 
 _GONE = (WorkerStatus.NOT_FOUND, WorkerStatus.FAILED, WorkerStatus.SUCCESS)
 _LOOKED_AT = 6
-_LONGEST_WAIT = 20.0  # with the start of a run, a stream is worked at again within half a minute of any fault
+_LONGEST_WAIT = 20.0  # including the start of a run, a stream recovers from any fault within half a minute
 _RECENT = 900.0
 _SILENT_SECONDS = 40.0
 _STARTING_SECONDS = 60.0  # from the start of a run to its first beat
@@ -55,7 +55,7 @@ class Ended:
 def streams_sensor(
     streams: Sequence[Stream | Deliveries], settings: Settings, *, scope: Scope = WHOLE_LOCATION
 ) -> dg.SensorDefinition:
-    """Return the sensor that starts the jobs of these streams."""
+    """Return the sensor that starts the jobs of streams."""
 
     server, beats = CodeServer(), Beats()
 
@@ -88,7 +88,7 @@ def _tell_code(instance: DagsterInstance, settings: Settings) -> None:
 
 @dataclass
 class Beats:
-    """The beats of the shifts as this process has seen them change, so that no clock of another host counts."""
+    """The times at which this process saw the beats of shifts change. Clocks of other hosts do not matter."""
 
     _seen: dict[str, tuple[str, float]] = field(default_factory=dict)
 
@@ -117,7 +117,7 @@ def _wanted(
             said[stream.name] = f"{stream.name} is off: {why}"
         else:
             posts += [(stream, worker) for worker in range(stream.workers)]
-    posts.sort(key=lambda post: post[1])  # each stream has its first shift before any has a second
+    posts.sort(key=lambda post: post[1])  # each stream gets its first shift before any gets a second
     room = _room(instance)
     for number, (stream, worker) in enumerate(posts):
         if (stream.name, str(worker)) in at_work:
@@ -178,7 +178,7 @@ def _is_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
         return False
     try:
         return instance.run_launcher.check_run_worker_health(run).status in _GONE
-    except Exception:  # a launcher that cannot be asked from here: run monitoring looks after its runs
+    except Exception:  # the launcher cannot be queried from here; run monitoring covers its runs
         return False
 
 

@@ -1,1 +1,1 @@
-"""What comes in: feeds, notifications about them, and what lies in the bucket. No Dagster, no Spark."""
+"""Sources of data: feeds, notifications about them, and objects in the landing bucket. No Dagster, no Spark."""

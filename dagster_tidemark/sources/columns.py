@@ -1,7 +1,7 @@
 """Declared columns: the names and types that a feed or a table may have.
 
 A declaration is checked as the code location loads. Types are written as Spark prints them, because a table's columns
-are compared with its declaration in these words. Does not belong here: how a text becomes a value of a type
+are compared with its declaration in this form. Does not belong here: conversion of texts to values
 (`lakehouse.loading.validation`), and anything that needs Spark.
 """
 

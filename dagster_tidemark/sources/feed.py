@@ -1,7 +1,7 @@
-"""What a feed is: a prefix of the landing bucket, cut into partitions.
+"""Feeds: prefixes of the landing bucket, cut into partitions.
 
-Belongs here: what a feed declares, and the way from a key to its partition and back. Does not belong here: what folders
-are called (`layout`), the feeds themselves, and anything that talks to a server.
+Belongs here: the declaration of a feed, and the mapping between object keys and partitions. Does not belong here: the
+names of folders (`layout`), the declared feeds, and anything that talks to a server.
 """
 
 import codecs
@@ -21,18 +21,18 @@ from dagster_tidemark.sources.times import FOLDERS, Grain
 __all__ = ["Feed", "Grain", "NewColumns", "OnRemoval", "OutsideLayout", "Partition", "refuse_overlaps"]
 
 RESERVED = ("source_file", "source_version", "source_row", "arrived_at", "loaded_by")
-"""Columns that a load gives to rows; names that begin with `_` are used while it runs."""
+"""Columns that a load adds to rows. A load also uses names that begin with `_` while it runs."""
 
 
 class OnRemoval(StrEnum):
-    """What the disappearance of a file means for its rows."""
+    """Effect of a file's disappearance on its rows."""
 
     FOLLOW = "follow"
     KEEP = "keep"
 
 
 class NewColumns(StrEnum):
-    """What becomes of a column that a feed's files have and its declaration does not."""
+    """Handling of columns that a feed's files have and its declaration lacks."""
 
     IGNORE = "ignore"
     ADD = "add"
@@ -52,48 +52,48 @@ _KINDS: dict[str, type] = {
 _UNFINISHED = (".tmp", ".part", ".partial", ".filepart", ".crc", "._COPYING_", "~")
 
 
-@dataclass(frozen=True, eq=False)  # each declaration is itself: feeds are keys of dictionaries
+@dataclass(frozen=True, eq=False)  # compared by identity: feeds are dictionary keys
 class Feed:
     """A declared part of the landing bucket.
 
     Args:
         name: The feed's name; its source asset is `raw/<name>`.
-        prefix: Where its objects lie, ending in "/"; for an unpartitioned feed the key of its one object.
-        grain: How its keys are cut into partitions by time; none where only `keys` cut them, or nothing does.
-        columns: Column name to SQL type, as the feed promises them.
-        suffixes: Endings of the keys that are data; by default (None) those of every format that is registered.
-        required: Columns without which a row means nothing; a row with a null in one is rejected.
+        prefix: The prefix of its objects, ending in "/"; for an unpartitioned feed the key of its one object.
+        grain: The length of its time partitions; `none` if the feed is cut by `keys` alone or not at all.
+        columns: Column name to SQL type, as promised by the feed.
+        suffixes: Endings of data files; by default (None) the endings of every registered format.
+        required: Columns that every row needs. A row with a null in one is rejected.
         rules: Reason code to a SQL condition that every good row meets.
-        quarantine_share: Above this share of turned-away rows the check on the core asset fails; below it warns.
-        removals: Whether the rows of a file that disappears go with it.
-        follow_for: How long after its window's end a partition follows; later a disappearance is retention.
-        allow_empty: Whether a feed of one object may lose all its rows to a new version of it. If not, a version that
-            gives no row is named, and the rows of the last one stay.
-        encoding: How its CSV and JSON files are encoded, by its Python name: UTF-8, UTF-16 or one byte a character
-            (`latin-1`, `cp1252`). Declared, because bytes do not tell; kept by its canonical name.
-        multiline: Whether a record may have several lines: line breaks in quotes (CSV), documents over lines (JSON).
-            A file named `.json` whose first line is an opening bracket and nothing else is read so anyway.
-        exact: Whether a text of which its type keeps a part only is of a wrong type: more places than those of a
-            decimal, a leading zero of a number, the time of a `date`. If not, such a value is rounded or cut, and two
-            keys may become one: 01 is 1.
-        new_columns: What becomes of columns that its files have and `columns` does not, by their names to the letter.
-            `ignore`: they are not taken; the check `quarantine` names them. `fail`: a file that has one is turned away
-            as a whole. `add`: the table gets them as nullable text, and they are filled from then on; files that landed
-            before are read for them when the asset's `code_version` changes. It adds names of letters, digits and `_`
-            that differ from all others by more than case, up to 200 columns in a table; the check names the others.
-            The asset's transform has to let such columns through. JSON has no header: a key that comes only behind the
-            first 64 KB of a file may be missed, unless the table has it already.
-        folders: The folders below the prefix, as `year=%Y/month=%m/day=%d` or `region={region}/dt=%Y-%m-%d`; by
-            default those of the grain (`dt=%Y-%m-%d/hour=%H`, `dt=%Y-%m-%d`, `month=%Y-%m`, ...), and in them
+        quarantine_share: The check on the core asset fails above this share of rejected rows, and warns below it.
+        removals: `follow` if rows are removed with their file, `keep` if they stay.
+        follow_for: The time after a window's end during which removals are followed. A later one counts as retention.
+        allow_empty: True if a new version of a feed's one object may remove all rows. If False, a version without rows
+            is reported, and the rows of the previous version stay.
+        encoding: Encoding of its CSV and JSON files, by its Python name: UTF-8, UTF-16 or one byte a character
+            (`latin-1`, `cp1252`). It is declared because bytes do not reveal it. Stored by its canonical name.
+        multiline: True if a record may span lines: line breaks in quotes (CSV), documents over several lines (JSON).
+            A `.json` file whose first line is a lone opening bracket is always read this way.
+        exact: True if a text has a wrong type when its type would keep only a part: extra decimal places, a leading
+            zero of a number, the time of a `date`. If False, such a value is rounded or cut, and two keys may become
+            one: 01 is 1.
+        new_columns: Handling of columns that are in its files and not in `columns`. Names are compared exactly.
+            `ignore`: they are not read; the check `quarantine` names them. `fail`: a file with such a column is
+            rejected as a whole. `add`: the table gets them as nullable text and fills them from then on; earlier files
+            are read again for them when the asset's `code_version` changes. Added names consist of letters, digits and
+            `_` and differ from all others by more than case, up to 200 columns in a table; the check names the others.
+            The asset's transform has to pass such columns through. JSON has no header: a key that first appears after
+            the first 64 KB of a file may be missed, unless the table has it already.
+        folders: The folders below the prefix, such as `year=%Y/month=%m/day=%d` or `region={region}/dt=%Y-%m-%d`; by
+            default the folders of the grain (`dt=%Y-%m-%d/hour=%H`, `dt=%Y-%m-%d`, `month=%Y-%m`, ...), followed by
             `name={name}` for each of `keys`.
-        keys: By what else it is cut: a name, as `region`, to the keys there are of it, in a definition
-            `REGIONS.get_partition_keys()`. A file of another key is misplaced until the feed has it.
-        timezone: The zone that the folders' times are of, and the keys of its partitions definition. Of two times of
-            one name, when clocks go back, a folder is of the first, unless it says the second's offset: `hour=02+0100`.
-        time_name: What a definition of several dimensions calls that of time; by default as the grain, `day`.
+        keys: Other dimensions: a name such as `region` to its keys, in a definition
+            `REGIONS.get_partition_keys()`. A file of an unknown key is misplaced until the feed declares the key.
+        timezone: The zone of the folders' times and of the partition keys. When clocks go back and a time occurs twice,
+            a folder means the first one, unless it has the offset of the second: `hour=02+0100`.
+        time_name: The name of the time dimension in a definition of several dimensions; by default the grain, `day`.
 
     Raises:
-        ValueError: something of it cannot be; the message names the feed and the value.
+        ValueError: a setting is invalid; the message names the feed and the value.
     """
 
     name: str
@@ -140,7 +140,7 @@ class Feed:
         object.__setattr__(self, "encoding", _readable_encoding(self.name, self.encoding))
 
     def _require_kinds(self) -> None:
-        """See each setting be of its kind: a wrong one would be found by the first load, or never."""
+        """Check the type of each setting: a wrong one would be found by the first load, or never."""
         one_of: dict[str, type[StrEnum]] = {"grain": Grain, "removals": OnRemoval, "new_columns": NewColumns}
         for setting, known in one_of.items():
             value = getattr(self, setting)
@@ -176,19 +176,19 @@ class Feed:
 
     @property
     def layout(self) -> Layout:
-        """Where the files of a partition lie below the prefix."""
+        """The layout of partitions in folders below the prefix."""
         return self._layout
 
     @property
     def is_one_object(self) -> bool:
-        """Whether it is one object that is overwritten, and so not cut into partitions."""
+        """True if the feed is one object that is overwritten, and so has no partitions."""
         return self._layout.depth == 0
 
     def partition_of(self, key: str) -> Partition:
-        """The partition of a (decoded) object key.
+        """Return the partition of a (decoded) object key.
 
         Raises:
-            OutsideLayout: the key is not where this feed's objects lie.
+            OutsideLayout: the key does not match the feed's layout.
         """
         if self.is_one_object and key == self.prefix:
             return None
@@ -198,53 +198,53 @@ class Feed:
         return found.partition
 
     def classify(self, key: str) -> Classified:
-        """What the folders of a key below the prefix say, or those of a folder, which ends in "/"."""
+        """Return the classification of a key, or of a folder (ending in "/"), by its folders below the prefix."""
         return self._layout.classify(key.removeprefix(self.prefix))
 
     @property
     def adds_columns(self) -> bool:
-        """Whether its table gets the columns that only its files have."""
+        """True if its table gets columns that only its files have."""
         return self.new_columns is NewColumns.ADD
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Endings of the keys that are data. Asked for anew: a format may be registered after a feed is declared."""
+        """Endings of data files. Not cached: a format may be registered after a feed is declared."""
         return every_ending() if self.suffixes is None else self.suffixes
 
     def prefix_of(self, partition: Partition) -> str:
-        """The prefix below which the objects of a partition lie."""
+        """Return the prefix of a partition's objects."""
         if partition is None:
             return self.prefix
         return self.prefix + self._layout.below(partition)
 
     def shared_prefix_of(self, partition: Partition) -> str:
-        """The prefix below which the objects of a partition lie, and those of others of its day."""
+        """Return the common prefix of the objects of a partition and of other partitions of its day."""
         return self.prefix + self._layout.shared_by_day(partition) if partition is not None else self.prefix
 
     def prefixes_of_day(self, day: date) -> list[str]:
-        """The prefixes below which all objects of a day lie; for a feed by week or month those of its week or month."""
+        """Return the prefixes of a day's objects; for a feed by week or month, of the day's week or month."""
         return [self.prefix + folders for folders in self._layout.of_day(day)]
 
     def partitions_of(self, day: date) -> list[Partition]:
-        """The partitions of a day, or those it lies in; all of a feed that is not cut by time."""
+        """Return the partitions that overlap a day; all partitions of a feed without a time dimension."""
         return self._layout.partitions_of(day)
 
     def is_named_like_data(self, key: str) -> bool:
-        """Whether a key's name is one of data; writers leave markers (`_SUCCESS`, `.tmp`), consoles leave folders."""
+        """Return True if a key is named like data; markers of writers (`_SUCCESS`, `.tmp`) and folder keys are not."""
         name = key.rpartition("/")[2]
         return bool(name) and name[0] not in "._" and name.endswith(self.endings)
 
     def is_meant_as_data(self, key: str) -> bool:
-        """Whether somebody meant a key as data, be its ending right or wrong: it is no marker and no half upload."""
+        """Return True if a key was meant as data, with any ending: it is neither a marker nor an unfinished upload."""
         name = key.rpartition("/")[2]
         return bool(name) and name[0] not in "._" and not name.endswith(_UNFINISHED)
 
 
 def require_readable(feed: Feed) -> None:
-    """Check that a registered format reads the files of a feed. Called when every module has registered its formats.
+    """Check that a registered format reads the files of a feed. Call it after all modules registered their formats.
 
     Raises:
-        ValueError: it declares no columns, or an ending that no format reads. The message gives the remedy.
+        ValueError: the feed declares no columns, or an ending that no format reads. The message gives the remedy.
     """
     if not feed.columns:
         raise ValueError(f"feed {feed.name}: it has no columns; declare those of its files that you need, at least one")
@@ -262,17 +262,17 @@ def require_readable(feed: Feed) -> None:
 
 
 def _readable_encoding(feed: str, encoding: str) -> str:
-    """The canonical name of an encoding in which lines can be told in a large file.
+    """Return the canonical name of an encoding whose lines can be split in a large file.
 
     Raises:
-        ValueError: there is no such encoding, or it is none of these.
+        ValueError: the encoding is unknown, or its lines cannot be split.
     """
     try:
         name = codecs.lookup(encoding).name
         name = {"utf-8-sig": "utf-8"}.get(name, name)
         if name in ("utf-8", "utf-16", "utf-16-le", "utf-16-be"):
             return name
-        # ASCII as it is, no escapes to something else, and of every other byte at most one character.
+        # ASCII unchanged, no escape sequences, and at most one character for every other byte.
         plain = "".join(map(chr, range(128))) + "\x1b$B!!"
         if not name.endswith("escape") and plain.encode("ascii").decode(name) == plain and _is_byte_by_byte(name):
             return name
@@ -290,7 +290,7 @@ def _is_byte_by_byte(encoding: str) -> bool:
 
 
 class OutsideLayout(Terminal):
-    """A key that is not where the feed's objects lie. A retry does not help."""
+    """A key that does not match the feed's layout. A retry does not help."""
 
     def __init__(self, key: str, feed: Feed) -> None:
         super().__init__(f"{key!r} is not in the layout of feed {feed.name} ({feed.prefix}, by {feed.layout.by})")
@@ -298,13 +298,13 @@ class OutsideLayout(Terminal):
 
 
 def refuse_overlaps(feeds: Sequence[Feed]) -> None:
-    """See that no object can be of two feeds.
+    """Check that no object can belong to two feeds.
 
     Raises:
-        ValueError: it can; the message names the two.
+        ValueError: two prefixes overlap; the message names both feeds.
     """
     ordered = sorted(feeds, key=lambda feed: feed.prefix)
-    for outer, inner in pairwise(ordered):  # whatever begins with a prefix follows it
+    for outer, inner in pairwise(ordered):  # a prefix that extends another sorts right after it
         if inner.prefix.startswith(outer.prefix):
             raise ValueError(
                 f"feeds {outer.name} and {inner.name}: {inner.prefix!r} lies within {outer.prefix!r}; give each a "

@@ -1,8 +1,8 @@
-"""Which formats files have, told by the endings of their names.
+"""Formats of files by the endings of their names.
 
 Belongs here: names and endings, which is all that a feed and a listing need to know of a format. Does not belong here:
-what is in a file. A format is one module, registered with `lakehouse.readers.format_registry`, which claims its endings
-here.
+the content of files. A format is one module, registered with `lakehouse.readers.format_registry`, which claims its
+endings here.
 """
 
 from collections.abc import Sequence
@@ -29,24 +29,24 @@ _NAMES: dict[str, str] = {
     f".json{GZIP}": Format.JSON,
     ".parquet": Format.PARQUET,
 }
-"""The format that an ending says."""
+"""The format of each ending."""
 
 
 def every_ending() -> tuple[str, ...]:
-    """Every ending that is known by now."""
+    """Return every ending that is known so far."""
     return tuple(_NAMES)
 
 
 def endings_of(name: str) -> tuple[str, ...]:
-    """The endings of a format."""
+    """Return the endings of a format."""
     return tuple(ending for ending, named in _NAMES.items() if named == name)
 
 
 def claim(name: str, endings: Sequence[str]) -> None:
-    """Let these endings say this format.
+    """Register endings for a format.
 
     Raises:
-        ValueError: they cannot; the message names the format and the ending, and nothing was claimed.
+        ValueError: an ending is invalid or taken. The message names the format and the ending. Nothing was registered.
     """
     if not endings or isinstance(endings, str):
         raise ValueError(f"format {name}: endings are a tuple such as ('.{name}',), not {endings!r}")
@@ -61,11 +61,11 @@ def claim(name: str, endings: Sequence[str]) -> None:
 
 
 def ending_of(key: str) -> str | None:
-    """The longest known ending that a key's name has."""
+    """Return the longest known ending of a key's name; None if it has none."""
     return max((ending for ending in _NAMES if key.endswith(ending)), key=len, default=None)
 
 
 def format_of(key: str) -> str:
-    """The format that a key's name says; of a name with another ending that of plain text, CSV."""
+    """Return the format of a key by its name; CSV, as plain text, for an unknown ending."""
     ending = ending_of(key)
     return Format.CSV if ending is None else _NAMES[ending]

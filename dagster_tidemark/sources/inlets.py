@@ -1,7 +1,7 @@
-"""A queue as an inlet of messages that are kept: any `MessageSource`.
+"""Inlet of messages that are stored in a table, from a queue of any `MessageSource`.
 
-What was received stays hidden from other receivers until it is acknowledged, however long that takes, and comes back by
-itself where the process dies. Does not belong here: logs, which are read by offset (`sources.kafka`).
+Received messages stay hidden from other receivers until they are acknowledged, however long that takes. If the process
+dies, the queue delivers them again. Does not belong here: logs, which are read by offset (`sources.kafka`).
 """
 
 import logging
@@ -24,7 +24,7 @@ from dagster_tidemark.sources.received_messages import Batch, Record
 _log = logging.getLogger(__name__)
 
 MOST = 500
-"""Messages of a batch."""
+"""Maximum number of messages of a batch."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class _InHand:
 
 
 class QueueInlet:
-    """Messages of a queue.
+    """Inlet of the messages of a queue.
 
     Args:
         name: `sqs:<queue>`.
-        connect: Gives the queue; asked for when it is first needed, and again after a fault.
-        hold_seconds: Every so many seconds what is in hand is hidden anew.
+        connect: Function that opens the queue. Called at the first use, and again after a fault.
+        hold_seconds: The interval between extensions of the hold on received messages.
     """
 
     def __init__(
@@ -55,21 +55,21 @@ class QueueInlet:
         self._back: _InHand | None = None
 
     def property_name(self) -> str | None:
-        """None: the queue itself remembers."""
+        """Return None: the queue itself keeps the position."""
         return None
 
     def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:
-        """None."""
+        """Return None: a queue has no position."""
         return None
 
     def receive(self, resume: str | None, wait_seconds: float) -> Batch | None:
-        """What waits; None if nothing comes within so many seconds."""
+        """Return the waiting messages; None if none arrives within `wait_seconds`."""
         queue = self._opened()
         in_hand = self._in_hand(queue)
         messages = {message.message_id: message for message in in_hand.messages}
         try:
             while len(messages) < MOST and (found := queue.receive(0 if messages else round(wait_seconds))):
-                # A message that is in hand already comes again if its hold failed. Only its newest receipt counts.
+                # A held message is delivered again if its hold failed. Only its newest receipt counts.
                 in_hand.held.release([messages[each.message_id] for each in found if each.message_id in messages])
                 in_hand.held.add(found)
                 messages |= {each.message_id: each for each in found}
@@ -86,7 +86,7 @@ class QueueInlet:
         return Batch(records, handle=replace(in_hand, messages=tuple(messages.values())))
 
     def put_back(self, batch: Batch) -> None:
-        """Deliver a batch again with the next one. Its messages stay hidden, and no receive of them is counted."""
+        """Deliver a batch again with the next one. Its messages stay hidden, and their receives are not counted."""
         assert isinstance(batch.handle, _InHand)
         self._back = batch.handle
 

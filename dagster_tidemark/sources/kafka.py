@@ -1,7 +1,7 @@
 """A topic of Kafka as an inlet: read from exact offsets, up to the last stable one.
 
-Belongs here: what a shift may rely on, whatever happens to the topic. Does not belong here: the client library
-(`sources.kafka_client`), and what positions mean (`sources.kafka_position`).
+Belongs here: the guarantees for a shift, whatever happens to the topic. Does not belong here: the client library
+(`sources.kafka_client`), and the meaning of positions (`sources.kafka_position`).
 """
 
 import math
@@ -16,22 +16,22 @@ from dagster_tidemark.sources.received_messages import Batch, Record
 if TYPE_CHECKING:
     from dagster_tidemark.sources.kafka_client import KafkaClient
 
-_LOOK_EVERY = 2.0  # seconds: for new partitions, another topic of that name, a broker that is gone
-_SETTLE_SECONDS = 0.3  # at most, for the rest of what has just come: the marks of its transactions, more records
-_EMPTY_EVERY = 60.0  # seconds: commits of positions alone
+_LOOK_EVERY = 2.0  # seconds: for new partitions, a recreated topic, a missing broker
+_SETTLE_SECONDS = 0.3  # at most, for transaction markers and more records that follow the first ones
+_EMPTY_EVERY = 60.0  # seconds between commits of positions without records
 _CHUNK = 500
 
 
 class KafkaTopic:
-    """An `Inlet` of one topic. It is in no consumer group: how far it was read, the table alone knows.
+    """An `Inlet` of one topic. It joins no consumer group: the position is stored in the table alone.
 
-    Several of one topic do not know of each other; each is given all records.
+    Several inlets of one topic are independent; each receives all records.
 
     Args:
-        options: Of librdkafka: `bootstrap.servers`, and what the security of the cluster needs.
-        topic: Its name.
-        most_records: Of a batch.
-        most_bytes: Of a batch: no more records are asked for once its bodies have so many.
+        options: Options of librdkafka: `bootstrap.servers`, and the cluster's security settings.
+        topic: The topic's name.
+        most_records: Maximum number of records of a batch.
+        most_bytes: Total size of a batch's bodies. After it is reached, the batch ends.
 
     Raises:
         KafkaMissing: the client library is not installed.
@@ -46,53 +46,53 @@ class KafkaTopic:
         self._most_records, self._most_bytes = most_records, most_bytes
         self._client = open_client(options, topic)
         self._reading = False
-        self._resume: str | None = None  # what the caller has to resume from for reading to go on where it is
+        self._resume: str | None = None  # the `resume` value that continues reading without a restart
         self._topic_id = ""
-        self._partitions: frozenset[int] = frozenset()  # those that had a leader when reading began
+        self._partitions: frozenset[int] = frozenset()  # partitions that had a leader when reading began
         self._leaderless: frozenset[int] = frozenset()
-        self._behind: Mapping[int, str] = {}  # why some that have one are not read
-        self._handed: dict[int, int] = {}  # the next offsets as `_resume` has them
-        self._next: dict[int, int] = {}  # and as they are
-        self._ends: dict[int, int] = {}  # where a log ended when it was last read to its end
+        self._behind: Mapping[int, str] = {}  # why partitions with a leader are not read
+        self._handed: dict[int, int] = {}  # the next offsets in `_resume`
+        self._next: dict[int, int] = {}  # the present next offsets
+        self._ends: dict[int, int] = {}  # the end of a log when it was last read to its end
         self._looked = self._committed_empty = -math.inf
 
     def property_name(self) -> str:
-        """The snapshot property that holds the topic's id and the next offset of each partition."""
+        """Return the snapshot property that holds the topic's id and the next offset of each partition."""
         return property_of(self._topic)
 
     def topic_id(self) -> str:
         """Return the present id of the topic at its broker.
 
         Raises:
-            KafkaUnavailable, TopicUnknown, KafkaRefused: as of `receive`.
+            KafkaUnavailable, TopicUnknown, KafkaRefused: as in `receive`.
         """
         return self._client.look().id
 
     def position(self) -> str | None:
         """Return the position after the last record that `receive` gave; None before the first.
 
-        It may be later than the last one in a batch: the marks of transactions move it as well.
+        It may be later than the last position in a batch: transaction markers move it too.
         """
         return str(Position(self._topic_id, self._next)) if self._reading else None
 
     def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str:
-        """The property's value where no snapshot has it any more: behind the highest offset of each partition."""
+        """Return the property's value after the highest offset of each partition, if no snapshot has the property."""
         return position_after_rows(topic_id, highest)
 
     def receive(self, resume: str | None, wait_seconds: float) -> Batch | None:
-        """What there is behind the position, at once; waits for the first record at most so long.
+        """Return the records after the position, waiting up to `wait_seconds` for the first.
 
-        Given is what is committed on the broker and nothing that was aborted, in the order of each partition. A range
-        without any such record makes a batch without records, so that it is not read again for ever: one a minute.
+        Only records that are committed on the broker are returned, in the order of each partition. A range without
+        such records gives an empty batch, at most one a minute, so that the range is not read again forever.
 
         Args:
-            resume: The newest surviving value of the property. None: the topic is read from its beginning. Where there
-                are rows and no property survives, give `resume_after` of them.
-            wait_seconds: 0 asks only for what was fetched in the background since the last call.
+            resume: The newest surviving value of the property. None: the topic is read from its beginning. If rows
+                exist and no property survives, pass the result of `resume_after`.
+            wait_seconds: 0 returns only records that were fetched in the background since the last call.
 
         Raises:
             KafkaUnavailable: no broker answers; the same call works later.
-            TopicUnknown: there is no such topic; the same call works once there is.
+            TopicUnknown: there is no such topic; the same call works after it was created.
             KafkaRefused: the broker does not let us read it.
             PositionUnreadable: `resume` is no position.
         """
@@ -100,19 +100,19 @@ class KafkaTopic:
         try:
             return self._receive(resume, deadline)
         except BaseException:
-            self._reading = False  # what was taken and not handed out is read again
+            self._reading = False  # records taken and not returned are read again
             raise
 
     def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
-        """Nothing is left to do: the position was committed with the rows."""
+        """Do nothing: the position was committed with the rows."""
 
     def hindrances(self) -> frozenset[str]:
-        """A sentence on each partition that cannot be read now; the others are."""
+        """Return a sentence on each partition that cannot be read now. All other partitions are read."""
         leaderless = (f"{self.name}/{p} has no leader now: it is read on once it has one" for p in self._leaderless)
         return frozenset((*self._behind.values(), *leaderless))
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._reading = False
         self._client.close()
 
@@ -127,7 +127,7 @@ class KafkaTopic:
             now = time.monotonic()
             topic_id, lost = self._topic_id, ()
             if records or out_of_range or now >= self._looked + _LOOK_EVERY:
-                # Also before records are handed out: only now is it known that they are not of another topic.
+                # Also before records are returned: they may be from a topic that was recreated in the meantime.
                 lost = self._look_again(out_of_range=out_of_range)
             if self._topic_id != topic_id:
                 records = []
@@ -137,7 +137,7 @@ class KafkaTopic:
                 return None
 
     def _begin(self, position: Position | None) -> tuple[str, ...]:
-        """Read on from a position. Returns what is lost."""
+        """Start reading at a position. Return sentences about lost messages."""
         topic = self._client.look()
         self._looked = time.monotonic()
         begun = begin(self._topic, topic.id, self._client.logs(topic.partitions), position)
@@ -151,7 +151,7 @@ class KafkaTopic:
         return begun.lost
 
     def _look_again(self, *, out_of_range: bool) -> tuple[str, ...]:
-        """See whether it is still this topic, and has more partitions. Returns what is lost."""
+        """Check for a recreated topic and for new partitions. Return sentences about lost messages."""
         topic = self._client.look()
         self._looked = time.monotonic()
         if topic.id != self._topic_id:
@@ -166,12 +166,12 @@ class KafkaTopic:
         return lost
 
     def _have_caught_up(self, partitions: Collection[int]) -> bool:
-        """Whether a partition that ended before its position does so no more."""
+        """Return True if a partition that ended before its position now reaches it."""
         behind = [partition for partition in self._behind if partition in partitions]
         return any(log.end >= self._next[p] for p, log in self._client.logs(behind).items()) if behind else False
 
     def _take(self, until: float) -> tuple[list[Record], bool]:
-        """The next records, and whether some offset turned out to be in its log no more."""
+        """Return the next records, and True if an offset is no longer in its log."""
         records: list[Record] = []
         size, latest = 0, until
         while len(records) < self._most_records and size < self._most_bytes:
@@ -195,7 +195,7 @@ class KafkaTopic:
         return records, False
 
     def _is_settled(self) -> bool:
-        """Whether nothing more can come at once. The mark of a transaction has its offset too, and is no record."""
+        """Return True if every partition was read to its end. Transaction markers have offsets and are not records."""
         for partition in self._partitions:
             offset = self._next[partition]
             if offset != self._ends.get(partition) and offset < self._client.log_end(partition):
@@ -214,12 +214,12 @@ class KafkaTopic:
 
 
 def property_of(topic: str) -> str:
-    """The snapshot property that holds how far a topic was read into a table."""
+    """Return the name of the snapshot property that holds the position of a topic."""
     return f"tidemark.kafka.{topic}"
 
 
 def open_client(options: Mapping[str, str], topic: str) -> "KafkaClient":
-    """A client of one topic.
+    """Open a client of one topic.
 
     Raises:
         KafkaMissing: the library is not installed.

@@ -1,7 +1,7 @@
-"""One topic of a broker, through confluent-kafka: what it is, where its logs begin and end, what is in them.
+"""Client of one Kafka topic, through confluent-kafka: its description, the bounds of its logs, and its records.
 
-Belongs here: every call of that library, and which of its errors mean what. Does not belong here: what is done about a
-gap or a new topic (`sources.kafka`).
+Belongs here: every call of that library, and the handling of its errors. Does not belong here: the reaction to a gap or
+a new topic (`sources.kafka`).
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # of its documented face
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # documented, but missing in its types
 
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.sources.kafka_errors import KafkaRefused
@@ -35,28 +35,28 @@ _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[
 _SAFE = str.maketrans("+/", "-_")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FETCH_SECONDS = 0.1
-"""How long a broker holds a request for records that are not there yet. What ends at the mark of a transaction is known
-to end there after so long; ten requests a second are a burden to nobody."""
+"""Time that a broker holds a request for records that do not exist yet. It is also the delay after which the end of a
+log that ends with a transaction marker is known. Ten requests a second are a negligible load."""
 
 _CLIENT = {
     "client.id": "tidemark",
-    "log_level": 2,  # what goes wrong is told in errors; the library repeats it on stderr every second
+    "log_level": 2,  # faults are reported as errors; the library would repeat them on stderr every second
     "reconnect.backoff.max.ms": 1_000,  # a broker that is back is noticed at once
 }
 _CONSUMER = _CLIENT | {
-    "group.id": "tidemark",  # the library wants one; nobody joins it, and nothing is committed to it
+    "group.id": "tidemark",  # required by the library; no consumer joins it, and no offset is committed
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "max.poll.interval.ms": 86_400_000,  # a commit may take as long as it likes
+    "max.poll.interval.ms": 86_400_000,  # a commit may take up to a day
     "isolation.level": "read_committed",
-    "auto.offset.reset": "error",  # an offset that is gone is said, never replaced in silence
+    "auto.offset.reset": "error",  # report a missing offset, never replace it silently
     "allow.auto.create.topics": False,
     "enable.partition.eof": True,
     "check.crcs": True,
     "fetch.wait.max.ms": int(1000 * FETCH_SECONDS),
     "fetch.error.backoff.ms": 100,
     "queued.min.messages": 10_000,
-    "queued.max.messages.kbytes": 16_384,  # what is read ahead; twice that much is held at most
+    "queued.max.messages.kbytes": 16_384,  # read-ahead; memory holds at most twice this size
 }
 
 
@@ -69,9 +69,9 @@ class Topic:
     """A topic as its broker describes it.
 
     Args:
-        id: Of the topic.
-        partitions: Those that can be read now.
-        leaderless: The others.
+        id: The topic's id.
+        partitions: The readable partitions, which have a leader.
+        leaderless: The partitions without a leader.
     """
 
     id: str
@@ -81,12 +81,12 @@ class Topic:
 
 @dataclass(frozen=True)
 class Polled:
-    """What came next of the logs, in the order of each.
+    """Result of a poll, in the order of each log.
 
     Args:
-        records: Those nobody has aborted, of any partition.
-        ends: By partition the offset at which its log ends for now: everything before was in a message, or never is.
-        out_of_range: Some offset to read from is not in its log; that partition is not read further.
+        records: Committed records of any partition.
+        ends: By partition the present end of its log. Each offset before it was delivered or never will be.
+        out_of_range: True if an offset to read from is not in its log. That partition is not read further.
     """
 
     records: tuple[Record, ...]
@@ -95,7 +95,7 @@ class Polled:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing came."""
+        """True if the poll returned nothing."""
         return not (self.records or self.ends or self.out_of_range)
 
 
@@ -103,8 +103,8 @@ class KafkaClient:
     """A topic on a cluster.
 
     Args:
-        options: Of librdkafka: `bootstrap.servers`, and what the security of the cluster needs.
-        topic: Its name.
+        options: Options of librdkafka: `bootstrap.servers`, and the cluster's security settings.
+        topic: The topic's name.
     """
 
     def __init__(self, options: Mapping[str, str], topic: str) -> None:
@@ -113,14 +113,14 @@ class KafkaClient:
         self._servers = self._options.get("bootstrap.servers", "")
         self._consumer: Consumer | None = None
         self._topic_id = ""
-        self._said: KafkaError | None = None  # what the library last had to say of its connections
+        self._said: KafkaError | None = None  # the library's last report on its connections
         self._admin: AdminClient = self._made(AdminClient, _CLIENT)
 
     def look(self) -> Topic:
-        """The topic as it is.
+        """Return the present description of the topic.
 
         Raises:
-            KafkaUnavailable, TopicUnknown, KafkaRefused: it is not to be had.
+            KafkaUnavailable, TopicUnknown, KafkaRefused: the description is not available.
         """
         asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=_SECONDS_TO_ANSWER)
         try:
@@ -129,39 +129,39 @@ class KafkaClient:
             raise self._named(error) from None
         led = frozenset(p.id for p in found.partitions if p.leader is not None and p.leader.id >= 0)
         others = frozenset(p.id for p in found.partitions) - led
-        # As Kafka writes it: the library has it in the letters of base64 that mean something to paths.
+        # Kafka writes ids in URL-safe base64; the library returns the standard alphabet.
         return Topic(str(found.topic_id).translate(_SAFE), led, others)
 
     def logs(self, partitions: Collection[int]) -> dict[int, Log]:
-        """Where the logs of these partitions begin, and where they end, open transactions included.
+        """Return the start and end offsets of partitions, open transactions included.
 
         Raises:
-            KafkaUnavailable, TopicUnknown, KafkaRefused: it is not to be had.
+            KafkaUnavailable, TopicUnknown, KafkaRefused: the offsets are not available.
         """
         starts, ends = (self._offsets(partitions, spec) for spec in (_EARLIEST, _LATEST))
         return {partition: Log(starts[partition], ends[partition]) for partition in partitions}
 
     def stable_ends(self, partitions: Collection[int]) -> dict[int, int]:
-        """Where the logs of these partitions end for who reads only what is committed.
+        """Return the last stable offsets of partitions: the ends of their logs for a `read_committed` consumer.
 
         Raises:
-            KafkaUnavailable, TopicUnknown, KafkaRefused: it is not to be had.
+            KafkaUnavailable, TopicUnknown, KafkaRefused: the offsets are not available.
         """
         return self._offsets(partitions, _LATEST, isolation_level=IsolationLevel.READ_COMMITTED)
 
     def read_from(self, topic_id: str, offsets: Mapping[int, int]) -> None:
-        """From now on `poll` brings what follows these offsets, and nothing else."""
+        """Start reading at these offsets; `poll` then returns only the records from there on."""
         self._topic_id = topic_id
-        # A consumer that has seen a topic goes on with what it knew of it, also when it is another one by now.
+        # A consumer keeps using cached metadata of a topic, even after the topic was recreated.
         self._close_consumer()
         self._consumer = self._made(Consumer, _CONSUMER)
         self._consumer.assign([TopicPartition(self._topic, *each) for each in sorted(offsets.items())])
 
     def poll(self, most: int, wait_seconds: float) -> Polled:
-        """What there is, at most so much; waits for the first at most so long.
+        """Return up to `most` messages, waiting up to `wait_seconds` for the first.
 
         Raises:
-            KafkaUnavailable, TopicUnknown, KafkaRefused: nothing comes, and waiting does not change that.
+            KafkaUnavailable, TopicUnknown, KafkaRefused: no messages arrive, and waiting does not help.
         """
         assert self._consumer is not None, "read_from comes first"
         first = self._consumer.poll(wait_seconds)
@@ -186,10 +186,10 @@ class KafkaClient:
     def first_times(self, topic_id: str, offsets: Mapping[int, int]) -> dict[int, float]:
         """Return the time of the first record from each offset on (Unix seconds), by partition.
 
-        A partition is left out if its record does not come within two seconds, or belongs to an open transaction.
+        A partition is left out if its record does not arrive within two seconds, or belongs to an open transaction.
 
         Raises:
-            KafkaUnavailable, TopicUnknown, KafkaRefused: as of `poll`.
+            KafkaUnavailable, TopicUnknown, KafkaRefused: as in `poll`.
         """
         self._topic_id = topic_id
         self._close_consumer()
@@ -211,18 +211,18 @@ class KafkaClient:
         return found
 
     def log_end(self, partition: int) -> int:
-        """Where a partition's log ended when records of it last came, open transactions included; -1001 before."""
+        """Return the end of a partition's log as of its last records, open transactions included; -1001 before them."""
         assert self._consumer is not None, "read_from comes first"
         answer = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
         return answer[1] if answer else -1001
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._close_consumer()
 
     def _record(self, message: Message) -> Record:
         partition, offset = _place(message)
-        # A producer may claim any time. The broker had the record by now, and a later time would win for ever.
+        # A producer may claim any time. A future time would stay the newest forever, and is therefore cut to now.
         milliseconds = min(max(message.timestamp()[1], 0), int(time.time() * 1000))
         return Record(
             body=message.value() or b"",
@@ -242,7 +242,7 @@ class KafkaClient:
     def _made(self, client: Callable[[dict[str, Any]], Any], conf: Mapping[str, object]) -> Any:
         try:
             return client({**self._options, **conf, "error_cb": self._say})
-        except KafkaException as error:  # a word or a file that the library cannot use
+        except KafkaException as error:  # an option or a file that the library cannot use
             raise KafkaRefused(f"Kafka at {self._servers}: {text(error.args[0])}") from None
 
     def _say(self, error: KafkaError) -> None:
@@ -263,8 +263,8 @@ class KafkaClient:
         return {}
 
     def _answer(self, future: "Future[Any]") -> Any:
-        """What was asked for; KafkaException where it is not to be had."""
-        # A client that is told a wrong password goes on trying; that nobody has to wait for.
+        """Return the result of a request; raise KafkaException if there is none."""
+        # A client with a wrong password retries forever. Fail as soon as the library reports it.
         begun, self._said = time.monotonic(), None
         while time.monotonic() - begun < 2 * _SECONDS_TO_ANSWER:
             self._admin.poll(0)

@@ -1,4 +1,4 @@
-"""What can be wrong with a topic, each in one line. Importable without the client library."""
+"""Errors of reading a topic, each with a one-line message. Importable without the client library."""
 
 from dagster_tidemark.errors import Terminal, Transient
 
@@ -11,11 +11,11 @@ class KafkaMissing(Terminal):
 
 
 class KafkaUnavailable(Transient):
-    """No broker answers, or the one that does cannot do now what it was asked."""
+    """No broker answers, or the broker cannot serve the request now."""
 
 
 class TopicUnknown(Transient):
-    """There is no such topic. A retry helps once somebody has created it."""
+    """The topic does not exist. A retry helps after it was created."""
 
 
 class KafkaRefused(Terminal):
@@ -23,4 +23,4 @@ class KafkaRefused(Terminal):
 
 
 class PositionUnreadable(Terminal):
-    """A text is no position of a topic; whoever wrote it has to say what it means."""
+    """A text is not a position of a topic. Fix the property, or the program that wrote it."""

@@ -1,7 +1,7 @@
-"""What the errors of confluent-kafka mean to who reads a topic.
+"""Mapping from errors of confluent-kafka to Tidemark's errors.
 
-Belongs here: which code is which error of ours, and which is no concern of anybody's. Does not belong here: the errors
-themselves (`sources.kafka_errors`).
+Belongs here: the error of each code, and the codes to ignore. Does not belong here: the error classes
+(`sources.kafka_errors`).
 """
 
 from confluent_kafka import KafkaError
@@ -17,27 +17,27 @@ _UNKNOWN = {
 }
 _NOT_ALLOWED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL}
-"""The library goes on trying; it will be refused again."""
+"""Codes of failed logins. The library retries, and is refused again."""
 NO_CONCERN = {
-    KafkaError.GROUP_AUTHORIZATION_FAILED,  # the library wants a group, and nobody joins it
-    # The library goes on trying; whoever looks at the topic meanwhile sees whether a broker answers.
+    KafkaError.GROUP_AUTHORIZATION_FAILED,  # the library requires a group, which no consumer joins
+    # The library retries. The regular look at the topic finds out if no broker answers.
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
     KafkaError._RESOLVE,
     KafkaError._TIMED_OUT,
 }
 MOMENTARY = {
-    # A partition that has just been made or has just moved: its new leader does not know yet.
+    # A partition was just created or moved, and its new leader does not know yet.
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.OFFSET_NOT_AVAILABLE,
 }
-"""Of a question about a partition: asked again at once it is answered."""
+"""Codes of requests about a partition that succeed when repeated at once."""
 
 
 def named(error: KafkaError, servers: str, topic: str) -> TidemarkError:
-    """Our error for one of the library's, in one line."""
+    """Return Tidemark's error for an error of the library, with a one-line message."""
     code = error.code()
     if code in _UNKNOWN:
         return TopicUnknown(f"Kafka at {servers} has no topic {topic}; create it, or set its name")
@@ -49,5 +49,5 @@ def named(error: KafkaError, servers: str, topic: str) -> TidemarkError:
 
 
 def text(error: KafkaError) -> str:
-    """What the library says, in one line."""
+    """Return the library's message on one line."""
     return " ".join(error.str().split())

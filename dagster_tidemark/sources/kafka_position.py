@@ -1,7 +1,6 @@
-"""How far a topic has been read, as text, and what that means for a topic as it is now. Pure.
+"""Positions in a topic as text, and the offsets to continue from in the present topic. Pure.
 
-Belongs here: positions, gaps, topics that were created anew. Does not belong here: asking a broker
-(`sources.kafka_client`).
+Belongs here: positions, gaps, recreated topics. Does not belong here: requests to a broker (`sources.kafka_client`).
 """
 
 import json
@@ -16,10 +15,10 @@ class Position:
     """The next offset to read of each partition of a topic.
 
     Args:
-        topic_id: Of the topic; one that is deleted and created anew under its name has another.
-        next_offsets: By partition. Offsets below are read, or were never there.
-        of_rows: It was concluded from rows. Of a partition without any nothing is known; otherwise a partition that is
-            missing did not exist yet.
+        topic_id: The topic's id. A topic that is deleted and created again under its name has a new id.
+        next_offsets: The next offset by partition. Lower offsets were read, or never existed.
+        of_rows: True if the position was derived from rows. A missing partition then may have been read; otherwise it
+            did not exist yet.
     """
 
     topic_id: str
@@ -32,10 +31,10 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        """The position a text stands for.
+        """Return the position that a text represents.
 
         Raises:
-            PositionUnreadable: for none.
+            PositionUnreadable: the text is not a position.
         """
         try:
             told = json.loads(text)
@@ -46,18 +45,18 @@ class Position:
 
 
 def position_after_rows(topic_id: str, highest: Mapping[int, int]) -> str:
-    """What to resume from where no snapshot property survives: behind the highest offset of each partition.
+    """Return the position after the highest offset of each partition, for tables whose snapshot property is lost.
 
     Args:
-        topic_id: The newest among the rows. Offsets of another say nothing about this one.
-        highest: The highest offset of a row of that topic id, by partition.
+        topic_id: The newest topic id in the rows. Offsets of other topic ids are meaningless for it.
+        highest: The highest offset in rows with that topic id, by partition.
     """
     return str(Position(topic_id, {partition: offset + 1 for partition, offset in highest.items()}, of_rows=True))
 
 
 @dataclass(frozen=True)
 class Log:
-    """One partition as its broker has it: the first offset that is there, and the one after the last."""
+    """Bounds of a partition at its broker: the first offset, and the offset after the last."""
 
     start: int
     end: int
@@ -65,12 +64,12 @@ class Log:
 
 @dataclass(frozen=True)
 class Begin:
-    """Where to begin to read a topic.
+    """Start of reading a topic.
 
     Args:
-        offsets: By partition; those that cannot be read now are not in it.
-        lost: Sentences about messages that are gone for good.
-        behind: By partition a sentence on why it cannot be read: it ends before what was read of it.
+        offsets: The first offset by partition, without partitions that cannot be read now.
+        lost: Sentences about messages that are permanently lost.
+        behind: By unreadable partition a sentence with the reason: its log ends before the position.
     """
 
     offsets: Mapping[int, int]
@@ -79,10 +78,10 @@ class Begin:
 
 
 def begin(topic: str, topic_id: str, logs: Mapping[int, Log], position: Position | None) -> Begin:
-    """Where to begin to read each partition.
+    """Return the first offset to read of each partition, and the losses.
 
-    Holes in the middle of a log (compaction, the marks of transactions) are no loss, and are not seen here; a log that
-    starts behind the position is.
+    A log that starts after the position is a loss. Holes in the middle of a log (compaction, transaction markers) are
+    not, and are not visible here.
     """
     if position is not None and position.topic_id != topic_id:
         offsets = ", ".join(f"{offset} of {partition}" for partition, offset in sorted(position.next_offsets.items()))

@@ -1,6 +1,6 @@
-"""What there is to read of a topic now, as one exact range: for who reads a backlog at once.
+"""The unread records of a topic as one exact range of offsets, for reading a backlog at once.
 
-Belongs here: where the range begins and ends. Does not belong here: reading it (`lakehouse.topic_range`).
+Belongs here: the start and end of the range. Does not belong here: reading it (`lakehouse.topic_range`).
 """
 
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from dagster_tidemark.sources.kafka_position import Position, begin
 
 @dataclass(frozen=True)
 class Range:
-    """Offsets of a topic, by partition: the first, and the one after the last.
+    """Range of offsets of a topic, by partition: the first offset, and the offset after the last.
 
     Args:
-        topic: Its name.
-        topic_id: What it is. Offsets mean nothing in a topic that was created anew.
-        starts: Nothing before is read.
-        ends: The last stable offsets. Of transactions that are open nothing is read, nor of what follows them.
-        lost: Sentences about messages that are gone for good.
+        topic: The topic's name.
+        topic_id: The topic's id. Offsets are meaningless in a recreated topic.
+        starts: The first offsets to read.
+        ends: The last stable offsets. Open transactions and the records after them are not read.
+        lost: Sentences about messages that are permanently lost.
         elsewhere: The next offsets of partitions that cannot be read now.
     """
 
@@ -32,16 +32,16 @@ class Range:
 
     @property
     def reached(self) -> dict[str, str]:
-        """The snapshot property to commit together with its rows: the same as that of `KafkaTopic`."""
+        """The snapshot property to commit together with its rows, the same property that `KafkaTopic` writes."""
         return {property_of(self.topic): str(Position(self.topic_id, {**self.elsewhere, **self.ends}))}
 
     @property
     def size(self) -> int:
-        """How many offsets it has; records are as many or fewer."""
+        """Number of offsets. The number of records is equal or lower."""
         return sum(self.ends[partition] - start for partition, start in self.starts.items())
 
     def first(self, offsets: int) -> "Range":
-        """Its beginning: about so many offsets, as many of each partition as it has."""
+        """Return the beginning of the range: about this many offsets, an equal share of each partition."""
         waiting = [partition for partition, start in self.starts.items() if start < self.ends[partition]]
         share = -(-offsets // max(1, len(waiting)))
         return replace(
@@ -50,15 +50,15 @@ class Range:
 
 
 def range_behind(options: Mapping[str, str], topic: str, resume: str | None) -> Range:
-    """What is behind a position, up to the last stable offsets.
+    """Return the range after a position, up to the last stable offsets.
 
     Args:
-        options: Of librdkafka.
-        topic: Its name.
-        resume: As `KafkaTopic.receive` takes it.
+        options: Options of librdkafka.
+        topic: The topic's name.
+        resume: The position, as for `KafkaTopic.receive`.
 
     Raises:
-        KafkaMissing, KafkaUnavailable, TopicUnknown, KafkaRefused, PositionUnreadable: as of `KafkaTopic`.
+        KafkaMissing, KafkaUnavailable, TopicUnknown, KafkaRefused, PositionUnreadable: as in `KafkaTopic`.
     """
     client = open_client(options, topic)
     position = Position.parse(resume) if resume is not None else None
@@ -71,7 +71,7 @@ def range_behind(options: Mapping[str, str], topic: str, resume: str | None) -> 
         topic=topic,
         topic_id=seen.id,
         starts=begun.offsets,
-        # An open transaction can only hold back what comes later than what was read.
+        # An open transaction can only hold back records after the position.
         ends={partition: max(stable[partition], start) for partition, start in begun.offsets.items()},
         lost=begun.lost,
         elsewhere={partition: offset for partition, offset in known.items() if partition not in begun.offsets},
@@ -79,9 +79,9 @@ def range_behind(options: Mapping[str, str], topic: str, resume: str | None) -> 
 
 
 def is_still_of(options: Mapping[str, str], read: Range) -> bool:
-    """Whether the topic is still the one the range is of: to be asked once the range is read.
+    """Return True if the topic was not recreated since the range was made. Call it after reading the range.
 
     Raises:
-        KafkaUnavailable, TopicUnknown, KafkaRefused: as of `KafkaTopic`.
+        KafkaUnavailable, TopicUnknown, KafkaRefused: as in `KafkaTopic`.
     """
     return open_client(options, read.topic).look().id == read.topic_id

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # of its documented face
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # documented, but missing in its types
 
 from dagster_tidemark.sources.kafka_errors import KafkaUnavailable
 

@@ -1,7 +1,7 @@
 """The unread records of a topic: their number, and the time of the oldest.
 
-Belongs here: the question, which the reader of the topic does not have to answer. Does not belong here: reading the
-records (`sources.kafka`).
+Belongs here: the figures, fetched on a separate connection. Does not belong here: reading the records
+(`sources.kafka`).
 """
 
 import time
@@ -42,7 +42,7 @@ class TopicBacklog:
             position: As `KafkaTopic.receive` takes it.
 
         Raises:
-            KafkaUnavailable, TopicUnknown, KafkaRefused, PositionUnreadable: as of `KafkaTopic.receive`.
+            KafkaUnavailable, TopicUnknown, KafkaRefused, PositionUnreadable: as in `KafkaTopic.receive`.
         """
         self._client = client = self._client or open_client(self._options, self._topic)
         topic = client.look()

@@ -1,8 +1,7 @@
-"""How a feed's keys say which partition a file is in: folders of times, of names, of both, or one fixed key.
+"""Layout of a feed's keys: how folders of times, of names, or of both give the partition of a file.
 
-The one place that knows what such folders are called, and how a partition key is made up. Does not belong here: which
-times there are (`times`), what a feed declares beside it (`feed`), and what becomes of keys that fit nowhere
-(`misplaced`).
+Belongs here: the names of such folders, and the format of partition keys. Does not belong here: windows of time
+(`times`), other settings of a feed (`feed`), and keys that fit no partition (`misplaced`).
 """
 
 import re
@@ -19,28 +18,28 @@ Partition = str | None
 unpartitioned feed."""
 
 SEPARATOR = "|"
-"""What Dagster puts between the dimensions of a key."""
+"""Dagster's separator between the dimensions of a partition key."""
 
 _DIRECTIVE = r"(%.|\{[^{}]*\})"
 
 _MANY = 1000
-"""Folders of which is kept what they say."""
+"""Number of folders whose classification is cached."""
 
 _Said = dict[str, str]
-"""What a place or a key says: a directive to its digits, `{name}` to a key of that name."""
+"""Values found in folders or in a partition key: a directive to its digits, `{name}` to a key of that name."""
 
 
 @dataclass(frozen=True)
 class Classified:
-    """What the folders of a key say, read as far as a partition's go, or to the first one that leads to none.
+    """Classification of a key by its folders, read down to the partition or to the first folder that fits no partition.
 
     Args:
-        folders: Those that were read, each with the slash at its end.
-        day: The day they are of, or the first one of their week or month; None where they do not say it.
-        folders_of_day: Those of them down to the one that says the day.
-        partition: The partition whose files lie there; None where there is none.
-        unknown: Why there is none, where it is a key that the feed does not have: its name and the key.
-        is_above: Whether there is none because the folders of partitions lie further below.
+        folders: The folders that were read, each with a trailing slash.
+        day: The day of the folders, or the first day of their week or month; None if they do not give it.
+        folders_of_day: The folders that were read, cut after the day.
+        partition: The partition that the folders name; None if they fit none.
+        unknown: The dimension and the key that the feed does not have, if that is why no partition fits.
+        is_above: True if no partition fits because the folders of partitions are further below.
     """
 
     folders: str
@@ -56,15 +55,15 @@ class Layout:
     """Folders below a prefix.
 
     Args:
-        grain: How it is cut by time.
-        folders: Their names, each with the directives `%Y %m %d %H %M` it is made of, coarse before fine, or with one
-            of the names of `keys` in braces.
-        keys: Name to the keys there are of it.
-        timezone: The zone of the folders' times, and of the keys'.
-        time_name: What the dimension of time is called, where there are others; by default as the grain.
+        grain: The length of a time partition.
+        folders: The folder names. Each has either directives (`%Y %m %d %H %M`, coarse before fine) or one name of
+            `keys` in braces.
+        keys: Name of a dimension to its keys.
+        timezone: The zone of the times in folders and in partition keys.
+        time_name: The name of the time dimension next to other dimensions; by default the grain.
 
     Raises:
-        ValueError: the folders do not say the grain's times, or the keys.
+        ValueError: the folders do not give the grain's times, or the keys.
     """
 
     grain: Grain
@@ -106,51 +105,51 @@ class Layout:
 
     @property
     def depth(self) -> int:
-        """How many folders lie between the prefix and a partition's files."""
+        """Number of folders between the prefix and a partition's files."""
         return len(self._names)
 
     @property
     def by(self) -> str:
-        """What one partition is, in words."""
+        """Description of one partition, in words."""
         time = [str(self.grain).replace("_", " ")] if self.grain is not Grain.NONE or not self.keys else []
         return " and ".join([*time, *self.keys])
 
     @property
     def dimension_of_time(self) -> str | None:
-        """The name of the dimension of time; None where there is none."""
+        """Name of the time dimension; None if there is none."""
         return None if self.grain is Grain.NONE else self.time_name or str(self.grain)
 
     @cached_property
     def dimensions(self) -> tuple[str, ...]:
-        """The names of the parts of a key, in their order."""
+        """Names of the parts of a partition key, in their order."""
         time = self.dimension_of_time
         return tuple(sorted([*self.keys, *([time] if time else [])]))
 
     def classify(self, key: str) -> Classified:
-        """What the folders of a key say, which is given as it goes on below the prefix; a folder's own ends in "/"."""
+        """Return the classification of a key, or of a folder (ending in "/"), given relative to the prefix."""
         return self._classified(tuple(key.split("/")[:-1][: self.depth]))
 
     def below(self, partition: str) -> str:
-        """The folders of a partition, with the slash at their end."""
+        """Return the folders of a partition, with a trailing slash."""
         return self._written(f"{self.folders}/", self._said_by(partition))
 
     def shared_by_day(self, partition: str) -> str:
-        """What all keys of a partition begin with, and those of others of its day."""
+        """Return the common beginning of the keys of a partition and of other partitions of its day."""
         return self._written(self._of_day, self._said_by(partition))
 
     def of_day(self, day: date) -> list[str]:
-        """What the keys of a day begin with, each of them with one of these; of a week or month, those of all of it."""
+        """Return the possible beginnings of a day's keys; for a weekly or monthly grain, of the day's week or month."""
         named = [name for name in self.keys if _placeholder(name) in self._of_day]
         said = self.times.of_day(day)[0]
         return sorted(self._written(self._of_day, said | of) for of in self._every_key(named))
 
     def partitions_of(self, day: date) -> list[Partition]:
-        """The partitions of a day, or those it lies in; all of a layout that is not cut by time."""
+        """Return the partitions that overlap a day; all partitions of a layout without a time dimension."""
         times = [{}] if self.grain is Grain.NONE else self.times.of_day(day)
         return [self._key(time | of) for time in times for of in self._every_key(self.keys)]
 
     def has(self, partition: Partition, since: date = date.min) -> bool:
-        """Whether a key is one of this layout's, and of this day or a later one."""
+        """Return True if a partition key fits this layout and its window ends after the day `since` began."""
         if partition is None or not self.dimensions:
             return partition is None and not self.dimensions
         if not self.keys:
@@ -162,13 +161,13 @@ class Layout:
         return time is None or self.times.is_key(parts[time], since)
 
     def window(self, partition: Partition) -> tuple[datetime, datetime] | None:
-        """The UTC start and end of a partition's window; None where it has no time."""
+        """Return the UTC start and end of a partition's window; None if it has no time dimension."""
         time = self.dimension_of_time
         return self.times.window(self._require_parts(partition)[time]) if time and partition else None
 
     @cached_property
     def _classified(self) -> Callable[[tuple[str, ...]], Classified]:
-        return lru_cache(maxsize=_MANY)(self._read)  # asked of every file, and many lie in one folder
+        return lru_cache(maxsize=_MANY)(self._read)  # called for every file, and many files share a folder
 
     def _read(self, folders: tuple[str, ...]) -> Classified:
         said: _Said = {}
@@ -211,7 +210,7 @@ class Layout:
         return parts
 
     def _parts(self, partition: str) -> dict[str, str] | None:
-        """The parts of a partition key by their dimensions."""
+        """Return the parts of a partition key by dimension; None if their number is wrong."""
         parts = partition.split(SEPARATOR) if len(self.dimensions) > 1 else [partition]
         return dict(zip(self.dimensions, parts, strict=True)) if len(parts) == len(self.dimensions) else None
 
@@ -227,7 +226,7 @@ class Layout:
 
     @cached_property
     def _of_day(self) -> str:
-        """The folders up to the one that says the day; of that one what is fixed, where it says more than the day."""
+        """Folder names, cut after the day and the fixed text that follows it in the same folder."""
         if self.grain is Grain.NONE:
             return f"{self.folders}/"
         told = max(self.folders.index(d) + len(d) for d in NEEDED[self.grain] - {"%H", "%M"})
@@ -245,7 +244,7 @@ class Layout:
 
     @cached_property
     def _patterns(self) -> list[tuple[re.Pattern[str], list[str]]]:
-        """Of each folder's name a pattern, and what its groups say."""
+        """Pattern of each folder's name, with the directive or placeholder of each group."""
         found = []
         for name in self._names:
             text, says = "", list[str]()
@@ -264,7 +263,7 @@ def _placeholder(name: str) -> str:
 
 
 def folders_in_words(folders: str) -> str:
-    """Folders as people write them: `dt=YYYY-MM-DD/hour=HH`."""
+    """Return folders as people write them: `dt=YYYY-MM-DD/hour=HH`."""
     for directive, letters in {"%Y": "YYYY", "%m": "MM", "%d": "DD", "%H": "HH", "%M": "MM"}.items():
         folders = folders.replace(directive, letters)
     return folders

@@ -1,7 +1,7 @@
-"""From the objects that lie below a prefix to the version and the arrival of a partition.
+"""Listings of the landing bucket, and the version and arrival time of a partition that follow from them.
 
-Belongs here: what a listing is and what follows from it. Does not belong here: who asked for it
-(`sensors.landing`) and how a server is asked (`sources.s3`).
+Belongs here: the listing, its data version and its arrival time. Does not belong here: requesting a listing
+(`sensors.landing`), and the calls to a server (`sources.s3`).
 """
 
 import bisect
@@ -13,13 +13,13 @@ from typing import Protocol
 
 from dagster_tidemark.errors import Transient
 
-_Texts = list[str]  # by names, where a class has a method `list`
+_Texts = list[str]  # aliases, because a class below has a method `list`
 _Objects = list["LandedObject"]
 
 
 @dataclass(frozen=True, order=True)
 class LandedObject:
-    """One object of the landing bucket, as a listing tells of it. Times are UTC, sizes bytes."""
+    """One object of the landing bucket as listed. Times are UTC, sizes bytes."""
 
     key: str
     etag: str
@@ -29,7 +29,7 @@ class LandedObject:
 
     @property
     def source_version(self) -> str:
-        """What tells this content of the key from any other that was or will be there."""
+        """Identifier of this content of the key. Every earlier or later content has another one."""
         if self.version_id:
             return self.version_id
         return f"{self.etag}-{self.size}-{round(self.last_modified.timestamp() * 1000)}"
@@ -39,7 +39,7 @@ class LandedObject:
 class Listing:
     """The objects below a prefix at one moment (the Date header of the answer, whole seconds).
 
-    `misplaced` are those that were meant as data and are none, where only data was looked for.
+    `misplaced` are objects below the prefix that were meant as data and are not, in a listing of data only.
     """
 
     objects: tuple[LandedObject, ...]
@@ -48,14 +48,14 @@ class Listing:
 
 
 class BucketUnavailable(Transient):
-    """The bucket, or this part of it, does not answer or refuses to. A retry helps once it does."""
+    """The bucket or some of its objects cannot be reached, or access is refused. A retry may help later."""
 
 
 class ObjectChanged(Transient):
-    """An object is not what a listing said of it any more. A new listing helps.
+    """An object no longer matches its listing. A new listing helps.
 
     Args:
-        key: Of the object.
+        key: The object's key.
     """
 
     def __init__(self, key: str, reason: str) -> None:
@@ -64,11 +64,11 @@ class ObjectChanged(Transient):
 
 
 class ObjectUnavailable(Transient):
-    """An object is there and not given: archived, somebody else's, its key disabled. A retry helps once that is mended.
+    """An object exists and cannot be read: archived, owned by another account, its key disabled. A retry helps later.
 
     Args:
-        key: Of the object.
-        archived: Where it is kept nothing is given at once; that is meant to be so, and lasts.
+        key: The object's key.
+        archived: True if its storage class cannot be read at once, which is intended and permanent.
     """
 
     def __init__(self, key: str, reason: str, *, archived: bool = False) -> None:
@@ -90,28 +90,28 @@ class ObjectVersion(Protocol):
 
 
 class Bucket(Protocol):
-    """What a listing is asked of. Every method may raise `BucketUnavailable`."""
+    """A bucket that can be listed. Every method may raise `BucketUnavailable`."""
 
     def probe(self) -> None:
-        """Ask for nothing but an answer."""
+        """Check that the bucket answers."""
         ...
 
     def list(self, prefix: str) -> Listing:
-        """The objects below a prefix in the order of their keys."""
+        """Return the objects below a prefix in key order."""
         ...
 
     def pages(self, prefix: str) -> Iterator[Listing]:
-        """The same, in parts that carry the time of the first one; at least one."""
+        """Yield the same listing in one or more parts, each with the time of the first part."""
         ...
 
     def list_folder(self, prefix: str) -> _Objects:
-        """The objects directly in a folder (a prefix that ends in "/"), none of its own folders."""
+        """Return the objects directly in a folder (a prefix that ends in "/"), without its subfolders."""
         ...
 
 
 @dataclass
 class FakeBucket:
-    """A bucket in memory, for tests. `now` is its clock; a listing costs what it finds, whatever else lies there."""
+    """A bucket in memory, for tests. `now` is its clock. The cost of a listing depends only on the objects it finds."""
 
     now: datetime = datetime(2026, 10, 1, tzinfo=UTC)
     objects: dict[str, LandedObject] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class FakeBucket:
         self._keys.pop(bisect.bisect_left(self._keys, key))
 
     def probe(self) -> None:
-        """It always answers."""
+        """Return at once: it always answers."""
 
     def list(self, prefix: str) -> Listing:
         self.prefixes_listed.append(prefix)
@@ -148,25 +148,25 @@ class FakeBucket:
 
 
 def data_version(objects: Iterable[LandedObject]) -> str:
-    """The data version of a partition: the same for the same objects, however often and in whatever order seen."""
+    """Return the data version of a partition. The same objects in any order give the same version."""
     lines = sorted(f"{o.key}\t{o.source_version}" for o in objects)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
 
 
 NO_FILES = data_version(())
-"""The data version of a partition in which nothing lies."""
+"""The data version of a partition without objects."""
 
 _MISPLACED = "-misplaced-"
 
 
 def version_of_listing(listing: Listing) -> str:
-    """The data version of a partition as it was listed: of its data, and of what is misplaced among them."""
+    """Return the data version of a listed partition, made of its data and its misplaced objects."""
     version = data_version(listing.objects)
     return version + (f"{_MISPLACED}{data_version(listing.misplaced)[:8]}" if listing.misplaced else "")
 
 
 def of_data_alone(version: str) -> str:
-    """The part of a data version that tells of data."""
+    """Return the part of a data version that depends on data alone."""
     return version.partition(_MISPLACED)[0]
 
 
@@ -176,11 +176,11 @@ def arrival(
     previously_listed_at: datetime | None,
     notified_at: datetime | None,
 ) -> datetime:
-    """When the change that this listing shows arrived.
+    """Return the arrival time of the change that this listing shows.
 
-    The smallest LastModified that is not older than the previous listing, else the notification's own time,
-    else the time of this listing; never outside the two listings (a multipart upload's LastModified is when
-    it began).
+    It is the smallest LastModified that is not older than the previous listing, else the notification's own time,
+    else the time of this listing. It is never outside the two listings (a multipart upload's LastModified is its
+    start).
     """
     since = previously_listed_at or datetime.min.replace(tzinfo=UTC)
     new = [o.last_modified for o in listing.objects if o.last_modified >= since]

@@ -1,7 +1,7 @@
-"""A partner's message "delivery complete": which files a delivery consists of, and what each has to be.
+"""A partner's message "delivery complete", which lists the files of a delivery with their checksums.
 
-Belongs here: what such a message means. Does not belong here: whether the files are so (`streams.delivery_files`), and
-queues (`sources.notification_queue`).
+Belongs here: parsing such a message. Does not belong here: checking the files (`streams.delivery_files`), and queues
+(`sources.notification_queue`).
 """
 
 import hashlib
@@ -23,10 +23,10 @@ _UNREADABLE = (ValueError, RecursionError)
 
 
 class NoManifest(Terminal):
-    """A message that is no manifest. A retry does not help.
+    """A message that is not a manifest. A retry does not help.
 
     Args:
-        delivery_id: Of the delivery that it is about, as far as it says so.
+        delivery_id: The id of its delivery, if the message has one.
     """
 
     def __init__(self, message: str, delivery_id: str | None = None) -> None:
@@ -36,13 +36,13 @@ class NoManifest(Terminal):
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A file as a manifest tells of it.
+    """A file as listed in a manifest.
 
     Args:
-        path: Below the delivery's folder.
+        path: The path below the delivery's folder.
         checksums: Algorithm to the digest in lower case; at least one.
-        size: In bytes; None where the manifest does not say it.
-        outside: Why it is no file of the delivery's folder; empty where it is one.
+        size: The size in bytes; None if the manifest does not give it.
+        outside: The reason why the path is outside the delivery's folder; empty if it is inside.
     """
 
     path: str
@@ -53,11 +53,11 @@ class ListedFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a delivery consists of.
+    """Files of a delivery.
 
     Args:
-        folder: The prefix below which its files lie.
-        files: In the order of the message.
+        folder: The prefix of its files.
+        files: The files in the order of the message.
     """
 
     delivery_id: str
@@ -66,26 +66,26 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """The same for the same files, in whatever order they are listed."""
+        """Digest of the listed files, independent of their order."""
         said = sorted([file.path, file.size, sorted(file.checksums.items())] for file in self.files)
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
     def key_of(self, file: ListedFile) -> str:
-        """The key of a file in the bucket."""
+        """Return the key of a file in the bucket."""
         return self.folder + file.path
 
 
 def read_manifest(body: str, prefix: str) -> Manifest:
-    """The manifest in the body of a message.
+    """Return the manifest in the body of a message.
 
-    A key is one below the delivery's folder; one that begins with `prefix` is a whole one. A key that leads out of the
-    folder makes no other file of the message less readable: it is told with that file.
+    Keys are relative to the delivery's folder, or absolute if they begin with `prefix`. A key outside the folder does
+    not affect other files: its `ListedFile.outside` gives the reason.
 
     Args:
-        prefix: Below which each delivery has a folder.
+        prefix: The prefix below which each delivery has a folder.
 
     Raises:
-        NoManifest: the message is none; it says why.
+        NoManifest: the message is not a manifest; the error gives the reason.
     """
     try:
         said = json.loads(body, parse_constant=_refuse_constant)
@@ -105,7 +105,7 @@ def read_manifest(body: str, prefix: str) -> Manifest:
     folder = f"{prefix}{delivery_id}/"
     try:
         files = tuple(_file(each, prefix, folder) for each in listed)
-        "".join(file.path for file in files).encode()  # half of a character is none of a key
+        "".join(file.path for file in files).encode()  # refuse unpaired surrogates, which no key has
     except _UNREADABLE as error:
         raise NoManifest(str(error), delivery_id) from error
     path, times = Counter(file.path for file in files).most_common(1)[0]
@@ -136,7 +136,7 @@ def _file(said: Any, prefix: str, folder: str) -> ListedFile:
 
 
 def _outside(path: str, prefix: str) -> str:
-    """Why a path leads out of its folder; empty where it does not."""
+    """Return why a path leads out of its folder; empty if it does not."""
     if path.startswith(prefix):
         return "it lies in the folder of another delivery"
     if any(part in ("", ".", "..") for part in path.split("/")) or "\\" in path:

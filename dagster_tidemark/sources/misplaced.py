@@ -1,8 +1,9 @@
-"""Objects below a feed's prefix that no partition of it holds.
+"""Misplaced objects: objects below a feed's prefix that belong to none of its partitions.
 
-They were meant for somebody and would be missed by nobody. Belongs here: which objects those are, and what is said of
-a folder of them. Does not belong here: who looks (`partition_listing`), and what becomes of them. Objects below the
-prefix of a partition, too deep or with another ending than data, are not among them: they are part of its listing.
+A sender meant them as data, and no load would ever miss them. Belongs here: the rule for misplaced objects, and
+their summary by folder. Does not belong here: listing the bucket (`partition_listing`), and handling misplaced
+objects. Objects below a partition's prefix that are nested too deep or lack a data ending are not misplaced in this
+sense: they are part of the partition's listing.
 """
 
 from __future__ import annotations
@@ -23,38 +24,38 @@ IN_THE_FUTURE = "in_the_future"
 UNKNOWN_KEY = "unknown_key"
 
 AHEAD = timedelta(days=3)
-"""How far ahead of the clock the time of a file may be: other clocks are ahead, and some files come early. What is
+"""Allowed distance of a file's time ahead of the clock: other clocks are ahead, and some files arrive early. A file
 further ahead is a typing error, or waits until its time is near."""
 
 PAGE = 1000
-"""Objects of a folder that are counted: what one LIST returns."""
+"""Maximum number of objects counted in a folder: the size of one LIST response."""
 
 MOST_FOLDERS = 200
-"""Folders that are told one by one, the newest; the others together."""
+"""Number of folders reported individually, newest first. All others are reported together."""
 
 _OTHERS = "* "
-"""What the name of the others ends in, beside their reason; that of a folder ends in "/"."""
+"""Prefix of the names of combined entries; the reason follows it. Names of folders end in "/"."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """The days of which a feed has partitions, both included."""
+    """First and last day of a feed's partitions, both included."""
 
     first: date
     last: date
 
     @classmethod
     def at(cls, now: datetime, start: date) -> Span:
-        """From the start date to a few days after `now`."""
+        """Return the span from the start date to a few days after `now`."""
         return cls(start, (now.astimezone(UTC) + AHEAD).date())
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a misplaced object lies: the folder it is told with, and why no partition holds it.
+    """Place of a misplaced object: the folder it is reported under, and why no partition holds it.
 
     Args:
-        folder: Its prefix, which ends in "/".
+        folder: The folder's prefix, which ends in "/".
         reason: A stable code.
     """
 
@@ -64,7 +65,7 @@ class Place:
 
 
 def place_of(feed: Feed, key: str, span: Span) -> Place | None:
-    """Where a key is misplaced; None where it lies below the prefix of a partition."""
+    """Return the place of a misplaced key; None if the key is below the prefix of a partition."""
     found = feed.classify(key)
     folder, folder_of_day = feed.prefix + found.folders, feed.prefix + found.folders_of_day
     if _is_before(feed, found, span):
@@ -82,7 +83,7 @@ def place_of(feed: Feed, key: str, span: Span) -> Place | None:
 
 
 def holds_partitions(feed: Feed, folder: str, span: Span) -> bool:
-    """Whether the folders of partitions may lie in a folder, which ends in "/"; objects beside them are misplaced."""
+    """Return True if a folder (ending in "/") may contain partition folders. Objects directly in it are misplaced."""
     found = feed.classify(folder)
     return found.is_above and not _is_before(feed, found, span) and not _is_ahead(found, span)
 
@@ -97,14 +98,14 @@ def _is_ahead(found: Classified, span: Span) -> bool:
 
 @dataclass(frozen=True)
 class Misplaced:
-    """What is misplaced in a folder.
+    """Misplaced objects of a folder.
 
     Args:
-        files: Objects that were meant as data, up to a thousand.
-        is_more: Whether the folder may hold more.
-        version: Another one when these objects are others; of a single object its own.
-        newest: The key of the youngest of them.
-        arrived_at: When that one was written, Unix seconds.
+        files: The number of objects that were meant as data, up to a thousand.
+        is_more: True if the folder may hold more.
+        version: A version that changes with these objects; for a single object, the object's own version.
+        newest: The key of the newest object.
+        arrived_at: The time when the newest object was written, in Unix seconds.
     """
 
     folder: str
@@ -118,7 +119,7 @@ class Misplaced:
 
     @property
     def name(self) -> str:
-        """The one object, or the folder of several."""
+        """The key of a single object, or the folder of several objects."""
         return self.newest if self.files == 1 and not self.is_more else self.folder
 
     def __str__(self) -> str:
@@ -128,7 +129,7 @@ class Misplaced:
         return f"{count} in {self.folder!r}: {self.message}"
 
     def as_json(self) -> dict[str, Any]:
-        """For an event's metadata."""
+        """Return the fields as metadata of an event."""
         return asdict(self)
 
 
@@ -140,14 +141,14 @@ class _Folder:
 
 
 class Collector:
-    """Gathers misplaced objects of a feed by their folders; objects come in the order of their keys."""
+    """Collector of a feed's misplaced objects by folder. Objects must be added in key order."""
 
     def __init__(self, feed: Feed, span: Span) -> None:
         self._feed, self._span = feed, span
         self._folders: dict[str, _Folder] = {}
 
     def add(self, landed: LandedObject) -> bool:
-        """Whether the object is misplaced, and so was taken."""
+        """Add an object if it is misplaced, and return True if it is."""
         place = place_of(self._feed, landed.key, self._span)
         if place is None:
             return False
@@ -158,11 +159,11 @@ class Collector:
         return True
 
     def is_full(self, folder: str) -> bool:
-        """Whether more objects of a folder would tell nothing new."""
+        """Return True if more objects of a folder would add no information."""
         return folder in self._folders and self._folders[folder].is_more
 
     def folders(self) -> dict[str, Misplaced]:
-        """Folder to what is misplaced in it; folders of markers alone left out."""
+        """Return the misplaced objects by folder, without folders that only hold markers."""
         return {name: _said(self._feed, self._span, f) for name, f in sorted(self._folders.items()) if f.meant}
 
 
@@ -183,9 +184,9 @@ def _said(feed: Feed, span: Span, found: _Folder) -> Misplaced:
 
 
 def told(folders: Mapping[str, Misplaced]) -> dict[str, Misplaced]:
-    """What is told of so many folders: the newest one by one, all others together, by reason.
+    """Return the entries to report: the newest folders individually, all others combined by reason.
 
-    Told again of what was told, it is the same.
+    The function is idempotent: its own result is returned unchanged.
     """
     alone = sorted((f for n, f in folders.items() if not _is_of_others(n)), key=lambda f: (-f.arrived_at, f.folder))
     others: dict[str, list[Misplaced]] = {}
@@ -217,5 +218,5 @@ def _together(reason: str, of: Sequence[Misplaced]) -> Misplaced:
 
 
 def from_json(said: Iterable[Mapping[str, Any]]) -> dict[str, Misplaced]:
-    """Folder to what an event's metadata say of it."""
+    """Return the misplaced objects by folder from the metadata of an event."""
     return {of["folder"]: Misplaced(**of) for of in said}

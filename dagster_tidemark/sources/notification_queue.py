@@ -1,6 +1,6 @@
-"""What a queue of notifications has to offer, whatever system it is, and a fake of it.
+"""Interface of a notification queue, independent of the queue system, and a fake queue.
 
-To add another system, write a class with the methods of `MessageSource` beside `sources.sqs`.
+To add another system, write a class with the methods of `MessageSource` in a module next to `sources.sqs`.
 """
 
 import threading
@@ -13,12 +13,12 @@ from typing import Protocol, runtime_checkable
 from dagster_tidemark.errors import Transient
 
 HOLD_SECONDS = 20
-"""How long what was received stays hidden from other receivers. Short, so that a killed receiver's messages are soon
-somebody else's; a receiver that lives extends it (`Hold`)."""
+"""Time that received messages stay hidden from other receivers. It is short, so that another receiver soon gets the
+messages of a killed one. A live receiver extends it (`Hold`)."""
 
 
 _LATER = (60, 120, 240, 480, 900)
-"""Seconds after which a message that could not be followed comes back, by how often it was received."""
+"""Seconds until a message that could not be processed is delivered again, by the number of its receives."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Message:
     """A message that was received, for the `receives`-th time, and not deleted yet.
 
     Args:
-        message_id: The same each time it is received.
-        sent_at: When the queue took it, in Unix seconds.
+        message_id: The message's id, the same at each receive.
+        sent_at: The time when the queue accepted it, in Unix seconds.
     """
 
     body: str
@@ -38,40 +38,40 @@ class Message:
 
 
 class DeleteRefused(Transient):
-    """The queue kept messages it was asked to delete. They come back, and are then found unchanged: harmless."""
+    """The queue did not delete some messages. They are delivered again, which is harmless: no change is found."""
 
 
 class QueueUnavailable(Transient):
-    """A queue does not answer, or refuses; the message says which."""
+    """A queue does not answer, or refuses the request; the message names the queue."""
 
 
 class MessageSource(Protocol):
-    """A queue that redelivers what is not deleted, and gives up by itself on what is redelivered too often.
+    """A queue that redelivers undeleted messages, and itself gives up messages that were redelivered too often.
 
-    All may be called from several threads at once.
+    All methods are thread-safe.
     """
 
     def receive(self, wait_seconds: int) -> list[Message]:
-        """Some messages, hidden from other receivers for `HOLD_SECONDS`; waits for the first at most so long."""
+        """Receive messages, waiting up to `wait_seconds` for the first. They stay hidden for `HOLD_SECONDS`."""
         ...
 
     def extend(self, messages: Sequence[Message], seconds: int = HOLD_SECONDS) -> None:
-        """Hide these for so long from now on. One that cannot be hidden comes twice, which is harmless."""
+        """Hide messages for `seconds` from now. A message that cannot be hidden comes twice, which is harmless."""
         ...
 
     def delete(self, messages: Sequence[Message]) -> None:
-        """Acknowledge: these are never delivered again.
+        """Delete messages, so that they are never delivered again.
 
         Raises:
-            DeleteRefused: some will be. The others are deleted.
+            DeleteRefused: some messages were not deleted. The others were.
         """
         ...
 
     def dead_letters(self) -> int | None:
-        """About how many messages the queue has given up; None if it never does.
+        """Return the approximate number of messages that the queue has given up; None if it never gives any up.
 
         Raises:
-            QueueUnavailable: nobody may ask, or gets an answer.
+            QueueUnavailable: the queue does not answer, or refuses the question.
         """
         ...
 
@@ -93,16 +93,16 @@ class MessageSink(Protocol):
     """A queue that messages are sent to."""
 
     def send(self, bodies: Sequence[str]) -> None:
-        """Send these, in their order as far as the queue keeps one.
+        """Send messages, in order if the queue keeps an order.
 
         Raises:
-            QueueUnavailable: some may not have been sent.
+            QueueUnavailable: some messages may not have been sent.
         """
         ...
 
 
 class Hold:
-    """Messages in hand, hidden from others while they are worked on."""
+    """Received messages, kept hidden from other receivers while they are processed."""
 
     def __init__(self, queue: MessageSource, every_seconds: float) -> None:
         self.queue = queue
@@ -111,22 +111,22 @@ class Hold:
         self._held: list[tuple[float, Sequence[Message]]] = []
         self._deferred: set[Message] = set()
         self._ended = threading.Event()
-        self.fault: Exception | None = None  # why extending ended early; what is held may come back
+        self.fault: Exception | None = None  # why extending ended early; held messages may be delivered again
 
     def add(self, messages: Sequence[Message]) -> None:
-        """From now on these are extended when it is time."""
+        """Start extending messages regularly."""
         with self._lock:
             self._held.append((time.monotonic() + self._every, messages))
 
     def defer(self, messages: Sequence[Message]) -> None:
-        """These come back later: what they ask for is not to be had now, and each receive is one less they have."""
+        """Delay the redelivery of messages that cannot be processed now, because each receive counts to their limit."""
         with self._lock:
             self._deferred |= set(messages)
         for seconds in sorted({_later(message) for message in messages}):
             self.queue.extend([message for message in messages if _later(message) == seconds], seconds)
 
     def release(self, messages: Sequence[Message]) -> None:
-        """These are not extended any more."""
+        """Stop extending messages."""
         gone = {message.receipt for message in messages}
         with self._lock:
             left = [(at, [m for m in some if m.receipt not in gone]) for at, some in self._held]
@@ -151,7 +151,7 @@ def _later(message: Message) -> int:
 
 @contextmanager
 def holding(queue: MessageSource, every_seconds: float = HOLD_SECONDS / 3) -> Iterator[Hold]:
-    """Keep what is added hidden from other receivers until the block ends."""
+    """Keep the added messages hidden from other receivers until the block ends."""
     hold = Hold(queue, every_seconds)
     thread = threading.Thread(target=hold._run, name="hold", daemon=True)
     thread.start()
@@ -164,10 +164,10 @@ def holding(queue: MessageSource, every_seconds: float = HOLD_SECONDS / 3) -> It
 
 @dataclass
 class FakeMessageSource:
-    """A queue in memory, for tests: what was received and not deleted comes back with `redeliver`.
+    """A queue in memory, for tests. `redeliver` returns received and undeleted messages to the queue.
 
     Args:
-        max_receives: After so many receives a message goes to `dead` instead.
+        max_receives: The number of receives after which a message moves to `dead` instead.
     """
 
     waiting: list[Message] = field(default_factory=list)

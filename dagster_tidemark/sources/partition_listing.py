@@ -1,7 +1,7 @@
-"""Looking at the landing bucket: one partition, some of them, all of a feed, or what lies beside the partitions.
+"""Listings of the landing bucket: one partition, several partitions, a whole feed, or misplaced objects.
 
-Belongs here: which LISTs are asked, and to which partition each object belongs. Does not belong here: what a listing
-means (`listing`), how a server is asked (`s3`) and who looks.
+Belongs here: the choice of LIST requests, and the assignment of objects to partitions. Does not belong here: the
+meaning of a listing (`listing`), the calls to a server (`s3`), and the callers.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -13,17 +13,17 @@ from dagster_tidemark.sources.listing import Bucket, LandedObject, Listing
 from dagster_tidemark.sources.misplaced import Collector, Misplaced, Span, holds_partitions
 
 _MOST_PAGES = 20
-"""LISTs of a folder of which a message told. A look at the whole feed reads to the end."""
+"""Maximum number of LISTs of a folder that a message named. A look at the whole feed has no limit."""
 
 
 def look(bucket: Bucket, feed: Feed, partition: Partition) -> Listing:
-    """The objects of one partition: one LIST below its prefix."""
+    """Return the objects of one partition, by one LIST below its prefix."""
     listing = bucket.list(feed.prefix_of(partition))
     return sorted_out(feed, partition, listing.objects, listing.listed_at)
 
 
 def look_at_each(bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> dict[Partition, Listing]:
-    """The objects of each of these partitions: a LIST each, or one of the day for several of it."""
+    """Return the objects of each partition: by one LIST each, or one LIST for several partitions of a day."""
     together: dict[str, list[Partition]] = {}
     for partition in partitions:
         together.setdefault(feed.shared_prefix_of(partition), []).append(partition)
@@ -42,10 +42,9 @@ def look_at_each(bucket: Bucket, feed: Feed, partitions: Collection[Partition]) 
 
 
 class Walk:
-    """The partitions of a feed, or those below some prefixes of it, one after the other in the order of their keys: a
-    LIST each.
+    """Iterator over a feed's partitions, or the partitions below some prefixes, in key order. Lists each prefix once.
 
-    The answer is never held as a whole. `listed_at` and `beside` are complete when the walk has ended.
+    The whole listing is never held in memory. `listed_at` and `beside` are complete after the last partition.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Walk:
 
     @property
     def beside(self) -> dict[str, Misplaced]:
-        """What is misplaced beside the partitions, by folder."""
+        """Misplaced objects outside the partitions, by folder."""
         return self._beside.folders() if self._beside else {}
 
     def __iter__(self) -> Iterator[tuple[Partition, Listing]]:
@@ -86,13 +85,13 @@ class Walk:
 
 
 def look_beside_all(bucket: Bucket, feed: Feed, *, start: date = date.min) -> dict[str, Misplaced]:
-    """What is misplaced beside all of a feed's partitions, by folder: one LIST.
+    """Return the misplaced objects outside a feed's partitions, by folder. Lists the whole feed once.
 
     Args:
-        start: The first day of which there are partitions.
+        start: The first day of the feed's partitions.
     """
     walk = Walk(bucket, feed, start=start)
-    for _ in walk:  # what the partitions hold is not asked for
+    for _ in walk:  # the partitions themselves are not needed
         pass
     return walk.beside
 
@@ -100,10 +99,10 @@ def look_beside_all(bucket: Bucket, feed: Feed, *, start: date = date.min) -> di
 def look_beside(
     bucket: Bucket, feed: Feed, folder: str, *, start: date, now: datetime | None = None
 ) -> dict[str, Misplaced]:
-    """What is misplaced in a folder of which a message told: one LIST."""
+    """Return the misplaced objects of a folder that a message named. Lists the folder once."""
     span = Span.at(now or datetime.now(UTC), start)
     collector = Collector(feed, span)
-    # Partitions lie below this folder too; as deep as the others go, all is misplaced.
+    # In a folder that also contains partitions, only direct objects are misplaced; in any other, all objects are.
     is_shared = holds_partitions(feed, folder, span)
     for landed in bucket.list_folder(folder) if is_shared else _objects_of(bucket, folder, collector):
         collector.add(landed)
@@ -111,7 +110,7 @@ def look_beside(
 
 
 def _objects_of(bucket: Bucket, folder: str, collector: Collector) -> Iterator[LandedObject]:
-    """The objects of a folder, until it is known that there are many, or many pages of them tell nothing."""
+    """Yield the objects of a folder, until the folder is known to be full or the page limit is reached."""
     for page in islice(bucket.pages(folder), _MOST_PAGES):
         yield from page.objects
         if collector.is_full(folder):
@@ -119,7 +118,7 @@ def _objects_of(bucket: Bucket, folder: str, collector: Collector) -> Iterator[L
 
 
 def sorted_out(feed: Feed, partition: Partition, objects: Collection[LandedObject], listed_at: datetime) -> Listing:
-    """The listing of a partition: its data, and what was meant as data and is none."""
+    """Return the listing of a partition: its data, and its misplaced objects."""
     prefix = feed.prefix_of(partition)
     below = [o for o in objects if _is_below(prefix, o.key)]
     data = tuple(o for o in below if is_data(feed, partition, o.key))
@@ -129,7 +128,7 @@ def sorted_out(feed: Feed, partition: Partition, objects: Collection[LandedObjec
 
 
 def is_data(feed: Feed, partition: Partition, key: str) -> bool:
-    """Whether a key is one of a partition's data: it lies there, not deeper, and has a name of data."""
+    """Return True if a key is data of a partition: directly below its prefix, and named like data."""
     prefix = feed.prefix_of(partition)
     return _is_below(prefix, key) and "/" not in key[len(prefix) :] and feed.is_named_like_data(key)
 

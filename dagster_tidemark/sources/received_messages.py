@@ -1,7 +1,7 @@
-"""Messages as data: what a queue or a log delivers, whatever system it is.
+"""Received messages as data, independent of the queue or log that delivers them.
 
-Belongs here: the form in which a message comes in, and what an inlet has to offer. Does not belong here: how a system
-is asked (`sources.sqs`, `sources.kafka`), and what the bodies mean (`streams.decode`).
+Belongs here: the form of a received message, and the interface of an inlet. Does not belong here: the calls to a system
+(`sources.sqs`, `sources.kafka`), and the meaning of message bodies (`streams.decode`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,13 +15,13 @@ class Record:
     """One message.
 
     Args:
-        body: As it was sent.
-        message_id: Unique, and the same each time it is delivered.
-        sent_at: When it was sent, UTC: a queue's own time, or the claim of a topic's producer, not after the receipt.
+        body: The body as it was sent.
+        message_id: A unique id, the same at each delivery.
+        sent_at: The sending time in UTC: from the queue, or from a topic's producer and then not after the receipt.
         source: `sqs:<queue>`, or `kafka:<topic>/<partition>`.
-        topic_id: Of a log: which topic, also where one of the same name took its place.
-        partition: Of a log.
-        offset: Of a log, within its partition.
+        topic_id: The id of the log's topic, which differs from that of a recreated topic of the same name.
+        partition: The log's partition.
+        offset: The offset within the log's partition.
         comes_again: True if the source certainly delivers it again unless it is acknowledged.
     """
 
@@ -37,14 +37,14 @@ class Record:
 
 @dataclass(frozen=True)
 class Batch:
-    """What was received at once.
+    """Records that were received together.
 
     Args:
-        records: In the order of their source.
-        reached: Snapshot properties that are committed together with the rows: how far the source was read. Where it
-            holds something, it is committed also if there is no record.
-        lost: Sentences about messages that are gone for good.
-        handle: What the inlet needs to acknowledge it.
+        records: The records in the order of their source.
+        reached: Snapshot properties with the source's position, committed together with the rows. If not empty, they
+            are committed even without records.
+        lost: Sentences about messages that are permanently lost.
+        handle: The inlet's data for acknowledging the batch.
     """
 
     records: tuple[Record, ...] = ()
@@ -58,7 +58,7 @@ class Waiting:
     """Messages that are not committed yet.
 
     Args:
-        count: The number of them.
+        count: The number of messages.
         oldest_at: The time when the oldest was sent (Unix seconds); None if there is none, or it is not known.
     """
 
@@ -79,20 +79,20 @@ class Inlet(Protocol):
     """`sqs:<queue>` or `kafka:<topic>`."""
 
     def property_name(self) -> str | None:
-        """The snapshot property that says how far it was read; None where the source itself remembers."""
+        """Return the snapshot property that holds the position; None if the source itself keeps it."""
         ...
 
     def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:
-        """The value of that property where no snapshot of the table has it any more.
+        """Return the value of that property from the table's rows, if no snapshot has the property any longer.
 
         Args:
-            topic_id: The newest that has rows.
-            highest: By partition the highest offset of a row of it.
+            topic_id: The newest topic id in the rows.
+            highest: The highest offset in rows with that topic id, by partition.
         """
         ...
 
     def receive(self, resume: str | None, wait_seconds: float) -> Batch | None:
-        """What there is; None if nothing comes within so many seconds.
+        """Return the next batch; None if nothing arrives within `wait_seconds`.
 
         Args:
             resume: The newest value of that property in the table.
@@ -103,15 +103,15 @@ class Inlet(Protocol):
         ...
 
     def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
-        """All of it is committed, and what follows from it published.
+        """Acknowledge a batch after it was committed and its results were published.
 
         Args:
-            refused: Ids of messages that are no rows: a queue gives them up by itself.
+            refused: Ids of messages that gave no row. A queue gives them up by itself.
         """
         ...
 
     def close(self) -> None:
-        """Nothing is received any more."""
+        """Stop receiving."""
         ...
 
 
@@ -142,7 +142,7 @@ class KeepsInHand(Protocol):
     """An inlet whose source counts the receives of a message."""
 
     def put_back(self, batch: Batch) -> None:
-        """Deliver a batch that was not acknowledged again, as the first part of the next one."""
+        """Deliver an unacknowledged batch again, as the first part of the next one."""
         ...
 
 

@@ -1,33 +1,33 @@
-"""What the disappearance of files means: their rows go, or it is retention, or somebody is at the wrong bucket.
+"""Meaning of the disappearance of files: their rows are removed, or retention deleted them, or the bucket is wrong.
 
-One rule for whoever looks at a bucket: the landing sensor, `tidemark reconcile` and the load itself. Plain data
-in, plain data out. Does not belong here: how files are listed or known, and who removes rows.
+Belongs here: one rule on plain data for the landing sensor, `tidemark reconcile` and the load itself. Does not belong
+here: listing files, storing known files, and removing rows.
 
 The rule, for a partition some of whose files are gone:
 
-1. The feed says `keep`, or the partition's window ended more than `follow_for` ago: the files are **expired**. Their
-   rows stay. A partition with expired files is never read again; it takes added files only.
-2. `alarm` says that too much vanished at once: what vanished with its whole partition is **held**. Its rows stay
-   too, a check fails, and nothing changes until the files are back, the time to follow has passed, or a person accepts.
-3. Otherwise they are **gone**, and their rows go.
+1. The feed is set to `keep`, or the partition's window ended more than `follow_for` ago: the files are **expired**.
+   Their rows stay. A partition with expired files is never read again; it only takes added files.
+2. `alarm` reports that too much vanished at once: partitions that vanished as a whole are **held**. Their rows stay
+   too, a check fails, and nothing changes until the files are back, `follow_for` has passed, or a person accepts.
+3. Otherwise the files are **gone**, and their rows are removed.
 
-Only partitions that lost all their files count for the alarm: one file less among others is everyday work.
+Only partitions that lost all their files count for the alarm, because the loss of single files is common.
 
-Who tells whom. No state is kept for this; all of it is in the observations of the source asset:
+No separate state is kept. All state is in the observations of the source asset:
 
-- *Held* is not observed: the latest observation stays the one with files. So every later look finds the partition
+- *Held* is not observed: the latest observation still lists the files. So every later look finds the partition
   vanished again, however much time passed, and no run starts.
-- *Gone* is observed as any change: the version of no files. Seen within the last 24 hours it still counts for the
-  alarm; so pass `alarm` these partitions as vanished beside those found now.
-- *Expired* is observed with the tag `OUTCOME` = `EXPIRED`. It does not count for the alarm, and a load of it changes
-  no row.
+- *Gone* is observed like any change, with the version of no files. For 24 hours it still counts for the alarm, so pass
+  these partitions to `alarm` as vanished, together with the ones found now.
+- *Expired* is observed with the tag `OUTCOME` = `EXPIRED`. It does not count for the alarm, and loading it changes no
+  row.
 - *Accepted* (`tidemark reconcile --accept-removals`) is observed with the tag `OUTCOME` = `ACCEPTED` and the version
-  of no files. A load takes a partition's removal for accepted when the **latest** observation of that partition
-  carries the tag; a file that comes later makes a new observation without it. Does not count for the alarm. It
-  overrides rule 2 only, never rule 1.
-- A partition that only ever held misplaced files is observed with the tag `OUTCOME` = `NOTHING`: it lost none.
+  of no files. A load treats a partition's removal as accepted if the partition's **latest** observation carries the
+  tag; a later file makes a new observation without it. It does not count for the alarm. It overrides rule 2 only,
+  never rule 1.
+- A partition that has only held misplaced files is observed with the tag `OUTCOME` = `NOTHING`: it lost no files.
 
-Present is what is data, by its place and its name: a file that was renamed to another ending is gone.
+A file is present if its place and name make it data. A file that was renamed to another ending is gone.
 """
 
 from collections.abc import Collection, Mapping
@@ -47,9 +47,9 @@ _SHARE = 0.2
 
 @dataclass(frozen=True)
 class Fate:
-    """The files of a partition that cannot be read any more, by what becomes of their rows.
+    """Files of a partition that can no longer be read, by the effect on their rows.
 
-    Of those that disappeared at most one of the first three is filled; `withheld` are there and not given.
+    At most one of the first three sets has files. Files in `withheld` exist but cannot be read.
     """
 
     gone: frozenset[str] = frozenset()
@@ -59,12 +59,12 @@ class Fate:
 
     @property
     def kept(self) -> frozenset[str]:
-        """The files of which all that is known stays."""
+        """Files whose rows and records are kept."""
         return self.expired | self.held | self.withheld
 
 
 def follows(feed: Feed, partition: Partition, now: datetime) -> bool:
-    """Whether rows of this partition still go with their files; always where it is not one of time: no window ends."""
+    """Return True if the removal of files still removes their rows. A partition without a time window never expires."""
     if feed.removals is OnRemoval.KEEP:
         return False
     window = feed.layout.window(partition)
@@ -74,12 +74,12 @@ def follows(feed: Feed, partition: Partition, now: datetime) -> bool:
 def alarm(
     feed: Feed, *, holding: Collection[Partition], vanished: Mapping[Partition, datetime], now: datetime
 ) -> str | None:
-    """Why nothing that vanished may be removed now, in words for a person; None if it may.
+    """Return the reason why vanished files may not be removed now, in words for a person; None if they may.
 
     Args:
-        holding: The partitions of the whole feed that hold files, as far as was last seen.
-        vanished: Those that held files and hold none, with when that was first seen: what is found now and not
-            removed yet (`now`), and what was removed before, accepted and expired ones left out.
+        holding: The partitions of the whole feed that held files when last seen.
+        vanished: Partitions that lost all their files, with the time when that was first seen: the ones found now
+            (`now`), and earlier removals except accepted and expired ones.
     """
     lost = {p for p, at in vanished.items() if now - at <= _WITHIN and follows(feed, p, now)}
     if not lost:
@@ -89,7 +89,7 @@ def alarm(
             f"nothing lies below {feed.prefix} any more, where {len(lost)} partitions were: wrong bucket? Nothing was "
             "removed; `tidemark reconcile --accept-removals` removes it"
         )
-    # Of those that could be lost at all: years of history would make any loss a small share.
+    # The share of partitions that still follow removals: years of history would make any loss a small share.
     followed = lost | {p for p in holding if follows(feed, p, now)}
     if len(lost) < _MANY or len(lost) < _SHARE * len(followed):
         return None
@@ -108,12 +108,12 @@ def decide(
     alarmed: str | None,
     accepted: Collection[Partition] = (),
 ) -> dict[Partition, Fate]:
-    """What becomes of the files that disappeared, for each partition that lost any.
+    """Return the fate of the missing files, for each partition that lost any.
 
     Args:
         known: The keys that each partition was known to hold.
-        listed: The keys that lie there now; a partition that is not named holds none.
-        alarmed: What `alarm` says.
+        listed: The keys that each partition holds now. A partition that is not listed holds none.
+        alarmed: The result of `alarm`.
         accepted: The partitions whose removal a person accepted.
     """
     fates = {}

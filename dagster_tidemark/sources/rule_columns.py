@@ -1,6 +1,6 @@
 """The columns that a feed's rules name, without Spark: a rule with an unknown column would fail every run.
 
-sqlglot parses the rules. Spark has syntax that it does not know: of a rule that it cannot parse nothing is said here.
+sqlglot parses the rules. Spark has syntax that it does not know; a rule that it cannot parse is not checked here.
 """
 
 from collections.abc import Collection
@@ -19,7 +19,7 @@ def require_known_columns(feed: Feed, partition_columns: Collection[str]) -> Non
     Raises:
         ValueError: a rule names another column. The message names feed, rule, column and the known columns.
     """
-    if feed.adds_columns:  # its rows have the columns of its files too
+    if feed.adds_columns:  # its rows also have the columns of its files
         return
     known = [*feed.columns, *partition_columns]
     every = {name.lower() for name in (*known, *RESERVED)} | _WITHOUT_BRACKETS

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-_Objects = list[LandedObject]  # by a name, where a class has a method `list`
+_Objects = list[LandedObject]  # an alias, because the class has a method `list`
 
 
 class S3Bucket:
-    """A bucket, listed through an S3 client, which is made when first needed: that takes a tenth of a second."""
+    """A bucket on S3. Its client is created at the first use, because that takes a tenth of a second."""
 
     def __init__(self, connect: "Callable[[], S3Client]", name: str) -> None:
         self._connect = connect
@@ -41,19 +41,19 @@ class S3Bucket:
         return self._connect()
 
     def probe(self) -> None:
-        """Ask for nothing but an answer.
+        """Check that the bucket answers.
 
         Raises:
-            BucketUnavailable: there is none, or a refusal.
+            BucketUnavailable: it does not answer, or refuses access.
         """
         with _named(self.name):
             self._client.head_bucket(Bucket=self.name)
 
     def list(self, prefix: str) -> Listing:
-        """The objects below a prefix, in key order.
+        """Return the objects below a prefix, in key order.
 
-        Several pages carry the first page's time: what lands while the pages are read is then younger
-        than the listing, and the next listing does not take it for known.
+        The listing has the time of its first page. Objects that land while the pages are read are then younger than
+        the listing, so the next listing treats them as new.
         """
         found: list[LandedObject] = []
         for page in self.pages(prefix):
@@ -61,23 +61,23 @@ class S3Bucket:
         return Listing(tuple(found), page.listed_at)
 
     def pages(self, prefix: str) -> Iterator[Listing]:
-        """The same, page by page."""
+        """Yield the same listing page by page."""
         listed_at = None
         for page in self._pages(prefix):
             listed_at = listed_at or _answered_at(page["ResponseMetadata"]["HTTPHeaders"]) or datetime.now(UTC)
             yield Listing(tuple(_landed(page)), listed_at)
 
     def list_folder(self, prefix: str) -> _Objects:
-        """The objects directly in a folder, a prefix that ends in "/"."""
+        """Return the objects directly in a folder, a prefix that ends in "/"."""
         return [landed for page in self._pages(prefix, Delimiter="/") for landed in _landed(page)]
 
     def _pages(self, prefix: str, **options: Any) -> Iterator[Any]:
         with _named(self.name):
-            # Only the list of versions tells the version of an object; it costs as many calls as there are versions.
+            # Only the list of versions has the version of each object. Its cost grows with the number of versions.
             is_versioned = self._asked_whether_versioned() if self._is_versioned is None else self._is_versioned
             call: Any = "list_object_versions" if is_versioned else "list_objects_v2"
             for page in self._client.get_paginator(call).paginate(Bucket=self.name, Prefix=prefix, **options):
-                # Kept once the bucket is listed: credentials that are refused everything say nothing of it.
+                # Kept only after a successful LIST: credentials without any access do not answer the question.
                 self._is_versioned = is_versioned
                 yield page
 
@@ -91,17 +91,17 @@ class S3Bucket:
             return False
 
     def read(self, of: ObjectVersion) -> bytes:
-        """The content of an object as it was listed.
+        """Return the content of an object as it was listed.
 
         Raises:
-            ObjectChanged: it is another one by now, or gone.
-            ObjectUnavailable: this object is not given, though it is there.
-            BucketUnavailable: the bucket does not answer, or refuses everything.
+            ObjectChanged: the object was replaced or deleted.
+            ObjectUnavailable: the object exists but cannot be read.
+            BucketUnavailable: the bucket does not answer, or refuses every request.
         """
         return self._get(of)
 
     def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
-        """Bytes from the middle of an object; raises what `read` raises."""
+        """Return a range of an object's bytes. Raises the errors of `read`."""
         return self._get(of, Range=f"bytes={begin}-{begin + length - 1}") if length else b""
 
     def put(self, key: str, body: bytes) -> None:
@@ -110,9 +110,9 @@ class S3Bucket:
             self._client.put_object(Bucket=self.name, Key=key, Body=body)
 
     def check(self, of: ObjectVersion) -> None:
-        """Ask whether an object is as it was listed; raises what `read` raises."""
+        """Check that an object is still as listed. Raises the errors of `read`."""
         with self._about(of):
-            # Of the version that is there: an older one is given for ever to whoever names it.
+            # Ask for the current version: an older version can always be read by its id.
             there = self._client.head_object(Bucket=self.name, Key=of.key)
         is_same = there.get("VersionId") == of.version_id if of.version_id else there["ETag"].strip('"') == of.etag
         if not is_same and (of.version_id or of.etag):
@@ -130,7 +130,7 @@ class S3Bucket:
             fault = _fault_of(of, error)
             status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500))
             if isinstance(fault, BucketUnavailable) and status in _REFUSALS:
-                self.probe()  # the bucket answers: so it is about this object (a customer's own key, lost bytes)
+                self.probe()  # if the bucket answers, the fault is the object's (a customer-managed key, lost bytes)
                 fault = ObjectUnavailable(of.key, str(error))
             raise fault from error
         except BotoCoreError as error:
@@ -142,14 +142,14 @@ def _exactly(of: ObjectVersion) -> dict[str, Any]:
 
 
 _REFUSALS = (400, 401, 403, 405, 409, 500)
-"""What may be about one object where the bucket answers. Not 503: that is said of too many requests, for whatever."""
+"""Statuses that may concern a single object while the bucket answers. Not 503, which means too many requests."""
 _ARCHIVED = "InvalidObjectState"
 _OF_THE_OBJECT = (_ARCHIVED, "AccessDenied", "AllAccessDisabled", "Forbidden", "403")
-"""Refusals that may be about one object; an expired or a wrong key has codes of its own."""
+"""Refusals that may concern a single object. Expired or wrong credentials have other codes."""
 
 
 def _fault_of(of: ObjectVersion, error: ClientError) -> Exception:
-    """What an error of a call about one object means, by its code: a HEAD has but a status."""
+    """Return the fault for an error of a call about one object, by its code. A HEAD only has a status as code."""
     code = str(error.response["Error"]["Code"])
     if code in ("NoSuchKey", "NoSuchVersion", "PreconditionFailed", "404", "412"):
         return ObjectChanged(of.key, str(error))
@@ -171,7 +171,7 @@ def _landed(page: Any) -> Iterator[LandedObject]:
         yield LandedObject(o["Key"], o["ETag"].strip('"'), o["Size"], o["LastModified"].astimezone(UTC))
     for o in page.get("Versions", ()):
         if o["IsLatest"]:
-            version = None if o["VersionId"] == "null" else o["VersionId"]  # written before versions were kept
+            version = None if o["VersionId"] == "null" else o["VersionId"]  # written before versioning was enabled
             yield LandedObject(o["Key"], o["ETag"].strip('"'), o["Size"], o["LastModified"].astimezone(UTC), version)
 
 

@@ -1,9 +1,9 @@
-"""From the body of a message to the partitions somebody should look at again.
+"""Parsing of S3 event messages into the partitions to look at again.
 
-A notification is a hint and nothing more: what is true is what a listing finds. So nothing is taken from a
-message but keys and the time it speaks of, and of its kind (created, removed, restored, ...) nothing at all.
+A notification is only a hint; the listing decides. So only keys and the event time are read from a message, and the
+kind of the event (created, removed, restored, ...) is ignored.
 
-Belongs here: the envelopes in which S3's events travel. Does not belong here: queues (`sources.notification_queue`).
+Belongs here: the envelopes of S3's events. Does not belong here: queues (`sources.notification_queue`).
 """
 
 import json
@@ -22,7 +22,7 @@ _SHOWN = 200  # characters of a refused body in a log
 
 @dataclass(frozen=True)
 class Hint:
-    """Look again at this partition: something happened to it at this time (UTC)."""
+    """A partition to look at again, with the time of the event (UTC)."""
 
     feed: Feed
     partition: Partition
@@ -31,7 +31,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Stray:
-    """An object below a feed's prefix that no partition of it holds: look at its folder."""
+    """A misplaced object below a feed's prefix. Its folder is looked at again."""
 
     feed: Feed
     key: str
@@ -40,7 +40,7 @@ class Stray:
 
 @dataclass(frozen=True)
 class Hints:
-    """What a message says. With a refusal it stays on the queue; its other records count all the same."""
+    """Content of a message. A message with refusals stays on the queue, but its other records are processed."""
 
     hints: Sequence[Hint]
     strays: Sequence[Stray]
@@ -57,9 +57,9 @@ class LandingZone:
 
     Args:
         bucket: The name of the landing bucket.
-        feeds: What is declared to land there.
-        start: The first day of which there are partitions.
-        elsewhere: Prefixes of what lands there as well and is told by other messages.
+        feeds: The feeds that land in the bucket.
+        start: The first day of the feeds' partitions.
+        elsewhere: Prefixes of other data in the bucket, which other messages announce.
     """
 
     bucket: str
@@ -68,7 +68,7 @@ class LandingZone:
     elsewhere: tuple[str, ...] = ()
 
     def read(self, body: str) -> Hints:
-        """What a message says; of one that cannot be read, or is about something else, the refusal says why."""
+        """Return the content of a message. Unreadable or unrelated records become refusals with a reason."""
         hints: list[Hint] = []
         strays: list[Stray] = []
         refused: list[str] = []
@@ -110,11 +110,11 @@ class _Event:
 
 
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-"""What taking a message for an S3 event ends in when it is none; of nothing but opening brackets, a RecursionError."""
+"""Errors of parsing a message that is not an S3 event. A RecursionError comes from deeply nested brackets."""
 
 
 def _records(body: str) -> tuple[Callable[[Any], _Event], list[Any]]:
-    """The records in a body and how to read one: S3's own, EventBridge's, or either in SNS's envelope."""
+    """Return a parser and the records of a body: S3's own, EventBridge's, or either in an SNS envelope."""
     message = _parsed(body)
     if message.get("Type") == "Notification":  # SNS without raw delivery
         message = _parsed(message["Message"])
@@ -126,7 +126,7 @@ def _records(body: str) -> tuple[Callable[[Any], _Event], list[Any]]:
 
 
 def _parsed(body: str) -> Any:
-    # No number in it matters, and one of 5,000 digits would be an error.
+    # Numbers are kept as text: none is needed, and a number of 5,000 digits would be an error.
     return json.loads(body, parse_int=str, parse_float=str)
 
 
@@ -137,7 +137,7 @@ def _s3_record(record: Any) -> _Event:
 
 
 def _eventbridge_event(event: Any) -> _Event:
-    # Its keys are as they are; only S3's own records encode them.
+    # Keys are not encoded here; only S3's own records encode them.
     _require_s3(event.get("source", "aws.s3"))
     return _event(event["detail"]["bucket"]["name"], event["detail"]["object"]["key"], event.get("time"))
 
@@ -154,12 +154,12 @@ def _said(error: Exception) -> str:
 def _event(bucket: object, key: object, time: object) -> _Event:
     if not (isinstance(bucket, str) and isinstance(key, str)):
         raise TypeError("bucket and key are text")
-    key.encode()  # half of a character is none of a key
+    key.encode()  # refuse unpaired surrogates, which no key has
     return _Event(bucket, key, _when(time))
 
 
 def _when(said: object) -> datetime:
-    """When it happened, UTC; when it is read, where the message does not say it."""
+    """Return the time of an event in UTC; the present time if the message has none."""
     try:
         at = datetime.fromisoformat(str(said))
         return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 MAX_RECEIVES = 5
 """Receives after which a queue made by the platform gives a message up."""
-_BATCH = 10  # what one SQS call takes or gives at most
-_AT_ONCE = 4  # boto3 keeps ten connections; a call to AWS is waiting, not work
+_BATCH = 10  # the maximum of messages in one SQS call
+_AT_ONCE = 4  # boto3 keeps ten connections; calls to AWS mostly wait
 
 
 def open_queue(name: str, **options: Any) -> "SqsQueue":
@@ -27,7 +27,7 @@ def open_queue(name: str, **options: Any) -> "SqsQueue":
 
 
 def create_queue(name: str, **options: Any) -> None:
-    """Make a queue that gives a message up after five receives, and its dead-letter queue."""
+    """Create a queue that gives a message up after five receives, and its dead-letter queue."""
     client = boto3.client("sqs", **options)
     dead_letters = client.create_queue(QueueName=f"{name}-dlq")["QueueUrl"]
     arn = client.get_queue_attributes(QueueUrl=dead_letters, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
@@ -48,7 +48,7 @@ class SqsQueue:
         self._url = client.get_queue_url(QueueName=name)["QueueUrl"]
 
     def receive(self, wait_seconds: int) -> list[Message]:
-        """Up to ten messages; a long poll that waits for the first one at most 20 s."""
+        """Receive up to ten messages, with a long poll of up to 20 s for the first."""
         answer = self._client.receive_message(
             QueueUrl=self._url,
             MaxNumberOfMessages=_BATCH,
@@ -59,10 +59,10 @@ class SqsQueue:
         return [_message(found) for found in answer.get("Messages", ())]
 
     def send(self, bodies: Sequence[str]) -> None:
-        """Send these.
+        """Send messages.
 
         Raises:
-            QueueUnavailable: some may not have been sent.
+            QueueUnavailable: some messages may not have been sent.
         """
         for start in range(0, len(bodies), _BATCH):
             some = bodies[start : start + _BATCH]
@@ -77,7 +77,7 @@ class SqsQueue:
                 )
 
     def extend(self, messages: Sequence[Message], seconds: int = HOLD_SECONDS) -> None:
-        """Hide these for longer, from now on."""
+        """Hide messages for `seconds` from now."""
 
         def _extend(entries: list[Any]) -> None:
             timed = [entry | {"VisibilityTimeout": seconds} for entry in entries]
@@ -87,10 +87,10 @@ class SqsQueue:
             list(pool.map(_extend, _batches(messages)))
 
     def delete(self, messages: Sequence[Message]) -> None:
-        """Acknowledge.
+        """Delete messages.
 
         Raises:
-            DeleteRefused: some were not deleted, with the first reason.
+            DeleteRefused: some messages were not deleted; the error gives the first reason.
         """
 
         def _delete(entries: list[Any]) -> list[Any]:
@@ -143,12 +143,12 @@ class SqsQueue:
         return sum(int(count) for count in counts.values())
 
     def redrive(self, most: int) -> Iterator[int]:
-        """Send what was given up to this queue again, with all its receives before it.
+        """Send messages from the dead-letter queue to this queue again, with a fresh count of receives.
 
-        A message is deleted only after it was sent: killed in between, it is sent twice, which is harmless.
+        A message is deleted only after it was sent. A crash in between sends it twice, which is harmless.
 
         Args:
-            most: So many messages are sent, or a few more.
+            most: The number of messages to send; up to nine more may be sent.
 
         Returns:
             The number sent, batch by batch.

@@ -1,7 +1,7 @@
-"""The windows of time that feeds are cut into, and how their beginnings are written: in a zone, as digits.
+"""Time windows of feeds, and the digits that represent their starts in a time zone.
 
-Belongs here: which times there are, and the times' part of a partition key. Does not belong here: the folders that
-digits stand in (`layout`).
+Belongs here: the windows, and the time part of a partition key. Does not belong here: the folders that contain the
+digits (`layout`).
 """
 
 import re
@@ -12,14 +12,14 @@ from functools import cached_property
 from zoneinfo import ZoneInfo
 
 Digits = dict[str, str]
-"""A directive to the digits that stand for it. `OFFSET` is that of the second of two times of the same digits."""
+"""A directive to its digits. `OFFSET` is only set for the second of two times with the same digits."""
 
 DIRECTIVES = {"%Y": r"\d{4}", "%m": r"\d{2}", "%d": r"\d{2}", "%H": r"\d{2}", "%M": r"\d{2}"}
 OFFSET = "%z"
 
 
 class Grain(StrEnum):
-    """How a feed is cut by time. The value is the name of the partition column."""
+    """Length of a feed's time partitions. The value is the name of the partition column."""
 
     QUARTER_HOUR = "quarter_hour"
     HOUR = "hour"
@@ -37,7 +37,7 @@ FOLDERS = {
     Grain.MONTH: "month=%Y-%m",
     Grain.NONE: "",
 }
-"""The folders of time of a feed that declares none. A week's is that of its Monday."""
+"""The default time folders of a feed. The folder of a week has the date of its Monday."""
 
 TYPES = {
     Grain.QUARTER_HOUR: "timestamp",
@@ -49,21 +49,21 @@ TYPES = {
 """The type of the column that holds the start of a window."""
 
 FORMATS = {"timestamp": "%Y-%m-%d-%H:%M", "date": "%Y-%m-%d"}
-"""How the start of a window is written in a key, by the type of the column that holds it."""
+"""The format of a window's start in a key, by the type of the column that holds it."""
 
 NEEDED = {grain: frozenset(re.findall("%.", folders)) for grain, folders in FOLDERS.items()}
-"""The directives that say a window."""
+"""The directives that identify a window."""
 
 _LENGTHS = {Grain.QUARTER_HOUR: timedelta(minutes=15), Grain.HOUR: timedelta(hours=1)}
-"""The windows that are as long as a clock goes; of the others the calendar says it."""
+"""The fixed lengths of windows. Other grains have calendar lengths."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """The windows of a grain in a zone.
+    """The windows of a grain in a time zone.
 
     Raises:
-        ValueError: there is no such zone.
+        ValueError: the time zone does not exist.
     """
 
     grain: Grain
@@ -77,12 +77,12 @@ class Times:
 
     @cached_property
     def finest(self) -> str:
-        """The directive of the shortest time."""
+        """The directive of the shortest unit of time."""
         return max(NEEDED[self.grain], key=list(DIRECTIVES).index, default="")
 
     @property
     def has_offsets(self) -> bool:
-        """Whether digits may need an offset beside them."""
+        """True if digits may need an offset."""
         return self.timezone != "UTC" and self.grain in _LENGTHS
 
     @property
@@ -90,10 +90,10 @@ class Times:
         return ZoneInfo(self.timezone)
 
     def day_of(self, digits: Digits) -> date | None:
-        """The day that these digits say, the first of a week or month; None where they do not say it yet.
+        """Return the day that the digits name, or the first day of their week or month; None if the day is incomplete.
 
         Raises:
-            ValueError: there is no such time, or no window begins there.
+            ValueError: the time does not exist, or no window begins at it.
         """
         try:
             start = self._local(digits)
@@ -108,14 +108,14 @@ class Times:
         return start.date() if digits.keys() >= NEEDED[self.grain] - {"%H", "%M"} else None
 
     def key(self, digits: Digits) -> str:
-        """How a window is written in a partition key."""
+        """Return the time part of the partition key for a window's digits."""
         day = f"{digits['%Y']}-{digits['%m']}-{digits.get('%d', '01')}"
         if self.grain not in _LENGTHS:
             return day
         return f"{day}-{digits['%H']}:{digits.get('%M', '00')}{digits.get(OFFSET, '')}"
 
     def digits(self, key: str) -> Digits:
-        """What a key is written with."""
+        """Return the digits of a key."""
         return {
             "%Y": key[:4],
             "%m": key[5:7],
@@ -126,12 +126,12 @@ class Times:
         }
 
     def is_key(self, text: str, since: date) -> bool:
-        """Whether a text has the form of a key, of a window that ends after a day began."""
-        # By its length, since 100,000 are asked for together.
+        """Return True if a text has the form of a key whose window ends after the day `since` began."""
+        # Only its length and day are checked, because 100,000 keys are checked together.
         return len(text) in self._lengths and text[:10] >= self.first_of(since).isoformat()
 
     def of_day(self, day: date) -> list[Digits]:
-        """The windows of a day, or the one that it lies in."""
+        """Return the windows of a day, or the window that contains it."""
         first = self.first_of(day)
         said = {"%Y": f"{first.year:04}", "%m": f"{first.month:02}", "%d": f"{first.day:02}"}
         length = _LENGTHS.get(self.grain)
@@ -142,7 +142,7 @@ class Times:
         return [digits | {OFFSET: offset} for digits in found for offset in self._offsets(digits)]
 
     def window(self, key: str) -> tuple[datetime, datetime]:
-        """The UTC start and end of a window; of the last one there can be, the last moment is the end."""
+        """Return the UTC start and end of a window. The last possible window ends at the last representable time."""
         start = self._local(self.digits(key))
         try:
             if length := _LENGTHS.get(self.grain):
@@ -156,13 +156,13 @@ class Times:
             return start.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
     def first_of(self, day: date) -> date:
-        """The day on which the window begins that a day lies in."""
+        """Return the first day of the window that contains a day."""
         if self.grain is Grain.WEEK:
             return day - timedelta(days=day.weekday())
         return day.replace(day=1) if self.grain is Grain.MONTH else day
 
     def local_days(self, day: date) -> list[date]:
-        """The days of the zone that a day of UTC overlaps."""
+        """Return the local days that overlap a UTC day."""
         start = datetime(day.year, day.month, day.day, tzinfo=UTC)
         ends = (start, start + timedelta(days=1, microseconds=-1))
         return sorted({at.astimezone(self._zone).date() for at in ends})
@@ -172,10 +172,10 @@ class Times:
         return datetime(year, month, day, hour, minute, tzinfo=self._zone, fold=1 if digits.get(OFFSET) else 0)
 
     def _offsets(self, digits: Digits) -> list[str]:
-        """What stands behind the digits of each time of these digits.
+        """Return the offset to append for each time that these digits represent.
 
-        Most often there is one time, and nothing. When clocks go back there are two, and the second one is told by its
-        offset, as Dagster does; when they go forward there is none.
+        Usually there is one time, with an empty offset. When clocks go back there are two, and the second one gets its
+        offset, as in Dagster. When clocks go forward there is none.
         """
         if not self.has_offsets:
             return [""]

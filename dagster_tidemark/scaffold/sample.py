@@ -229,6 +229,8 @@ def _columns_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) ->
     if twice := sorted({column for column in names if names.count(column) > 1}):
         raise ValueError(f"column {', '.join(map(repr, twice))} is in the header twice; rename one in the file")
     if not names:
+        if read_as.sample is not None and not read_as.has_header:
+            read_as.sample(body, 1)  # raises if the file has no rows either
         raise ValueError("it has no columns")
     return dict(columns)
 

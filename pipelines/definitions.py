@@ -1,11 +1,11 @@
-"""Assembles the code location, and does nothing else: what its packages declare is found."""
+"""The code location, assembled from the declarations in its packages. Nothing else belongs here."""
 
 import warnings
 
 import dagster as dg
 
-# Observable sources and backfill policies are in beta and used knowingly; said once for each asset by every run,
-# it would drown what matters. It has to stand before the assets are imported.
+# Observable sources and backfill policies are beta features, used on purpose. Every run would log a warning for each
+# asset and hide the messages that matter. The filter must be set before the assets are imported.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
 # ruff: noqa: E402

@@ -1,1 +1,1 @@
-"""What Dagster shows: the assets, one family a file. Each is a key, its inputs and one call."""
+"""The Dagster assets, one family per file. Each asset is a key, its inputs and one call."""

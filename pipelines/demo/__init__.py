@@ -1,5 +1,5 @@
-"""The sample feed: data to look at before one's own feeds are connected.
+"""The sample feed: data to explore before you connect your own feeds.
 
-Belongs here: inventing files and putting them into the landing bucket. Does not belong here: anything the pipeline
-needs to run; a user deletes the modules of this folder together with the grocer's tables.
+Belongs here: generating files and writing them to the landing bucket. Does not belong here: anything the pipeline
+needs to run. A user deletes the modules of this folder together with the grocer's tables.
 """

@@ -1,4 +1,4 @@
-"""`tidemark feed`: the options of the sample feed, and how an error becomes one line and an exit code."""
+"""`tidemark feed`: the options of the sample feed, and the exit codes of its errors."""
 
 from datetime import datetime
 from typing import Annotated

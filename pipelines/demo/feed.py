@@ -1,7 +1,7 @@
-"""The sample feed at work: `tidemark feed`.
+"""The loop of the sample feed: `tidemark feed`.
 
-Belongs here: putting planned files into the landing bucket, once or for as long as it runs. Does not belong
-here: what the files are (`pipelines.demo.plan`).
+Belongs here: writing planned files to the landing bucket, once or until the feed is stopped. Does not belong
+here: the choice of files (`pipelines.demo.plan`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 DEFAULT_HOURS = 73
-"""Three days and the current hour: at any time of day three days have ended, of which the demand model takes two and
-what followed them."""
+"""Three days and the current hour, so that at any time of day three days with orders have ended. The demand model needs
+two days that are each followed by another."""
 DEFAULT_RATE = 6.0
 MAX_RATE = 600.0
 _THREADS = 8
@@ -42,7 +42,7 @@ Clock = Callable[[], datetime]
 
 
 class LandingUnreachable(Exception):
-    """The landing bucket cannot be listed or written. A retry helps once it is there."""
+    """The landing bucket cannot be listed or written. A retry helps when the bucket is available."""
 
     def __init__(self, bucket: str, endpoint: str | None, reason: object) -> None:
         super().__init__(
@@ -53,7 +53,7 @@ class LandingUnreachable(Exception):
 
 @dataclass(frozen=True)
 class Written:
-    """How many of the planned files were put, and how many were there already with the same content."""
+    """Numbers of planned files that were put, and that were already present with the same content."""
 
     put: int
     present: int
@@ -72,23 +72,23 @@ def run_feed(
     clock: Clock | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Write the grocer's files for some hours and, unless `once`, go on adding files until SIGTERM or SIGINT.
+    """Write the grocer's files for some hours and, unless `once`, keep adding files until SIGTERM or SIGINT.
 
     Args:
-        settings: Names the bucket and its endpoint.
-        start: The first hour, UTC if it has no offset; by default so that the current hour is the last one.
-        hours: How many hours to write.
+        settings: Settings with the bucket and its endpoint.
+        start: The first hour, UTC if it has no offset. By default the current hour is the last one.
+        hours: Number of hours to write.
         rate: Files per minute afterwards, into the current hour.
-        once: Write all files of the hours, also those of the future, and return. None of them is damaged.
+        once: Write all files of the hours, including future ones, and return. No file is damaged.
         seed: The world's seed; the same seed gives the same objects.
-        post: Sends messages meanwhile; by default there are none.
-        report: Takes one line of progress; by default it is printed.
-        clock: Tells the time, in UTC.
-        stop: Ends the feed when it is set; by default the two signals do it.
+        post: Sender of messages; by default no messages are sent.
+        report: Function that receives each line of progress; by default `print`.
+        clock: Function that returns the current time in UTC.
+        stop: Event that ends the feed when it is set; the two signals set it too.
 
     Raises:
         ValueError: `rate` or `hours` is out of range.
-        LandingUnreachable: with `once` only; otherwise it is reported and tried again.
+        LandingUnreachable: with `once` only; otherwise the error is reported and the write is retried.
     """
     if not 0 < rate <= MAX_RATE:
         raise ValueError(f"rate is {rate}: give more than 0 and at most {MAX_RATE:g} files per minute")
@@ -113,10 +113,10 @@ def run_feed(
 
 
 def first_round(settings: Settings) -> str:
-    """Write what is due by now, once.
+    """Write the files that are due by now, once.
 
     Returns:
-        How many files were written, in a line.
+        The line that reports the number of files written.
     """
     lines: list[str] = []
     stop = threading.Event()
@@ -125,7 +125,7 @@ def first_round(settings: Settings) -> str:
         lines.append(line)
         stop.set()
 
-    # In a thread, because in the main thread the feed would take the signals for itself.
+    # In a thread, because the feed would install its signal handlers in the main thread.
     with ThreadPoolExecutor(1) as pool:
         filled = pool.submit(run_feed, settings, report=after_first_round, stop=stop)
         try:
@@ -136,7 +136,7 @@ def first_round(settings: Settings) -> str:
 
 
 class Landing:
-    """The landing bucket, as the feed needs it."""
+    """The landing bucket, for listing and writing the feed's files."""
 
     def __init__(self, client: S3Client, bucket: str, endpoint: str | None = None) -> None:
         self._client = client
@@ -145,7 +145,7 @@ class Landing:
 
     @classmethod
     def connect(cls, settings: Settings) -> Landing:
-        """A client of the settings' bucket; nothing is sent yet."""
+        """Return a client of the settings' bucket, without sending a request."""
         client = boto3.client(
             "s3",
             **settings.aws_options(),
@@ -154,7 +154,7 @@ class Landing:
         return cls(client, settings.landing_bucket, settings.aws_endpoint_url)
 
     def write(self, files: Sequence[FileToWrite]) -> Written:
-        """Put the files that are not there yet with the same content, corrections after all others.
+        """Put the files that are missing or have other content, corrections last.
 
         Raises:
             LandingUnreachable: the bucket cannot be listed or written.
@@ -217,7 +217,7 @@ def _keep_writing(
             report(_summary(written))
         if not moment:
             report(f"feed: adding {rate:g} files a minute to the current hour")
-        # What was due stays due until it is written: only success moves the line.
+        # Files stay due until they are written, so `written_until` moves only after success.
         wait, written_until = (60.0 / rate if moment else 0.0), now
 
 
@@ -245,14 +245,14 @@ def _as_utc(at: datetime) -> datetime:
 
 
 def _listed_prefix(key: str) -> str:
-    """Up to the day: one listing for a day's hours."""
+    """Return the prefix of a key up to the day, so that one listing covers a day's hours."""
     feed, _, rest = key.partition("/")
     return f"{feed}/{rest.partition('/')[0]}"
 
 
 @contextmanager
 def _stopped_by_signals(stop: threading.Event) -> Iterator[threading.Event]:
-    """Set `stop` on SIGTERM or SIGINT; the previous handlers come back afterwards."""
+    """Set `stop` on SIGTERM or SIGINT, and restore the previous handlers afterwards."""
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may handle signals: the caller sets the event
         return

@@ -1,8 +1,8 @@
-"""Order lines and master data as bytes, in every way in which people send them.
+"""Order lines and master data as bytes, in every format that senders use.
 
-Belongs here: CSV, CSV.gz, JSON lines and Parquet, with the liberties that `design.md` grants their senders.
-Does not belong here: what the rows say, and where the bytes go. The same rows and the same `Random` give the
-same bytes, whatever the time of day.
+Belongs here: CSV, CSV.gz, JSON lines and Parquet, with the variations that `design.md` allows to senders.
+Does not belong here: the content of the rows, and the destination of the bytes. The same rows and the same `Random`
+give the same bytes at any time of day.
 """
 
 import csv
@@ -27,13 +27,13 @@ _PARQUET_SYSTEMS = 8
 
 
 def orders_csv(lines: Sequence[OrderLine], random: Random) -> bytes:
-    """CSV with a header, the columns in some order, the times in one of the ISO 8601 spellings."""
+    """Return CSV with a header, shuffled columns, and times in one of the ISO 8601 formats."""
     columns, spell = _shuffled(ORDERS_LANDING, random), _spelling(random)
     return _csv(columns, (_spelt(line, spell) for line in lines))
 
 
 def orders_csv_without_prices(lines: Sequence[OrderLine], random: Random) -> bytes:
-    """CSV from a till that does not know the prices: a required column is missing, and no row can be taken."""
+    """Return CSV of a till without prices: a required column is missing, so no row can be loaded."""
     columns, spell = _shuffled(ORDERS_LANDING, random), _spelling(random)
     columns.remove("unit_price_usd")
     rows = (_spelt(line, spell) for line in lines)
@@ -41,7 +41,7 @@ def orders_csv_without_prices(lines: Sequence[OrderLine], random: Random) -> byt
 
 
 def orders_csv_with_typing_errors(lines: Sequence[OrderLine], random: Random) -> bytes:
-    """CSV after somebody typed into it: below the lines three more, one against a rule, two that cannot be read."""
+    """Return CSV with three bad rows at the end: one violates a rule, two cannot be parsed."""
     columns, spell = _shuffled(ORDERS_LANDING, random), _spelling(random)
     rows = [_spelt(line, spell) for line in lines]
     errors: tuple[dict[str, object], ...] = ({"discount": 25}, {"quantity": "three"}, {"unit_price_usd": "2,49 EUR"})
@@ -51,12 +51,12 @@ def orders_csv_with_typing_errors(lines: Sequence[OrderLine], random: Random) ->
 
 
 def orders_csv_gz(lines: Sequence[OrderLine], random: Random) -> bytes:
-    """The same, compressed. The header of the gzip carries no time, so that equal rows are equal bytes."""
+    """Return `orders_csv` as gzip. The gzip header has no time, so that equal rows give equal bytes."""
     return gzip.compress(orders_csv(lines, random), mtime=0)
 
 
 def orders_jsonl(lines: Sequence[OrderLine], random: Random) -> bytes:
-    """One JSON object per line; numbers typed in one file and as text in another."""
+    """Return one JSON object per line, with numbers as numbers in some files and as text in others."""
     columns, spell = _shuffled(ORDERS_LANDING, random), _spelling(random)
     as_text = random.random() < 0.5
 
@@ -68,7 +68,7 @@ def orders_jsonl(lines: Sequence[OrderLine], random: Random) -> bytes:
 
 
 def orders_parquet(lines: Sequence[OrderLine], random: Random) -> bytes:
-    """Parquet from one of a few systems, each with integer widths, money types and a precision of its own."""
+    """Return Parquet of one of eight systems, each with its own integer widths, money types and time precision."""
     types = _parquet_types(Random(random.randrange(_PARQUET_SYSTEMS)))
     nanoseconds = random.randrange(1_000)
     arrays = {}
@@ -86,14 +86,14 @@ def orders_parquet(lines: Sequence[OrderLine], random: Random) -> bytes:
 
 
 def customers_csv(customers: Iterable[Customer]) -> bytes:
-    """The accounts export."""
+    """Return the accounts export as CSV."""
     spell = _spelling(Random(0))
     rows = ({**asdict(customer), "signed_up_at": spell(customer.signed_up_at)} for customer in customers)
     return _csv(list(CUSTOMERS_LANDING), rows)
 
 
 def prices_csv(costs: dict[int, Decimal]) -> bytes:
-    """A day's purchase costs, USD per unit."""
+    """Return a day's purchase costs, USD per unit, as CSV."""
     rows = ({"product_id": product, "cost_usd": cost} for product, cost in costs.items())
     return _csv(list(PRICES_LANDING), rows)
 
@@ -125,7 +125,7 @@ def _shuffled(columns: Iterable[str], random: Random) -> list[str]:
 
 
 def _spelling(random: Random) -> Callable[[datetime], str]:
-    """One of the ways to write a time: separator, offset (none is UTC) and precision."""
+    """Return a function that formats times with a random separator, offset (none means UTC) and precision."""
     separator = random.choice("T ")
     precision = random.choice(("milliseconds", "microseconds"))
     offset = random.choice((None, "Z", UTC, timezone(timedelta(hours=1)), timezone(timedelta(hours=-5))))

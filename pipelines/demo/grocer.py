@@ -1,6 +1,6 @@
-"""The grocer's world as plain data: who buys what, where, when and at what price.
+"""The grocer's world as plain data: orders, customers, prices and costs.
 
-Belongs here: order lines, customers and prices as values that depend only on the seed and on their place in
+Belongs here: order lines, customers and prices as values that depend only on the seed and the
 time. Does not belong here: file formats, keys and clocks.
 """
 
@@ -15,10 +15,10 @@ PRODUCTS = tuple(range(101, 161))
 SEGMENTS = ("household", "family", "restaurant", "office", "student")
 NATIONS = ("DE", "FR", "NL", "IT", "ES", "PL", "AT", "SE")
 GUESTS = range(900_001, 900_100)
-"""Customer ids that are in no customers file: people who ordered without an account."""
+"""Customer ids that are in no customers file: customers without an account."""
 
 Window = tuple[datetime, datetime]
-"""From the first time to before the second."""
+"""Start (inclusive) and end (exclusive)."""
 
 _EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 _FIRST_DAY = date(2026, 9, 28)
@@ -38,7 +38,7 @@ _FAMILY_NAMES = ("Ångström", "Bauer", "Costa", "de Vries", "Eriksson", "Fische
 
 @dataclass(frozen=True)
 class OrderLine:
-    """One line of an order. Money in USD, `discount` a share from 0 to 1, `ordered_at` in UTC."""
+    """One line of an order. Money is in USD, `discount` is a share from 0 to 1, `ordered_at` is in UTC."""
 
     order_id: int
     line_number: int
@@ -64,13 +64,13 @@ class Customer:
 
 
 def order_lines(seed: int, hour: datetime, index: int, window: Window, share: int) -> list[OrderLine]:
-    """The lines of one order file.
+    """Return the lines of one order file.
 
     Args:
         seed: The world's seed.
         hour: The start of the file's hour.
         index: The file's number within its hour; order ids are unique per (hour, index).
-        window: When its orders are placed: from the first to before the second, within the hour.
+        window: Start and end of its orders, within the hour.
         share: Size in percent of an ordinary file of that hour.
     """
     random = Random(f"{seed}/{hour.isoformat()}/{index}")
@@ -81,7 +81,7 @@ def order_lines(seed: int, hour: datetime, index: int, window: Window, share: in
 
 
 def corrected(seed: int, lines: list[OrderLine], hour: datetime) -> list[OrderLine]:
-    """What a correction file says about one order among `lines`: the same row keys, other quantities."""
+    """Return the corrected lines of one order among `lines`: the same row keys with other quantities and discounts."""
     random = Random(f"{seed}/{hour.isoformat()}/correction")
     order_id = random.choice(lines).order_id
     return [
@@ -92,22 +92,22 @@ def corrected(seed: int, lines: list[OrderLine], hour: datetime) -> list[OrderLi
 
 
 def has_correction(seed: int, hour: datetime) -> bool:
-    """Whether somebody corrects an order of that hour afterwards: about once a day."""
+    """Return True if an order of that hour is corrected afterwards: about once a day."""
     return Random(f"{seed}/{hour.isoformat()}/has correction").randrange(20) == 0
 
 
 def has_mishap(seed: int, hour: datetime) -> bool:
-    """Whether files of that hour arrive damaged: one hour in any three days."""
+    """Return True if damaged files arrive in that hour: one hour in any three days."""
     return (_hour_number(hour) - Random(f"{seed}/mishap").randrange(_HOURS_TO_A_MISHAP)) % _HOURS_TO_A_MISHAP == 0
 
 
 def customers(seed: int, day: date) -> list[Customer]:
-    """The customers known on a day: a few more than the day before, a few of them in another segment."""
+    """Return the customers known on a day: a few more than the day before, and a few with a new segment."""
     return [_customer(seed, number, day) for number in range(1, _known_customers(day) + 1)]
 
 
 def unit_costs(seed: int, day: date) -> dict[int, Decimal]:
-    """Product to what one unit of it costs the grocer on a day, in USD; every product that is sold is there."""
+    """Return the grocer's cost of one unit of each product on a day, in USD."""
     costs = {}
     for product in PRODUCTS:
         percent = Random(f"{seed}/cost/{product}/{day.isoformat()}").randint(55, 85)
@@ -139,7 +139,7 @@ def _one_order(random: Random, seed: int, order_id: int, window: Window) -> Iter
 def _buyer(random: Random, day: date) -> int:
     if random.randrange(20) == 0:
         return random.choice(GUESTS)
-    # The smaller of two draws: some customers come back often, most now and then.
+    # The smaller of two draws: some customers order often, most rarely.
     known = _known_customers(day)
     return min(random.randint(1, known), random.randint(1, known))
 
@@ -168,7 +168,7 @@ def _customer(seed: int, number: int, day: date) -> Customer:
     if number <= _FIRST_CUSTOMERS:
         signed_up_at -= timedelta(days=random.randrange(900))
     nation = random.choice(NATIONS)
-    # Everybody may change segment once in this many days, each on another day.
+    # Each customer may change segment once per period, on a different day for each customer.
     era = (day.toordinal() + random.randrange(_DAYS_IN_A_SEGMENT)) // _DAYS_IN_A_SEGMENT
     return Customer(
         customer_id=number,

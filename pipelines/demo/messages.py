@@ -1,6 +1,6 @@
-"""The grocer's messages as plain data: what its fridges say, what is asked of its forecast, what partners deliver.
+"""The grocer's messages as plain data: fridge readings, requests for scores, and partners' deliveries.
 
-Belongs here: bodies that depend only on the seed and on their place in time. Does not belong here: queues and clocks
+Belongs here: bodies that depend only on the seed and the time. Does not belong here: queues and clocks
 (`pipelines.demo.post`).
 """
 
@@ -20,17 +20,17 @@ _SPACE = uuid.UUID("9a3f2c66-0a52-4f0c-8f86-6e1f0b7c6d11")
 _EVERY = timedelta(minutes=1)
 _EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 
-# Once in six hours each fridge is left open, at another time than the others.
+# Each fridge is left open once in six hours, at a different time for each fridge.
 _PERIOD_MINUTES = 360
 _OPEN_MINUTES = 25
 
 _DELIVERED_EVERY = timedelta(minutes=10)
 _PARTNERS = 900
-"""Orders from this number of a file on are the partner's: no file of the shop's own has it."""
+"""First file number of the partner's orders, so that their ids differ from the order ids of the shop's good files."""
 
 
 def readings_between(since: datetime, until: datetime, seed: int) -> Iterator[str]:
-    """The readings of all fridges after one time up to another, one a minute each, in the order of their time."""
+    """Yield one reading per fridge and minute after `since` up to `until`, in the order of time."""
     first = math.floor((since - _EPOCH) / _EVERY) + 1
     for minute in range(first, math.floor((until - _EPOCH) / _EVERY) + 1):
         for store in STORES:
@@ -56,7 +56,7 @@ def _reading(store: int, minute: int, seed: int) -> str:
 
 
 def request_at(at: datetime, seed: int) -> str:
-    """Somebody asks for tomorrow's demand; now and then for a product that there is not."""
+    """Return a request for tomorrow's demand. One in twenty names an unknown product."""
     dice = Random(f"{seed} request {at.isoformat()}")
     return json.dumps(
         {
@@ -73,8 +73,8 @@ class Dropped:
     """A partner's delivery.
 
     Args:
-        files: Key to body.
-        manifest: The message that says that all are there.
+        files: Bodies by key.
+        manifest: The message that reports the delivery as complete.
     """
 
     files: Mapping[str, bytes]
@@ -82,7 +82,7 @@ class Dropped:
 
 
 def deliveries_between(since: datetime, until: datetime, seed: int) -> Iterator[Dropped]:
-    """A partner's deliveries after one time up to another: every ten minutes; of one in six a checksum is wrong."""
+    """Yield a partner's delivery for every ten minutes after `since` up to `until`. One in six has wrong checksums."""
     first = math.floor((since - _EPOCH) / _DELIVERED_EVERY) + 1
     for number in range(first, math.floor((until - _EPOCH) / _DELIVERED_EVERY) + 1):
         yield _delivery(number, seed)

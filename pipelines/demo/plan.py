@@ -1,6 +1,6 @@
-"""What the sample feed has to write, as plain data: keys, when they are due, and how to make their bytes.
+"""The files of the sample feed as plain data: keys, due times, and functions that return their bytes.
 
-Belongs here: which files an hour or a day has, and their names. Does not belong here: S3 and the clock.
+Belongs here: the files of an hour or a day, and their names. Does not belong here: S3 and the clock.
 """
 
 from collections.abc import Callable
@@ -17,20 +17,20 @@ from pipelines.feeds.prices import PRICES
 HOUR = timedelta(hours=1)
 FILES_AN_HOUR = 3
 
-# Numbers of files within an hour: each kind has its own. A correction sorts after what it corrects: of two files that
-# arrived in the same second the later name wins.
+# File numbers within an hour: each kind has its own range. A correction must sort after the file that it corrects: if
+# two files arrive in the same second, the later name wins.
 _MISHAPS = 900
 _FIRST_LIVE = 1_000
 _LIVE_SLOT = timedelta(milliseconds=100)
 _CORRECTION = 90_000
 
-# Names as they come from cash desks and spreadsheets: a space, a plus, an umlaut now and then.
+# Names as cash desks and spreadsheets write them: some have a space, a plus or an umlaut.
 _NAMES = ("orders", "orders", "orders", "orders", "web orders", "store+web", "café", "Filiale Köln + Süd")
 
 
 @dataclass(frozen=True)
 class FileToWrite:
-    """An object of the landing bucket that has to exist once `due` has passed."""
+    """An object that must exist in the landing bucket after `due`."""
 
     key: str
     due: datetime
@@ -39,11 +39,11 @@ class FileToWrite:
 
 
 def plan_hours(start: datetime, hours: int, seed: int) -> list[FileToWrite]:
-    """All files of some whole hours: orders, the prices of every day touched, the customers as of the last day.
+    """Return all files of some whole hours: orders, the prices of each day touched, the customers of the last day.
 
     Args:
         start: The first hour (UTC); minutes are cut off.
-        hours: How many hours.
+        hours: Number of hours.
         seed: The world's seed; the same seed gives the same keys and bytes.
     """
     starts = _hours(start, hours)
@@ -55,17 +55,17 @@ def plan_hours(start: datetime, hours: int, seed: int) -> list[FileToWrite]:
 
 
 def plan_between(since: datetime, until: datetime, seed: int) -> list[FileToWrite]:
-    """The files that have become due after `since` and by `until`, mishaps included."""
-    first = since - HOUR  # the last files of an hour are due when it is over
+    """Return the files that become due after `since` and up to `until`, mishaps included."""
+    first = since - HOUR  # the last files of an hour are due at its end
     hours = -(-(until - first) // HOUR) + 1
     files = plan_hours(first, hours, seed) + mishaps(first, hours, seed)
     return [file for file in files if since < file.due <= until]
 
 
 def mishaps(start: datetime, hours: int, seed: int) -> list[FileToWrite]:
-    """Files of these hours that cannot be taken, as a whole or in some rows, beside all the others.
+    """Return the damaged files of some hours, which arrive in addition to the good ones.
 
-    One without a required column and one with a few bad rows, in one hour of any three days.
+    In one hour of any three days, one file lacks a required column and one has a few bad rows.
     """
     damages = (("till 7", formats.orders_csv_without_prices), ("typed by hand", formats.orders_csv_with_typing_errors))
     return [
@@ -81,7 +81,7 @@ def mishaps(start: datetime, hours: int, seed: int) -> list[FileToWrite]:
 
 
 def live_file(at: datetime, seed: int) -> FileToWrite:
-    """The small order file of this moment, with orders of the last minutes of its hour."""
+    """Return the small order file of a moment, with orders of the last two minutes within its hour."""
     hour = at.replace(minute=0, second=0, microsecond=0)
     slot = (at - hour) // _LIVE_SLOT
     end = hour + (slot + 1) * _LIVE_SLOT
@@ -95,7 +95,7 @@ def _hours(start: datetime, hours: int) -> list[datetime]:
 
 
 def _orders(seed: int, hour: datetime) -> list[FileToWrite]:
-    """The files of a whole hour, each due when its part of the hour is over, and its correction if there is one."""
+    """Return the files of an hour, each due at the end of its part of the hour, and the hour's correction if any."""
     part = HOUR / FILES_AN_HOUR
     windows = [(hour + number * part, hour + (number + 1) * part) for number in range(FILES_AN_HOUR)]
     files = [_order_file(seed, hour, index, window, share=100) for index, window in enumerate(windows)]

@@ -1,6 +1,6 @@
-"""The sample messages on their queues.
+"""The sender of the sample messages.
 
-Belongs here: sending what is due. Does not belong here: what the messages say (`pipelines.demo.messages`).
+Belongs here: sending due messages to their queues. Does not belong here: their content (`pipelines.demo.messages`).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 _BEFORE = timedelta(hours=2)
-"""So much of the past is told when a feed begins: a fridge was open meanwhile, and has raised an alert."""
+"""Age of the readings sent at the start of a feed: long enough for an open fridge and its alert."""
 _BATCH = 10
 
 
 @dataclass
 class Post:
-    """The queues of messages, as the feed needs them.
+    """Sender of the feed's messages.
 
     Args:
-        settings: Name the endpoint of the queues.
-        seed: The world's.
-        readings: Whether fridges talk.
-        requests: Whether somebody asks for scores.
-        deliveries: Whether a partner delivers.
+        settings: Settings with the endpoint of the queues.
+        seed: The world's seed.
+        readings: True to send fridge readings.
+        requests: True to send requests for scores.
+        deliveries: True to send a partner's deliveries.
     """
 
     settings: Settings
@@ -54,10 +54,12 @@ class Post:
         self._sent_until: datetime | None = None
 
     def send_due(self, now: datetime) -> int:
-        """Send what has become due since this succeeded last, at first some of the past. Returns how many.
+        """Send the messages due since the last success, and return their number.
+
+        The first call sends two hours of readings.
 
         Raises:
-            BotoCoreError, ClientError: the queues do not answer, or refuse. What was sent is sent again next time.
+            BotoCoreError, ClientError: the queues do not answer, or refuse. The next call sends all messages again.
         """
         sent, since = 0, self._sent_until
         if self.readings:
@@ -74,7 +76,7 @@ class Post:
         return sent
 
     def _send(self, queue: str | None, bodies: Sequence[str]) -> int:
-        assert queue is not None  # each of these streams has one
+        assert queue is not None  # each stream used here has a queue
         if queue not in self._urls:
             self._urls[queue] = self._client.get_queue_url(QueueName=queue)["QueueUrl"]
         for start in range(0, len(bodies), _BATCH):

@@ -1,4 +1,4 @@
-"""What lands in the bucket: one module a feed. A module that is added here is found; nothing else names it."""
+"""The feeds that land in the bucket: one module per feed. A new module here is found without registration."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Order lines, a folder an hour, in every format."""
+"""Order lines in every format: one folder per hour."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Purchase prices, a folder a day."""
+"""Purchase prices: one folder per day."""
 
 from datetime import timedelta
 

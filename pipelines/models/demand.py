@@ -1,7 +1,7 @@
-"""The demand model: units of a store's product on the day that follows a day's features.
+"""The demand model: units of a store's product on the day after a day's features.
 
-Belongs here: what is learned from features, how it is judged, and scikit-learn. Does not belong here: which version is
-published (`pipelines/assets/ml/demand_model.py`).
+Belongs here: training on features, evaluation, and scikit-learn. Does not belong here: the choice of the published
+version (`pipelines/assets/ml/demand_model.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Units = npt.NDArray[np.float64]
     DemandModels = Learner[pd.DataFrame, Units]
-    """Anything that learns from these features: another library takes the place of `DemandLearner`."""
+    """Learners on these features: implement this interface to replace `DemandLearner` with another library."""
 
 CATEGORIES = ["weekday", "store_id", "product_id"]
 NUMBERS = [
@@ -36,13 +36,13 @@ NAIVE = "quantity_6_days_before"
 """The naive forecast: the same day last week."""
 LABEL = "next_quantity"
 _KEY = ["day", "store_id", "product_id"]
-_MOST_CATEGORIES = 255  # of one column in a histogram; ids of a column with more are taken by their order
+_MOST_CATEGORIES = 255  # limit per histogram column; a column with more ids is treated as a number
 _MOST_HELD_OUT = 7
 _FILE = "model.skops"
 
-# What a file may hold beside numbers and what skops trusts by itself. Anything else in it is refused.
+# Types that a model file may contain in addition to numbers and skops' trusted types. Loading refuses all others.
 _TRUSTED = [
-    "functools.partial",  # of the next one
+    "functools.partial",  # wraps check_array
     "sklearn.utils.validation.check_array",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
 ]
@@ -55,7 +55,7 @@ class DemandModel:
         self._pipeline = pipeline
 
     def predict(self, features: pd.DataFrame) -> Units:
-        """Expected units on the day after each row's."""
+        """Return the expected units on the day after each row's day."""
         from threadpoolctl import threadpool_limits
 
         with threadpool_limits(1):
@@ -63,7 +63,7 @@ class DemandModel:
         return predicted
 
     def save(self, folder: Path) -> None:
-        """One file, without pickle."""
+        """Save the pipeline as one file, without pickle."""
         from skops import io
 
         io.dump(self._pipeline, folder / _FILE)
@@ -71,7 +71,7 @@ class DemandModel:
 
 @dataclass(frozen=True)
 class DemandLearner:
-    """Boosted trees on histograms, for counts (Poisson). One thread and a seed: equal rows give equal trees."""
+    """Histogram-based boosted trees for counts (Poisson loss). One thread and a seed: equal rows give equal trees."""
 
     iterations: int = 150
     learning_rate: float = 0.05
@@ -86,7 +86,7 @@ class DemandLearner:
 
     @property
     def libraries(self) -> Mapping[str, str]:
-        """Those whose version may change a tree or how it is kept."""
+        """Versions of the libraries that may change a tree or its file format."""
         import numpy as np
         import sklearn
         import skops
@@ -94,7 +94,7 @@ class DemandLearner:
         return {"scikit-learn": sklearn.__version__, "skops": skops.__version__, "numpy": np.__version__}
 
     def fit(self, features: pd.DataFrame) -> DemandModel:
-        """A model of rows with a label (`labelled`)."""
+        """Return a model fitted to rows with a label (`labelled`)."""
         import numpy as np
         from sklearn.compose import ColumnTransformer
         from sklearn.ensemble import HistGradientBoostingRegressor
@@ -115,7 +115,7 @@ class DemandLearner:
             early_stopping=False,
             random_state=self.seed,
         )
-        # A history of less than a week knows no week before: the trees take no column without any value.
+        # The trees accept no column without any value, and the columns of past weeks are empty in a short history.
         filled = [number for number in NUMBERS if inputs[number].notna().any()]
         encoded = ColumnTransformer([("categories", encoder, CATEGORIES), ("numbers", "passthrough", filled)])
         pipeline = Pipeline([("encoded", encoded), ("trees", trees)])
@@ -124,7 +124,7 @@ class DemandLearner:
         return DemandModel(pipeline)
 
     def load(self, folder: Path) -> DemandModel:
-        """The model that was saved into a folder."""
+        """Return the model saved in a folder."""
         from skops import io
 
         return DemandModel(io.load(folder / _FILE, trusted=_TRUSTED))
@@ -132,11 +132,11 @@ class DemandLearner:
 
 @dataclass(frozen=True)
 class Judged:
-    """A model, and its mean absolute error on later days than it was fitted to.
+    """A model, and its mean absolute error on days after its training days.
 
     Args:
-        naive_error: Of the same day last week, on the same rows; None where none of them has such a day.
-        replaced_error: Of the model that served so far, on the same rows; None where there is none.
+        naive_error: Error of the naive forecast, on the rows that have one; None if no row has one.
+        replaced_error: Error of the previous model, on the same rows; None without a previous model.
     """
 
     model: Model[pd.DataFrame, Units]
@@ -148,9 +148,9 @@ class Judged:
 
 
 def labelled(features: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose next day's demand is known, with it as `next_quantity`, in one order.
+    """Return the rows whose next day's demand is known, with that demand as `next_quantity`, sorted by key.
 
-    The newest day is no label: it may not be over yet.
+    The newest day is not used as a label, because it may not be over yet.
     """
     import pandas as pd
 
@@ -161,7 +161,7 @@ def labelled(features: pd.DataFrame) -> pd.DataFrame:
 
 
 def digest(rows: pd.DataFrame) -> str:
-    """A hash of rows: equal for equal rows in the same order."""
+    """Return a hash of rows, which is equal for equal rows in the same order."""
     import pandas as pd
 
     floats = dict.fromkeys((*NUMBERS, LABEL), "float64")
@@ -172,14 +172,14 @@ def digest(rows: pd.DataFrame) -> str:
 def fit_and_judge(
     rows: pd.DataFrame, learner: DemandModels, serving: Model[pd.DataFrame, Units] | None
 ) -> Judged | None:
-    """Fit to all days but the last ones, and judge by those; None where there are too few days for both.
+    """Fit a model to all days but the last ones, and judge it on the last ones. Return None if there are too few days.
 
-    Held out are seven days, or a quarter of them where that is less. The model that is judged is the one that serves
-    afterwards: no day counts twice.
+    The last seven days are held out, or a quarter of the days if that is less. The model is not fitted to the
+    held-out days after the judgement, so no day is used for both.
 
     Args:
         rows: Labelled rows.
-        serving: The model that serves so far. It was fitted to earlier days, so the days held out are new to it too.
+        serving: The current model. It was fitted to earlier days, so the held-out days are new to it too.
     """
     days = sorted(rows["day"].unique())
     if len(days) < 2:

@@ -1,7 +1,7 @@
-"""Demand on request: many requests, one look at features, one prediction.
+"""Demand on request: one lookup of features and one prediction for many requests.
 
-Belongs here: which features serve a request, and what is said where there are none. Does not belong here: where
-features and model come from (`pipelines/streams/scoring.py`).
+Belongs here: the choice of features for a request, and the reasons for missing features. Does not belong here: loading
+features and model (`pipelines/streams/scoring.py`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pipelines.models.demand import Units
 
 DAYS_AHEAD = 7
-"""A day's demand is told from features of at most so many days before."""
+"""Maximum age in days of the features that a day's demand is predicted from."""
 
 
 def days_that_serve(dates: Collection[date]) -> list[date]:
-    """The days whose features may serve requests for these dates."""
+    """Return the days whose features may serve requests for some dates."""
     ordinals = {when.toordinal() - age for when in dates for age in range(1, DAYS_AHEAD + 1)}
     return [date.fromordinal(ordinal) for ordinal in sorted(ordinals) if ordinal > 0]
 
@@ -29,16 +29,17 @@ def days_that_serve(dates: Collection[date]) -> list[date]:
 def scores(
     requests: Sequence[Mapping[str, Any]], features: pd.DataFrame, model: Model[pd.DataFrame, Units]
 ) -> list[float | None]:
-    """The units that each request's store will sell of its product on its date; None where there are no features.
+    """Return the expected units for the store, product and date of each request; None for a request without features.
 
-    Features are those of the newest day before the date that has any of the product in the store. The model learned
-    what follows on the next day, so they are taken as if they were the day before's: the weekday has to be the date's,
-    and what was known does not change much in a week. On the sample feed the mean error with features of 2 to 7 days
-    before is 5.98 to 5.99 units, as with those of the day before (5.99); with the older day's weekday 6.4 to 7.2.
+    A request uses the newest features of its product and store before its date. The model predicts the day after its
+    features, so the features are dated to the day before the request's date: then the weekday is right, and the other
+    features change little within a week. On the sample feed the mean error with features that are 2 to 7 days old is
+    5.98 to 5.99 units, the same as with features of the day before (5.99). With the older day's weekday it is 6.4 to
+    7.2.
 
     Args:
-        requests: Each with `store_id`, `product_id` and `date`.
-        features: Rows of ml/demand_features of the `days_that_serve`.
+        requests: Requests with `store_id`, `product_id` and `date`.
+        features: Rows of ml/demand_features on the `days_that_serve`.
     """
     import pandas as pd
 
@@ -47,10 +48,10 @@ def scores(
             "place": range(len(requests)),
             "store_id": [request["store_id"] for request in requests],
             "product_id": [request["product_id"] for request in requests],
-            "asked_for": [request["date"].toordinal() for request in requests],  # pandas knows no year 9999
+            "asked_for": [request["date"].toordinal() for request in requests],  # pandas cannot hold the year 9999
         }
     )
-    # Many to many: requests for a product, and its days.
+    # Many to many: requests for a product, and the product's days.
     found = asked.merge(features, on=["store_id", "product_id"], how="inner")
     found["age"] = found["asked_for"] - found["day"].map(date.toordinal)
     found = found[found["age"].between(1, DAYS_AHEAD)].sort_values("age").drop_duplicates("place")
@@ -63,10 +64,10 @@ def scores(
 
 
 def why_not(request: Mapping[str, Any], known: Collection[date]) -> str:
-    """What is said to a request without features.
+    """Return the reason why a request has no features.
 
     Args:
-        known: The days that have features of anything.
+        known: The days that have features of any product.
     """
     store, product, when = request["store_id"], request["product_id"], request["date"]
     if not known:

@@ -1,1 +1,1 @@
-"""What a row is: the tables. One module per layer."""
+"""The declared tables: one module per layer."""

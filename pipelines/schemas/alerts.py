@@ -1,4 +1,4 @@
-"""The tables of alerts: each is its state and, by the numbers of the commits, what is still to be sent of it."""
+"""The tables of alerts: one row per alert. Its commit numbers show which messages must still be sent."""
 
 from dagster_tidemark import Table
 

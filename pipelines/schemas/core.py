@@ -1,4 +1,4 @@
-"""The landing columns of each feed, the core tables that are loaded from them, and the one of the sensors' readings."""
+"""The landing columns of each feed, the core tables that are loaded from them, and the table of sensor readings."""
 
 from dagster_tidemark import DELIVERY, LINEAGE, ByKey, Table
 
@@ -10,7 +10,7 @@ ORDERS_LANDING = {
     "store_id": "bigint",
     "quantity": "bigint",
     "unit_price_usd": "decimal(18,4)",
-    # Not money: a share. Eight places, so that a third survives as far as the revenue's fourth place.
+    # A share, not money. Eight places, so that a discount of a third is exact to the revenue's fourth place.
     "discount": "decimal(18,8)",
     "ordered_at": "timestamp",
 }

@@ -1,4 +1,4 @@
-"""The tables of messages, as they came: of the cold chain's sensors, and of those who ask for scores."""
+"""The tables of unchanged messages: readings of the cold chain's sensors, and requests for scores."""
 
 from dagster_tidemark import MESSAGE, Table
 

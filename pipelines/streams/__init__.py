@@ -1,4 +1,4 @@
-"""What comes as messages: one module a stream. A module that is added here is found; nothing else names it."""
+"""The streams of messages: one module per stream. A new module here is found without registration."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Order lines that partners deliver: files in a folder of their own, and a message once all are there."""
+"""Order lines that partners deliver: a folder of files per delivery, and a message when all files are uploaded."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from pipelines.feeds.orders import ORDERS
 from pipelines.schemas.core import DELIVERIES
 from pipelines.transforms.orders import order_lines
 
-# A delivery is of no hour.
+# A delivery belongs to no hour.
 _RULES = {reason: rule for reason, rule in ORDERS.rules.items() if reason != "wrong_hour"}
 
 DELIVERED_ORDERS = Deliveries(

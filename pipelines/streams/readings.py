@@ -1,4 +1,4 @@
-"""raw/readings: what the sensors of the cold chain say, and the alerts that follow within a second."""
+"""raw/readings: the readings of the cold chain's sensors, and the alerts that follow within a second."""
 
 from datetime import timedelta
 
@@ -14,10 +14,10 @@ READINGS = Stream(
     queue=from_env("TIDEMARK_READINGS_QUEUE", default="cold-chain-readings"),
     topic=from_env("TIDEMARK_READINGS_TOPIC", default="cold-chain-readings"),
     required=("device_id", "store_id", "read_at", "temperature_c"),
-    # A sensor that is broken says something absurd; whoever reads on must not take it for heat.
+    # A broken sensor reports absurd values, which must not count as heat.
     rules={"temperature_out_of_range": lambda fields: -100 <= fields["temperature_c"] <= 100},
     time="read_at",
-    # Tables may follow a minute later; what has to be quick are the alerts.
+    # Only the alerts must be quick: tables may follow a minute later.
     quiet=timedelta(minutes=1),
     reaction=Alerting(
         rule=TOO_WARM,

@@ -1,4 +1,4 @@
-"""raw/scoring_requests: who asks what a store will sell of a product on a day, and the answers, within a second."""
+"""raw/scoring_requests: requests for a product's demand in a store on a day, answered within a second."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -14,7 +14,7 @@ NO_MODEL = "no demand model is published yet"
 
 
 class DemandScores:
-    """Answers with the current model, which it holds; all requests of a batch by one scan and one prediction."""
+    """Answering of requests with the current model: one scan and one prediction for all requests of a batch."""
 
     def __init__(self, place: Workplace) -> None:
         self._model = place.model("demand", demand.DemandLearner(), ml.DEMAND_MODEL)
@@ -22,7 +22,7 @@ class DemandScores:
         self._known: tuple[int | None, list[date]] = (None, [])
 
     def __call__(self, requests: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | str]:
-        """A score and the version of the model, or why there is none, for each request."""
+        """Return for each request its score and the model's version, or the reason why it has no score."""
         serving = self._model.current()
         self._features.refresh()
         if not requests:
@@ -42,7 +42,7 @@ class DemandScores:
         ]
 
     def _days(self) -> list[date]:
-        """The days that have features."""
+        """Return the days that have features."""
         head = self._features.head
         if self._known[0] != head or head is None:
             self._known = head, [partition["day"] for partition in self._features.partitions()]

@@ -1,8 +1,8 @@
-"""The cold chain: when somebody has to act because a sensor is too warm.
+"""The cold chain's alert rule: when a sensor has been too warm for too long.
 
-Belongs here: the rule, on the readings of one sensor, in plain Python: it is asked within seconds by the run that takes
-the readings, and by Spark over all of history (`cold_chain_history.py`). Does not belong here: which alert stands for
-which episode, and who is told.
+Belongs here: the rule, on the readings of one sensor, in plain Python. The run that receives the readings evaluates it
+within seconds, and Spark evaluates it over all of history (`cold_chain_history.py`). Does not belong here: storing and
+sending the alerts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,18 +17,18 @@ SILENCE = timedelta(minutes=15)
 LASTS = timedelta(minutes=10)
 
 Reading = Mapping[str, Any]
-"""`read_at` (with a time zone), `temperature_c` and `store_id` of a reading; more does no harm."""
+"""`read_at` (with a time zone), `temperature_c` and `store_id` of a reading; other fields are ignored."""
 
 
 def too_warm(readings: Iterable[Reading]) -> Iterator[Episode]:
-    """The episodes of one sensor that are worth an alert, as they end.
+    """Yield the episodes of one sensor that are worth an alert, each when it ends.
 
-    An episode starts with a reading above 8.0 C and holds what follows until, before a reading below 6.0 C or after
-    more than 15 minutes without any, it is over. It is worth an alert if there are at least 10 minutes from its first
-    to its last reading: by the readings' own time, whenever they came. It is that of the store in which it started.
+    An episode starts with a reading above 8.0 C. It ends before a reading below 6.0 C, or after more than 15 minutes
+    without a reading. It is worth an alert if its first and last reading are at least 10 minutes apart, by the
+    readings' own time and not by their arrival. Its store is the store of its first reading.
 
     Args:
-        readings: In the order of their time, one a time.
+        readings: The sensor's readings in the order of time, one per time.
     """
     first = None
     last = None
@@ -44,7 +44,7 @@ def too_warm(readings: Iterable[Reading]) -> Iterator[Episode]:
 
 
 def _is_over(last: Reading, reading: Reading) -> bool:
-    """Whether an episode that lasted until one reading does not hold the next."""
+    """Return True if an episode with the last reading `last` ends before `reading`."""
     return bool(reading["temperature_c"] < ENDS_BELOW_C or reading["read_at"] - last["read_at"] > SILENCE)
 
 
@@ -54,17 +54,17 @@ def _worth_an_alert(first: Reading, last: Reading) -> Iterator[Episode]:
 
 
 class TooWarm:
-    """The rule as a stream's alerts ask for it."""
+    """The rule in the form that a stream's alerts use."""
 
     name = "too_warm"
     silence = SILENCE
 
     def closes(self, fields: Reading) -> bool:
-        """No episode goes on over such a reading."""
+        """Return True if a reading ends any episode."""
         return bool(fields["temperature_c"] < ENDS_BELOW_C)
 
     def episodes(self, said: Sequence[Reading]) -> list[Episode]:
-        """The episodes of one sensor that are worth an alert."""
+        """Return the episodes of one sensor that are worth an alert."""
         return list(too_warm(said))
 
 

@@ -1,6 +1,6 @@
-"""The cold chain's rule over all of history: what the run that takes the readings asks for some sensors, for all.
+"""The cold chain's alert rule over all sensors and all of history.
 
-Belongs here: how Spark hands the rule one sensor after another. Does not belong here: the rule (`cold_chain.py`).
+Belongs here: applying the rule to each sensor in Spark. Does not belong here: the rule (`cold_chain.py`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,9 +19,9 @@ _EPISODES = pa.schema({"device_id": pa.string(), "store_id": pa.int64(), "starte
 
 
 def episodes_too_warm(readings: DataFrame) -> DataFrame:
-    """One row per episode that is worth an alert: sensor, store, first and last reading (`started_at`, `last_at`).
+    """Return one row per episode worth an alert: sensor, store, first and last reading (`started_at`, `last_at`).
 
-    A sensor's readings are gone through once, in the order of their time, and never held in memory.
+    A sensor's readings are streamed once in the order of time, and never all held in memory.
 
     Args:
         readings: core/readings.

@@ -1,6 +1,6 @@
-"""Demand: what is known of a store's product at the end of a day.
+"""Demand features of a store's product at the end of a day.
 
-Belongs here: features of demand from order lines. Does not belong here: how a model uses them (`pipelines/models`).
+Belongs here: demand features from order lines. Does not belong here: their use by a model (`pipelines/models`).
 """
 
 from collections.abc import Collection
@@ -16,14 +16,14 @@ WINDOW_DAYS = 14
 
 
 def demand_features(orders: DataFrame, *, days: Collection[date]) -> DataFrame:
-    """One row per day, store and product that the store sold within the 14 days up to it: demand as known at its end.
+    """Return one row per day, store and product sold there within 14 days: the demand known at the end of the day.
 
-    Demand is units ordered; returns are left out. Of a day on which nobody ordered anything the demand is not known:
-    null where it is asked for, and no part of a mean. Of any other day a product without orders has the demand zero.
+    Demand is units ordered, without returns. On a day without any orders demand is unknown: its column is null, and
+    means leave the day out. On any other day a product without orders has zero demand.
 
     Args:
-        orders: core/orders of these days and of the 13 days before each.
-        days: The days; others are only there to look back on.
+        orders: core/orders of `days` and of the 13 days before each.
+        days: The days of the result; the rows of other days are used for looking back only.
     """
     lines = orders.select(
         F.to_date("hour").alias("sold_on"),
@@ -47,7 +47,7 @@ def demand_features(orders: DataFrame, *, days: Collection[date]) -> DataFrame:
         *(F.count_if(_age() == age).alias(f"open_{age}") for age in (0, 6, 13)),
         *(F.count_if(_age() < length).alias(f"open_in_{length}") for length in (7, 14)),
     )
-    # Many products to one row of their day.
+    # Many products to one row per day.
     known = sums.join(opened, on="day", how="inner")
     features = known.select(
         "day",
@@ -64,7 +64,7 @@ def demand_features(orders: DataFrame, *, days: Collection[date]) -> DataFrame:
 
 
 def _as_seen_from(of_days: DataFrame, days: Collection[date]) -> DataFrame:
-    """Each row once for every day of `days` that looks back on it, as `day`."""
+    """Return each row once per day of `days` whose 14-day window includes it, with that day as `day`."""
     looks = F.explode(F.sequence(F.col("sold_on"), F.date_add("sold_on", WINDOW_DAYS - 1)))
     return of_days.withColumn("day", looks).where(F.col("day").isin(sorted(days)))
 

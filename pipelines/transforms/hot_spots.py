@@ -1,7 +1,6 @@
-"""Hot spots: for how long a sensor was above the limit, hour by hour.
+"""Hot spots: how long each sensor was above the limit in each hour.
 
-Belongs here: readings over the time for which they hold. Does not belong here: when somebody has to act
-(`cold_chain.py`).
+Belongs here: durations that readings are valid for. Does not belong here: the alert rule (`cold_chain.py`).
 """
 
 from collections.abc import Collection
@@ -18,20 +17,20 @@ HOLDS_MINUTES = 15
 
 
 def hot_spots(readings: DataFrame, *, hours: Collection[datetime]) -> DataFrame:
-    """One row per sensor and hour in which a reading of it holds: seconds above 8.0 C, and the highest reading.
+    """Return one row per sensor and hour with a valid reading: seconds above 8.0 C, and the highest reading.
 
-    A reading holds until the sensor's next one, at most 15 minutes, and counts in each hour for the part that lies in
-    it. So the last reading of the hour before may hold in an hour, also where that has no reading of its own; it is
-    then among those that give the maximum. Where no reading holds nothing is known, and nothing counted. A sensor that
-    was moved within the hour counts where it was last, with all of its hour: a sensor's hour is one row.
+    A reading is valid until the sensor's next one, for at most 15 minutes. Each hour counts the part of that time
+    within the hour. So the last reading of the previous hour may count too, and may be the maximum, even if the hour
+    has no reading of its own. Time without a valid reading is not counted. If a sensor moved within the hour, its
+    whole hour counts for its last store: a sensor has one row per hour.
 
     Args:
-        readings: core/readings of these hours and of the hour before each.
-        hours: When the hours begin, with a time zone. Others are only there for what holds beyond their end.
+        readings: core/readings of `hours` and of the hour before each.
+        hours: Starts of the hours in the result, with a time zone.
     """
     of_sensor = Window.partitionBy("device_id").orderBy("read_at")
     longest = F.col("read_at") + F.make_dt_interval(mins=F.lit(HOLDS_MINUTES))
-    # The last reading has no next one: least() passes over nulls.
+    # The last reading has no next one: least() ignores nulls.
     held = readings.withColumn("until", F.least(F.lead("read_at").over(of_sensor), longest))
     hour = F.make_dt_interval(hours=F.lit(1))
     touched = held.withColumn("hour", F.explode(F.array(F.col("hour"), F.col("hour") + hour)))
@@ -44,7 +43,7 @@ def hot_spots(readings: DataFrame, *, hours: Collection[datetime]) -> DataFrame:
         .groupBy("hour", "device_id")
         .agg(
             F.max_by("store_id", "read_at").alias("store_id"),
-            # Whole numbers until the end: sums of doubles depend on their order, and another last digit is a change.
+            # Integers until the end: a sum of doubles depends on row order, and a different last digit is a change.
             (F.sum(F.when(is_above, F.col("microseconds")).otherwise(0)) / 1e6).alias("seconds_above_limit"),
             F.max("temperature_c").alias("max_temperature_c"),
         )

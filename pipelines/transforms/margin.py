@@ -1,6 +1,6 @@
 """Margins: revenue against what the goods cost to buy.
 
-Belongs here: order lines against purchase costs. Does not belong here: how a missing cost is judged (a check).
+Belongs here: order lines against purchase costs. Does not belong here: the severity of a missing cost (a check).
 """
 
 from dagster_tidemark import shaped_as
@@ -11,10 +11,10 @@ from pipelines.schemas.marts import MARGIN_HOURLY
 
 
 def margin_hourly(orders: DataFrame, prices: DataFrame) -> DataFrame:
-    """One row per product and hour: revenue, purchase cost of the units sold, and their difference, in USD.
+    """Return one row per product and hour: revenue, purchase cost of the units sold, and their difference, in USD.
 
-    The unit cost is that of the hour's UTC day. A product that is missing in the day's prices has a revenue, and
-    null as cost and margin.
+    The unit cost is the cost on the hour's UTC day. A product without a price on that day has a revenue, and null as
+    cost and margin.
 
     Args:
         orders: core/orders of any number of hours.
@@ -28,7 +28,7 @@ def margin_hourly(orders: DataFrame, prices: DataFrame) -> DataFrame:
     unit_costs = prices.select("day", "product_id", F.col("cost_usd").alias("unit_cost_usd"))
     # Many product hours to at most one cost: (day, product_id) is the row key of core/prices.
     costed = sold.join(unit_costs, on=["day", "product_id"], how="left")
-    # 19 and 18 digits and one more are 38, all that a decimal has: the product is exact with its 4 places.
+    # 19 + 18 digits plus one are 38, the maximum of a decimal: the product is exact with its 4 places.
     cost = (F.col("quantity").cast("decimal(19,0)") * F.col("unit_cost_usd")).cast("decimal(18,4)")
     margins = costed.withColumn("cost_usd", cost).withColumn("margin_usd", F.col("revenue_usd") - F.col("cost_usd"))
     return shaped_as(margins, MARGIN_HOURLY.columns)

@@ -1,6 +1,6 @@
-"""Offers: whom the prices of a day can be offered to.
+"""Offers: the customers that a day's prices can be offered to.
 
-Belongs here: customers against the assortment. Does not belong here: what they then buy.
+Belongs here: customers against the assortment. Does not belong here: the customers' orders.
 """
 
 from dagster_tidemark import shaped_as
@@ -12,11 +12,11 @@ from pipelines.transforms.order_stats import UNKNOWN_SEGMENT
 
 
 def offer_reach(prices: DataFrame, customers: DataFrame) -> DataFrame:
-    """One row per day with prices and customer segment: how many products have a price, how many customers there are.
+    """Return one row per day with prices and customer segment: number of priced products, number of customers.
 
     Args:
         prices: core/prices of any number of days.
-        customers: core/customers. Where a customer has no segment, it is 'unknown'.
+        customers: core/customers. A customer without a segment counts as 'unknown'.
     """
     segments = customers.groupBy(F.coalesce("segment", F.lit(UNKNOWN_SEGMENT)).alias("segment")).agg(
         F.count(F.lit(1)).alias("customers")

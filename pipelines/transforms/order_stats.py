@@ -1,6 +1,6 @@
 """Order statistics per customer segment.
 
-Belongs here: order lines seen through who ordered them. Does not belong here: sales per store or product.
+Belongs here: order lines grouped by their customers. Does not belong here: sales per store or product.
 """
 
 from dagster_tidemark import shaped_as
@@ -13,11 +13,11 @@ UNKNOWN_SEGMENT = "unknown"
 
 
 def order_stats(orders: DataFrame, customers: DataFrame) -> DataFrame:
-    """One row per customer segment and UTC day: distinct orders, lines, distinct buyers, revenue in USD.
+    """Return one row per customer segment and UTC day: distinct orders, lines, distinct buyers, revenue in USD.
 
     Args:
         orders: core/orders of any number of hours.
-        customers: core/customers. Where the customer is not in it, or has no segment, the segment is 'unknown'.
+        customers: core/customers. A customer that is missing or has no segment counts as 'unknown'.
     """
     lines = orders.select(F.to_date("hour").alias("day"), "order_id", "customer_id", "revenue_usd")
     segments = customers.select("customer_id", "segment")

@@ -1,7 +1,7 @@
-"""Order lines: what follows from a line alone.
+"""Order lines: columns computed from a single line.
 
 Belongs here: columns of core/orders that are computed from the landing columns of the same row. Does not
-belong here: which rows are good (`lakehouse/loading/load.py`) and anything about several rows (`sales.py` and others).
+belong here: validation (`lakehouse/loading/load.py`), and computations over several rows (`sales.py` and others).
 """
 
 from pyspark.sql import DataFrame
@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 
 def order_lines(rows: DataFrame) -> DataFrame:
-    """One row per row of `rows`, with `hour` and `revenue_usd` beside what was there.
+    """Return `rows` with the added columns `hour` and `revenue_usd`.
 
     `hour` is the UTC hour of `ordered_at`. `revenue_usd` is quantity x unit_price_usd x (1 - discount), rounded
     half up (away from zero) to 4 places, once. It is null where a factor is null, the quantity has more than nine
@@ -18,8 +18,8 @@ def order_lines(rows: DataFrame) -> DataFrame:
     Args:
         rows: Rows with the landing columns of orders; other columns pass through.
     """
-    # 9 + 18 + 9 digits and one more for each multiplication are 38, all that a decimal has: the product is exact
-    # with 12 places, and the one rounding is ours. With wider factors Spark would round the product first.
+    # 9 + 18 + 9 digits plus one for each multiplication are 38, the maximum of a decimal: the product is exact with
+    # 12 places, and is rounded only once, below. With wider factors Spark would round the product first.
     quantity = F.col("quantity").try_cast("decimal(9,0)")
     share_paid = (F.lit(1) - F.col("discount")).try_cast("decimal(9,8)")
     exact = quantity * F.col("unit_price_usd") * share_paid

@@ -1,6 +1,6 @@
-"""Readings: what the messages of the cold chain's sensors say, each reading once.
+"""Readings of the cold chain's sensors, deduplicated from their messages.
 
-Belongs here: which of several messages about one reading counts. Does not belong here: what follows from readings
+Belongs here: the choice between several messages about one reading. Does not belong here: computations on readings
 (`hot_spots.py`, `cold_chain.py`).
 """
 
@@ -14,10 +14,10 @@ _SAID = ("store_id", "temperature_c", "door_open", "sent_at")
 
 
 def readings(messages: DataFrame) -> DataFrame:
-    """One row per reading of a sensor: hour, sensor and time.
+    """Return one row per reading of a sensor: hour, sensor and time.
 
-    Of several messages about one reading the one that was sent last counts, however late it came; of those that were
-    sent in the same millisecond the one with the greatest id.
+    If several messages describe one reading, the last one sent counts, whatever their order of arrival. If they were
+    sent in the same millisecond, the greatest message id counts.
 
     Args:
         messages: raw/readings of any number of hours.

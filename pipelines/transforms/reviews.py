@@ -1,6 +1,6 @@
-"""Reviews: what a day, and a week, came to.
+"""Reviews: key figures of a day and of a week.
 
-Belongs here: figures over a whole window for people who decide. Does not belong here: sums by the hour (`sales.py`).
+Belongs here: figures over a whole day or week for the management. Does not belong here: sums by the hour (`sales.py`).
 """
 
 from collections.abc import Collection
@@ -14,10 +14,10 @@ from pipelines.schemas.marts import EXECUTIVE_ROLLUP, WEEKLY_REVIEW
 
 
 def executive_rollup(orders: DataFrame, margins: DataFrame) -> DataFrame:
-    """One row per UTC day with orders: distinct orders, revenue and margin in USD, the store with the most revenue.
+    """Return one row per UTC day with orders: distinct orders, revenue and margin in USD, store with the most revenue.
 
-    The margin is that of the products whose cost is known; null where none is. Of stores with equal revenue the one
-    with the smallest id is the top.
+    The margin covers the products whose cost is known; it is null if no cost is known. Among stores with equal
+    revenue, the smallest id is the top store.
 
     Args:
         orders: core/orders of any number of hours.
@@ -31,20 +31,20 @@ def executive_rollup(orders: DataFrame, margins: DataFrame) -> DataFrame:
     rank = F.struct(F.col("store_revenue_usd"), -F.col("store_id"))
     tops = stores.groupBy("day").agg(F.max_by("store_id", rank).alias("top_store_id"))
     earned = margins.groupBy(F.to_date("hour").alias("day")).agg(F.sum("margin_usd").alias("margin_usd"))
-    # One row a day on each side.
+    # One row per day on each side.
     joined = totals.join(tops, on="day", how="left").join(earned, on="day", how="left")
     return shaped_as(joined, EXECUTIVE_ROLLUP.columns)
 
 
 def weekly_review(orders: DataFrame, *, weeks: Collection[date]) -> DataFrame:
-    """One row per store and week with orders: distinct orders, revenue in USD, and its change to the week before.
+    """Return one row per store and week with orders: distinct orders, revenue in USD, and its change in a week.
 
-    The change is a share (0.1: a tenth more), rounded half up to 4 places; null where the store had no revenue, or
+    The change is a share (0.1: a tenth more), rounded half up to 4 places. It is null if the store had no revenue, or
     only returns, in the week before.
 
     Args:
-        orders: core/orders of these weeks and of the week before each.
-        weeks: The Mondays they begin on. Weeks that are only there to compare with are not in the result.
+        orders: core/orders of `weeks` and of the week before each.
+        weeks: Mondays of the weeks in the result; other weeks are used for comparison only.
     """
     by_week = orders.groupBy(F.to_date(F.date_trunc("week", "hour")).alias("week"), "store_id").agg(
         F.count_distinct("order_id").alias("orders"), F.sum("revenue_usd").cast("decimal(18,4)").alias("revenue_usd")
@@ -52,7 +52,7 @@ def weekly_review(orders: DataFrame, *, weeks: Collection[date]) -> DataFrame:
     before = by_week.select(
         F.date_add("week", 7).alias("week"), "store_id", F.col("revenue_usd").alias("revenue_before_usd")
     )
-    # At most one row before each: (week, store_id) is unique on both sides.
+    # At most one earlier row for each: (week, store_id) is unique on both sides.
     compared = by_week.where(F.col("week").isin(sorted(weeks))).join(before, on=["week", "store_id"], how="left")
     change = (F.col("revenue_usd") - F.col("revenue_before_usd")).cast("decimal(18,4)") / F.col("revenue_before_usd")
     share = F.when(F.col("revenue_before_usd") > 0, F.round(change, 4))

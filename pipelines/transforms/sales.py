@@ -1,6 +1,6 @@
-"""Sales: what was sold per store and hour, and per product and day.
+"""Sales per store and hour, and per product and day.
 
-Belongs here: sums over order lines alone. Does not belong here: what needs a second table.
+Belongs here: sums over order lines alone. Does not belong here: joins with other tables.
 """
 
 from dagster_tidemark import shaped_as
@@ -11,7 +11,7 @@ from pipelines.schemas.marts import SALES_DAILY, SALES_HOURLY
 
 
 def sales_hourly(orders: DataFrame) -> DataFrame:
-    """One row per store and hour: distinct orders, their lines, units and revenue in USD.
+    """Return one row per store and hour: distinct orders, their lines, units and revenue in USD.
 
     Args:
         orders: core/orders of any number of hours.
@@ -26,7 +26,7 @@ def sales_hourly(orders: DataFrame) -> DataFrame:
 
 
 def sales_daily(orders: DataFrame) -> DataFrame:
-    """One row per product and UTC day: units and revenue in USD.
+    """Return one row per product and UTC day: units and revenue in USD.
 
     Args:
         orders: core/orders of any number of hours; a day is as complete as its hours are.

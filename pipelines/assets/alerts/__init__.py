@@ -1,1 +1,1 @@
-"""The alerts: what somebody has to act on."""
+"""The alerts: events that need an operator's action."""

@@ -1,4 +1,4 @@
-"""alerts/cold_chain: which sensors are too warm."""
+"""alerts/cold_chain: alerts of sensors that are too warm."""
 
 import dagster as dg
 from dagster_tidemark import LakehouseResource
@@ -11,8 +11,8 @@ from pipelines.transforms.readings import readings
 
 @dg.asset(
     key=["alerts", "cold_chain"],
-    # The runs of shift_readings follow what arrives, within a second. This one is for all that had arrived before:
-    # at first, and when the rule has changed.
+    # The runs of shift_readings evaluate new readings within a second. This asset evaluates all earlier readings: at
+    # first, and after a change of the rule.
     deps=[dg.AssetDep(["raw", "readings"], metadata={"use_latest": True})],
     group_name="alerts",
     kinds={"iceberg", "pyspark"},

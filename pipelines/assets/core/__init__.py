@@ -1,1 +1,1 @@
-"""The core tables: what landed, typed, validated and without doubles."""
+"""The core tables: landed data, typed, validated and deduplicated."""

@@ -1,4 +1,4 @@
-"""core/customers: who buys."""
+"""core/customers: the customers."""
 
 import dagster as dg
 from dagster_tidemark import LakehouseResource, landed_checks

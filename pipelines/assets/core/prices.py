@@ -1,4 +1,4 @@
-"""core/prices: what the grocer pays."""
+"""core/prices: the grocer's purchase costs."""
 
 import dagster as dg
 from dagster_tidemark import LakehouseResource, landed_checks

@@ -1,4 +1,4 @@
-"""core/readings: what the sensors of the cold chain have read."""
+"""core/readings: the readings of the cold chain's sensors."""
 
 from datetime import timedelta
 

@@ -1,1 +1,1 @@
-"""The marts: what people look at."""
+"""The marts: tables for reports and dashboards."""

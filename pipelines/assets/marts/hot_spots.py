@@ -1,4 +1,4 @@
-"""marts/hot_spots: where it was too warm, and for how long."""
+"""marts/hot_spots: sensors that were too warm, and for how long."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +11,7 @@ from pipelines.transforms.hot_spots import hot_spots as transform
 
 @dg.asset(
     key=["marts", "hot_spots"],
-    # The last reading of an hour holds on in the next.
+    # The last reading of an hour is still valid in the next hour.
     ins={"readings": dg.AssetIn(key=["core", "readings"], partition_mapping=WITH_HOUR_BEFORE)},
     group_name="marts",
     kinds={"iceberg", "pyspark"},

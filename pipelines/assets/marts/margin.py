@@ -1,4 +1,4 @@
-"""marts/margin_hourly: what was earned."""
+"""marts/margin_hourly: margins per product and hour."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -31,5 +31,5 @@ _UNPRICED = "hours of products without a purchase cost"
 def margin_hourly(orders: DataFrame, prices: DataFrame) -> Iterator[dg.Output[DataFrame] | dg.AssetCheckResult]:
     """One row per product and hour: revenue, purchase cost and margin; null where the product has no price."""
     margins, unpriced = counting_missing(margin.margin_hourly(orders, prices), "cost_usd")
-    yield dg.Output(margins)  # written before this goes on
+    yield dg.Output(margins)  # the rows are written before the next line runs
     yield filled_result("cost_usd", _UNPRICED, unpriced())

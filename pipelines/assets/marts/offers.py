@@ -13,7 +13,7 @@ from pipelines.transforms import offers
     key=["marts", "offer_reach"],
     ins={
         "prices": dg.AssetIn(key=["core", "prices"]),
-        # A new customers file reaches today's offers; those of days gone by are out already.
+        # A new customers file changes today's offers only: the offers of earlier days are already out.
         "customers": dg.AssetIn(key=["core", "customers"], metadata={"ripple_days": 1}),
     },
     group_name="marts",
@@ -23,7 +23,7 @@ from pipelines.transforms import offers
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=24)),
     backfill_policy=dg.BackfillPolicy.single_run(),
     code_version="1",
-    # Prices that change alone are corrections, and no reason to count anew.
+    # A change of prices alone is a correction, and no reason to count again.
     tags={"tidemark/requires": "every_input_changed"},
 )
 def offer_reach(prices: DataFrame, customers: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""marts/order_stats: who buys how much."""
+"""marts/order_stats: orders and revenue per customer segment."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ from pipelines.transforms.order_stats import order_stats as transform
     key=["marts", "order_stats"],
     ins={
         "orders": dg.AssetIn(key=["core", "orders"], partition_mapping=WITHIN),
-        # A new customers file changes what the last days say, not what the years before said.
+        # A new customers file changes the statistics of the last days, not of earlier years.
         "customers": dg.AssetIn(key=["core", "customers"], metadata={"ripple_days": 7}),
     },
     group_name="marts",

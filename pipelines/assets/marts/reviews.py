@@ -1,4 +1,4 @@
-"""marts/executive_rollup and marts/weekly_review: on the desk by nine."""
+"""marts/executive_rollup and marts/weekly_review: reports that are due at nine o'clock."""
 
 from datetime import date, timedelta
 

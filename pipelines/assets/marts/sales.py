@@ -1,4 +1,4 @@
-"""marts/sales_hourly and marts/sales_daily: what was sold where, and what was sold."""
+"""marts/sales_hourly and marts/sales_daily: sales per store and hour, and per product and day."""
 
 from datetime import timedelta
 

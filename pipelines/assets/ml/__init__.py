@@ -1,1 +1,1 @@
-"""The models: what is learned from the tables, and what follows from it."""
+"""The models: features, fitted versions, forecasts and scores."""

@@ -1,4 +1,4 @@
-"""ml/demand_features: what is known of demand at the end of a day."""
+"""ml/demand_features: the demand known at the end of a day."""
 
 from datetime import date
 

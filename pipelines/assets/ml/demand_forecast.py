@@ -1,4 +1,4 @@
-"""ml/demand_forecast: what the stores will need the next day."""
+"""ml/demand_forecast: the expected demand of the next day."""
 
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ from pipelines.schemas import ml
     key=["ml", "demand_forecast"],
     ins={
         "features": dg.AssetIn(key=["ml", "demand_features"]),
-        # Whatever its age: a new model changes no forecast that was made.
+        # The latest version, whatever its age: a new model changes no earlier forecast.
         "versions": dg.AssetIn(key=["ml", "demand_model"], metadata={"use_latest": True}),
     },
     group_name="ml",

@@ -1,4 +1,4 @@
-"""ml/demand_model: the fitted versions of the demand model, and which of them serves."""
+"""ml/demand_model: the fitted versions of the demand model, and the choice of the serving version."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pipelines.models import demand
 from pipelines.schemas import ml
 
 WORSE_BY = 0.05
-"""A retrained model whose error is higher by more than this share of the serving one's is not published."""
+"""Maximum increase of the error for publishing a retrained model, as a share of the serving model's error."""
 
 _TOO_FEW = "too few days: a model takes two whole days, each followed by another"
 _KEY = dg.AssetKey(["ml", "demand_model"])
@@ -41,7 +41,7 @@ def demand_model(
     store = lakehouse.models("demand", demand.DemandLearner())
     versions = lakehouse.read(ml.DEMAND_MODEL)
     newest = refit(store, versions, features, context.assets_def.code_versions_by_key[_KEY] or "")
-    # Written after the model's files, and the only thing that makes a version the current one.
+    # Written after the model's files. Only this row makes a version the current one.
     yield dg.Output(newest.among(versions), metadata=newest.metadata())
     yield from newest.check_results()
 
@@ -51,22 +51,22 @@ class Newest:
     """The newest version after a run.
 
     Args:
-        row: Its row; None where there is no version yet.
-        is_new: Whether this run fitted it. Otherwise nothing has changed since it was fitted.
+        row: Its row; None without any version.
+        is_new: True if this run fitted the version; False if nothing has changed since it was fitted.
     """
 
     row: dict[str, Any] | None
     is_new: bool
 
     def among(self, versions: DataFrame) -> DataFrame:
-        """The table's rows."""
+        """Return the table's rows, with the new version's row added."""
         if self.row is None or not self.is_new:
             return versions
         row = tuple(self.row[name] for name in versions.columns)
         return versions.unionByName(versions.sparkSession.createDataFrame([row], versions.schema))
 
     def metadata(self) -> dict[str, Any]:
-        """What the materialization says."""
+        """Return the metadata of the materialization."""
         if self.row is None:
             return {"published": False, "reason": _TOO_FEW}
         row = self.row
@@ -86,7 +86,7 @@ class Newest:
         }
 
     def check_results(self) -> Iterator[dg.AssetCheckResult]:
-        """Whether it serves, and whether it is worth it."""
+        """Yield the results of the checks `published` and `beats_naive`."""
         if self.row is None:
             for check in ("published", "beats_naive"):
                 yield dg.AssetCheckResult(
@@ -106,12 +106,12 @@ class Newest:
 
 
 def refit(store: ModelStore[Any, Any], versions: DataFrame, features: Snapshot, code_version: str) -> Newest:
-    """Fit a model to features, judge it and keep its files, unless that was done with the newest version already."""
+    """Fit a model to features, judge it and save its files, unless the newest version has the same inputs."""
     learner = store.learner
     rows = demand.labelled(features.rows.toPandas())
     version = store.version_of(demand.digest(rows), code_version)
     last = versions.orderBy(versions["fitted_at"].desc()).head(1)
-    # Without its files nothing is forecast by the version that serves, nor compared with it: the new one replaces it.
+    # A serving version without files can neither forecast nor be compared: the new version replaces it.
     serving = current_version(versions)
     is_lost = serving is not None and not store.holds(serving)
     if last and last[0]["version"] == version and store.holds(version) and not is_lost:
@@ -140,7 +140,7 @@ def refit(store: ModelStore[Any, Any], versions: DataFrame, features: Snapshot, 
 
 
 def verdict(error: float, replaced_error: float | None) -> tuple[bool, str]:
-    """Whether a model is to serve, and why."""
+    """Return True if a model should be published, and the reason."""
     if replaced_error is None:
         return True, "there is no other version to compare with"
     compared = f"error {error:.3f} units, of the version that served {replaced_error:.3f}"

@@ -1,4 +1,4 @@
-"""ml/scores: what those who asked for scores were told."""
+"""ml/scores: the answers to requests for scores."""
 
 import dagster as dg
 

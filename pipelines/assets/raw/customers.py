@@ -1,4 +1,4 @@
-"""raw/customers: the one file of all customers."""
+"""raw/customers: the customers file."""
 
 import dagster as dg
 from dagster_tidemark import LandingResource, observe_file

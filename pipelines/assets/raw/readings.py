@@ -1,4 +1,4 @@
-"""raw/readings: what the sensors of the cold chain say, as it comes."""
+"""raw/readings: the unchanged messages of the cold chain's sensors."""
 
 import dagster as dg
 

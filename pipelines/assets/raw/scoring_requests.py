@@ -1,4 +1,4 @@
-"""raw/scoring_requests: who asks for what demand, as it comes."""
+"""raw/scoring_requests: the unchanged messages that ask for scores."""
 
 import dagster as dg
 

@@ -81,7 +81,9 @@ def _platforms(folder: Path, parts: str, rounds: int, warm_up: bool) -> dict[str
                 **dict(zip(("empty home", "second start", "third start"), (round(s, 1) for s in starts), strict=False)),
                 **({"stop": stops[-1]} if stops else {}),
             }
-        names = ["stock", "tuned"] if "latency" in parts else ["stock"] if "messages" in parts else []
+        names = ["stock", "tuned"] if "latency" in parts and warm_up else ["stock"]
+        if "latency" not in parts and "messages" not in parts:
+            return found
         baselines = [Baseline(name, platform, folder) for name in names]
         for baseline in baselines:
             platform.s3.create_bucket(Bucket=baseline.name)

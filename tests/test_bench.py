@@ -1,11 +1,24 @@
 """The benchmark runs: every part with few lines and one round, into a separate report."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.checkout import CHECKOUT
+
+
+@pytest.mark.parametrize("name", ["stock", "tuned"])
+def test_the_definitions_of_a_baseline_load(name: str, tmp_path: Path) -> None:
+    """The short benchmark leaves out `tuned`."""
+    names = ("LANDING_BUCKET", "READINGS_QUEUE", "ALERTS_QUEUE", "CATALOG_URI", "WAREHOUSE")
+    environment = os.environ | {f"TIDEMARK_{each}": "x" for each in names} | {"DAGSTER_HOME": str(tmp_path)}
+    code = f"from bench.{name}.definitions import defs; print(len(list(defs.resolve_all_asset_keys())))"
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, cwd=CHECKOUT, capture_output=True, text=True)
+    assert ended.returncode == 0 and int(ended.stdout) > 0, ended.stderr[-2_000:]
 
 
 @pytest.mark.live

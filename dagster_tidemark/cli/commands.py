@@ -1,10 +1,10 @@
 """Error handling of commands: one line on stderr, and an exit code.
 
-0: done. 1: an external service failed. 2: a wrong setting, option or declaration. 3: nothing runs. 4: removals were
-held back, a contract is broken, or a rehearsal is above the share. 5: an asset is set aside from automation. 6: whole
-files are in quarantine. 7: a preview left out changes that `plan` lists. 8: `plan` refuses the deploy,
-because a table cannot be made as declared or a reader would fail. 9: the state of a contract is unknown. 10: a stream
-is behind.
+0: done. 1: an external service failed. 2: a wrong setting, option or declaration. 3: no platform runs. 4: removals
+were held back, a contract is broken, or a rehearsal is above the share. 5: an asset is set aside from automation.
+6: whole files are in quarantine. 7: a preview left out changes that `plan` lists. 8: `plan` refuses the deploy, because
+a table cannot be made as declared or a reader would fail. 9: the state of a contract is unknown. 10: a stream is
+behind.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn

@@ -42,7 +42,7 @@ from dagster_tidemark.planner.wording import moment
 from dagster_tidemark.settings import Settings, load_settings
 
 _REASONS = 3
-"""Maximum number of reasons printed per asset."""
+"""Maximum number of reasons printed per asset, and of assets per changed definition."""
 
 
 class NotDeployable(Terminal):
@@ -52,7 +52,7 @@ class NotDeployable(Terminal):
 
 
 class NoSelection(Terminal):
-    """The selection cannot be understood, or selects nothing."""
+    """The selection cannot be parsed, or selects nothing."""
 
 
 def show(

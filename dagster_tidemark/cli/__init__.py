@@ -1,1 +1,1 @@
-"""The console script `tidemark`: one module a command, and what commands print."""
+"""The console script `tidemark`: one module per command, and the commands' output."""

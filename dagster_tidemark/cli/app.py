@@ -1,4 +1,4 @@
-"""The console script `tidemark`: one module a command; what an error ends as is in `cli.commands`."""
+"""The console script `tidemark`: one module per command. Error handling is in `cli.commands`."""
 
 import gc
 import sys
@@ -31,28 +31,28 @@ app.add_typer(quarantine.commands, name="quarantine")
 
 
 def main() -> None:
-    """The console script."""
-    # A command creates modules and declarations, and keeps them. Searching them for garbage at every 700th object takes
-    # a quarter of the time of `lock check`.
+    """Run the console script."""
+    # A command creates modules and declarations, and keeps them. A garbage collection at every 700th object takes a
+    # quarter of the time of `lock check`.
     gc.set_threshold(1_000_000)
     _find_project()
     try:
         app()
     finally:
-        # As Python ends it searches all of them once more, which takes as long as the import of Dagster.
+        # At exit Python collects garbage again, which takes as long as the import of Dagster.
         gc.freeze()
 
 
 def former_name() -> None:
-    """The console script `pipelines`, as `tidemark` was called before 0.2."""
+    """Run the console script `pipelines`, the name of `tidemark` before 0.2."""
     print("pipelines: this command is now `tidemark`; the old name goes with the next release", file=sys.stderr)
     main()
 
 
 def _find_project() -> None:
-    """Let the project's package be imported, whether or not it is installed, as `python -m` would."""
-    with suppress(NoProject):  # a command that needs a project says so
-        # First, also if it is on the path already: another distribution may hold a package of the same name.
+    """Make the project's package importable even if it is not installed, as `python -m` does."""
+    with suppress(NoProject):  # a command that needs a project fails itself
+        # In first place, even if it is on the path already: another distribution may have a package of the same name.
         sys.path.insert(0, str(project_root()))
 
 

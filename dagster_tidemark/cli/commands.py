@@ -1,10 +1,10 @@
-"""Where every command's error ends: one line on stderr, and an exit code that means something.
+"""Error handling of commands: one line on stderr, and an exit code.
 
-0: done. 1: the world was in the way. 2: a wrong setting, option or declaration. 3: nothing runs. 4: removals were held
-back, a contract is broken, or a rehearsal is above the share. 5: an asset is set aside and nobody looks after it. 6:
-files are in quarantine as a whole. 7: a preview left out changes that `plan` lists. 8: `plan` refuses the deploy,
-because a table cannot be made as declared or a reader would fail. 9: the state of a contract is unknown. 10: a stream
-is behind.
+0: done. 1: an external service failed. 2: a wrong setting, option or declaration. 3: no platform runs. 4: removals
+were held back, a contract is broken, or a rehearsal is above the share. 5: an asset is set aside from automation.
+6: whole files are in quarantine. 7: a preview left out changes that `plan` lists. 8: `plan` refuses the deploy, because
+a table cannot be made as declared or a reader would fail. 9: the state of a contract is unknown. 10: a stream is
+behind.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LEFT_OUT = "a part of the code location is broken, see above; what it declares was left out"
 
 _OF_OTHERS = {"botocore", "pyspark"}
-"""Libraries whose errors are the world's: a service did not do what it was asked."""
+"""Libraries whose errors mean that an external service failed."""
 
 
 class Commands(TyperGroup):
@@ -52,7 +52,7 @@ def name_left_out(settings: "Settings") -> bool:
     """Name on stderr each broken part of the code location that a command works without.
 
     Returns:
-        True if any part is broken. The command then exits with 2 where it would have ended with 0.
+        True if any part is broken. The command then exits with 2 instead of 0.
     """
     from dagster_tidemark import location
 
@@ -63,6 +63,6 @@ def name_left_out(settings: "Settings") -> bool:
 
 
 def fail(message: str, *, code: int) -> NoReturn:
-    """End a command that did not do what it was asked."""
+    """Print an error message and end the command with an exit code."""
     typer.echo(f"tidemark: {message}", err=True)
     raise typer.Exit(code)

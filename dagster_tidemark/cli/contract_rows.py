@@ -1,7 +1,7 @@
-"""A row for each asset of what `tidemark status` tells: its contract, how it stands, what is due and what ran last.
+"""The rows of `tidemark status`, one per asset: its contract, state, next run and last run.
 
-Belongs here: from an instance to rows, and what rows say together. Does not belong here: how they are shown
-(`cli.contract_table`), and how a contract stands (`planner.contract_status`).
+Belongs here: reading rows from an instance, and summaries of rows. Does not belong here: their output
+(`cli.contract_table`), and the state of a contract (`planner.contract_status`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,21 +33,21 @@ class ContractRow:
     """An asset. Times in Unix seconds.
 
     Args:
-        contract: In words; empty where there is none.
+        contract: Description of the contract; empty without one.
         state: Met, at risk, unknown, breached or not judged. Without a contract: set aside, or empty.
-        lag: Seconds since the oldest data arrived that it does not contain; 0 where none is pending.
-        pending: How many of its partitions have something pending.
-        due: When the next run of it is asked for.
-        reason: Why it stands so, or what it waits for.
-        last_run: Status of the run that built it last, and when that was.
-        last_built: When it was built last.
-        within: Share of the last day (or of the time since it was first judged) it was not breached, 0 to 1.
-        set_aside: What of it nobody looks after, each with the reason.
-        source: Its data comes from outside. Sources have a row only where something of them is set aside or refused.
-        files_rejected: Some of the files that its feed has in the quarantine as a whole and nobody has waived.
-        rows_rejected: How many rows beside them.
-        asap: It runs as soon as anything is pending, by its tag.
-        not_loaded: What of its code in this folder the platform has not loaded yet; empty: nothing.
+        lag: Seconds since the arrival of the oldest data that it does not contain; 0 if no data is pending.
+        pending: Number of partitions with pending work.
+        due: Time of its next run request.
+        reason: Reason for the state, or for waiting.
+        last_run: Status of the run that built it last.
+        last_built: Time of the last build.
+        within: Share of the last day (or of the time since the first judgement) without a breach, 0 to 1.
+        set_aside: Parts that the automation ignores, each with the reason.
+        source: True for a source. Sources have a row only if a part is set aside or data was rejected.
+        files_rejected: Some of the feed's files that are in quarantine as a whole and are not waived.
+        rows_rejected: Number of rejected rows in other files.
+        asap: True if its tag makes it run as soon as anything is pending.
+        not_loaded: Edited code in this folder that the platform has not loaded yet; empty if none.
         stream: State of the stream that fills it, if any.
         causes: The causes that make its state unknown, with what to do. `reason` names them only.
     """
@@ -72,21 +72,24 @@ class ContractRow:
     causes: tuple[Cause, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the row for JSON."""
         return asdict(self)
 
 
 class NoSuchAsset(Terminal):
-    """An asset was named that the code location does not have."""
+    """The code location has no asset of the given name."""
 
 
 def rows(
     instance: DagsterInstance, assets: "AnyGraph", only: str | None = None, settings: "Settings | None" = None
 ) -> list[ContractRow]:
-    """A row for each asset the planner looks after, or should (or for one), in the order of the graph.
+    """Return a row for each asset that the planner automates or has set aside, in the order of the graph.
+
+    Args:
+        only: An asset, to return its row only.
 
     Raises:
-        NoSuchAsset: there is none of that name.
+        NoSuchAsset: no asset has this name.
     """
     # Imported only here: a status from kept rows needs neither the planner nor the graph, whose import takes a second.
     from dagster_tidemark.engine import engine
@@ -110,7 +113,7 @@ def kept_rows(
         edited: By asset, edited code that the platform has not loaded yet.
 
     Raises:
-        NoSuchAsset: there is none of that name.
+        NoSuchAsset: no asset has this name.
     """
     found = doubts(instance, kept.watched, now)
     if now - kept.at > LOOK_SECONDS:
@@ -199,24 +202,27 @@ def unknown(found: Iterable[ContractRow]) -> list[str]:
 
 
 def breached(found: Iterable[ContractRow]) -> list[str]:
-    """The assets whose contract is broken."""
+    """Return the assets whose contract is breached."""
     return [row.asset for row in found if row.state == FreshnessStatus.BREACHED]
 
 
 def set_aside(found: Iterable[ContractRow]) -> list[str]:
-    """The assets that nobody looks after as a whole."""
+    """Return the assets that the automation ignores as a whole."""
     return [row.asset for row in found if row.state in (FreshnessStatus.NOT_JUDGED, SET_ASIDE)]
 
 
 def quarantined(found: Iterable[ContractRow]) -> list[str]:
-    """The assets that lack what lies in their files, because files could not be taken."""
+    """Return the assets that lack rows because whole files were rejected."""
     return [row.asset for row in found if row.files_rejected]
 
 
 def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | None:
-    """The share of the last day that was not breached, from the check's results (when, and whether), newest first.
+    """Return the share of the last day without a breach, or None without any result.
 
-    A state lasts until the next result. Before the first result nothing was judged; None if there is none.
+    A state lasts until the next result. The time before the first result is not judged.
+
+    Args:
+        results: The check's results, newest first: time, and True if it passed.
     """
     begin, until, good, judged = now - _DAY, now, 0.0, 0.0
     for at, passed in results:
@@ -228,7 +234,7 @@ def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | N
 
 
 def _in_quarantine(instance: DagsterInstance, asset: str) -> tuple[tuple[str, ...], int]:
-    """The files and the number of rows that the check of a loaded table names."""
+    """Return the files and the number of rows in quarantine, as the check of a loaded table reports them."""
     key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), QUARANTINE)
     said = adapter.latest_check_metadata(instance, key) or {}
     files, count = said.get("files", []), said.get("rows", 0)
@@ -241,7 +247,7 @@ def _within(instance: DagsterInstance, key: str, now: float) -> float | None:
 
 
 def _last_built(instance: DagsterInstance, assets: Sequence[str]) -> dict[str, tuple[str | None, float | None]]:
-    """Of each asset that was ever built: how the run ended that did it last, and when that was."""
+    """Return the status of the last run and the time of the last build, for each asset that was ever built."""
     records = instance.get_asset_records([dg.AssetKey.from_user_string(asset) for asset in assets])
     last = {r.asset_entry.asset_key.to_user_string(): r.asset_entry.last_materialization_record for r in records}
     run_ids = [record.run_id for record in last.values() if record is not None and record.run_id]

@@ -1,4 +1,4 @@
-"""The rows of `tidemark status` as a terminal shows them, to be read in 80 columns."""
+"""Terminal output of the rows of `tidemark status`, for 80 columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ def table(found: Sequence[ContractRow], now: float, numbers: Mapping[Cause, int]
     Args:
         numbers: Number of each cause. A row's state shows the numbers of its causes.
     """
-    # Nothing around it and short words in it, for the 80 columns.
+    # No border and short words, to fit 80 columns.
     shown = Table(title=f"contracts at {moment(now)}", title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
     shown.pad_edge = False
     for column in ("asset", "contract", "state", "lag", "due", "last run", "in time"):
@@ -130,6 +130,6 @@ def _last(row: ContractRow, now: float) -> str:
 
 
 def _brief(seconds: float) -> str:
-    """A span of time in its largest unit."""
+    """Return a span of time in its largest unit."""
     number, unit, *_ = span(seconds).split()
     return f"{number} {unit}"

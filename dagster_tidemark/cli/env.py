@@ -1,4 +1,4 @@
-"""`tidemark env`: how any other program connects to what runs."""
+"""`tidemark env`: environment variables that connect other programs to the running platform."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""`tidemark lock`: whether the code of each asset is the one that its `code_version` was given for."""
+"""`tidemark lock`: comparison of each asset's code with its `code_version`."""
 
 import json
 from collections.abc import Mapping
@@ -73,10 +73,10 @@ def mark_current(
 
 
 def mark(names: list[str]) -> None:
-    """What `mark-current` does; of no names all whose code changed.
+    """Record the changed code of some assets as current. Without names, all changed assets are recorded.
 
     Raises:
-        typer.Exit: there is no such asset.
+        typer.Exit: an asset does not exist.
     """
     from dagster_tidemark.code_versions import lock_file
 
@@ -94,7 +94,7 @@ def mark(names: list[str]) -> None:
 
 
 def forgotten() -> list[str]:
-    """Whose code changed under the same version, a sentence each. Nothing rebuilds these."""
+    """Return a message for each asset whose code changed under the same version. No run rebuilds these assets."""
     return [finding.message for finding in unversioned()]
 
 
@@ -116,7 +116,7 @@ def _assets() -> "Mapping[str, Asset]":
 
     settings = load_settings()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Dagster, which every other command shows
+        warnings.simplefilter("ignore")  # Dagster's warnings, which every other command shows
         assets = own_assets(location.definitions(settings))
         return assets_of(assets, Project(settings.code_root, settings.code_location))
 

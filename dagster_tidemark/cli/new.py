@@ -1,4 +1,4 @@
-"""`tidemark new feed` and `tidemark new table`: modules to begin with, found by the code location as they are."""
+"""`tidemark new feed` and `tidemark new table`: first modules, which the code location finds without changes."""
 
 import dataclasses
 from pathlib import Path

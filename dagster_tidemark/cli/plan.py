@@ -1,4 +1,4 @@
-"""`tidemark plan`: what the code of this folder would make run, before it is deployed; and deploying it."""
+"""`tidemark plan`: list the runs that this folder's code would cause when deployed, and deploy it."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -123,10 +123,10 @@ def plan(
 
 
 class PlanCommand(TyperCommand):
-    """A command with options that take a name, or none."""
+    """Command with options whose value is optional."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give "" to an option without a name, which click has no way to declare."""
+        """Pass "" to an option without a name. Click cannot declare such options."""
         given: list[str] = []
         for arg, after in zip(args, [*args, "-"][1:], strict=True):
             given += [arg, ""] if arg in _WITH_A_NAME and after.startswith("-") else [arg]
@@ -137,7 +137,7 @@ _WITH_A_NAME = ("--preview", "--publish", "--discard")
 
 
 def _shown(settings: Settings, select: str | None, against: Path | None, *, as_json: bool, diff: bool) -> "CodePlan":
-    """Print the plan, assets whose code changed under one version, and previews that are half published."""
+    """Print the plan, assets whose code changed under the same version, and half published previews."""
     from dagster_tidemark.cli import plan_view
     from dagster_tidemark.preview.manifest import half_published
 
@@ -148,13 +148,13 @@ def _shown(settings: Settings, select: str | None, against: Path | None, *, as_j
 
 
 def _deploy(settings: Settings, *, diff: bool, yes: bool) -> None:
-    """Deploy the code that the plan shows. A person at a terminal is asked first."""
+    """Deploy the code that the plan shows. On a terminal, ask for confirmation first."""
     from dagster_tidemark.cli import plan_apply, plan_view
 
     found = _shown(settings, None, None, as_json=False, diff=diff)
     if not yes and sys.stdin.isatty() and not typer.confirm("Deploy this code?", err=True):
         fail("nothing was deployed", code=1)
-    # Also if the code makes nothing run: a new asset exists only once the code is loaded.
+    # Even if the code causes no run: a new asset exists only after the code is loaded.
     plan_apply.apply(plan_view.of_the_platform(settings), found)
 
 
@@ -192,7 +192,7 @@ def _preview(
 
 @contextmanager
 def _failing_with_1() -> Iterator[None]:
-    """Let no error end as if there were something to do."""
+    """Exit with 1 on errors whose exit code would mean that there is something to do."""
     try:
         yield
     except Terminal as error:

@@ -1,6 +1,6 @@
-"""`tidemark plan --apply`: the running code location takes the code of this folder, and what follows is watched.
+"""`tidemark plan --apply`: reload the running code location with this folder's code, and show the progress of the plan.
 
-Deploying is all there is to launch: the sensors ask for what a plan lists. Does not belong here: the plan.
+No run is launched here: after the reload the sensors request the runs of the plan. Does not belong here: the plan.
 """
 
 import time
@@ -21,10 +21,10 @@ _DEPLOYED_WITHIN = 120.0
 
 
 def apply(settings: Settings, plan: CodePlan) -> None:
-    """Have the code location loaded anew, and show how much of a plan is done, until all is that nothing holds.
+    """Reload the code location, and show the progress of a plan until all partitions that are not held are rebuilt.
 
     Raises:
-        NoWebserver: nobody answers who could load it.
+        NoWebserver: no webserver answers, so this code cannot be loaded.
         OtherCode: the sensors run other code than this.
     """
     Webserver.of(settings).reload()
@@ -48,7 +48,7 @@ def wait_for_code(instance: DagsterInstance, settings: Settings) -> None:
     """Wait until the sensors see the code of this folder.
 
     Raises:
-        OtherCode: they do not.
+        OtherCode: they still see other code after two minutes.
     """
     graph = graph_of(location.asset_graph(settings), contract_scale=settings.contract_scale)
     until = time.monotonic() + _DEPLOYED_WITHIN

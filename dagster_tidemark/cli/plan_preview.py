@@ -1,6 +1,6 @@
-"""`tidemark plan --preview`, `--publish` and `--discard`: they build changed code on branches and show the result.
+"""`tidemark plan --preview`, `--publish` and `--discard`: build changed code on branches, and show, publish or drop it.
 
-Belongs here: from settings to a preview, and requests to the running platform. Does not belong here: building and
+Belongs here: building a preview from settings, and requests to the running platform. Does not belong here: building and
 publishing (`preview`), and the printed output (`cli.preview_view`).
 """
 
@@ -114,9 +114,9 @@ def publish(settings: Settings, name: str = "") -> None:
         name: Name of the preview; "" for the only existing preview.
 
     Raises:
-        NoPreview: there is none, or there are several.
-        NotToPublish: it must not be published.
-        PreviewInUse: another process works at it, or publishes another one.
+        NoPreview: no preview is recorded, or several are.
+        NotToPublish: the preview must not be published.
+        PreviewInUse: another process works at this preview, or publishes another one.
         NoWebserver: no webserver answers, so this code cannot be loaded.
     """
     settings = plan_view.of_the_platform(settings)
@@ -150,11 +150,11 @@ def publish(settings: Settings, name: str = "") -> None:
 
 
 def discard(settings: Settings, name: str = "") -> None:
-    """Drop a preview; of a half published one the published tables stay as they are.
+    """Drop a preview. Tables that a half published preview has published stay as they are.
 
     Raises:
-        NoPreview: there is none, or there are several.
-        PreviewInUse: another process works at it.
+        NoPreview: no preview is recorded, or several are.
+        PreviewInUse: another process works at this preview.
     """
     settings = plan_view.of_the_platform(settings)
     store = chosen(settings, name)
@@ -229,10 +229,10 @@ def _diff(spark: SparkSession, lake: PreviewLake, own: TablePreview) -> RowDiff:
 
 @contextmanager
 def _no_rebuilds(definitions: dg.Definitions, webserver: Webserver, store: Store, manifest: Manifest) -> Iterator[None]:
-    """Switch the sensor off that asks for rebuilds: to the running code what is published looks stale."""
+    """Stop the sensor that requests rebuilds: the running code considers published partitions stale."""
     keys = {key.to_user_string() for key in definitions.resolve_asset_graph().materializable_asset_keys}
     running = [sensor for sensor in webserver.sensors(RANGES, keys) if sensor.is_on]
-    known = [*manifest.sensors_off]  # by an attempt that was killed
+    known = [*manifest.sensors_off]  # stopped by a killed attempt
     manifest.sensors_off = [*known, *(s for s in (dict(r.selector) for r in running) if s not in known)]
     store.write(manifest)
     try:
@@ -263,9 +263,9 @@ def _recorded(store: Store) -> Manifest:
 
 
 def _code(definitions: dg.Definitions, settings: Settings) -> dict[str, str]:
-    """Of each asset its code version and a hash of its code."""
+    """Return the code version and a hash of the code, by asset."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Dagster, which every other command shows
+        warnings.simplefilter("ignore")  # Dagster's warnings, which every other command shows
         found = assets_of(own_assets(definitions), Project(settings.code_root, settings.code_location))
     return {key: f"{asset.code_version} {asset.fingerprint.digest}" for key, asset in found.items()}
 
@@ -288,7 +288,7 @@ def _session(settings: Settings) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        with suppress(Exception):  # the server went away: what was to be said of that is said
+        with suppress(Exception):  # the server is gone, and its error is reported already
             spark.stop()
 
 

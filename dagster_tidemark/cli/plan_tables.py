@@ -1,7 +1,7 @@
 """Differences of declared tables from the catalog, as `tidemark plan` reports and refuses them.
 
-Belongs here: from the code location and the catalog's tables to a difference for each table, with its readers, and the
-words. Does not belong here: which differences Iceberg can make (`lakehouse.table_changes`).
+Belongs here: comparing the code location's tables with the catalog's, the readers of each difference, and the
+messages. Does not belong here: the changes that Iceberg supports (`lakehouse.table_changes`).
 """
 
 import ast

@@ -1,6 +1,6 @@
-"""What `tidemark plan` prints: a table for people, or one JSON object.
+"""Output of `tidemark plan`: a table, or one JSON object.
 
-Belongs here: from settings to a plan, and the printing. Does not belong here: what is in a plan (`engine.code_plan`).
+Belongs here: making a plan from settings, and printing it. Does not belong here: the plan (`engine.code_plan`).
 """
 
 import json
@@ -42,7 +42,7 @@ from dagster_tidemark.planner.wording import moment
 from dagster_tidemark.settings import Settings, load_settings
 
 _REASONS = 3
-"""Reasons of an asset that are told; they are few where partitions are many."""
+"""Maximum number of reasons printed per asset, and of assets per changed definition."""
 
 
 class NotDeployable(Terminal):
@@ -52,7 +52,7 @@ class NotDeployable(Terminal):
 
 
 class NoSelection(Terminal):
-    """The selection cannot be understood, or selects nothing."""
+    """The selection cannot be parsed, or selects nothing."""
 
 
 def show(
@@ -68,14 +68,14 @@ def show(
 
     Raises:
         NothingRuns: no platform runs, the environment names no Dagster home, and no file is given.
-        NoSavedState: the file holds none.
+        NoSavedState: the file holds no saved state.
         NoSelection: nothing is selected.
         CatalogUnreadable: the differences of tables cannot be read. The runs were printed.
         NotDeployable: a table cannot be made as declared, or a reader would fail. The whole plan was printed.
     """
     if against is None:
         settings = of_the_platform(settings)
-    # Only now: the code location reads the environment when it is imported.
+    # After the environment is set: the code location reads it at import.
     definitions = location.definitions(settings)
     unread: CatalogUnreadable | None = None
     stored: Mapping[str, Stored] = {}
@@ -143,7 +143,7 @@ def _stored(settings: Settings, instance: DagsterInstance) -> Mapping[str, Store
 
 
 def of_the_platform(settings: Settings) -> Settings:
-    """The settings, with whatever the running platform says: its contracts may run at a part of their time.
+    """Return the settings in the running platform's environment, which may scale the times of contracts.
 
     Raises:
         NothingRuns: no platform runs, and the environment names no Dagster home.
@@ -153,10 +153,10 @@ def of_the_platform(settings: Settings) -> Settings:
 
 
 def selected_keys(settings: Settings, select: str) -> list[str]:
-    """The assets that a selection means, sources left out; at least one.
+    """Return the assets of a selection without sources; at least one.
 
     Raises:
-        NoSelection: it cannot be understood, or selects nothing.
+        NoSelection: the selection cannot be parsed, or selects sources only.
     """
     definitions = location.definitions(settings)
     built = {key.to_user_string() for key in definitions.resolve_asset_graph().materializable_asset_keys}
@@ -166,7 +166,7 @@ def selected_keys(settings: Settings, select: str) -> list[str]:
 
 
 def save(settings: Settings, path: Path) -> None:
-    """Write what a plan needs to know of the instance.
+    """Write the instance's state that a plan needs.
 
     Raises:
         NothingRuns: no platform runs, and the environment names no Dagster home.
@@ -179,7 +179,7 @@ def save(settings: Settings, path: Path) -> None:
 
 
 def as_dict(plan: CodePlan, *, with_diff: bool = False) -> dict[str, Any]:
-    """A plan as JSON. Of an unpartitioned asset the one partition is null; times are Unix seconds."""
+    """Return a plan as JSON. The one partition of an unpartitioned asset is null; times are Unix seconds."""
     moved = plan.moved or {}
     return {
         "assets": [
@@ -211,7 +211,7 @@ def as_dict(plan: CodePlan, *, with_diff: bool = False) -> dict[str, Any]:
 
 
 def told(plan: CodePlan, *, with_diff: bool = False) -> Group:
-    """A plan for a terminal of 80 columns."""
+    """Return a plan for a terminal of 80 columns."""
     lines: list[Any] = []
     if plan.runs:
         running = [asset for asset in plan.assets if asset.rebuilds]
@@ -285,7 +285,7 @@ def _in_order(asset: AssetPlan) -> list[str | None]:
 
 
 def partitions_of(asset: AssetPlan) -> str:
-    """How many partitions, and from which to which."""
+    """Return the number of partitions with the first and the last one."""
     keys = [rebuild.partition for rebuild in asset.rebuilds if rebuild.partition is not None]
     if not keys:
         return "all of it"
@@ -294,7 +294,7 @@ def partitions_of(asset: AssetPlan) -> str:
 
 
 def reasons_of(rebuilds: Sequence[Rebuild]) -> list[str]:
-    """Why they run, each reason once. Inputs are told by their names alone."""
+    """Return the distinct reasons of rebuilds. Rebuilds that follow other assets name only those assets."""
     said = (
         rebuild.reason if rebuild.certain else f"after {', '.join(sorted({key for key, _ in rebuild.after}))}"
         for rebuild in rebuilds
@@ -304,10 +304,10 @@ def reasons_of(rebuilds: Sequence[Rebuild]) -> list[str]:
 
 
 def selected(plan: CodePlan, definitions: dg.Definitions, select: str) -> CodePlan:
-    """What a plan says of the assets that a selection means.
+    """Return the part of a plan that concerns the selected assets.
 
     Raises:
-        NoSelection: it cannot be understood, or selects nothing.
+        NoSelection: the selection cannot be parsed, or selects no asset.
     """
     keys = keys_of(definitions, select)
     assets = [asset for asset in plan.assets if asset.key in keys]

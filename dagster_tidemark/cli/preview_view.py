@@ -1,6 +1,6 @@
 """Output of previews: differences of rows and quarantine, the checks, and the result of a publish.
 
-Belongs here: the words, the JSON and the exit code. Does not belong here: building and publishing (`cli.plan_preview`).
+Belongs here: the text, the JSON and the exit code. Does not belong here: building and publishing (`cli.plan_preview`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _LONGEST = 24  # characters of a value in a table of 80 columns
 
 
 def exit_code(manifest: Manifest, diffs: Mapping[str, RowDiff], checks: Sequence[Any]) -> int:
-    """Return `NOT_PREVIEWED` if anything planned is missing, else `ROWS_DIFFER` if any row or check does, else 0."""
+    """Return `NOT_PREVIEWED` if anything planned is missing, else `ROWS_DIFFER` if any row or check differs, else 0."""
     if manifest.left_out:
         return NOT_PREVIEWED
     differs = any(diff.differs for diff in diffs.values()) or any(t.differs_in_quarantine for t in manifest.tables)

@@ -1,4 +1,4 @@
-"""The commands `tidemark quarantine ...`: their options. What they do is in `cli.quarantine_work`."""
+"""The options of the commands `tidemark quarantine ...`. Their work is done in `cli.quarantine_work`."""
 
 import json
 from contextlib import AbstractContextManager

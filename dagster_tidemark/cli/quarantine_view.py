@@ -1,6 +1,6 @@
-"""What `tidemark quarantine` shows of entries, to be read in 80 columns.
+"""Terminal output of the entries of `tidemark quarantine`, for 80 columns.
 
-Does not belong here: which entries (`lakehouse.loading.quarantine_actions`), and what is done about them
+Does not belong here: the selection of entries (`lakehouse.loading.quarantine_actions`), and the actions on them
 (`cli.quarantine_work`).
 """
 
@@ -13,11 +13,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-_CONTENT = 300  # characters of a rejected row that are shown
+_CONTENT = 300  # maximum characters shown of a rejected row
 
 
 def entries_shown(counts: Sequence[Mapping[str, Any]], some: Sequence[Mapping[str, Any]]) -> Group:
-    """How many entries there are for each reason, and some of them: where it stands, what is wrong, what it holds."""
+    """Return a table of the entries per reason, and for some entries the file, the error and the content."""
     table = Table(box=SIMPLE_HEAD, collapse_padding=True)
     table.pad_edge = False
     for column in ("asset", "reason", "rows", "files", "waived", "since"):
@@ -42,7 +42,7 @@ def _entry(entry: Mapping[str, Any]) -> list[Text | Padding]:
         lines.append(entry["content"][:_CONTENT] + cut)
     if entry["because"]:
         lines.append(f"waived: {entry['because']}")
-    # As Text: a file's content is no markup.
+    # As Text, because Rich would parse markup in a file's content.
     return [
         Text(f"{entry['asset']}: {entry['source_file']}{at}"),
         *(Padding(Text(line), (0, 0, 0, 2)) for line in lines),

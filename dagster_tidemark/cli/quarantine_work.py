@@ -1,7 +1,8 @@
-"""What `tidemark quarantine` does: from settings to the lake and the instance that are meant, and what it prints.
+"""The work and the output of `tidemark quarantine`.
 
-Belongs here: which assets there are, and in which order things are written so that a command can be repeated. Does not
-belong here: entries (`lakehouse.loading.quarantine_actions`), options and exit codes (`cli.quarantine`).
+Belongs here: opening the lake and the instance, finding the assets, and an order of writes that lets a command be
+repeated. Does not belong here: entries (`lakehouse.loading.quarantine_actions`), options and exit codes
+(`cli.quarantine`).
 """
 
 import json
@@ -45,12 +46,12 @@ from dagster_tidemark.sources.s3 import S3Bucket
 
 
 class CannotHandle(Terminal):
-    """What was asked for cannot be done; the message says why, and what to do instead."""
+    """The requested action is impossible. The message gives the reason and an alternative."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The lake, the bucket and the instance that are meant, and how each asset is loaded."""
+    """The lake, the bucket and the instance of a command, and the loads of the assets."""
 
     spark: SparkSession
     bucket: S3Bucket
@@ -61,19 +62,19 @@ class Target:
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def require(self, asset: str) -> None:
-        """There is something like it that things are turned away from.
+        """Check that an asset has a quarantine.
 
         Raises:
-            CannotHandle: there is not.
+            CannotHandle: the asset is neither loaded from files nor filled by a stream.
         """
         if asset not in self.streams:
             self.load_of(asset)
 
     def load_of(self, asset: str) -> Load:
-        """How an asset is loaded.
+        """Return the load of an asset.
 
         Raises:
-            CannotHandle: no such asset is loaded from files.
+            CannotHandle: the asset is not loaded from files, or cannot be loaded.
         """
         if asset in self.refused:
             raise CannotHandle(f"asset {asset!r} cannot be loaded: {self.refused[asset]}")
@@ -84,15 +85,15 @@ class Target:
 
 @contextmanager
 def open_place(settings: Settings) -> Iterator[Target]:
-    """The platform that runs, or the one that the environment names.
+    """Open the running platform, or the platform that the environment names.
 
     Raises:
-        NothingRuns: there is neither.
-        SparkUnreachable: its Spark server does not answer.
+        NothingRuns: no platform runs, and the environment names none.
+        SparkUnreachable: the platform's Spark server does not answer.
     """
     take_environment(settings)
     settings = load_settings()
-    # Only now: the code location reads the environment when it is imported.
+    # After the environment is set: the code location reads it at import.
     known = _declared(settings)
     with ExitStack() as stack:
         instance = stack.enter_context(DagsterInstance.get())
@@ -155,7 +156,7 @@ def loads_of(graph: Any, feeds: Iterable[Feed], tables: Mapping[str, Table]) -> 
 
 
 def show(place: Target, selection: Selection, *, sample: int, as_json: bool) -> None:
-    """Print how much was turned away for which reason, and some of it."""
+    """Print the number of rejected rows and files per reason, and a sample of the entries."""
     found = quarantine_actions.entries(place.spark, selection)
     counts = [row.asDict() for row in quarantine_actions.counts(found).collect()]
     columns = ["asset", "partition", "source_file", "row_number", "reason", "message", "content", "because"]
@@ -172,7 +173,7 @@ def show(place: Target, selection: Selection, *, sample: int, as_json: bool) -> 
 
 
 def send_back(place: Target, selection: Selection) -> dict[str, list[Partition]]:
-    """Have the files of these entries read again: as soon as the automation comes to it, or with the next load.
+    """Request that the files of the selected entries are read again, by the automation or the next load.
 
     Returns:
         The partitions of each asset.
@@ -186,10 +187,10 @@ def send_back(place: Target, selection: Selection) -> dict[str, list[Partition]]
 
 
 def waive(place: Target, selection: Selection, because: str) -> int:
-    """Leave these entries at that; the checks are told.
+    """Waive the selected entries, and report new check results.
 
     Returns:
-        How many entries there are.
+        The number of entries.
     """
     assets = _assets(place, selection)
     count = quarantine_actions.waive(place.spark, selection, because, run_id=uuid.uuid4().hex)
@@ -198,10 +199,10 @@ def waive(place: Target, selection: Selection, because: str) -> int:
 
 
 def unwaive(place: Target, selection: Selection) -> int:
-    """Take back waivers; the checks are told.
+    """Withdraw waivers, and report new check results.
 
     Returns:
-        How many there were.
+        The number of withdrawn waivers.
     """
     count = quarantine_actions.unwaive(place.spark, selection)
     _tell(place, _assets(place, selection))
@@ -209,13 +210,13 @@ def unwaive(place: Target, selection: Selection) -> int:
 
 
 def patch(place: Target, key: str, corrected: Path, because: str) -> str:
-    """Put a corrected copy beside a file, whose entries are waived for it. Rows of a key are taken from the copy.
+    """Put a corrected copy next to a file, and waive the file's entries. The copy's rows replace rows of the same key.
 
     Returns:
         The key of the copy.
 
     Raises:
-        CannotHandle: nothing of the file was turned away, or no copy can lie beside it.
+        CannotHandle: the file has no entries, or its feed allows no copy next to it.
     """
     entered = Selection(key=key)
     assets = _assets(place, entered)
@@ -234,10 +235,10 @@ def patch(place: Target, key: str, corrected: Path, because: str) -> str:
 
 
 def rehearse_days(place: Target, asset: str, days: int) -> Rehearsal:
-    """What the rules of this code would turn away of the last days' files, a day at a time; nothing is written.
+    """Return the rejections of this code's rules in the files of the last days, read day by day. Write nothing.
 
     Raises:
-        CannotHandle: no such asset is loaded from files.
+        CannotHandle: the asset is not loaded from files, or cannot be loaded.
     """
     load, said = place.load_of(asset), Rehearsal()
     today = datetime.now(ZoneInfo(load.feed.timezone)).date()
@@ -249,7 +250,7 @@ def rehearse_days(place: Target, asset: str, days: int) -> Rehearsal:
 
 
 def show_rehearsal(load: Load, said: Rehearsal, *, as_json: bool) -> None:
-    """Print what a rehearsal found."""
+    """Print the result of a rehearsal."""
     share, limit = said.largest_share, load.feed.quarantine_share
     counts = [{"now": now, "then": then, "count": n} for (now, then), n in sorted(said.reasons.items(), key=repr)]
     changes = [asdict(change) for change in said.changes]
@@ -293,7 +294,7 @@ def _assets(place: Target, selection: Selection) -> list[str]:
 
 
 def _tell(place: Target, assets: Sequence[str]) -> None:
-    """Let the checks of these assets, and of their sources, say how it stands now."""
+    """Report current results for the checks of some assets and their sources."""
     for feed in {place.loads[asset].feed for asset in assets}:
         loaded_from_it = [asset for asset, load in place.loads.items() if load.feed == feed]
         place.ledger.tell_waived(feed, quarantine_actions.waived_beside(place.spark, loaded_from_it))
@@ -327,7 +328,7 @@ def _require_place_beside(feed: Feed, key: str, corrected: Path) -> None:
 
 
 def _put_beside(bucket: S3Bucket, key: str, corrected: Path) -> str:
-    """Put a copy beside a file unless the same one lies there."""
+    """Put a copy next to a file, unless the same copy exists there. Return its key."""
     folder, name = key.rpartition("/")[0], PurePosixPath(key).name
     stem, endings = name.partition(".")[0], "." + corrected.name.partition(".")[2]
     body = corrected.read_bytes()

@@ -1,4 +1,4 @@
-"""`tidemark reconcile`: look at the landing bucket without having been told to."""
+"""`tidemark reconcile`: list the landing bucket and report changes that no notification reported."""
 
 import json
 from typing import TYPE_CHECKING, Annotated

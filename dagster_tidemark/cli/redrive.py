@@ -1,4 +1,4 @@
-"""`tidemark redrive`: messages that a queue has given up go back to it."""
+"""`tidemark redrive`: move messages from a dead-letter queue back to their queue."""
 
 import json
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`tidemark feed`: the sample feed that the code location brings, with the options it has."""
+"""`tidemark feed`: the code location's sample feed, with its own options."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ OPTIONS: dict[str, Any] = {
     "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
     "add_help_option": False,
 }
-"""Whatever is given is the sample feed's to understand, `--help` included."""
+"""All arguments, including `--help`, are passed to the sample feed."""
 
 
 def feed(context: typer.Context) -> None:

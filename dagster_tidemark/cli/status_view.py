@@ -1,6 +1,6 @@
-"""What `tidemark status` prints: the contracts, or the platform's services.
+"""Output of `tidemark status`: the contracts, or the platform's services.
 
-Belongs here: from settings to the instance that is meant, and the printing. Does not belong here: what a row says
+Belongs here: finding the instance from settings, and the printing. Does not belong here: the content of a row
 (`cli.contract_rows`, `local.platform.service_status`) and exit codes (`cli.status`).
 """
 
@@ -34,14 +34,14 @@ _WATCH_SECONDS = 3.0
 
 
 def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_json: bool) -> Sequence[ContractRow]:
-    """Print how the contracts stand. With `watch` it ends by Ctrl-C only.
+    """Print the state of the contracts. With `watch`, repeat until Ctrl-C.
 
     Returns:
-        What was printed.
+        The printed rows.
 
     Raises:
         NothingRuns: no platform runs, and the environment names no Dagster home.
-        NoSuchAsset: there is none of that name.
+        NoSuchAsset: no asset has this name.
         StorageUnreachable: Dagster's storage does not answer.
     """
     take_environment(settings)
@@ -90,7 +90,7 @@ def _edited(instance: DagsterInstance, settings: Settings) -> dict[str, str]:
 
     try:
         assets = _loaded(settings)
-    except TidemarkError as error:  # what the platform has loaded is known all the same
+    except TidemarkError as error:  # the state of the loaded code is still known
         typer.echo(f"tidemark: the code in this folder cannot be loaded: {error}", err=True)
         return {}
     graph = planner_graph.graph_of(assets, contract_scale=settings.contract_scale)
@@ -98,11 +98,11 @@ def _edited(instance: DagsterInstance, settings: Settings) -> dict[str, str]:
 
 
 def show_services(settings: Settings, *, as_json: bool) -> None:
-    """Print each process of the platform that runs.
+    """Print each process of the running platform.
 
     Raises:
-        NothingRuns: none does.
-        SupervisorDied: its supervisor was killed.
+        NothingRuns: no platform runs.
+        SupervisorDied: the platform's supervisor was killed.
     """
     from dagster_tidemark.local.platform.service_status import services
 

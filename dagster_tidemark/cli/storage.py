@@ -25,7 +25,7 @@ def opened_instance() -> Iterator[DagsterInstance]:
     Raises:
         StorageUnreachable: its storage does not answer.
     """
-    # A PostgreSQL that is stopped accepts connections and never answers.
+    # A suspended PostgreSQL accepts connections and never answers.
     os.environ.setdefault("PGCONNECT_TIMEOUT", _SECONDS_TO_CONNECT)
     logging.disable(logging.WARNING)  # warnings about Dagster's own attempts to connect
     try:

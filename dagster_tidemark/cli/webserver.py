@@ -1,4 +1,4 @@
-"""What commands ask of the platform's webserver: to load the code anew, and to switch sensors off and on."""
+"""Requests of commands to the platform's webserver: reload the code, and stop and start sensors."""
 
 import json
 import urllib.request
@@ -20,11 +20,11 @@ _START = """mutation Start($selector: SensorSelector!) { startSensor(sensorSelec
 
 
 class NoWebserver(Transient):
-    """The webserver of the platform does not answer, or not as it should."""
+    """The platform's webserver does not answer, or answers with an error."""
 
 
 class OtherCode(Terminal):
-    """The running code location was loaded anew and is not the code of this folder."""
+    """The running code location does not have this folder's code after a reload."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Sensor:
     """A sensor of a running code location.
 
     Args:
-        selector: How the webserver's mutations name it.
+        selector: Identifier of the sensor in the webserver's mutations.
     """
 
     id: str
@@ -48,14 +48,14 @@ class Webserver:
 
     @classmethod
     def of(cls, settings: Settings) -> "Webserver":
-        """That of the platform on this machine."""
+        """Return the webserver of the platform on this machine."""
         return cls(f"http://127.0.0.1:{settings.port_ui}/graphql")
 
     def reload(self) -> None:
-        """Have the code locations loaded anew.
+        """Reload the code locations.
 
         Raises:
-            NoWebserver: nobody answers who could load them.
+            NoWebserver: the webserver does not answer.
             OtherCode: the code cannot be loaded.
         """
         try:
@@ -68,10 +68,10 @@ class Webserver:
             raise OtherCode(f"the code cannot be loaded: {said['message'].strip()}")
 
     def sensors(self, name: str, assets: Collection[str]) -> list[Sensor]:
-        """The sensors of a name, in the code locations that have any of these assets.
+        """Return the sensors with a name, in the code locations that have any of some assets.
 
         Raises:
-            NoWebserver: nobody answers.
+            NoWebserver: the webserver does not answer.
         """
         found = []
         for entry in self._asked(_SENSORS)["workspaceOrError"]["locationEntries"]:
@@ -86,11 +86,11 @@ class Webserver:
         return found
 
     def stop(self, sensor: Sensor) -> None:
-        """Switch a sensor off."""
+        """Stop a sensor."""
         self._done("stopSensor", self._asked(_STOP, id=sensor.id))
 
     def start(self, selector: Mapping[str, str]) -> None:
-        """Switch a sensor on."""
+        """Start a sensor."""
         self._done("startSensor", self._asked(_START, selector=dict(selector)))
 
     def _done(self, what: str, answer: Mapping[str, Any]) -> None:

@@ -45,7 +45,7 @@ class FollowsFromMessages(Terminal):
 
 
 class PreviewLake:
-    """The tables of a preview, also the resource `lakehouse` of its assets."""
+    """The tables of a preview, and the resource `lakehouse` of its assets."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class PreviewLake:
         instance: DagsterInstance | None = None,
     ) -> None:
         """Args:
-        settings: Of the deployment.
-        landing: Opens the landing bucket, for assets that are loaded from files.
-        instance: Its event log has the observations of the bucket.
+        settings: Settings of the deployment.
+        landing: Function that opens the landing bucket, for assets that are loaded from files.
+        instance: Instance whose event log has the observations of the bucket.
         """
         self.spark, self.tables, self.manifest = spark, tables, manifest
         self._settings = settings
@@ -72,7 +72,7 @@ class PreviewLake:
         """Return the table of an asset.
 
         Raises:
-            NoSuchTable: none is declared.
+            NoSuchTable: the asset has no declared table.
         """
         name = asset.replace("/", ".")
         if name not in self.tables:
@@ -88,7 +88,7 @@ class PreviewLake:
         return self._pins[table.name]
 
     def snapshot(self, table: Table, partitions: Collection[str] | None = None) -> Snapshot:
-        """Return the rows of these partitions (None: all), from the branch if the preview has written to the table."""
+        """Return the rows of some partitions (None: all), from the branch if the preview has written to the table."""
         own = next((each for each in self.manifest.tables if each.table == table.name and each.head), None)
         at = own.head if own else self.pin(table)
         if table.name not in self._stored:
@@ -163,7 +163,7 @@ class PreviewLake:
 
 
 class BranchIOManager(dg.IOManager):
-    """Reads and writes a preview's tables."""
+    """IO manager that reads and writes a preview's tables."""
 
     def __init__(self, lake: PreviewLake) -> None:
         self._lake = lake
@@ -186,7 +186,7 @@ class BranchIOManager(dg.IOManager):
 
 
 def is_worse(last: Mapping[str, Any], now: Mapping[str, Any], feed: Feed) -> bool:
-    """Return whether a check on a load (`execution.load_check`) found more than it did the last time."""
+    """Return True if a check on a load (`execution.load_check`) found more than at the last load."""
     if set(now.get("files", ())) - set(last.get("files", ())):
         return True
     if now.get("largest share", 0.0) > max(feed.quarantine_share, last.get("largest share", 0.0)):

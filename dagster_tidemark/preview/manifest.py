@@ -76,7 +76,7 @@ class TablePreview:
 
     @property
     def differs_in_quarantine(self) -> bool:
-        """True if for any reason the branch of the quarantine has more or fewer entries than before."""
+        """True if the quarantine's branch has more or fewer entries than before, for any reason of rejection."""
         return any(before != after for before, after in self.turned_away.values())
 
     @property
@@ -114,7 +114,7 @@ class Manifest:
 
     Args:
         code: Code version and fingerprint of each previewed asset.
-        is_built: True if all of it was built. Until then it can only be dropped.
+        is_built: True if every part was built. Until then the preview can only be dropped.
         sensors_off: Sensors that publishing switched off, as selectors, to be switched on again.
         left_out: Assets that would run and are not in the preview, with the reason.
         quarantine_base: The snapshot of ops.quarantine where its branch began; None if there was none.
@@ -228,7 +228,7 @@ class Store:
             what: The work, for the error message of other processes.
 
         Raises:
-            PreviewInUse: another process works at it.
+            PreviewInUse: another process works at this preview.
         """
         return _locked(self._lock, what, f"preview {self.name}")
 
@@ -245,7 +245,7 @@ def publishing(folder: Path, name: str) -> AbstractContextManager[None]:
     """Lock publishing for the duration of a block, because each publish switches a sensor off, and on again.
 
     Raises:
-        PreviewInUse: another process publishes one.
+        PreviewInUse: another process publishes a preview.
     """
     return _locked(folder / _FOLDER / "publishing.lock", f"preview {name} is published", "another preview")
 
@@ -294,7 +294,7 @@ def state_of(store: Store, manifest: Manifest) -> str:
 
 
 def half_published(folder: Path) -> list[str]:
-    """Return a sentence for each preview whose publish has begun and not ended, for operators who did not begin it."""
+    """Return a message for each preview whose publish has begun and not ended, for all operators."""
     found = []
     for name in Store.names(folder):
         store = Store(folder, name)

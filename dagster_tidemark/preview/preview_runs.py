@@ -35,7 +35,7 @@ from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import CONTENT, PREFIX
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-"""Run config: keeps the terminal quiet, because the run's events hold its messages."""
+"""Run config that keeps the terminal quiet. The run's events hold its messages."""
 
 
 class PreviewFailed(Terminal):
@@ -89,7 +89,7 @@ def build(
 
     Args:
         history: Read before any table was read.
-        tell: Gets a line about each run before it starts.
+        tell: Function that receives a line about each run before it starts.
 
     Raises:
         PreviewFailed: a run failed. The manifest records the branches made so far.
@@ -221,7 +221,7 @@ def run_of(partitions: Sequence[Partition]) -> dict[str, Any]:
 
 
 def users_checks(definitions: Sequence[Any], keys: Collection[dg.AssetKey]) -> list[dg.AssetCheckKey]:
-    """Return the checks of these assets that look at rows. The check `contract` looks at the running instance."""
+    """Return the assets' checks that read rows, so not `contract`, which reads the running instance."""
     return [
         spec.key
         for each in definitions
@@ -236,7 +236,7 @@ def first_line(message: str, name: str) -> str:
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     said = without_token(lines[0]) if lines else ""
     short = name.rpartition(".")[2]
-    # Dagster and Spark put the name in front, with its modules.
+    # Dagster and Spark prefix the message with the qualified name.
     said = re.sub(rf"^(?:\w+\.)*{re.escape(short)}: ", "", said)
     return f"{short}: {said}" if short and said else short or said
 
@@ -253,7 +253,7 @@ def _why(done: dg.ExecuteInProcessResult) -> str:
 
 
 def discard(spark: SparkSession, tables: Mapping[str, Table], store: Store, manifest: Manifest) -> None:
-    """Drop a preview's branches, and forget it."""
+    """Drop a preview's branches, and delete its record."""
     branches.drop(spark, QUARANTINE, manifest.branch)
     for own in manifest.tables:
         if (table := tables.get(own.table)) is not None:

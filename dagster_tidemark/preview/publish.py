@@ -55,13 +55,13 @@ from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.tags import PROCESS, PUBLISHED, TABLES
 
 _OF_THE_TABLE = ("snapshot id", "dagster/row_count")
-"""Metadata of a materialization that hold for the branch and not for the table."""
+"""Metadata of a materialization that describe the branch, not the table."""
 
 logger = logging.getLogger(__name__)
 
 
 class NotToPublish(Terminal):
-    """A preview that must not become the tables. The message says why."""
+    """A preview that must not become the tables. The message gives the reason."""
 
 
 class ChangedMeanwhile(Transient):
@@ -90,7 +90,7 @@ def require_publishable(manifest: Manifest, code: Mapping[str, str]) -> None:
         code: Today's code version and fingerprint of each asset.
 
     Raises:
-        NotToPublish: it is incomplete or too old, its code has changed, or a check failed because of the code.
+        NotToPublish: the preview is incomplete or too old, its code has changed, or its code made a check fail.
     """
     if not manifest.is_built:
         raise NotToPublish("the preview was not built to its end: preview again")
@@ -110,7 +110,7 @@ def require_publishable(manifest: Manifest, code: Mapping[str, str]) -> None:
 
 @dataclass
 class Publisher:
-    """Publishes one preview on an instance."""
+    """Publisher of one preview on an instance."""
 
     definitions: dg.Definitions
     instance: DagsterInstance
@@ -200,7 +200,7 @@ class Publisher:
     def _end_entries(self, owns: Sequence[TablePreview]) -> None:
         """Write the entries of files that left no row, unless others have changed the entries of any partition since.
 
-        Without these the next load reads such a file again.
+        Without these entries the next load reads such a file again.
         """
         for own in owns:
             if own.is_loaded and own.decided:
@@ -212,7 +212,7 @@ class Publisher:
     def _allowed(
         self, owns: Sequence[TablePreview], now: Mapping[str, int | None], entries: int | None
     ) -> set[Partition]:
-        """Return the partitions of an operation that are unchanged since the preview, and whose inputs are too."""
+        """Return the partitions of an operation that are unchanged since the preview and have unchanged inputs."""
         self._read_log()
         allowed = set(owns[0].partitions)
         for own in owns:
@@ -292,7 +292,7 @@ class Publisher:
         state = {own.asset: self._table_state(own) for own in owns}
 
         def body(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
-            # For the planner, later arrivals come after this run. Earlier ones have to be found here.
+            # The planner finds arrivals after the start of this run. Earlier arrivals must be found here.
             self._read_log()
             for own in owns:
                 changed.update(self._made_of_other_rows(own, part))

@@ -20,11 +20,11 @@ _SAID = ("source_file", "source_version", "loaded_by", "row_number", "content", 
 _REASON = _SAID.index("reason")
 
 Entries = Mapping[Partition, Counter[tuple[Any, ...]]]
-"""The quarantine's entries of each partition, without the time of entry, with their number."""
+"""The quarantine's entries of each partition, without the time of entry, with their counts."""
 
 
 def begin(spark: SparkSession, manifest: Manifest) -> None:
-    """Create the preview's branch of the quarantine, unless it is there."""
+    """Create the preview's branch of the quarantine, unless it exists."""
     if manifest.quarantine_head is None:
         catalog.ensure(spark, QUARANTINE)
         manifest.quarantine_base = write.current_snapshot(spark, QUARANTINE)
@@ -64,7 +64,7 @@ def publish(
     run_id: str,
     with_files_without_rows: bool,
 ) -> None:
-    """Replace the quarantine's entries for these partitions by the preview's, in one commit; without one if they agree.
+    """Replace the quarantine's entries for these partitions by the preview's, in one commit; skip it if they are equal.
 
     Args:
         now: The quarantine's snapshot at the last look.
@@ -72,7 +72,7 @@ def publish(
             table, because loads skip a file that has such an entry.
 
     Raises:
-        CommitConflict: another writer has changed entries of these partitions since.
+        CommitConflict: another writer has changed the partitions' entries since.
     """
     head = manifest.quarantine_head
     after = _entries(spark, asset, partitions, head)

@@ -17,12 +17,12 @@ _RANGE = "..."
 
 
 class NoSuchPartitions(Terminal):
-    """None of the chosen partitions is one that a changed asset would build."""
+    """No changed asset would build any of the chosen partitions."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Assets that one operation builds, in most cases one, with the partitions to build, oldest first."""
+    """Assets that one operation builds (in most cases one), with the partitions to build, oldest first."""
 
     assets: tuple[str, ...]
     partitions: tuple[Partition, ...]
@@ -49,10 +49,10 @@ class Targets:
 
 
 def choose(plan: CodePlan, graph: Graph, partitions: str | None, refused: Mapping[str, str]) -> Targets:
-    """Return the part of a plan that is previewed, and the reasons why the rest is not.
+    """Return the previewed part of a plan, and the reasons why the other parts are not previewed.
 
     Args:
-        partitions: `A...B` or a comma list: keys of changed assets. None: all that is planned.
+        partitions: `A...B` or a comma list: keys of changed assets. None: all planned partitions.
         refused: Assets that cannot be previewed, with the reason.
 
     Raises:
@@ -100,8 +100,11 @@ def _why_left_out(
     left_out: Mapping[str, str],
     partitions: str | None,
 ) -> str:
-    """Return why these planned partitions of an asset are not previewed; "" if only `--partitions` leaves them out of
-    an asset that is previewed with others."""
+    """Return the reason why some planned partitions of an asset are not previewed.
+
+    Return "" without such partitions, or if only `--partitions` leaves them out of an asset that is previewed with
+    others.
+    """
     if not rest or (why and wanted):
         return why if rest else ""
     of = len(planned[rest[0].asset])

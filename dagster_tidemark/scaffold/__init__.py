@@ -1,1 +1,1 @@
-"""What `tidemark init` and `tidemark new` write: a project, a feed's module from a sample, a table's modules."""
+"""The files that `tidemark init` and `tidemark new` write: a project, a feed's module, a table's modules."""

@@ -1,6 +1,6 @@
-"""The SQL type of a sample's column: the narrowest that keeps every value as it is written.
+"""The SQL type of a sample's column: the narrowest type that keeps every value as it is written.
 
-Does not belong here: which columns there are (`scaffold.sample`) and which identify a row (`scaffold.row_key`).
+Does not belong here: the columns of a sample (`scaffold.sample`) and the row key (`scaffold.row_key`).
 """
 
 import math
@@ -13,7 +13,7 @@ from dagster_tidemark.lakehouse.readers.file_format import Written
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-# A leading zero or a plus sign is part of a code (a postal code, a phone number), so such a text is no number.
+# A leading zero or a plus sign is part of a code (a postal code, a phone number), so such a text is not a number.
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
 _LONG = re.compile(r"0|-?[1-9]\d{0,37}", re.ASCII)
 _POINT = re.compile(r"-?(0|[1-9]\d*)\.\d+", re.ASCII)
@@ -53,7 +53,7 @@ _ARE_CODES = {
     "zip",
 }
 _NUMBERED = {"code", "no", "nr", "number", "num", "ref"}
-_CODE = 4  # digits that a code has at least
+_CODE = 4  # minimum number of digits of a code
 _ARE_IDS = {"id", "ids", "uuid", "guid", "key", "code", "no", "nr", "number", "num", "ref", "version"}
 
 
@@ -67,7 +67,7 @@ def type_of(name: str, values: Sequence[object], kind: str = "") -> str:
     """Return the type of a column.
 
     Args:
-        values: As a format gives them: `Written` where it has no types, else Python's; None is an empty value.
+        values: Values from a format: `Written` if the format has no types, else Python values; None if empty.
         kind: The type that the file itself gives the column, in Arrow's words; empty if it gives none.
     """
     if own := _own_type(kind):
@@ -83,9 +83,9 @@ def type_of(name: str, values: Sequence[object], kind: str = "") -> str:
 
 
 def _own_type(kind: str) -> str | None:
-    """Return the type that holds every value of a file's own type; None if only the values tell.
+    """Return the type that holds every value of a file's own type; None if it depends on the values.
 
-    A later file of the same type may have larger numbers, and numbers where this one has none.
+    A later file of the same type may have larger numbers, and numbers in a column that is empty here.
     """
     if kind.startswith(_TIMES):
         return "timestamp"
@@ -103,7 +103,7 @@ def _type_of_texts(name: str, texts: Sequence[str]) -> str | None:
     named = [word for word in words if word not in _ARE_IDS]
     if named and not _ARE_CODES.isdisjoint((named[-1], named[-1].removesuffix("code"))):
         return None
-    # Numbers of one length, as of accounts, may begin with a zero in the next file.
+    # Numbers of one length, such as account numbers, may begin with a zero in the next file.
     if words and words[-1] in _NUMBERED and len(texts) > 1 and {*map(len, texts)} == {max(_CODE, len(texts[0]))}:
         return None
     if all(map(_WHOLE.fullmatch, texts)):
@@ -127,12 +127,12 @@ def _places(texts: Sequence[str]) -> int:
 
 
 def _is_double(texts: Sequence[str]) -> bool:
-    """Return whether a double holds each number exactly."""
+    """Return True if a double holds each number exactly."""
     return all(math.isfinite(float(text)) and Decimal(repr(float(text))) == Decimal(text) for text in texts)
 
 
 def _decimal_of(numbers: Sequence[Decimal]) -> str | None:
-    """Return the decimal type that holds all numbers; None if there is none."""
+    """Return the decimal type that holds all numbers; None if no decimal does."""
     if not all(number.is_finite() for number in numbers):
         return None
     places = max(max(0, -int(number.as_tuple().exponent)) for number in numbers)
@@ -141,7 +141,7 @@ def _decimal_of(numbers: Sequence[Decimal]) -> str | None:
 
 
 def _decimal(whole: int, places: int) -> str | None:
-    """Return the decimal type for so many digits before and behind the point; None if there is none."""
+    """Return the decimal type for a number of digits before and after the point; None if they do not fit."""
     if whole + places > _MOST_DIGITS:
         return None
     wide = max(places, _USUAL_PLACES)
@@ -159,7 +159,7 @@ def _time_type(texts: Sequence[str]) -> str | None:
 
 
 def _is_valid(text: str) -> bool:
-    """Return whether a text written like a time is one: there is no 30 February."""
+    """Return True if a text written like a time is a valid time: 30 February is not."""
     try:
         offset = datetime.fromisoformat(text).utcoffset()
     except ValueError:

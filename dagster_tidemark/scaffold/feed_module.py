@@ -1,4 +1,4 @@
-"""The text of a feed's module, from what a sample says."""
+"""The text of a feed's module, from the columns of a sample."""
 
 import textwrap
 from types import ModuleType
@@ -13,7 +13,7 @@ from dagster_tidemark.sources.times import TYPES, Grain
 
 _DEFINITION = {Grain.HOUR: "HOURS", Grain.DAY: "DAYS", Grain.MONTH: "MONTHS"}
 OFFERED = (*_DEFINITION, Grain.NONE)
-"""The grains that a feed can begin with; the others are declared by hand."""
+"""The grains of generated feeds; other grains are declared by hand."""
 
 
 def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...] = (), package: str) -> str:
@@ -25,7 +25,7 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
         package: The code location's package; the partitions definition comes from its `partitions`.
 
     Raises:
-        NoModule: the name is no identifier, or a column of the key is not in the sample, is empty there or a double.
+        NoModule: the name is no identifier, or a key column is missing or empty in the sample, or a double.
     """
     require_name(name, "feed")
     _require_key(key, sample)
@@ -81,7 +81,7 @@ def require_loads(text: str, path: str) -> tuple[Feed, Table]:
     """Import a feed's module before it is written, as the code location will.
 
     Raises:
-        NoModule: it cannot be imported or loaded. The message gives the reason.
+        NoModule: the module cannot be imported or loaded. The message gives the reason.
     """
     module = ModuleType("written")
     try:

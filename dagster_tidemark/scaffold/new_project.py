@@ -2,8 +2,7 @@
 
 `project/` holds its files. A file `*.tmpl` has placeholders such as `$package`, and the folder `package/` gets the
 package's name. `feed_module` and `table_modules` write the feed and the table, as for `tidemark new`. The folder of an
-example has files that take the place of those of `project/`. Does not belong here: a feed or table of an existing
-project.
+example has files that replace files of `project/`. Does not belong here: a feed or table of an existing project.
 """
 
 import keyword
@@ -25,7 +24,7 @@ from dagster_tidemark.sources.times import Grain
 _TEMPLATE = ".tmpl"
 _FEED, _SAMPLE, _KEY = "stock", "samples/stock.csv", ("item_id",)
 _TABLE, _TABLE_KEY = "stock_by_category", ("category",)
-_SHOWN = 3  # files that a message lists
+_SHOWN = 3  # maximum number of files listed in a message
 EXAMPLES = {"grocer": "local,models,kafka"}
 """The extras of the library that each example needs."""
 _OF_THE_SAMPLE = ("README.md", "samples/", "tests/test_")
@@ -61,7 +60,7 @@ def project_files(package: str, example: str = "") -> Mapping[str, str]:
     """Return the text of each file of a new project, by its path below the project's folder.
 
     Args:
-        example: One of `EXAMPLES`, in the place of the sample feed and table.
+        example: One of `EXAMPLES`, instead of the sample feed and table.
 
     Raises:
         ProjectRefused: the example is not part of this installation.
@@ -129,7 +128,7 @@ def write_project(directory: Path, example: str = "") -> Mapping[str, str]:
 
 
 def _taken(package: str) -> str:
-    """Return why a name is not free for a package; empty if it is."""
+    """Return the reason why a package cannot have a name; empty if it can."""
     if keyword.iskeyword(package):
         return "it is a keyword of Python"
     if package in sys.stdlib_module_names:

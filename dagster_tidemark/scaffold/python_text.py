@@ -1,4 +1,4 @@
-"""Python as text: what the modules of feeds and tables are put together from."""
+"""Python as text: building blocks of generated modules for feeds and tables."""
 
 import json
 import re
@@ -10,29 +10,29 @@ _LINE = 120
 
 
 class NoModule(Terminal):
-    """A feed or table that cannot be written as asked. The message says why."""
+    """A feed or table that cannot be written as requested. The message gives the reason."""
 
 
 def require_name(name: str, of: str) -> None:
-    """A name can name a module, a table and an asset.
+    """Raise if a name cannot be used for a module, a table and an asset.
 
     Args:
-        of: What is named: feed, table.
+        of: Kind of the named thing: feed, table.
 
     Raises:
-        NoModule: it cannot.
+        NoModule: the name has other characters than a-z, 0-9 and _.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise NoModule(f"a {of}'s name is of a-z, 0-9 and _, unlike {name!r}: it names a module, a table and an asset")
 
 
 def literal(text: str) -> str:
-    """A text in quotes."""
+    """Return a text in quotes."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def fitted(begin: str, items: Sequence[str], end: str, *, indent: int = 4) -> list[str]:
-    """A line with items between brackets; where it is too long a line for each item, as `ruff format` has it."""
+    """Return one line with items between brackets; if it is too long, one line per item, as `ruff format` does."""
     margin = " " * indent
     line = f"{margin}{begin}{', '.join(items)}{',' if begin.endswith('(') and len(items) == 1 else ''}{end}"
     if len(line) <= _LINE:

@@ -1,6 +1,6 @@
 """The columns that identify a row of a sample. A guess needs evidence, because two rows of one key become one row.
 
-That a column is unique in a sample is no evidence by itself: five trips have five durations.
+A unique column of a sample is not enough evidence: five trips have five different durations.
 """
 
 import re
@@ -60,12 +60,12 @@ def guessed(feed: str, types: Mapping[str, str], rows: Sequence[Row]) -> Guess:
 
 
 def repeated(key: Sequence[str], types: Mapping[str, str], rows: Sequence[Row]) -> int:
-    """Return how many rows have the key of another row before them."""
+    """Return the number of rows with the key of an earlier row."""
     return len(rows) - len({tuple(_meant(row.get(c), types[c]) for c in key) for row in rows})
 
 
 def _meant(value: object, kind: str) -> object:
-    """Return what a table keeps of a value: 1.10 is 1.1, and a time is an instant, whatever its zone."""
+    """Return a value as a table stores it: 1.10 equals 1.1, and a time is an instant, whatever its zone."""
     if value is not None and kind.startswith("decimal"):
         return Decimal(str(value))
     if value is not None and kind == "timestamp":

@@ -1,7 +1,7 @@
 """Sample files: a feed's columns and types, and the rows that a load would reject.
 
-A sample is read as a load reads a small file, so the proposed feed takes or names each of its rows. Does not belong
-here: types (`column_types`), keys (`row_key`) and how files are read (`lakehouse.readers`).
+A sample is read as a load reads a small file, so the proposed feed loads or rejects each of its rows. Does not
+belong here: types (`column_types`), keys (`row_key`) and reading of files (`lakehouse.readers`).
 """
 
 import codecs
@@ -31,10 +31,10 @@ from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.file_endings import GZIP, Format, ending_of, every_ending
 
 _ROWS, _BYTES = 300_000, 32 << 20
-"""The largest sample. Every row is looked at for types and key, and takes about a kilobyte of memory."""
+"""The largest sample. Types and key are inferred from every row, and a row takes about a kilobyte of memory."""
 
-_SHOWN = 5  # rows or names that a message lists
-_FIRST_BYTES = 64 << 10  # of a text, in which its separator is looked for
+_SHOWN = 5  # maximum number of rows or names listed in a message
+_FIRST_BYTES = 64 << 10  # beginning of a text that is searched for its separator
 _OTHERS = {
     b"PAR1": "Parquet",
     codecs.BOM_UTF32_LE: "text in UTF-32, which no feed reads",
@@ -65,11 +65,11 @@ class Sample:
     Args:
         suffix: The known ending of the file's name.
         columns: Column name to the SQL type proposed, in the file's order.
-        key: Columns that identify its rows, as far as there is evidence; else empty.
-        rows: Number of rows that a load takes.
-        evidence: The reason for this key, or why there is none.
-        left_out: A line for each reason why rows of the sample would be turned away.
-        notes: Doubts that a person should look at.
+        key: Columns that identify its rows; empty without enough evidence.
+        rows: Number of rows that a load accepts.
+        evidence: The reason for this key, or for its absence.
+        left_out: A line for each reason why rows of the sample would be rejected.
+        notes: Doubts for the user to check.
         empty: By column, the number of rows without a value. Columns without such rows are left out.
         repeated: Number of rows with the key of an earlier row, if the user named the key.
         settings: Settings for reading the feed's files.
@@ -89,7 +89,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a feed's text files are read, as in `Feed`."""
+    """Settings for reading a feed's text files, as in `Feed`."""
 
     encoding: str = "utf-8"
     multiline: bool = False
@@ -111,15 +111,15 @@ class Settings:
 def read_sample(
     path: Path, *, feed: str = "", key: Sequence[str] = (), encoding: str = "utf-8", multiline: bool = False
 ) -> Sample:
-    """Look at a sample file of any registered format: CSV with a header, JSON (lines, or one list), Parquet, others.
+    """Read a sample file of any registered format: CSV with a header, JSON (lines, or one list), Parquet, others.
 
     Args:
-        feed: The feed's name; by default that of the file.
-        key: The key, if a person named it.
+        feed: The feed's name; by default the file's name.
+        key: The key, if the user named it.
         encoding, multiline: Settings of the feed.
 
     Raises:
-        NoSample: no feed can take it: it is empty, its ending is wrong, or it has columns that cannot be declared.
+        NoSample: no feed can load it: it is empty, its ending is wrong, or it has columns that cannot be declared.
     """
     suffix = ending_of(path.name)
     read_as = format_of(path.name) if suffix else None
@@ -137,7 +137,7 @@ def read_sample(
         kinds = _columns_of(read_as, path.name, body, probing)
         if read_as.name == Format.CSV:
             _refuse_header(list(kinds), _first_lines(text, settings))
-        # An empty text is null in a table, whatever the format.
+        # An empty text is null in a table, for every format.
         rows = [{c: None if v == "" else v for c, v in row.items()} for row in _rows_of(read_as, text, settings)]
         names = list(dict.fromkeys([*(name for row in rows for name in row), *kinds]))
         faults = _faults_of(read_as, path.name, body, settings.feed(feed or "sample", names))
@@ -168,7 +168,7 @@ def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encodin
     """Refuse a text file whose content does not match its ending.
 
     Raises:
-        ValueError: it does not match; the message names the likely format.
+        ValueError: the content does not match; the message names the likely format.
     """
     if not text:
         raise ValueError("it is empty")
@@ -190,10 +190,10 @@ def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encodin
 
 
 def _refuse_size(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> None:
-    """Refuse a file that is too large to look at every row.
+    """Refuse a file that is too large to read every row.
 
     Raises:
-        ValueError: it is too large; the message gives the remedy.
+        ValueError: the file is too large; the message gives the remedy.
     """
     if read_as.is_text:
         text = text_of(name, body, limit=_BYTES + 1)
@@ -222,7 +222,7 @@ def _columns_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) ->
     """Return the columns that a file's header or beginning names, each with its type in the file.
 
     Raises:
-        ValueError: there are no names, or a name occurs twice.
+        ValueError: the file has no names, or a name twice.
     """
     columns = read_as.shape(feed, MemoryFile(name, body)).columns
     names = [column for column, _ in columns]
@@ -242,12 +242,12 @@ def _refuse_header(names: Sequence[str], lines: Sequence[str]) -> None:
         lines: The first lines of the file.
 
     Raises:
-        ValueError: it is so.
+        ValueError: the header is missing, or the separators are no commas.
     """
     if lines[0].startswith("sep="):
         raise ValueError(f"its first line is {lines[0]!r}, which only Excel reads: its files begin with the header")
     for mark, word in _DELIMITERS.items():
-        # A decimal comma or a comma in a name makes more than one column of a line with semicolons.
+        # A decimal comma or a comma in a name splits a line with semicolons into several columns.
         is_in_all = mark in lines[0] and len({line.count(mark) for line in lines}) == 1
         if is_in_all or (len(names) == 1 and mark in names[0]):
             raise ValueError(f"its columns are separated by {word}; a .csv file has commas")
@@ -273,7 +273,7 @@ def _rows_of(read_as: FileFormat[Any], text: bytes, settings: "Settings") -> lis
 
 
 class _Fault(NamedTuple):
-    """What a row that is none is kept as, and why it is none."""
+    """A rejected row's content, and the reason for the rejection."""
 
     content: str
     why: str
@@ -297,7 +297,7 @@ def _shape_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> A
 
 
 def _left_out(wrong: Sequence[tuple[int, _Fault]], of: int) -> list[str]:
-    """Return a line for each reason why rows would be turned away, with the first such rows."""
+    """Return a line for each reason why rows would be rejected, with the first such rows."""
     said = []
     for why in dict.fromkeys(fault.why for _, fault in wrong):
         at = [n for n, fault in wrong if fault.why == why]

@@ -1,4 +1,4 @@
-"""The texts of a table's three modules: schema, transform and asset. They count rows, which is a place to begin."""
+"""The texts of a table's three modules: schema, transform and asset. They count rows, as a starting point."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,19 +13,19 @@ _GRAINS = {
     "month": ("MONTHS", "date", 'F.to_date(F.date_trunc("MONTH", "{}"))'),
 }
 BY = (*_GRAINS, "none")
-"""What a table may be cut by: the name of its partition column, or `none`."""
+"""The possible partition columns of a table, and `none`."""
 _LONG = 50
 
 
 class NoInput(Terminal):
-    """The input is no declared table, or does not have what was asked of it. The message says what there is."""
+    """The input is not a declared table, or lacks a requested column. The message names the existing ones."""
 
 
 def table_modules(name: str, source: Table, by: str, key: tuple[str, ...], *, package: str) -> Mapping[str, str]:
-    """The Python text of each module, by its path below the package.
+    """Return the Python text of each module, by its path below the package.
 
     Args:
-        name: Of the table, in the namespace `marts`.
+        name: The table's name, in the namespace `marts`.
         source: The table whose rows are counted.
         by: One of `BY`.
         key: Columns of the source that, with the partition, name a row of the new table.
@@ -33,7 +33,7 @@ def table_modules(name: str, source: Table, by: str, key: tuple[str, ...], *, pa
 
     Raises:
         NoModule: the name is no identifier.
-        NoInput: the source has no such columns, or none of time to cut by.
+        NoInput: the source lacks a key column, or has no time column for the partitions.
     """
     require_name(name, "table")
     if missing := [column for column in key if column not in source.columns]:
@@ -65,14 +65,14 @@ class _Names:
 
 
 def _in_words(columns: Sequence[str]) -> str:
-    """Columns as a docstring names them, as many as fit into its line."""
+    """Return the names of columns for a docstring, as many as fit into its line."""
     words = [column.replace("_", " ") for column in columns]
     told = [word for n, word in enumerate(words) if n == 0 or len(" and ".join(words[: n + 1])) <= _LONG]
     return " and ".join([*told, *(["so on"] if len(told) < len(words) else [])])
 
 
 def _time_column(source: Table, by: str) -> str:
-    """The column that says when a row of the source is from: its partition's, else the first of time."""
+    """Return the column with the time of a source's row: its partition column, else the first time column."""
     own = [c for c in (*source.partition_columns, *source.columns) if c not in LINEAGE]
     times = [c for c in own if source.columns[c] in ("timestamp", "date")]
     times = [c for c in times if by != "hour" or source.columns[c] == "timestamp"]

@@ -1,7 +1,7 @@
 """The grocer's world as plain data: orders, customers, prices and costs.
 
-Belongs here: order lines, customers and prices as values that depend only on the seed and the
-time. Does not belong here: file formats, keys and clocks.
+Belongs here: order lines, customers and prices as values that depend only on the seed and the time.
+Does not belong here: file formats, keys and clocks.
 """
 
 from collections.abc import Iterator

@@ -14,7 +14,7 @@ NO_MODEL = "no demand model is published yet"
 
 
 class DemandScores:
-    """Answering of requests with the current model: one scan and one prediction for all requests of a batch."""
+    """Answers to requests from the current model, with one scan and one prediction per batch."""
 
     def __init__(self, place: Workplace) -> None:
         self._model = place.model("demand", demand.DemandLearner(), ml.DEMAND_MODEL)

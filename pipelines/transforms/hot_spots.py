@@ -1,6 +1,6 @@
 """Hot spots: how long each sensor was above the limit in each hour.
 
-Belongs here: durations that readings are valid for. Does not belong here: the alert rule (`cold_chain.py`).
+Belongs here: computations on the validity time of readings. Does not belong here: the alert rule (`cold_chain.py`).
 """
 
 from collections.abc import Collection

@@ -77,6 +77,7 @@ class Post:
 
     def __enter__(self) -> Self:
         self._beat()
+        self._look()  # a code server that is stopping waits for this run
         self._thread.start()
         return self
 

@@ -130,7 +130,7 @@ class Appendable:
     def schema(self) -> pa.Schema:
         """Schema of the rows, in the order of the declaration."""
         fields = {field.name: field for field in self._loaded.schema().as_arrow()}
-        return pa.schema([pa.field(name, _small(fields[name].type)) for name in self.table.columns])
+        return pa.schema([pa.field(name, small_type(fields[name].type)) for name in self.table.columns])
 
     @property
     def head(self) -> int | None:
@@ -396,13 +396,13 @@ def _type(kind: str) -> PrimitiveType:
     return _TYPES[kind]
 
 
-def _small(kind: pa.DataType) -> pa.DataType:
+def small_type(kind: pa.DataType) -> pa.DataType:
     """Return the type with 32-bit offsets, which readers expect. pyiceberg returns texts with 64-bit offsets."""
     return pa.string() if pa.types.is_large_string(kind) else pa.binary() if pa.types.is_large_binary(kind) else kind
 
 
 def _with_small_types(rows: pa.Table) -> pa.Table:
-    return rows.cast(pa.schema([pa.field(f.name, _small(f.type)) for f in rows.schema]))
+    return rows.cast(pa.schema([pa.field(f.name, small_type(f.type)) for f in rows.schema]))
 
 
 def _of(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:

@@ -34,6 +34,11 @@ _BUFFERED_BYTES = 64 << 20
 _LOW = 0xFFFF_FFFF
 
 
+def file_system(store: Bucket | None) -> fs.FileSystem:
+    """Return Arrow's file system of a warehouse: of its bucket, or of this machine's folders."""
+    return store.connect() if store else fs.LocalFileSystem()
+
+
 class DataFileNotWritten(Exception):
     """A task could not write a data file: the store refuses it, or has no room."""
 
@@ -136,10 +141,6 @@ class DataFileTask:
                 for file in files.values():
                     file.discard()
 
-    def system(self) -> fs.FileSystem:
-        """Return the file system that the files are written to."""
-        return self.store.connect() if self.store else fs.LocalFileSystem()
-
     def stored_schema(self) -> pa.Schema:
         """Return the schema of the rows as they are written: constants are dictionaries of one value."""
         kinds = {name: pa.dictionary(pa.int32(), self.schema.field(name).type) for name in self.constants}
@@ -200,7 +201,7 @@ class _DataFile:
 
     def _write(self) -> None:
         if self._writer is None:
-            system = self._task.system()
+            system = file_system(self._task.store)
             if not self._task.store:
                 system.create_dir(self._at.rpartition("/")[0], recursive=True)
             # Arrow's own schema is left out, because it records which columns were dictionaries here.
@@ -214,7 +215,7 @@ class _DataFile:
         assert self._writer is not None  # it has rows
         try:
             self._writer.close()
-            size = self._task.system().get_file_info(self._at).size
+            size = file_system(self._task.store).get_file_info(self._at).size
         except (OSError, pa.ArrowException) as error:
             raise DataFileNotWritten(f"{DataFileNotWritten.__name__} {self._at}: {error}") from error
         footer = io.BytesIO()
@@ -230,7 +231,7 @@ class _DataFile:
             return
         with contextlib.suppress(OSError, pa.ArrowException):  # the load deletes the file then
             self._writer.close()
-            self._task.system().delete_file(self._at)
+            file_system(self._task.store).delete_file(self._at)
 
 
 def _keys(hashes: pa.Array) -> pa.RecordBatch:

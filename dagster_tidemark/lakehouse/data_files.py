@@ -32,7 +32,7 @@ from pyiceberg.typedef import Record
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse import append, metadata_reads, write
-from dagster_tidemark.lakehouse.data_file_tasks import Report
+from dagster_tidemark.lakehouse.data_file_tasks import Report, file_system
 from dagster_tidemark.lakehouse.iceberg_schema import spark_type
 from dagster_tidemark.lakehouse.parsing.sources import Bucket
 from dagster_tidemark.lakehouse.session import settings_of
@@ -71,7 +71,7 @@ class Target:
     def schema(self) -> pa.Schema:
         """Columns of a data file, with Iceberg's field ids."""
         fields = {column.name: column for column in schema_to_pyarrow(self.found.schema())}
-        return pa.schema([_with_short_texts(fields[name]) for name in self.table.columns])
+        return pa.schema([fields[name].with_type(append.small_type(fields[name].type)) for name in self.table.columns])
 
     @property
     def folders(self) -> list[str]:
@@ -124,7 +124,7 @@ class Target:
 
     def discard(self, prefix: str) -> None:
         """Delete the files in the partitions' folders whose names begin with a prefix. No table has such a file."""
-        system = self.store.connect() if self.store else fs.LocalFileSystem()
+        system = file_system(self.store)
         bucket = f"{self.store.name}/" if self.store else ""
         for folder in self.folders:
             try:
@@ -264,10 +264,3 @@ def _without_bucket(path: str) -> str:
 
 def _of_file_system(path: str) -> str:
     return urlsplit(path).path if path.startswith("file:") else path
-
-
-def _with_short_texts(column: pa.Field) -> pa.Field:
-    kind = column.type
-    if pa.types.is_large_string(kind):
-        return column.with_type(pa.string())
-    return column.with_type(pa.binary()) if pa.types.is_large_binary(kind) else column

@@ -74,7 +74,7 @@ def _in_memory(reading: Batch, judged: DataFrame) -> Judged:
     rows = fetched(judged)
     if not rows.num_rows:
         return Judged(judged, judged, {})
-    tally = rejected_rows.tally_of_table(rows)
+    tally = rejected_rows.tally_of(rows, [file.key for file in reading.in_order])
     rows = _with_contents(reading, rows, tally)
     judged = reading.spark.createDataFrame(rows)  # its plan no longer has the work on the texts
     return Judged(judged, judged.where("_reason IS NOT NULL"), tally)

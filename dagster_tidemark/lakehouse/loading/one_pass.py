@@ -16,7 +16,6 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation
@@ -199,12 +198,6 @@ class _Attempt:
     def _task(self) -> DataFileTask:
         target, reading = self.target, self.reading
         files, number = reading.in_order, {partition: n for n, partition in enumerate(self.partitions)}
-        constants: dict[str, list[Any]] = {
-            "source_file": [file.key for file in files],
-            "source_version": [file.version for file in files],
-            "arrived_at": [file.arrived_at for file in files],
-            "loaded_by": [reading.code_version] * len(files),
-        }
         return DataFileTask(
             target.store,
             target.schema,
@@ -212,7 +205,7 @@ class _Attempt:
             target.partitions,
             [number[file.partition] for file in files],
             frozenset(self._whole(files)),
-            {name: constants[name] for name in LINEAGE},
+            reading.lineage().select([*LINEAGE]).to_pydict(),
             self.prefix,
             target.options,
         )
@@ -242,15 +235,15 @@ class _Attempt:
             return Judged(judged, judged.limit(0), rejected_rows.tally_of_parts(parts, [], keys))
         load = self.load
         again = judge(reading.rows(chunks=chunks), load.feed, load.table).where("_reason IS NOT NULL")
-        few = fetched(again) if count <= FEW else None
-        kept = again.persist() if few is None else None
+        kept = again.persist() if count > FEW else None
+        rejected = fetched(again) if kept is None else kept
         try:
-            groups = rejected_rows.counted(again) if few is None else rejected_rows.counted_of_few(few)
+            groups = rejected_rows.counted(rejected)
             there = {(group["_file"], group["_block"]) for group in groups}
             if sum(group["rows"] for group in groups) != count or there != chunks.keys():
                 raise _Unfit("its rules do not say the same of a row each time")
             tally = rejected_rows.tally_of_parts(parts, groups, keys)
-            return Judged(judged, with_contents(reading, again if few is None else few, tally), tally, kept)
+            return Judged(judged, with_contents(reading, rejected, tally), tally, kept)
         except BaseException:
             if kept is not None:
                 with contextlib.suppress(PySparkException):

@@ -42,26 +42,23 @@ class Tally:
     first_rows: tuple[FirstRow, ...] = ()
 
 
-def tally_of(judged: DataFrame, files: Sequence[str]) -> dict[str, Tally]:
+def tally_of(judged: DataFrame | pa.Table, files: Sequence[str]) -> dict[str, Tally]:
     """Return the tally of each file, in the only pass that evaluates the rows.
 
     Args:
         files: Their keys, in the order of their numbers.
     """
-    return _tally(group | {"source_file": files[group["_file"]]} for group in counted(judged))
+    return _tally(counted(judged), files)
 
 
-def counted(judged: DataFrame) -> list[dict[str, Any]]:
+def counted(judged: DataFrame | pa.Table) -> list[dict[str, Any]]:
     """Return one group per `_file`, `_block` and `_reason`, with its number of `rows` and its `first` row."""
-    groups = judged.groupBy("_file", "_block", "_reason")
-    found = groups.agg(F.count(F.lit(1)).alias("rows"), F.min("_row").alias("first")).collect()
-    return [group.asDict() for group in found]
-
-
-def counted_of_few(judged: pa.Table) -> list[dict[str, Any]]:
-    """Return the same of rows that were few enough to be fetched."""
-    groups = judged.group_by(["_file", "_block", "_reason"]).aggregate([([], "count_all"), ("_row", "min")])
-    found: list[dict[str, Any]] = groups.rename_columns({"count_all": "rows", "_row_min": "first"}).to_pylist()
+    by = ["_file", "_block", "_reason"]
+    if isinstance(judged, DataFrame):
+        groups = judged.groupBy(*by).agg(F.count(F.lit(1)).alias("rows"), F.min("_row").alias("first"))
+        return [group.asDict() for group in groups.collect()]
+    table = judged.group_by(by).aggregate([([], "count_all"), ("_row", "min")])
+    found: list[dict[str, Any]] = table.rename_columns({"count_all": "rows", "_row_min": "first"}).to_pylist()
     return found
 
 
@@ -75,28 +72,21 @@ def tally_of_parts(
         rejected: The rejected rows as `counted` gives them.
         files: Keys of the files, in the order of their numbers.
     """
-    groups = [dict(group) for group in rejected]
     bad = Counter[tuple[int, int]]()
-    for group in groups:
+    for group in rejected:
         bad[group["_file"], group["_block"]] += group["rows"]
-    groups += [
+    good = [
         {"_file": file, "_block": block, "_reason": None, "rows": rows - bad[file, block], "first": first}
         for (file, block), (rows, first) in parts.items()
         if rows
     ]
-    return _tally(group | {"source_file": files[group["_file"]]} for group in groups)
+    return _tally([*rejected, *good], files)
 
 
-def tally_of_table(judged: pa.Table) -> dict[str, Tally]:
-    """Return the same of rows that were few enough to be fetched."""
-    groups = judged.group_by(["source_file", "_block", "_reason"]).aggregate([([], "count_all"), ("_row", "min")])
-    return _tally(groups.rename_columns({"count_all": "rows", "_row_min": "first"}).to_pylist())
-
-
-def _tally(groups: Iterable[Mapping[str, Any]]) -> dict[str, Tally]:
+def _tally(groups: Iterable[Mapping[str, Any]], files: Sequence[str]) -> dict[str, Tally]:
     blocks: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for group in groups:
-        blocks[group["source_file"], group["_block"]].append(group)
+        blocks[files[group["_file"]], group["_block"]].append(group)
     tally: dict[str, Tally] = defaultdict(Tally)
     for (file, block), found in sorted(blocks.items()):
         before = tally[file]

@@ -116,7 +116,7 @@ class Batch:
         frames = []
         parts = self.parts(chunks)
         if self.small.num_rows:
-            lineage = self._lineage().take(self.small["_file"])
+            lineage = self.lineage().take(self.small["_file"])
             table = self.small
             for name in lineage.schema.names:
                 table = table.append_column(name, lineage[name])
@@ -170,10 +170,10 @@ class Batch:
         Args:
             partition_values: SQL of further columns, from `_partition`.
         """
-        lineage = with_partition(self.spark.createDataFrame(self._lineage(numbered=True)), partition_values or {})
+        lineage = with_partition(self.spark.createDataFrame(self.lineage(numbered=True)), partition_values or {})
         return rows.join(F.broadcast(lineage), on="_file", how="inner")
 
-    def _lineage(self, *, numbered: bool = False) -> pa.Table:
+    def lineage(self, *, numbered: bool = False) -> pa.Table:
         """Return `OF_FILES` of each file, in the order of their numbers."""
         files = self.in_order
         columns = {
